@@ -1,0 +1,3 @@
+//! The one binary: parse, configure, wire, exit code.
+
+fn main() {}

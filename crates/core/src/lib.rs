@@ -1,0 +1,5 @@
+//! The scheduling core: decides which job runs next, and where.
+
+mod time;
+
+pub use time::Time;

@@ -1,11 +1,48 @@
-//! The scheduling core: decides which job runs next, and where.
+//! The scheduling core of Headworks: decides which job runs next, and where.
+//!
+//! A pure state machine. Every call takes `now`, every decision is returned, and [`Core::wake_at`] says when time
+//! alone will change the answer. There is no clock, no I/O, no lock, no task and no randomness in this crate, so the
+//! same code runs under tokio in production, under a virtual clock in simulation, and under a fuzzer.
+//!
+//! | | |
+//! |---|---|
+//! | [`Core`] | lanes, policy, gates, timers, dedupe, targets |
+//! | [`Rounds`], [`Coordinator`] | breadth-first rounds, and two of them in step |
+//! | [`Scaler`], [`Pressure`] | how many workers, and how full is full |
+//! | [`Backoff`], [`Forecast`] | when to come back |
+//! | [`Wheel`] | timers, for drivers as well |
 
 mod backoff;
+mod bucket;
+mod config;
+mod engine;
+mod event;
+mod forecast;
+mod gate;
+mod heap;
+mod id;
+mod job;
 mod pressure;
 mod scaler;
+mod stats;
+mod target;
 mod time;
+mod wheel;
 
 pub use backoff::Backoff;
+pub use bucket::Rate;
+pub use config::{
+    Bound, ClassConfig, Config, ConfigError, FlowConfig, Limits, MAX_CLASSES, MAX_SET, OnSuspend,
+    Policy, TargetConfig,
+};
+pub use engine::{ClassView, Core, FlowView, TargetView, View};
+pub use event::{Event, Reason, Refused, Unservable};
+pub use forecast::{Forecast, LONGEST};
+pub use id::{Booking, Class, Cost, Flow, Key, KeySeed, TargetId, TargetSet, Ticket};
+pub use job::{Cancelled, Fault, Job, Lease, Outcome, Settled, Verdict};
 pub use pressure::{Pressure, Thresholds};
 pub use scaler::{Scale, Scaler};
+pub use stats::{ClassStats, Ended, Waits};
+pub use target::{Disabled, TargetState};
 pub use time::Time;
+pub use wheel::{TimerId, Wheel};

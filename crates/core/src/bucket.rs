@@ -1,0 +1,205 @@
+//! A token bucket that refills continuously and may be in debt.
+//!
+//! All arithmetic is in whole numbers of 10⁻¹⁵ cost, so that a bucket is exact, the same on every
+//! machine, and never drifts.
+
+use crate::id::Cost;
+use crate::time::Time;
+use std::time::Duration;
+
+/// So many of the bucket's units make a cost of 1: micro-cost per second × nanoseconds.
+const UNIT: i128 = 1_000_000_000_000_000;
+
+/// A rate and its burst.
+///
+/// ```
+/// # use headworks_core::{Cost, Rate};
+/// let rate = Rate::per_second(100.0);
+/// assert_eq!(rate.burst(), Cost(100)); // one second's worth
+/// assert_eq!(Rate::per_second(0.2).burst(), Cost(1)); // at least one
+/// assert_eq!(rate.with_burst(Cost(200)).burst(), Cost(200));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    micros: u64,
+    burst: Cost,
+    refund: bool,
+}
+
+impl Rate {
+    /// So much a second, with a burst of one second's worth, at least 1. What is not a positive number, or is below
+    /// one in a million seconds, counts as that least rate.
+    #[must_use]
+    pub fn per_second(rate: f64) -> Self {
+        let micros = if rate.is_finite() {
+            (rate * 1e6).round().clamp(1.0, 1e18) as u64
+        } else {
+            1
+        };
+        Rate {
+            micros,
+            burst: Cost((micros / 1_000_000).max(1)),
+            refund: true,
+        }
+    }
+
+    /// The same rate with another burst, at least 1.
+    #[must_use]
+    pub fn with_burst(self, burst: Cost) -> Self {
+        Rate {
+            burst: Cost(burst.0.max(1)),
+            ..self
+        }
+    }
+
+    /// The same rate for a far side that reserves up front: a surplus of the estimate is not given back.
+    #[must_use]
+    pub const fn without_refund(self) -> Self {
+        Rate {
+            refund: false,
+            ..self
+        }
+    }
+
+    pub(crate) fn refunds(self) -> bool {
+        self.refund
+    }
+
+    /// What may start at once when nothing did for a while.
+    #[must_use]
+    pub const fn burst(self) -> Cost {
+        self.burst
+    }
+
+    /// So much a second.
+    #[must_use]
+    pub fn as_per_second(self) -> f64 {
+        self.micros as f64 / 1e6
+    }
+}
+
+/// The bucket: starts full.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket {
+    rate: Rate,
+    level: i128,
+    at: Time,
+}
+
+impl Bucket {
+    pub(crate) fn new(rate: Rate, now: Time) -> Self {
+        Bucket {
+            rate,
+            level: full(rate),
+            at: now,
+        }
+    }
+
+    /// Takes a new rate from now on, keeping what is in the bucket, or the debt.
+    pub(crate) fn set_rate(&mut self, now: Time, rate: Rate) {
+        self.refill(now);
+        self.rate = rate;
+        self.level = self.level.min(full(rate));
+    }
+
+    fn refill(&mut self, now: Time) {
+        let nanos = i128::from(now.as_nanos().saturating_sub(self.at.as_nanos()));
+        if nanos > 0 {
+            self.at = now;
+            self.level = full(self.rate).min(self.level + nanos * i128::from(self.rate.micros));
+        }
+    }
+
+    /// When there is enough for `cost`; what is larger than the burst needs a full bucket.
+    pub(crate) fn ready_at(&mut self, now: Time, cost: Cost) -> Option<Time> {
+        self.refill(now);
+        let missing = (units(cost)).min(full(self.rate)) - self.level;
+        if missing <= 0 {
+            return None;
+        }
+        let micros = i128::from(self.rate.micros);
+        let nanos = (missing + micros - 1) / micros;
+        Some(now + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    /// Takes `cost`, into debt if need be.
+    pub(crate) fn charge(&mut self, now: Time, cost: Cost) {
+        self.refill(now);
+        self.level -= units(cost);
+    }
+
+    /// Gives `cost` back, up to the burst.
+    pub(crate) fn refund(&mut self, now: Time, cost: Cost) {
+        self.refill(now);
+        self.level = full(self.rate).min(self.level + units(cost));
+    }
+
+    pub(crate) fn is_full(&mut self, now: Time) -> bool {
+        self.refill(now);
+        self.level >= full(self.rate)
+    }
+
+    /// What is in it; negative when in debt.
+    pub(crate) fn level(&self) -> f64 {
+        self.level as f64 / UNIT as f64
+    }
+}
+
+fn units(cost: Cost) -> i128 {
+    i128::from(cost.0) * UNIT
+}
+
+fn full(rate: Rate) -> i128 {
+    units(rate.burst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refills_exactly() {
+        let mut bucket = Bucket::new(Rate::per_second(3.0), Time::ZERO);
+        bucket.charge(Time::ZERO, Cost(3));
+        let at = bucket.ready_at(Time::ZERO, Cost(1)).expect("empty");
+        assert_eq!(at, Time::from_nanos(333_333_334));
+        assert_eq!(bucket.ready_at(at, Cost(1)), None);
+        assert!(
+            bucket
+                .ready_at(Time::from_nanos(333_333_333), Cost(1))
+                .is_none(),
+            "time that goes back is ignored"
+        );
+    }
+
+    #[test]
+    fn larger_than_the_burst_waits_for_full_and_leaves_debt() {
+        let mut bucket = Bucket::new(Rate::per_second(10.0), Time::ZERO);
+        assert_eq!(bucket.ready_at(Time::ZERO, Cost(50)), None);
+        bucket.charge(Time::ZERO, Cost(50));
+        assert_eq!(
+            bucket.ready_at(Time::ZERO, Cost(0)),
+            Some(Time::from_secs(4))
+        );
+        assert_eq!(
+            bucket.ready_at(Time::ZERO, Cost(50)),
+            Some(Time::from_secs(5))
+        );
+    }
+
+    #[test]
+    fn a_refund_stops_at_the_burst() {
+        let mut bucket = Bucket::new(Rate::per_second(10.0), Time::ZERO);
+        bucket.charge(Time::ZERO, Cost(5));
+        bucket.refund(Time::ZERO, Cost(500));
+        assert_eq!(bucket.level(), 10.0);
+    }
+
+    #[test]
+    fn a_new_rate_keeps_the_debt() {
+        let mut bucket = Bucket::new(Rate::per_second(10.0), Time::ZERO);
+        bucket.charge(Time::ZERO, Cost(30));
+        bucket.set_rate(Time::from_secs(1), Rate::per_second(1.0));
+        assert_eq!(bucket.level(), -10.0);
+    }
+}

@@ -1,0 +1,422 @@
+//! Who may wait.
+//!
+//! A bound holds for each class or for all together. When it is reached, an arrival whose flow holds less than its share
+//! takes the place of the newest job of the flow that holds most; everyone else is refused and told when to come back.
+
+use super::Core;
+use super::parts::{Entry, NIL, State, holding};
+use crate::config::{Bound, OnSuspend};
+use crate::event::{Event, Reason, Refused};
+use crate::forecast::Forecast;
+use crate::id::{Booking, Class, Key, SetRef, TargetSet, Ticket};
+use crate::job::Job;
+use crate::target::TargetState;
+use crate::time::Time;
+use crate::wheel::TimerId;
+use std::time::Duration;
+
+/// How an arrival comes by its place.
+enum Entrance {
+    /// One is free for it.
+    Free,
+    /// This job gives up its own.
+    Shed(u32),
+}
+
+impl<P> Core<P> {
+    #[expect(
+        clippy::result_large_err,
+        reason = "a refusal hands the job back by value: boxing it would allocate"
+    )]
+    pub(super) fn admit(&mut self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
+        match self.examine_arrival(now, &job) {
+            Ok((bay, flow, Some(due))) => Ok(self.admit_delayed(job, bay, flow, due)),
+            Ok((bay, flow, None)) => match self.entrance(now, &job, flow) {
+                Ok(entrance) => {
+                    if let Entrance::Shed(victim) = entrance {
+                        self.shed(now, victim);
+                    }
+                    let slot = self.insert(job, bay, flow, State::Waiting);
+                    self.enqueue(now, slot);
+                    Ok(self.ticket(slot))
+                }
+                Err(()) => Err(self.refuse_full(now, job)),
+            },
+            Err(reason) => {
+                let after = self.retry_hint(now, &job, reason);
+                Err(self.refuse(job, reason, after, None))
+            }
+        }
+    }
+
+    /// Everything but the bound: where the job belongs, and when it starts if that is not now.
+    fn examine_arrival(
+        &mut self,
+        now: Time,
+        job: &Job<P>,
+    ) -> Result<(u32, u32, Option<Time>), Reason> {
+        if self.draining {
+            return Err(Reason::Draining);
+        }
+        if job.class.index() >= self.classes.len() {
+            return Err(Reason::UnknownClass);
+        }
+        if job.expire_at.is_some_and(|at| at <= now) {
+            return Err(Reason::Expired);
+        }
+        if job.key.is_some_and(|key| self.keys.contains_key(&key)) {
+            return Err(Reason::Duplicate);
+        }
+        let bay = self.bay_of(job.targets).ok_or(Reason::NoTarget)?;
+        if !self.gate.fits(job.cost) {
+            return Err(Reason::TooLarge);
+        }
+        let bay = self.bay_that_fits(bay, job.cost).ok_or(Reason::TooLarge)?;
+        let mut due = job.start_at.filter(|at| *at > now);
+        match self.usable_at(now, bay) {
+            Some(Time::MAX) => return Err(Reason::NoTarget),
+            Some(_) if self.config.on_suspend == OnSuspend::End => return Err(Reason::Suspended),
+            Some(until) if self.config.on_suspend == OnSuspend::Delay => due = due.max(Some(until)),
+            _ => {}
+        }
+        let flow = self.flow(now, job.flow);
+        if !self.flows[flow as usize].gate.fits(job.cost) {
+            return Err(Reason::TooLarge);
+        }
+        if due.is_some() {
+            if self.delayed >= self.config.delayed_bound as u64 {
+                return Err(Reason::DelayedFull);
+            }
+            if job
+                .delay_key
+                .is_some_and(|key| self.delay_keys.contains_key(&key))
+            {
+                return Err(Reason::Merged);
+            }
+        } else if !self.has_room_alone(bay) {
+            return Err(Reason::TargetFull);
+        } else if self.is_hopeless(now, job) {
+            return Err(Reason::Hopeless);
+        }
+        Ok((bay, flow, due))
+    }
+
+    fn is_hopeless(&mut self, now: Time, job: &Job<P>) -> bool {
+        let Some(expire) = job.expire_at.filter(|_| self.config.refuse_hopeless) else {
+            return false;
+        };
+        let ahead = if self.shares_bound() {
+            self.waiting
+        } else {
+            self.classes[job.class.index()].waiting
+        };
+        self.forecast(job.class)
+            .wait(ahead as usize)
+            .is_some_and(|wait| now + wait > expire)
+    }
+
+    /// Whether one more job may wait for a target that alone can serve it.
+    pub(super) fn has_room_alone(&self, bay: u32) -> bool {
+        match *self.bays[bay as usize].targets {
+            [target] => self.targets[target as usize].waiting < self.most_alone,
+            _ => true,
+        }
+    }
+
+    /// Places that nobody has; booked ones count as free.
+    pub(super) fn places_free(&self, class: Class) -> u64 {
+        let taken = match self.config.bound {
+            Bound::Shared(_) => self.waiting,
+            Bound::PerClass(_) => self.classes[class.index()].waiting,
+        };
+        (self.config.bound.places() as u64).saturating_sub(taken)
+    }
+
+    pub(super) fn forecast(&mut self, class: Class) -> &mut Forecast {
+        match self.config.bound {
+            Bound::Shared(_) => &mut self.forecast,
+            Bound::PerClass(_) => &mut self.classes[class.index()].forecast,
+        }
+    }
+
+    fn entrance(&mut self, now: Time, job: &Job<P>, flow: u32) -> Result<Entrance, ()> {
+        let free = self.places_free(job.class) as usize;
+        let promised = self.forecast(job.class).promised(now);
+        if let Some(booking) = job.booking {
+            let forecast = self.forecast(job.class);
+            let ahead = forecast.ahead_of(now, booking);
+            if ahead.is_some_and(|ahead| free > ahead) {
+                forecast.release(booking);
+                return Ok(Entrance::Free);
+            }
+        }
+        if free > promised {
+            return Ok(Entrance::Free);
+        }
+        let deserves = self.holds_less_than_its_share(job.class, flow);
+        let displaces =
+            self.shares_bound() && self.classes[job.class.index()].config.displaces.is_some();
+        if free > 0 {
+            // What is left was promised to others: only who could shed them may have it.
+            return if deserves || displaces {
+                Ok(Entrance::Free)
+            } else {
+                Err(())
+            };
+        }
+        let victim = if deserves {
+            self.victim(job.class, flow)
+        } else {
+            None
+        };
+        victim
+            .or_else(|| self.displaced(job.class))
+            .map(Entrance::Shed)
+            .ok_or(())
+    }
+
+    fn holds_less_than_its_share(&self, class: Class, flow: u32) -> bool {
+        let state = &self.flows[flow as usize];
+        let (holders, held) = match self.config.bound {
+            Bound::Shared(_) => (&self.holders, state.waiting),
+            Bound::PerClass(_) => {
+                let queue = self.queues.get(state.queues[class.index()] as usize);
+                (
+                    &self.classes[class.index()].holders,
+                    queue.map_or(0, |queue| queue.waiting),
+                )
+            }
+        };
+        let weight = u64::from(state.config.weight);
+        let all = holders.weights + if held == 0 { weight } else { 0 };
+        held * all < self.config.bound.places() as u64 * weight
+    }
+
+    /// The newest job of the flow that holds most, if it holds more for its weight than the arrival's flow will.
+    fn victim(&mut self, class: Class, flow: u32) -> Option<u32> {
+        let state = &self.flows[flow as usize];
+        let weight = state.config.weight;
+        match self.config.bound {
+            Bound::Shared(_) => {
+                let after = holding(state.waiting + 1, weight);
+                let (key, most) = self.greatest_flow()?;
+                let newest = |queue: &u32| {
+                    self.queues
+                        .get(*queue as usize)
+                        .map_or(NIL, |queue| queue.newest)
+                };
+                let jobs = self.flows[most as usize]
+                    .queues
+                    .iter()
+                    .map(newest)
+                    .filter(|slot| *slot != NIL);
+                jobs.max_by_key(|slot| self.jobs[*slot as usize].seq)
+                    .filter(|_| key < after)
+            }
+            Bound::PerClass(_) => {
+                let held = self
+                    .queues
+                    .get(state.queues[class.index()] as usize)
+                    .map_or(0, |queue| queue.waiting);
+                let (key, most) = self.greatest_queue(class)?;
+                (key < holding(held + 1, weight)).then(|| self.queues[most as usize].newest)
+            }
+        }
+    }
+
+    /// With a shared bound: the newest job of the flow that holds most in the least urgent class that `class` may displace.
+    fn displaced(&mut self, class: Class) -> Option<u32> {
+        let from = self.classes[class.index()]
+            .config
+            .displaces
+            .filter(|_| self.shares_bound())?;
+        let last = Class(self.classes.len() as u8 - 1);
+        let (_, queue) = (from.0..=last.0)
+            .rev()
+            .find_map(|class| self.greatest_queue(Class(class)))?;
+        Some(self.queues[queue as usize].newest)
+    }
+
+    /// The queue that holds most places of its class, for its weight.
+    fn greatest_queue(&mut self, class: Class) -> Option<(u64, u32)> {
+        let heap = &mut self.classes[class.index()].holders.most;
+        let queues = &mut self.queues;
+        while let Some((stored, id)) = heap.top() {
+            let queue = &queues[id as usize];
+            let (waiting, at) = (queue.waiting, queue.held_at);
+            let key = holding(waiting, self.flows[queue.flow as usize].config.weight);
+            if waiting == 0 {
+                heap.remove(at, |queue, at| queues[queue as usize].held_at = at);
+            } else if key == stored {
+                return Some((key, id));
+            } else {
+                heap.rekey(at, key, |queue, at| queues[queue as usize].held_at = at);
+            }
+        }
+        None
+    }
+
+    /// The flow that holds most places of the shared bound, for its weight.
+    fn greatest_flow(&mut self) -> Option<(u64, u32)> {
+        let heap = &mut self.holders.most;
+        let flows = &mut self.flows;
+        while let Some((stored, id)) = heap.top() {
+            let flow = &flows[id as usize];
+            let (waiting, at) = (flow.waiting, flow.held_at);
+            let key = holding(waiting, flow.config.weight);
+            if waiting == 0 {
+                heap.remove(at, |flow, at| flows[flow as usize].held_at = at);
+            } else if key == stored {
+                return Some((key, id));
+            } else {
+                heap.rekey(at, key, |flow, at| flows[flow as usize].held_at = at);
+            }
+        }
+        None
+    }
+
+    fn shed(&mut self, now: Time, slot: u32) {
+        let ticket = self.ticket(slot);
+        let job = self.end_unleased(now, slot);
+        let state = &mut self.classes[job.class.index()];
+        state.stats.ended.shed += 1;
+        let (after, booking) = self.forecast(job.class).book(now);
+        self.events.push_back(Event::Shed {
+            ticket,
+            job,
+            retry_after: Some(after),
+            booking,
+        });
+    }
+
+    fn refuse_full(&mut self, now: Time, job: Job<P>) -> Refused<P> {
+        let forecast = self.forecast(job.class);
+        if let Some(booking) = job.booking {
+            forecast.release(booking);
+        }
+        let (after, booking) = forecast.book(now);
+        self.refuse(job, Reason::Full, Some(after), booking)
+    }
+
+    fn retry_hint(&mut self, now: Time, job: &Job<P>, reason: Reason) -> Option<Duration> {
+        match reason {
+            Reason::TargetFull | Reason::Hopeless => Some(self.forecast(job.class).next_free(now)),
+            Reason::Suspended => {
+                let bay = self.bay_of(job.targets)?;
+                self.usable_at(now, bay).map(|at| at.since(now))
+            }
+            _ => None,
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        job: Job<P>,
+        reason: Reason,
+        retry_after: Option<Duration>,
+        booking: Option<Booking>,
+    ) -> Refused<P> {
+        if let Some(class) = self.classes.get_mut(job.class.index()) {
+            class.stats.refused[reason as usize] += 1;
+        }
+        Refused {
+            reason,
+            retry_after,
+            booking,
+            job,
+        }
+    }
+
+    fn admit_delayed(&mut self, job: Job<P>, bay: u32, flow: u32, due: Time) -> Ticket {
+        let slot = self.insert(job, bay, flow, State::Delayed { due });
+        self.delayed += 1;
+        self.flows[flow as usize].delayed += 1;
+        self.hold_delay_key(slot);
+        self.arm_job(slot);
+        self.ticket(slot)
+    }
+
+    fn insert(&mut self, job: Job<P>, bay: u32, flow: u32, state: State) -> u32 {
+        self.serial += 1;
+        let attempts = job.attempts.unwrap_or(self.config.attempts).max(1);
+        let slot = self.jobs.insert(Entry {
+            serial: self.serial,
+            state,
+            payload: Some(job.payload),
+            class: job.class,
+            flow,
+            cost: job.cost,
+            targets: job.targets,
+            bay,
+            key: job.key,
+            delay_key: job.delay_key,
+            expire_at: job.expire_at,
+            holds_delay_key: false,
+            seq: self.serial,
+            since: None,
+            attempts,
+            used: 0,
+            grant: 0,
+            prepaid: false,
+            cancelled: false,
+            probing: false,
+            timer: TimerId::NONE,
+            lane: NIL,
+            lane_prev: NIL,
+            lane_next: NIL,
+            queue_prev: NIL,
+            queue_next: NIL,
+        }) as u32;
+        if let Some(key) = job.key {
+            self.keys.insert(key, slot);
+        }
+        self.classes[job.class.index()].stats.admitted += 1;
+        slot
+    }
+
+    /// Takes the job's delay key; `false` if another has it.
+    pub(super) fn hold_delay_key(&mut self, slot: u32) -> bool {
+        let entry = &mut self.jobs[slot as usize];
+        let Some(key) = entry.delay_key else {
+            return true;
+        };
+        if self.delay_keys.contains_key(&key) {
+            return false;
+        }
+        entry.holds_delay_key = true;
+        self.delay_keys.insert(key, slot);
+        true
+    }
+
+    pub(super) fn release_delay_key(&mut self, slot: u32) {
+        let entry = &mut self.jobs[slot as usize];
+        if std::mem::take(&mut entry.holds_delay_key)
+            && let Some(Key(key)) = entry.delay_key
+        {
+            self.delay_keys.remove(&Key(key));
+        }
+    }
+
+    pub(super) fn bay_of(&self, targets: TargetSet) -> Option<u32> {
+        match targets.0 {
+            SetRef::One(target) => self.targets.get(target as usize).map(|target| target.bay),
+            SetRef::Many(bay) => ((bay as usize) < self.bays.len()).then_some(bay),
+        }
+    }
+
+    /// When the first of a bay's targets is usable: `None` if one is, the end of time if all are disabled.
+    pub(super) fn usable_at(&self, now: Time, bay: u32) -> Option<Time> {
+        let at = |target: &u32| match self.targets[*target as usize].state {
+            TargetState::Active | TargetState::Probation => now,
+            TargetState::Suspended { until } => until,
+            TargetState::Disabled { .. } => Time::MAX,
+        };
+        let first = self.bays[bay as usize]
+            .targets
+            .iter()
+            .map(at)
+            .min()
+            .unwrap_or(Time::MAX);
+        (first > now).then_some(first)
+    }
+}

@@ -1,0 +1,297 @@
+//! The next job: class by policy, flow by tag, lane by age of its head, target by load.
+//!
+//! A choice walks down in policy order. What it finds shut it parks, so that no later choice looks at it again until its
+//! gate may have opened; the first job that may go is leased.
+
+use super::Core;
+use super::parts::{Lane, Queue, State, Tag, span};
+use crate::config::Policy;
+use crate::gate::Pass;
+use crate::id::{Class, Cost, TargetId, Ticket};
+use crate::job::Lease;
+use crate::target::TargetState;
+use crate::time::Time;
+
+/// How many of a class's oldest lanes are looked at for aging.
+const AGING_LOOKS: usize = 64;
+
+/// An aged job may be one grant in so many.
+const AGING_TURN: u32 = 4;
+
+/// What looking at one lane came to.
+enum Look {
+    /// Its head may go, to that target.
+    Go(u32),
+    /// Its flow's gate is shut.
+    FlowShut(Option<Time>),
+    /// Every target is shut.
+    Shut,
+    /// Only cost is missing at that target, until then.
+    Short(u32, Time),
+    /// Only cost is missing in the bucket over everything, until then.
+    Hold(Time),
+}
+
+/// What one step of the choice came to.
+enum Step {
+    Go(u32, u32),
+    Again,
+    Hold(Time),
+}
+
+impl<P> Core<P> {
+    pub(super) fn choose(&mut self, now: Time) -> Option<Lease<P>> {
+        self.gate_at = None;
+        if self.paused || self.waiting == 0 {
+            return None;
+        }
+        if let Some(shut) = self.gate.shut(now) {
+            if let Pass::Shut(at) = shut {
+                self.gate_at = at;
+            }
+            return None;
+        }
+        if let Some((lane, target)) = self.aged(now) {
+            return Some(self.grant(now, lane, target, true));
+        }
+        loop {
+            let class = self.pick_class()?;
+            match self.step(now, class) {
+                Step::Go(lane, target) => return Some(self.grant(now, lane, target, false)),
+                Step::Again => {}
+                Step::Hold(at) => {
+                    self.gate_at = Some(at);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The class whose turn it is, among those that may have an open lane.
+    fn pick_class(&self) -> Option<Class> {
+        if self.live == 0 {
+            return None;
+        }
+        let first = Class(self.live.trailing_zeros() as u8);
+        match self.config.policy {
+            Policy::Strict => Some(first),
+            Policy::Hybrid if first == Class(0) => Some(first),
+            Policy::Wfq | Policy::Hybrid => self
+                .live_classes()
+                .min_by_key(|class| (self.class_tag(*class), *class)),
+            Policy::Fifo => self.live_classes().min_by_key(|class| {
+                let state = &self.classes[class.index()];
+                let oldest =
+                    |top: Option<((Tag, u64), u32)>| top.map_or(u64::MAX, |((_, seq), _)| seq);
+                oldest(state.ready.top()).min(oldest(state.bays.top()))
+            }),
+        }
+    }
+
+    fn live_classes(&self) -> impl Iterator<Item = Class> {
+        let mut live = self.live;
+        std::iter::from_fn(move || {
+            (live != 0).then(|| {
+                let class = Class(live.trailing_zeros() as u8);
+                live &= live - 1;
+                class
+            })
+        })
+    }
+
+    fn class_tag(&self, class: Class) -> Tag {
+        self.classes[class.index()].tag.max(self.clock)
+    }
+
+    /// Looks at the first of a class: grants it, or moves what is in the way.
+    fn step(&mut self, now: Time, class: Class) -> Step {
+        let state = &self.classes[class.index()];
+        let ready = state.ready.top();
+        if let Some((stored, bay)) = state.bays.top()
+            && ready.is_none_or(|(rank, _)| stored < rank)
+        {
+            if !self.is_open(now, bay) {
+                self.close_bay(bay);
+                return Step::Again;
+            }
+            match self.best_parked(bay, class) {
+                Some((rank, lane)) if rank == stored => self.promote(lane),
+                _ => {}
+            }
+            self.rank_bay(bay, class);
+            return Step::Again;
+        }
+        let Some((_, queue)) = ready else {
+            self.class_changed(class);
+            return Step::Again;
+        };
+        let (_, lane) = self.queues[queue as usize]
+            .open
+            .top()
+            .expect("a ready queue has an open lane");
+        match self.look(now, lane) {
+            Look::Go(target) => return Step::Go(lane, target),
+            Look::Hold(at) => return Step::Hold(at),
+            Look::FlowShut(until) => {
+                let flow = self.queues[queue as usize].flow;
+                self.park_flow(flow, until);
+            }
+            Look::Shut => self.park(lane),
+            Look::Short(target, at) => self.save(lane, target, at),
+        }
+        Step::Again
+    }
+
+    /// Whether a lane's head may go, and where.
+    fn look(&mut self, now: Time, lane: u32) -> Look {
+        let Lane {
+            queue, bay, head, ..
+        } = self.lanes[lane as usize];
+        let (cost, prepaid) = (
+            self.jobs[head as usize].cost,
+            self.jobs[head as usize].prepaid,
+        );
+        let gate = &mut self.flows[self.queues[queue as usize].flow as usize].gate;
+        match gate.pass(now, cost) {
+            Pass::Shut(until) => return Look::FlowShut(until),
+            Pass::Short(at) if !prepaid => return Look::FlowShut(Some(at)),
+            Pass::Short(_) | Pass::Open => {}
+        }
+        let mut best = None;
+        let mut short: Option<(Time, u32)> = None;
+        for &target in &self.bays[bay as usize].targets {
+            let state = &mut self.targets[target as usize];
+            match state.pass(now, cost) {
+                Pass::Open => {
+                    let load = state.load();
+                    if best.is_none_or(|(least, _)| load < least) {
+                        best = Some((load, target));
+                    }
+                }
+                Pass::Short(at) => {
+                    short = Some(short.map_or((at, target), |short| short.min((at, target))))
+                }
+                Pass::Shut(_) => {}
+            }
+        }
+        if let Some((_, target)) = best {
+            return match self.gate.short(now, cost) {
+                Some(at) if !prepaid => Look::Hold(at),
+                _ => Look::Go(target),
+            };
+        }
+        if let Some((at, target)) = short {
+            return Look::Short(target, at);
+        }
+        // Not open: this sets the timers of those targets that open by themselves.
+        self.is_open(now, bay);
+        Look::Shut
+    }
+
+    /// The oldest lane head that waited too long and may go, if it is an aged job's turn.
+    fn aged(&mut self, now: Time) -> Option<(u32, u32)> {
+        if self.since_aged + 1 < AGING_TURN {
+            return None;
+        }
+        let mut oldest: Option<((Time, u64), u32, u32)> = None;
+        for class in 0..self.classes.len() {
+            let Some(limit) = self.classes[class].config.aging else {
+                continue;
+            };
+            for index in 0..AGING_LOOKS {
+                let Some((age, lane)) = self.classes[class].ages.get(index) else {
+                    break;
+                };
+                if now.since(age.0) <= limit || oldest.is_some_and(|(least, ..)| least < age) {
+                    continue;
+                }
+                if let Look::Go(target) = self.look(now, lane) {
+                    oldest = Some((age, lane, target));
+                }
+            }
+        }
+        oldest.map(|(_, lane, target)| (lane, target))
+    }
+
+    /// Leases the head of a lane.
+    fn grant(&mut self, now: Time, lane: u32, target: u32, aged: bool) -> Lease<P> {
+        let Lane {
+            queue, head: slot, ..
+        } = self.lanes[lane as usize];
+        let Queue { class, flow, .. } = self.queues[queue as usize];
+        let entry = &mut self.jobs[slot as usize];
+        let charge = (!entry.prepaid).then_some(entry.cost);
+        entry.state = State::Running { target };
+        entry.used += 1;
+        entry.grant += 1;
+        let lease = Lease {
+            ticket: Ticket {
+                slot,
+                serial: entry.serial,
+            },
+            target: TargetId(target),
+            class,
+            flow: self.flows[flow as usize].id,
+            cost: entry.cost,
+            attempt: entry.used,
+            waited: now.since(entry.since.unwrap_or(now)),
+            aged,
+            payload: entry.payload.take().expect("a waiting job has its payload"),
+            grant: entry.grant,
+        };
+        self.gate.enter(now, charge);
+        self.flows[flow as usize].gate.enter(now, charge);
+        let state = &mut self.targets[target as usize];
+        state.gate.enter(now, Some(lease.cost));
+        state.granted += 1;
+        if state.state == TargetState::Probation {
+            state.probe = true;
+            self.jobs[slot as usize].probing = true;
+        }
+        if charge.is_some() {
+            self.charge_tags(queue, lease.cost, aged);
+        }
+        self.running += 1;
+        self.since_aged = if aged {
+            0
+        } else {
+            (self.since_aged + 1).min(AGING_TURN)
+        };
+        let stats = &mut self.classes[class.index()].stats;
+        stats.granted += 1;
+        stats.charged += charge.map_or(0, |cost| cost.0);
+        stats.aged += u64::from(aged);
+        stats.waits.record(lease.waited);
+        self.dequeue(now, slot);
+        self.queue_changed(queue);
+        lease
+    }
+
+    /// Moves the tags of a queue and its class on by what was granted, and the clocks to where they stood. A job that
+    /// went out of turn moves no clock: the others would lose what they are owed.
+    fn charge_tags(&mut self, queue: u32, cost: Cost, out_of_turn: bool) {
+        if self.config.policy == Policy::Fifo {
+            return;
+        }
+        let start = self.effective_tag(queue);
+        let Queue { class, flow, .. } = self.queues[queue as usize];
+        let weight = self.flows[flow as usize].config.weight;
+        self.queues[queue as usize].tag = start + span(cost, weight);
+        let tag = self.class_tag(class);
+        let state = &mut self.classes[class.index()];
+        if !out_of_turn {
+            state.clock = state.clock.max(start);
+        }
+        let shares = match self.config.policy {
+            Policy::Wfq => true,
+            Policy::Hybrid => class != Class(0),
+            Policy::Strict | Policy::Fifo => false,
+        };
+        if shares {
+            state.tag = tag + span(cost, state.config.weight);
+            if !out_of_turn {
+                self.clock = tag;
+            }
+        }
+    }
+}

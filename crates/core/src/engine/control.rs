@@ -1,0 +1,239 @@
+//! Pausing, draining, and new settings for a core at work.
+
+use super::Core;
+use super::parts::{ClassState, NIL, Place, State, holding};
+use crate::config::{Config, ConfigError};
+use crate::event::{Event, Unservable};
+use crate::heap::{Heap, NOWHERE};
+use crate::target::{Disabled, TargetState};
+use crate::time::Time;
+
+impl<P> Core<P> {
+    /// Leases nothing until [`resume`](Self::resume). Admission goes on.
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Ends a pause.
+    pub fn resume(&mut self) {
+        self.paused = false;
+    }
+
+    /// Admits nothing from now on, and hands back whatever waits or is delayed, as [`Event::Returned`]. What runs may finish.
+    pub fn drain(&mut self, now: Time) {
+        let now = self.tick(now);
+        self.draining = true;
+        for slot in self.unleased() {
+            let ticket = self.ticket(slot);
+            let job = self.end_unleased(now, slot);
+            self.classes[job.class.index()].stats.ended.returned += 1;
+            self.events.push_back(Event::Returned { ticket, job });
+        }
+    }
+
+    /// Takes new settings. Nothing admitted is thrown out: a smaller bound stops admission until there is room. Only a job
+    /// that can no longer fit under a limit fails at once.
+    ///
+    /// # Errors
+    /// The first setting that cannot work, or cannot be changed in a running core; then nothing has changed.
+    pub fn reconfigure(&mut self, now: Time, mut config: Config) -> Result<(), ConfigError> {
+        config.check()?;
+        let had = self.classes.len();
+        if config.classes.len() < had {
+            return Err(ConfigError::FewerClasses {
+                had,
+                wanted: config.classes.len(),
+            });
+        }
+        if config.targets.is_empty() {
+            config.targets.push(crate::config::TargetConfig::default());
+        }
+        if config.targets.len() < self.targets.len() {
+            return Err(ConfigError::FewerTargets {
+                had: self.targets.len(),
+                wanted: config.targets.len(),
+            });
+        }
+        let now = self.tick(now);
+        self.most_alone = config.waiting_for_one();
+        self.config = config;
+        self.gate.reconfigure(self.config.limits, now);
+        self.forecast.set_most(self.config.bookings);
+        self.apply_classes();
+        self.apply_flows(now);
+        self.apply_targets(now);
+        self.reopen_everything();
+        self.recount_holders();
+        self.refit(now);
+        Ok(())
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn apply_classes(&mut self) {
+        for (index, class) in self.config.classes.iter().enumerate() {
+            match self.classes.get_mut(index) {
+                Some(state) => {
+                    state.config = *class;
+                    state.forecast.set_most(self.config.bookings);
+                }
+                None => self
+                    .classes
+                    .push(ClassState::new(*class, self.config.bookings)),
+            }
+        }
+        for (_, flow) in &mut self.flows {
+            flow.queues.resize(self.classes.len(), NIL);
+        }
+    }
+
+    fn apply_flows(&mut self, now: Time) {
+        for (_, flow) in &mut self.flows {
+            flow.config = *self
+                .config
+                .flows
+                .get(&flow.id)
+                .unwrap_or(&self.config.default_flow);
+            flow.gate.reconfigure(flow.config.limits, now);
+        }
+    }
+
+    fn apply_targets(&mut self, now: Time) {
+        for index in 0..self.config.targets.len() {
+            let config = self.config.targets[index];
+            let Some(target) = self.targets.get_mut(index) else {
+                self.add_target(config);
+                continue;
+            };
+            target.config = config;
+            target.gate.reconfigure(config.limits, now);
+            let configured = TargetState::Disabled {
+                reason: Disabled::Configured,
+            };
+            let (state, id) = (target.state, index as u32);
+            if !config.enabled {
+                self.change_target(now, id, configured);
+            } else if state == configured {
+                self.change_target(now, id, TargetState::Active);
+            }
+        }
+    }
+
+    /// Puts every lane back into its queue and ranks all anew: any gate and any order may have changed.
+    fn reopen_everything(&mut self) {
+        for target in 0..self.targets.len() as u32 {
+            self.unsave(target);
+        }
+        for bay in 0..self.bays.len() as u32 {
+            self.close_bay(bay);
+        }
+        for flow in 0..self.flows.capacity() as u32 {
+            if self.flows.contains(flow as usize) {
+                self.open_flow(flow);
+            }
+        }
+        for class in &mut self.classes {
+            class.ages = Heap::default();
+        }
+        for (_, lane) in &mut self.lanes {
+            lane.age_at = NOWHERE;
+        }
+        for lane in 0..self.lanes.capacity() as u32 {
+            if let Some(place) = self.lanes.get(lane as usize).map(|lane| lane.place) {
+                if matches!(place, Place::Behind | Place::Ahead) {
+                    self.promote(lane);
+                }
+                self.head_changed(lane);
+            }
+        }
+    }
+
+    /// Ranks the holders anew: weights may have changed, or the kind of bound.
+    fn recount_holders(&mut self) {
+        self.holders.most = Heap::default();
+        self.holders.weights = 0;
+        for class in &mut self.classes {
+            class.holders.most = Heap::default();
+            class.holders.weights = 0;
+        }
+        for (_, queue) in &mut self.queues {
+            queue.held_at = NOWHERE;
+        }
+        for (_, flow) in &mut self.flows {
+            flow.held_at = NOWHERE;
+        }
+        for id in 0..self.queues.capacity() as u32 {
+            let Some(queue) = self
+                .queues
+                .get(id as usize)
+                .filter(|queue| queue.waiting > 0)
+            else {
+                continue;
+            };
+            let weight = self.flows[queue.flow as usize].config.weight;
+            let key = holding(queue.waiting, weight);
+            let holders = &mut self.classes[queue.class.index()].holders;
+            holders.weights += u64::from(weight);
+            let queues = &mut self.queues;
+            holders
+                .most
+                .push(key, id, |queue, at| queues[queue as usize].held_at = at);
+        }
+        for id in 0..self.flows.capacity() as u32 {
+            let Some(flow) = self.flows.get(id as usize).filter(|flow| flow.waiting > 0) else {
+                continue;
+            };
+            let key = holding(flow.waiting, flow.config.weight);
+            self.holders.weights += u64::from(flow.config.weight);
+            if self.shares_bound() {
+                let flows = &mut self.flows;
+                self.holders
+                    .most
+                    .push(key, id, |flow, at| flows[flow as usize].held_at = at);
+            }
+        }
+    }
+
+    /// Fails jobs that no longer fit under a limit, and moves those that fit fewer or more targets than before.
+    fn refit(&mut self, now: Time) {
+        for slot in self.unleased() {
+            let entry = &self.jobs[slot as usize];
+            let (cost, targets, bay, state) = (entry.cost, entry.targets, entry.bay, entry.state);
+            let fits = self.gate.fits(cost) && self.flows[entry.flow as usize].gate.fits(cost);
+            let prepaid = entry.prepaid;
+            let whole = if prepaid {
+                Some(bay)
+            } else {
+                self.bay_of(targets)
+            };
+            let fitting = whole
+                .and_then(|bay| self.bay_that_fits(bay, cost))
+                .filter(|_| fits);
+            match fitting {
+                None => self.fail_unleased(now, slot, Unservable::TooLarge),
+                Some(same) if same == bay => {}
+                Some(other) if state == State::Waiting => {
+                    self.dequeue(now, slot);
+                    self.jobs[slot as usize].bay = other;
+                    self.enqueue_first(slot);
+                }
+                Some(other) => self.jobs[slot as usize].bay = other,
+            }
+        }
+    }
+
+    fn unleased(&self) -> Vec<u32> {
+        let mut slots: Vec<(u64, u32)> = self
+            .jobs
+            .iter()
+            .filter(|(_, entry)| !matches!(entry.state, State::Running { .. }))
+            .map(|(slot, entry)| (entry.seq, slot as u32))
+            .collect();
+        slots.sort_unstable();
+        slots.into_iter().map(|(_, slot)| slot).collect()
+    }
+}

@@ -1,0 +1,272 @@
+//! The end of a lease.
+
+use super::Core;
+use super::parts::{NIL, Place, State, span};
+use crate::config::{OnSuspend, Policy};
+use crate::event::{Event, Unservable};
+use crate::id::{Class, Cost, Ticket};
+use crate::job::{Fault, Lease, Outcome, Settled, Verdict};
+use crate::time::Time;
+
+impl<P> Core<P> {
+    /// Gives a lease back: how the job went, and what that tells of the target.
+    pub fn finish(
+        &mut self,
+        now: Time,
+        lease: Lease<P>,
+        outcome: Outcome,
+        verdict: Verdict,
+    ) -> Settled<P> {
+        let now = self.tick(now);
+        let slot = lease.ticket.slot;
+        let valid = |entry: &super::Entry<P>| {
+            matches!(entry.state, State::Running { .. }) && entry.grant == lease.grant
+        };
+        if !self.entry(lease.ticket).is_some_and(valid) {
+            return Settled::Stale(lease.payload);
+        }
+        let actual = match outcome {
+            Outcome::Done { cost } => cost,
+            _ => None,
+        };
+        let flow = self.jobs[slot as usize].flow;
+        let target = self.leave(now, slot, actual, outcome == Outcome::Elsewhere);
+        self.judge(now, slot, target, verdict);
+        let settled = self.settle(now, slot, target, outcome, lease.payload);
+        self.open_target(target);
+        self.open_flow(flow);
+        settled
+    }
+
+    /// Ends a job whose lease was lost with its worker. What the worker says later is stale. `false` if the job does not run.
+    pub fn reclaim(&mut self, now: Time, ticket: Ticket, verdict: Verdict) -> bool {
+        let now = self.tick(now);
+        if !self
+            .entry(ticket)
+            .is_some_and(|entry| matches!(entry.state, State::Running { .. }))
+        {
+            return false;
+        }
+        let target = self.leave(now, ticket.slot, None, false);
+        self.judge(now, ticket.slot, target, verdict);
+        let flow = self.jobs[ticket.slot as usize].flow;
+        self.end_leased(ticket.slot, |ended| &mut ended.failed);
+        self.open_target(target);
+        self.open_flow(flow);
+        true
+    }
+
+    /// Leaves the gates, and corrects what was charged. Says which target it was.
+    fn leave(&mut self, now: Time, slot: u32, actual: Option<Cost>, elsewhere: bool) -> u32 {
+        let entry = &self.jobs[slot as usize];
+        let State::Running { target } = entry.state else {
+            unreachable!("a valid lease is of a running job")
+        };
+        let (charged, flow, class) = (entry.cost, entry.flow, entry.class);
+        self.running -= 1;
+        for gate in [
+            &mut self.gate,
+            &mut self.flows[flow as usize].gate,
+            &mut self.targets[target as usize].gate,
+        ] {
+            gate.leave();
+            if let Some(actual) = actual {
+                gate.correct(now, charged, actual);
+            }
+        }
+        if elsewhere {
+            self.targets[target as usize].gate.refund(now, charged);
+        }
+        if let Some(actual) = actual
+            && actual != charged
+        {
+            self.correct_tags(class, flow, charged, actual);
+        }
+        target
+    }
+
+    /// Moves tags by what a job drew more or less than it was charged, but never behind the clock.
+    fn correct_tags(&mut self, class: Class, flow: u32, charged: Cost, actual: Cost) {
+        if self.config.policy == Policy::Fifo {
+            return;
+        }
+        let id = self.flows[flow as usize].queues[class.index()];
+        let weight = self.flows[flow as usize].config.weight;
+        let queue = &mut self.queues[id as usize];
+        let state = &mut self.classes[class.index()];
+        let (more, less) = (span(actual, weight), span(charged, weight));
+        queue.tag = (queue.tag + more).saturating_sub(less).max(state.clock);
+        let shares = match self.config.policy {
+            Policy::Wfq => true,
+            Policy::Hybrid => class != Class(0),
+            Policy::Strict | Policy::Fifo => false,
+        };
+        if shares {
+            let weight = state.config.weight;
+            state.tag = (state.tag + span(actual, weight))
+                .saturating_sub(span(charged, weight))
+                .max(self.clock);
+        }
+        if actual < charged {
+            // Parked lanes may be ranked too early, never too late.
+            for index in 0..self.queues[id as usize].lanes.len() {
+                let lane = self.queues[id as usize].lanes[index];
+                if matches!(
+                    self.lanes[lane as usize].place,
+                    Place::Behind | Place::Ahead
+                ) {
+                    self.parked_head_changed(lane);
+                }
+            }
+        }
+        self.queue_changed(id);
+    }
+
+    fn settle(
+        &mut self,
+        now: Time,
+        slot: u32,
+        target: u32,
+        outcome: Outcome,
+        payload: P,
+    ) -> Settled<P> {
+        let entry = &mut self.jobs[slot as usize];
+        match outcome {
+            Outcome::Done { .. } => {
+                self.end_leased(slot, |ended| &mut ended.done);
+                Settled::Done(payload)
+            }
+            _ if entry.cancelled => {
+                self.end_leased(slot, |ended| &mut ended.cancelled);
+                Settled::Cancelled(payload)
+            }
+            Outcome::Failed | Outcome::Dropped => {
+                self.end_leased(slot, |ended| &mut ended.failed);
+                Settled::Failed(payload)
+            }
+            _ if self.draining => {
+                self.end_leased(slot, |ended| &mut ended.returned);
+                Settled::Returned(payload)
+            }
+            Outcome::Retry { fault, random } => {
+                let at = now + self.config.backoff.delay(entry.used, random);
+                self.retry(slot, fault, at, payload)
+            }
+            Outcome::RetryAt { fault, at } => self.retry(slot, fault, at, payload),
+            Outcome::Elsewhere => self.elsewhere(now, slot, target, payload),
+        }
+    }
+
+    fn retry(&mut self, slot: u32, fault: Fault, at: Time, payload: P) -> Settled<P> {
+        let entry = &mut self.jobs[slot as usize];
+        if fault == Fault::Overload {
+            entry.used -= 1;
+        }
+        if entry.used >= entry.attempts {
+            self.end_leased(slot, |ended| &mut ended.failed);
+            return Settled::Failed(payload);
+        }
+        entry.prepaid = false;
+        entry.payload = Some(payload);
+        let (class, targets, cost) = (entry.class, entry.targets, entry.cost);
+        // It may go to every target again.
+        if let Some(bay) = self
+            .bay_of(targets)
+            .and_then(|bay| self.bay_that_fits(bay, cost))
+        {
+            self.jobs[slot as usize].bay = bay;
+        }
+        if !self.hold_delay_key(slot) {
+            let payload = self.jobs[slot as usize]
+                .payload
+                .take()
+                .expect("just put back");
+            self.end_leased(slot, |ended| &mut ended.merged);
+            return Settled::Merged(payload);
+        }
+        self.classes[class.index()].stats.retried += 1;
+        self.become_delayed(slot, at);
+        Settled::Delayed(at)
+    }
+
+    /// Counts a job that is in no lane as delayed. It has its delay key.
+    pub(super) fn become_delayed(&mut self, slot: u32, due: Time) {
+        let entry = &mut self.jobs[slot as usize];
+        entry.state = State::Delayed { due };
+        self.delayed += 1;
+        self.flows[entry.flow as usize].delayed += 1;
+        self.arm_job(slot);
+    }
+
+    fn elsewhere(&mut self, now: Time, slot: u32, target: u32, payload: P) -> Settled<P> {
+        let bay = self.jobs[slot as usize].bay;
+        let rest = self
+            .bay_without(bay, target)
+            .filter(|bay| match self.usable_at(now, *bay) {
+                Some(Time::MAX) => false,
+                Some(_) => self.config.on_suspend != OnSuspend::End,
+                None => true,
+            });
+        let Some(bay) = rest else {
+            self.end_leased(slot, |ended| &mut ended.failed);
+            return Settled::Failed(payload);
+        };
+        let entry = &mut self.jobs[slot as usize];
+        entry.used -= 1;
+        entry.prepaid = true;
+        entry.payload = Some(payload);
+        entry.bay = bay;
+        self.enqueue_first(slot);
+        Settled::Elsewhere
+    }
+
+    fn end_leased(&mut self, slot: u32, count: impl FnOnce(&mut crate::stats::Ended) -> &mut u64) {
+        self.release_delay_key(slot);
+        let entry = self.forget_job(slot);
+        *count(&mut self.classes[entry.class.index()].stats.ended) += 1;
+    }
+
+    /// Ends every job that waits in a bay none of whose targets will serve again.
+    pub(super) fn fail_bay(&mut self, now: Time, bay: u32, reason: Unservable) {
+        while let Some(slot) = self.first_waiting(bay) {
+            self.fail_unleased(now, slot, reason);
+        }
+    }
+
+    pub(super) fn fail_unleased(&mut self, now: Time, slot: u32, reason: Unservable) {
+        let ticket = self.ticket(slot);
+        let job = self.end_unleased(now, slot);
+        self.classes[job.class.index()].stats.ended.failed += 1;
+        self.events.push_back(Event::Failed {
+            ticket,
+            job,
+            reason,
+        });
+    }
+
+    /// Delays every job that waits in a bay until its first target is usable.
+    pub(super) fn delay_bay(&mut self, now: Time, bay: u32, until: Time) {
+        while let Some(slot) = self.first_waiting(bay) {
+            self.dequeue(now, slot);
+            if self.hold_delay_key(slot) {
+                self.become_delayed(slot, until);
+            } else {
+                let ticket = self.ticket(slot);
+                let entry = self.forget_job(slot);
+                let flow = self.flows[entry.flow as usize].id;
+                let job = entry.into_job(flow);
+                self.classes[job.class.index()].stats.ended.merged += 1;
+                self.events.push_back(Event::Merged { ticket, job });
+            }
+        }
+    }
+
+    fn first_waiting(&self, bay: u32) -> Option<u32> {
+        let head = |lane: &u32| self.lanes[*lane as usize].head;
+        self.bays[bay as usize]
+            .lanes
+            .iter()
+            .map(head)
+            .find(|slot| *slot != NIL)
+    }
+}

@@ -1,0 +1,230 @@
+//! The core itself.
+//!
+//! [`Core`] owns every job from `submit` to its end. It is driven by calls that carry the time, and it
+//! answers each with a decision; it never blocks, reads a clock, draws a random number or allocates for a job
+//! beyond the job itself once its tables have grown. The choice of the next job is in `choose`, what may wait in
+//! `admit`, where lanes stand while their gates are shut in `park`, the targets' health in `health`.
+
+mod admit;
+mod choose;
+mod control;
+mod finish;
+mod health;
+mod inspect;
+mod lanes;
+mod park;
+mod parts;
+mod timers;
+
+pub use inspect::{ClassView, FlowView, TargetView, View};
+
+use crate::config::{Bound, Config, ConfigError};
+use crate::event::{Event, Refused};
+use crate::forecast::Forecast;
+use crate::gate::Gate;
+use crate::id::{Flow, Key, Ticket};
+use crate::job::{Cancelled, Job, Lease};
+use crate::target::Target;
+use crate::time::Time;
+use crate::wheel::Wheel;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use parts::{Bay, ClassState, Entry, FlowState, Holders, Lane, Queue, State, Tag, Timer};
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// The scheduling core. `P` is the payload of its jobs.
+///
+/// ```
+/// use headworks_core::{Class, Config, Core, Job, Outcome, Settled, Time, Verdict};
+///
+/// let mut core = Core::new(Config::default(), Time::ZERO)?;
+/// core.submit(Time::ZERO, Job::new("bulk").class(Class(8))).expect("there is room");
+/// core.submit(Time::ZERO, Job::new("chat").class(Class(0))).expect("there is room");
+///
+/// let lease = core.next(Time::from_millis(1)).expect("nothing is limited");
+/// assert_eq!(lease.payload, "chat");
+/// assert_eq!(core.finish(Time::from_millis(2), lease, Outcome::DONE, Verdict::Fine), Settled::Done("chat"));
+/// # Ok::<(), headworks_core::ConfigError>(())
+/// ```
+#[derive(Debug)]
+pub struct Core<P> {
+    config: Config,
+    now: Time,
+    serial: u64,
+    jobs: Slab<Entry<P>>,
+    lanes: Slab<Lane>,
+    queues: Slab<Queue>,
+    flows: Slab<FlowState>,
+    classes: Vec<ClassState>,
+    targets: Vec<Target>,
+    bays: Vec<Bay>,
+    /// The virtual time of the classes.
+    clock: Tag,
+    /// The classes that may have an open lane.
+    live: u64,
+    gate: Gate,
+    /// When the gate over everything opens, if that is what stopped the last `next`.
+    gate_at: Option<Time>,
+    holders: Holders,
+    forecast: Forecast,
+    waiting: u64,
+    delayed: u64,
+    running: u64,
+    since_aged: u32,
+    paused: bool,
+    draining: bool,
+    wheel: Wheel<Timer>,
+    due: Vec<(Time, Timer)>,
+    events: VecDeque<Event<P>>,
+    keys: HashMap<Key, u32, FixedState>,
+    delay_keys: HashMap<Key, u32, FixedState>,
+    flow_ids: HashMap<Flow, u32, FixedState>,
+    lane_ids: HashMap<(u32, u32), u32, FixedState>,
+    bay_ids: HashMap<Box<[u32]>, u32, FixedState>,
+    /// How many jobs may wait for a target that alone can serve them.
+    most_alone: usize,
+    /// How many flows make it worth looking for idle ones.
+    sweep_at: usize,
+}
+
+impl<P> Core<P> {
+    /// A core without jobs.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn new(mut config: Config, now: Time) -> Result<Self, ConfigError> {
+        config.check()?;
+        if config.targets.is_empty() {
+            config.targets.push(crate::config::TargetConfig::default());
+        }
+        let hasher = FixedState::with_seed(config.seed);
+        let mut core = Core {
+            now,
+            serial: 0,
+            jobs: Slab::new(),
+            lanes: Slab::new(),
+            queues: Slab::new(),
+            flows: Slab::new(),
+            classes: config
+                .classes
+                .iter()
+                .map(|class| ClassState::new(*class, config.bookings))
+                .collect(),
+            targets: Vec::new(),
+            bays: Vec::new(),
+            clock: 0,
+            live: 0,
+            gate: Gate::new(config.limits, now),
+            gate_at: None,
+            holders: Holders::default(),
+            forecast: Forecast::new(config.bookings),
+            waiting: 0,
+            delayed: 0,
+            running: 0,
+            since_aged: 0,
+            paused: false,
+            draining: false,
+            wheel: Wheel::new(),
+            due: Vec::new(),
+            events: VecDeque::new(),
+            keys: HashMap::with_hasher(hasher.clone()),
+            delay_keys: HashMap::with_hasher(hasher.clone()),
+            flow_ids: HashMap::with_hasher(hasher.clone()),
+            lane_ids: HashMap::with_hasher(hasher.clone()),
+            bay_ids: HashMap::with_hasher(hasher),
+            most_alone: config.waiting_for_one(),
+            sweep_at: 1024,
+            config,
+        };
+        for target in core.config.targets.clone() {
+            core.add_target(target);
+        }
+        Ok(core)
+    }
+
+    /// Hands in a job. It is admitted, to be leased in its turn; or it is refused and handed back, with the
+    /// reason and, where coming back helps, when.
+    ///
+    /// # Errors
+    /// The refusal.
+    #[expect(
+        clippy::result_large_err,
+        reason = "a refusal hands the job back by value: boxing it would allocate"
+    )]
+    pub fn submit(&mut self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
+        let now = self.tick(now);
+        self.admit(now, job)
+    }
+
+    /// The one job that should run now, and where; `None` when nothing may.
+    ///
+    /// Call it until it says `None`, and again after every other call and at [`wake_at`](Self::wake_at).
+    pub fn next(&mut self, now: Time) -> Option<Lease<P>> {
+        let now = self.tick(now);
+        self.choose(now)
+    }
+
+    /// Takes a job back. One that runs goes on until its lease is finished; its handler is for the driver to
+    /// signal.
+    pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Cancelled<P> {
+        let now = self.tick(now);
+        let Some(state) = self.entry(ticket).map(|entry| entry.state) else {
+            return Cancelled::Ended;
+        };
+        match state {
+            State::Running { .. } => {
+                self.jobs[ticket.slot as usize].cancelled = true;
+                Cancelled::Running
+            }
+            State::Waiting | State::Delayed { .. } => {
+                let job = self.end_unleased(now, ticket.slot);
+                self.classes[job.class.index()].stats.ended.cancelled += 1;
+                Cancelled::Removed(job)
+            }
+        }
+    }
+
+    /// The next thing that happened to a job or target outside the caller's own calls.
+    pub fn poll_event(&mut self) -> Option<Event<P>> {
+        self.events.pop_front()
+    }
+
+    /// When time alone will change the answer of [`next`](Self::next) or bring an event. Early by a little at
+    /// worst, after cancellations.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Time> {
+        let timer = self.wheel.next_at();
+        match self.gate_at {
+            Some(gate) if !self.paused => Some(timer.map_or(gate, |timer| timer.min(gate))),
+            _ => timer,
+        }
+    }
+
+    /// The live job with that key.
+    #[must_use]
+    pub fn find(&self, key: Key) -> Option<Ticket> {
+        let slot = *self.keys.get(&key)?;
+        Some(Ticket {
+            slot,
+            serial: self.jobs[slot as usize].serial,
+        })
+    }
+
+    fn entry(&self, ticket: Ticket) -> Option<&Entry<P>> {
+        self.jobs
+            .get(ticket.slot as usize)
+            .filter(|entry| entry.serial == ticket.serial)
+    }
+
+    fn ticket(&self, slot: u32) -> Ticket {
+        Ticket {
+            slot,
+            serial: self.jobs[slot as usize].serial,
+        }
+    }
+
+    fn shares_bound(&self) -> bool {
+        matches!(self.config.bound, Bound::Shared(_))
+    }
+}

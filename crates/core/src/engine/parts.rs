@@ -1,0 +1,283 @@
+//! The parts of a core's state and how they hang together.
+//!
+//! A *lane* is (class, flow, target set): a FIFO of jobs, linked through the jobs themselves. A *queue* is
+//! (class, flow): it has the fair-share tag, and orders its open lanes by the age of their heads. A *class*
+//! orders its queues by tag. A *bay* is a target set: lanes whose targets are all shut are parked there.
+
+use crate::config::{ClassConfig, FlowConfig};
+use crate::forecast::Forecast;
+use crate::gate::Gate;
+use crate::heap::{Heap, NOWHERE};
+use crate::id::{Class, Cost, Flow, Key, TargetSet};
+use crate::job::Job;
+use crate::stats::ClassStats;
+use crate::time::Time;
+use crate::wheel::TimerId;
+
+/// The index of nothing.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// Virtual time: cost over weight, scaled so that a cost of 1 over the largest weight is not lost.
+pub(super) type Tag = u128;
+
+const TAG_SCALE: u32 = 32;
+
+/// How far a charge moves a tag.
+#[inline]
+pub(super) fn span(cost: Cost, weight: u32) -> Tag {
+    // A job that costs nothing still takes a turn.
+    (Tag::from(cost.0.max(1)) << TAG_SCALE) / Tag::from(weight)
+}
+
+/// The order of lanes and queues inside a class: the tag, then the age of the head.
+pub(super) type Rank = (Tag, u64);
+
+/// A live job.
+#[derive(Debug)]
+pub(super) struct Entry<P> {
+    /// Tells this job from all others that had the same slot.
+    pub(super) serial: u64,
+    pub(super) state: State,
+    pub(super) payload: Option<P>,
+    pub(super) class: Class,
+    pub(super) flow: u32,
+    pub(super) cost: Cost,
+    pub(super) targets: TargetSet,
+    pub(super) bay: u32,
+    pub(super) key: Option<Key>,
+    pub(super) delay_key: Option<Key>,
+    pub(super) expire_at: Option<Time>,
+    /// Whether it holds its `delay_key`.
+    pub(super) holds_delay_key: bool,
+    /// Its place in the order of arrival; a retry gets a new one.
+    pub(super) seq: u64,
+    /// Since when it was ready to run, counted from the first time.
+    pub(super) since: Option<Time>,
+    pub(super) attempts: u32,
+    pub(super) used: u32,
+    /// Grants so far: a lease of an earlier one is stale.
+    pub(super) grant: u32,
+    /// Charged already, before it was sent elsewhere.
+    pub(super) prepaid: bool,
+    pub(super) cancelled: bool,
+    pub(super) probing: bool,
+    pub(super) timer: TimerId,
+    pub(super) lane: u32,
+    pub(super) lane_prev: u32,
+    pub(super) lane_next: u32,
+    pub(super) queue_prev: u32,
+    pub(super) queue_next: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Delayed { due: Time },
+    Waiting,
+    Running { target: u32 },
+}
+
+impl<P> Entry<P> {
+    pub(super) fn into_job(self, flow: Flow) -> Job<P> {
+        Job {
+            class: self.class,
+            flow,
+            cost: self.cost,
+            targets: self.targets,
+            key: self.key,
+            delay_key: self.delay_key,
+            start_at: match self.state {
+                State::Delayed { due } => Some(due),
+                State::Waiting | State::Running { .. } => None,
+            },
+            expire_at: self.expire_at,
+            booking: None,
+            attempts: Some(self.attempts),
+            payload: self
+                .payload
+                .expect("only a leased job is without its payload"),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) queue: u32,
+    pub(super) bay: u32,
+    pub(super) head: u32,
+    pub(super) tail: u32,
+    pub(super) place: Place,
+    /// Its position in the heap of that place.
+    pub(super) at: u32,
+    /// Its position in its class's heap of ages.
+    pub(super) age_at: u32,
+    /// Its position in its bay's list.
+    pub(super) bay_at: u32,
+}
+
+/// Where a lane stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It has no jobs.
+    Empty,
+    /// In its queue's heap.
+    Open,
+    /// Parked in its bay, its tag not ahead of its class's clock.
+    Behind,
+    /// Parked in its bay, its tag ahead of its class's clock.
+    Ahead,
+    /// Out of every heap: this target's cost bucket is saved for its head.
+    Saving(u32),
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) class: Class,
+    pub(super) flow: u32,
+    pub(super) tag: Tag,
+    /// Lanes that are not parked, by the age of their heads.
+    pub(super) open: Heap<u64>,
+    /// Its position among its class's queues.
+    pub(super) at: u32,
+    pub(super) waiting: u64,
+    /// Its position among its class's holders.
+    pub(super) held_at: u32,
+    pub(super) lanes: Vec<u32>,
+    /// Its jobs in order of arrival.
+    pub(super) oldest: u32,
+    pub(super) newest: u32,
+}
+
+impl Queue {
+    pub(super) fn new(class: Class, flow: u32) -> Self {
+        Queue {
+            class,
+            flow,
+            tag: 0,
+            open: Heap::default(),
+            at: NOWHERE,
+            waiting: 0,
+            held_at: NOWHERE,
+            lanes: Vec::new(),
+            oldest: NIL,
+            newest: NIL,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct FlowState {
+    pub(super) id: Flow,
+    pub(super) config: FlowConfig,
+    pub(super) gate: Gate,
+    /// By class; `NIL` where it has none.
+    pub(super) queues: Vec<u32>,
+    pub(super) waiting: u64,
+    pub(super) delayed: u64,
+    /// Its position among the holders, with a shared bound.
+    pub(super) held_at: u32,
+    /// Its gate is shut, and its queues are out of their classes' heaps.
+    pub(super) parked: bool,
+    pub(super) timer: TimerId,
+}
+
+#[derive(Debug)]
+pub(super) struct ClassState {
+    pub(super) config: ClassConfig,
+    /// Its tag among the classes.
+    pub(super) tag: Tag,
+    /// The virtual time of its flows.
+    pub(super) clock: Tag,
+    /// Queues with an open lane, whose flow is not parked.
+    pub(super) ready: Heap<Rank>,
+    /// Bays that may have opened and have parked lanes of this class, by a rank that no lane of it precedes.
+    pub(super) bays: Heap<Rank>,
+    /// Lanes by the age of their heads; kept only when the class has aging.
+    pub(super) ages: Heap<(Time, u64)>,
+    pub(super) waiting: u64,
+    pub(super) holders: Holders,
+    pub(super) forecast: Forecast,
+    pub(super) stats: ClassStats,
+}
+
+impl ClassState {
+    pub(super) fn new(config: ClassConfig, bookings: usize) -> Self {
+        ClassState {
+            config,
+            tag: 0,
+            clock: 0,
+            ready: Heap::default(),
+            bays: Heap::default(),
+            ages: Heap::default(),
+            waiting: 0,
+            holders: Holders::default(),
+            forecast: Forecast::new(bookings),
+            stats: ClassStats::default(),
+        }
+    }
+}
+
+/// Who holds the places of a bound, most first.
+///
+/// A key may be too small, never too large: it is moved up with every place taken, and down only when
+/// it comes to the top.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    pub(super) most: Heap<u64>,
+    /// Weights of all who hold a place.
+    pub(super) weights: u64,
+}
+
+/// The key of a holder: the more places for its weight, the smaller.
+#[inline]
+pub(super) fn holding(places: u64, weight: u32) -> u64 {
+    u64::MAX - (places << 20) / u64::from(weight)
+}
+
+#[derive(Debug)]
+pub(super) struct Bay {
+    /// In order, each once.
+    pub(super) targets: Box<[u32]>,
+    /// Every lane of this target set.
+    pub(super) lanes: Vec<u32>,
+    /// By class; empty until a lane parks.
+    pub(super) parked: Vec<Parked>,
+    /// The classes that have parked lanes.
+    pub(super) parked_classes: u64,
+    /// Whether it is in the heaps of those classes.
+    pub(super) open: bool,
+    /// Since when at least one of its targets is usable; time before that does not count as waiting for aging.
+    pub(super) usable_since: Time,
+}
+
+/// The parked lanes of one bay and class.
+///
+/// A lane that was parked earns no credit: behind the class's clock all are equal and the oldest head goes first;
+/// ahead of it, the tag decides.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) behind: Heap<u64>,
+    pub(super) ahead: Heap<Rank>,
+    /// The bay's position in the class's heap of bays.
+    pub(super) at: u32,
+}
+
+impl Default for Parked {
+    fn default() -> Self {
+        Parked {
+            behind: Heap::default(),
+            ahead: Heap::default(),
+            at: NOWHERE,
+        }
+    }
+}
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// A job is due, or expires.
+    Job(u32),
+    /// A target's gate opens.
+    Target(u32),
+    /// A flow's gate opens.
+    Flow(u32),
+}

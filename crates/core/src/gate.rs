@@ -1,0 +1,141 @@
+//! A gate: concurrency, requests a second and cost a second of everything, of a flow, or of a target.
+//!
+//! A gate is looked at before a job is taken. It never decides who goes; it says whether one may.
+
+use crate::bucket::{Bucket, Rate};
+use crate::config::Limits;
+use crate::id::Cost;
+use crate::time::Time;
+
+/// Whether a gate would let a job through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// It may go.
+    Open,
+    /// Nothing may go: until a job ends, or until that time.
+    Shut(Option<Time>),
+    /// Only the cost is missing, and will be there at that time.
+    Short(Time),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    limits: Limits,
+    running: u32,
+    requests: Option<Bucket>,
+    cost: Option<Bucket>,
+}
+
+impl Gate {
+    pub(crate) fn new(limits: Limits, now: Time) -> Self {
+        Gate {
+            limits,
+            running: 0,
+            requests: limits.requests.map(|rate| Bucket::new(rate, now)),
+            cost: limits.cost.map(|rate| Bucket::new(rate, now)),
+        }
+    }
+
+    pub(crate) fn reconfigure(&mut self, limits: Limits, now: Time) {
+        self.limits = limits;
+        reconfigure(&mut self.requests, limits.requests, now);
+        reconfigure(&mut self.cost, limits.cost, now);
+    }
+
+    pub(crate) fn running(&self) -> u32 {
+        self.running
+    }
+
+    /// Whether any job may go, whatever its cost.
+    #[inline]
+    pub(crate) fn shut(&mut self, now: Time) -> Option<Pass> {
+        if self
+            .limits
+            .concurrent
+            .is_some_and(|max| self.running >= max)
+        {
+            return Some(Pass::Shut(None));
+        }
+        let at = self.requests.as_mut()?.ready_at(now, Cost(1))?;
+        Some(Pass::Shut(Some(at)))
+    }
+
+    /// When the cost of a job will be there; `None` if it is.
+    #[inline]
+    pub(crate) fn short(&mut self, now: Time, cost: Cost) -> Option<Time> {
+        self.cost.as_mut()?.ready_at(now, cost)
+    }
+
+    #[inline]
+    pub(crate) fn pass(&mut self, now: Time, cost: Cost) -> Pass {
+        if let Some(shut) = self.shut(now) {
+            return shut;
+        }
+        self.short(now, cost).map_or(Pass::Open, Pass::Short)
+    }
+
+    /// Whether a job of that cost could ever go.
+    #[inline]
+    pub(crate) fn fits(&self, cost: Cost) -> bool {
+        self.limits.max_cost.is_none_or(|max| cost <= max)
+    }
+
+    /// Lets a job through. `cost` is `None` when it was charged before.
+    #[inline]
+    pub(crate) fn enter(&mut self, now: Time, cost: Option<Cost>) {
+        self.running += 1;
+        let Some(cost) = cost else { return };
+        if let Some(bucket) = &mut self.requests {
+            bucket.charge(now, Cost(1));
+        }
+        if let Some(bucket) = &mut self.cost {
+            bucket.charge(now, cost);
+        }
+    }
+
+    /// A job ended.
+    #[inline]
+    pub(crate) fn leave(&mut self) {
+        debug_assert!(self.running > 0, "a gate is left as often as it is entered");
+        self.running -= 1;
+    }
+
+    /// Corrects what was charged by what was drawn.
+    #[inline]
+    pub(crate) fn correct(&mut self, now: Time, charged: Cost, actual: Cost) {
+        let Some(bucket) = &mut self.cost else { return };
+        if actual > charged {
+            bucket.charge(now, Cost(actual.0 - charged.0));
+        } else if self.limits.cost.is_some_and(Rate::refunds) {
+            bucket.refund(now, Cost(charged.0 - actual.0));
+        }
+    }
+
+    /// Takes a charge back whole, because the job will be charged elsewhere.
+    pub(crate) fn refund(&mut self, now: Time, charged: Cost) {
+        if let Some(bucket) = &mut self.cost {
+            bucket.refund(now, charged);
+        }
+    }
+
+    /// Whether it remembers nothing that a new gate would not.
+    pub(crate) fn is_fresh(&mut self, now: Time) -> bool {
+        let full =
+            |bucket: &mut Option<Bucket>| bucket.as_mut().is_none_or(|bucket| bucket.is_full(now));
+        full(&mut self.requests) && full(&mut self.cost)
+    }
+
+    pub(crate) fn levels(&self) -> (Option<f64>, Option<f64>) {
+        (
+            self.requests.map(|b| b.level()),
+            self.cost.map(|b| b.level()),
+        )
+    }
+}
+
+fn reconfigure(bucket: &mut Option<Bucket>, rate: Option<Rate>, now: Time) {
+    match (&mut *bucket, rate) {
+        (Some(bucket), Some(rate)) => bucket.set_rate(now, rate),
+        (_, rate) => *bucket = rate.map(|rate| Bucket::new(rate, now)),
+    }
+}

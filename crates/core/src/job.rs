@@ -1,0 +1,282 @@
+//! A job: what scheduling needs to know of a piece of work, and an opaque payload.
+
+use crate::id::{Booking, Class, Cost, Flow, Key, TargetId, TargetSet, Ticket};
+use crate::time::Time;
+use std::time::Duration;
+
+/// A piece of work to be scheduled. The payload is the application's and is never looked at.
+///
+/// ```
+/// # use headworks_core::{Class, Cost, Flow, Job, Time};
+/// let job = Job::new("translate page 7").class(Class(3)).flow(Flow(42)).cost(Cost(1200)).expire_at(Time::from_secs(30));
+/// assert_eq!(job.cost, Cost(1200));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job<P> {
+    /// How urgent it is.
+    pub class: Class,
+    /// Who it is for.
+    pub flow: Flow,
+    /// What it will draw on the far side, as far as one can tell beforehand.
+    pub cost: Cost,
+    /// Who may serve it.
+    pub targets: TargetSet,
+    /// At most one live job may have this key; a second is refused.
+    pub key: Option<Key>,
+    /// At most one *delayed* job may have this key; a second ends as merged.
+    pub delay_key: Option<Key>,
+    /// Not to be run before this.
+    pub start_at: Option<Time>,
+    /// Pointless after this, if it has not started by then.
+    pub expire_at: Option<Time>,
+    /// The place that an earlier refusal of this work booked.
+    pub booking: Option<Booking>,
+    /// Attempts in total; `None` for what the configuration says.
+    pub attempts: Option<u32>,
+    /// The work itself.
+    pub payload: P,
+}
+
+impl<P> Job<P> {
+    /// A job of the most urgent class, flow 0 and cost 1, for the first target.
+    pub fn new(payload: P) -> Self {
+        Job {
+            class: Class(0),
+            flow: Flow(0),
+            cost: Cost(1),
+            targets: TargetSet::default(),
+            key: None,
+            delay_key: None,
+            start_at: None,
+            expire_at: None,
+            booking: None,
+            attempts: None,
+            payload,
+        }
+    }
+
+    /// Sets how urgent it is.
+    #[must_use]
+    pub fn class(mut self, class: Class) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// Sets who it is for.
+    #[must_use]
+    pub fn flow(mut self, flow: Flow) -> Self {
+        self.flow = flow;
+        self
+    }
+
+    /// Sets what it will draw.
+    #[must_use]
+    pub fn cost(mut self, cost: Cost) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    /// Sets who may serve it.
+    #[must_use]
+    pub fn targets(mut self, targets: impl Into<TargetSet>) -> Self {
+        self.targets = targets.into();
+        self
+    }
+
+    /// Makes it the only live job of that name.
+    #[must_use]
+    pub fn key(mut self, key: Key) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// Makes it the only delayed job of that name.
+    #[must_use]
+    pub fn delay_key(mut self, key: Key) -> Self {
+        self.delay_key = Some(key);
+        self
+    }
+
+    /// Keeps it back until then.
+    #[must_use]
+    pub fn start_at(mut self, time: Time) -> Self {
+        self.start_at = Some(time);
+        self
+    }
+
+    /// Ends it at that time if it has not started.
+    #[must_use]
+    pub fn expire_at(mut self, time: Time) -> Self {
+        self.expire_at = Some(time);
+        self
+    }
+
+    /// Claims the place that an earlier refusal booked.
+    #[must_use]
+    pub fn booking(mut self, booking: Option<Booking>) -> Self {
+        self.booking = booking;
+        self
+    }
+
+    /// Bounds its attempts in total.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = Some(attempts);
+        self
+    }
+}
+
+/// The right and the duty to run one job now on one target. Give it back with
+/// [`Core::finish`](crate::Core::finish); one that is lost must be [reclaimed](crate::Core::reclaim).
+#[derive(Debug)]
+#[must_use = "a lease must be finished"]
+pub struct Lease<P> {
+    /// The job that it is for.
+    pub ticket: Ticket,
+    /// Where to run it.
+    pub target: TargetId,
+    /// How urgent it was.
+    pub class: Class,
+    /// Who it is for.
+    pub flow: Flow,
+    /// What was charged for it.
+    pub cost: Cost,
+    /// Which attempt this is, counted from 1.
+    pub attempt: u32,
+    /// How long it waited, from when it was first ready to run.
+    pub waited: Duration,
+    /// Whether it went ahead of others because of its age.
+    pub aged: bool,
+    /// The work itself.
+    pub payload: P,
+    /// Which grant of the job this is; an older one settles nothing.
+    pub(crate) grant: u32,
+}
+
+impl<P> Lease<P> {
+    /// The same lease with another payload, and the payload it had.
+    pub fn replace<Q>(self, payload: Q) -> (Lease<Q>, P) {
+        let Lease {
+            ticket,
+            target,
+            class,
+            flow,
+            cost,
+            attempt,
+            waited,
+            aged,
+            payload: old,
+            grant,
+        } = self;
+        (
+            Lease {
+                ticket,
+                target,
+                class,
+                flow,
+                cost,
+                attempt,
+                waited,
+                aged,
+                payload,
+                grant,
+            },
+            old,
+        )
+    }
+}
+
+/// How a leased job went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Done. The actual cost, where it is known, corrects what was charged.
+    Done {
+        /// What it drew in the end; `None` if as estimated.
+        cost: Option<Cost>,
+    },
+    /// To be tried again after a pause.
+    Retry {
+        /// Why.
+        fault: Fault,
+        /// A random number, for the jitter.
+        random: u64,
+    },
+    /// To be tried again at a time that the far side named.
+    RetryAt {
+        /// Why.
+        fault: Fault,
+        /// When.
+        at: Time,
+    },
+    /// This target would not take it and did nothing: try the others, keeping its place.
+    Elsewhere,
+    /// Failed for good.
+    Failed,
+    /// The work was dropped without a word: its charge stays.
+    Dropped,
+}
+
+impl Outcome {
+    /// Done, at the estimated cost.
+    pub const DONE: Outcome = Outcome::Done { cost: None };
+}
+
+/// What kind of failure asks for another attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// It may pass by itself.
+    Temporary,
+    /// The far side has too much to do; waiting for that costs no attempt.
+    Overload,
+}
+
+/// What the attempt tells of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It works.
+    Fine,
+    /// It failed; enough of these in a row suspend it.
+    Fault,
+    /// It has too much to do until then, and is suspended.
+    Overload {
+        /// When it may be asked again.
+        until: Time,
+    },
+    /// It does not exist or will never serve us: it is disabled.
+    Gone,
+    /// Nothing either way, as when the work was cancelled.
+    Unknown,
+}
+
+/// What became of a finished lease.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Settled<P> {
+    /// The job ended as done.
+    Done(P),
+    /// The job ended as failed: for good, or after its last attempt.
+    Failed(P),
+    /// The job waits again, at its old place, for another target.
+    Elsewhere,
+    /// The job is delayed and will be tried again then.
+    Delayed(Time),
+    /// The job became delayed while another with its `delay_key` was: it ended as merged.
+    Merged(P),
+    /// The job ended as cancelled: [`Core::cancel`](crate::Core::cancel) came while it ran, and it was not done.
+    Cancelled(P),
+    /// The job was handed back because the core drains.
+    Returned(P),
+    /// The lease was no longer valid. Nothing changed.
+    Stale(P),
+}
+
+/// What became of a cancelled job.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Cancelled<P> {
+    /// It waited or was delayed, and is gone from the core.
+    Removed(Job<P>),
+    /// It runs; the driver tells the handler to stop, and the job ends when its lease is finished.
+    Running,
+    /// It had ended before.
+    Ended,
+}

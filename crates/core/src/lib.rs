@@ -15,6 +15,7 @@
 mod backoff;
 mod bucket;
 mod config;
+mod coordinator;
 mod engine;
 mod event;
 mod forecast;
@@ -23,6 +24,7 @@ mod heap;
 mod id;
 mod job;
 mod pressure;
+pub mod rounds;
 mod scaler;
 mod stats;
 mod target;
@@ -35,12 +37,14 @@ pub use config::{
     Bound, ClassConfig, Config, ConfigError, FlowConfig, Limits, MAX_CLASSES, MAX_SET, OnSuspend,
     Policy, TargetConfig,
 };
+pub use coordinator::{Coordinator, Side};
 pub use engine::{ClassView, Core, FlowView, TargetView, View};
 pub use event::{Event, Reason, Refused, Unservable};
 pub use forecast::{Forecast, LONGEST};
 pub use id::{Booking, Class, Cost, Flow, Key, KeySeed, TargetId, TargetSet, Ticket};
 pub use job::{Cancelled, Fault, Job, Lease, Outcome, Settled, Verdict};
 pub use pressure::{Pressure, Thresholds};
+pub use rounds::Rounds;
 pub use scaler::{Scale, Scaler};
 pub use stats::{ClassStats, Ended, Waits};
 pub use target::{Disabled, TargetState};

@@ -1,0 +1,4 @@
+//! The scheduling core under a virtual clock.
+
+pub mod audit;
+pub mod chaos;

@@ -1,0 +1,101 @@
+//! Ten thousand random walks, each audited, and a proof that together they went everywhere.
+//!
+//! A failing seed is printed. Replay it with `HEADWORKS_SEED=n cargo test -p headworks-sim --test seeds`.
+
+use headworks_sim::audit::Coverage;
+use headworks_sim::chaos;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SEEDS: u64 = 10_000;
+const STEPS: u32 = 400;
+
+/// Everything that must have happened at least once.
+const EVERYTHING: &[&str] = &[
+    "ended done",
+    "ended merged",
+    "ended failed",
+    "ended expired",
+    "ended cancelled",
+    "ended shed",
+    "ended returned",
+    "refused full",
+    "refused target_full",
+    "refused delayed_full",
+    "refused duplicate",
+    "refused merged",
+    "refused too_large",
+    "refused no_target",
+    "refused suspended",
+    "refused unknown_class",
+    "refused expired",
+    "refused hopeless",
+    "refused draining",
+    "shut Everything(Concurrent)",
+    "shut Everything(Requests)",
+    "shut Everything(Cost)",
+    "shut Flow(Concurrent)",
+    "shut Flow(Requests)",
+    "shut Flow(Cost)",
+    "shut Targets(Some(Concurrent))",
+    "shut Targets(Some(Requests))",
+    "shut Targets(Some(Cost))",
+    "shut Targets(None)",
+    "target active",
+    "target suspended",
+    "target probation",
+    "target disabled",
+    "unservable NoTarget",
+    "unservable Suspended",
+    "unservable TooLarge",
+    "saved",
+    "aged",
+    "put off",
+    "elsewhere",
+    "displaced",
+    "retried Temporary",
+    "retried Overload",
+    "stale lease",
+    "lease reclaimed",
+    "cancelled while running",
+    "reconfigured",
+    "paused",
+    "clock went back",
+    "admitted by shedding",
+    "admitted with a booking",
+];
+
+#[test]
+fn every_walk_keeps_every_promise() {
+    if let Ok(seed) = std::env::var("HEADWORKS_SEED") {
+        let seed = seed.parse().expect("HEADWORKS_SEED is a number");
+        chaos::walk(seed, STEPS).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        return;
+    }
+    let next = AtomicU64::new(0);
+    let total = Mutex::new(Coverage::default());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                let mut mine = Coverage::default();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= SEEDS {
+                        break;
+                    }
+                    match chaos::walk(seed, STEPS) {
+                        Ok(coverage) => mine.add(&coverage),
+                        Err(violation) => panic!("seed {seed}: {violation}"),
+                    }
+                }
+                total.lock().expect("no walk panics while it holds this").add(&mine);
+            });
+        }
+    });
+    let total = total.into_inner().expect("all walks have ended");
+    for (what, count) in total.iter() {
+        println!("{count:>9}  {what}");
+    }
+    let missing: Vec<&&str> = EVERYTHING.iter().filter(|what| total.count(what) == 0).collect();
+    assert!(missing.is_empty(), "no walk came across: {missing:?}");
+}

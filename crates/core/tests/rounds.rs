@@ -70,6 +70,7 @@ impl Tree {
 struct Walker {
     rounds: Rounds<usize>,
     paged: bool,
+    window: u64,
     store: BTreeMap<u32, VecDeque<usize>>,
     out: Vec<Lease<usize>>,
     stale: Vec<LeaseId>,
@@ -89,6 +90,7 @@ impl Walker {
         Walker {
             rounds: Rounds::new(config),
             paged,
+            window: window as u64,
             store: BTreeMap::new(),
             out: Vec::new(),
             stale: Vec::new(),
@@ -156,6 +158,8 @@ impl Walker {
         let more = self.declared.iter().any(|(&r, &n)| r > self.round && n > 0);
         assert_eq!(self.rounds.is_completed(), position.closed && !more);
         let progress = self.rounds.progress();
+        let held = progress.ready + progress.leased + progress.delayed;
+        assert!(!self.paged || held <= self.window, "the window is bounded");
         assert_eq!(progress.leased, self.out.len() as u64);
         assert_eq!(
             progress.ended,
@@ -164,7 +168,59 @@ impl Walker {
     }
 }
 
+/// How often each thing happened that the test is about; a zero means it tests nothing.
+#[derive(Default, Debug)]
+struct Seen {
+    delayed: u32,
+    failed: u32,
+    out_of_budget: u32,
+    reclaimed: u32,
+    stale: u32,
+    paused: u32,
+    paged: u32,
+    leader_held: u32,
+    follower_held: u32,
+    clock_back: u32,
+    later_passes: u32,
+}
+
+impl Seen {
+    fn counts(&self) -> [u32; 11] {
+        let Seen {
+            delayed,
+            failed,
+            out_of_budget,
+            reclaimed,
+            stale,
+            paused,
+            paged,
+            ..
+        } = *self;
+        let Seen {
+            leader_held,
+            follower_held,
+            clock_back,
+            later_passes,
+            ..
+        } = *self;
+        [
+            delayed,
+            failed,
+            out_of_budget,
+            reclaimed,
+            stale,
+            paused,
+            paged,
+            leader_held,
+            follower_held,
+            clock_back,
+            later_passes,
+        ]
+    }
+}
+
 struct World {
+    seen: Seen,
     dice: Dice,
     tree: Tree,
     lag: u32,
@@ -188,6 +244,7 @@ impl World {
         };
         let (leader, follower) = (walker(), walker());
         World {
+            seen: Seen::default(),
             dice,
             tree,
             lag,
@@ -232,6 +289,13 @@ impl World {
             return;
         }
         let Some(lease) = walker.rounds.next(now) else {
+            let wake = walker.rounds.wake_at();
+            let later = walker.rounds.clone().next(wake.unwrap_or(Time::MAX));
+            assert_eq!(
+                later.is_some(),
+                wake.is_some(),
+                "time alone changes it at wake_at"
+            );
             return;
         };
         assert_eq!(
@@ -270,6 +334,7 @@ impl World {
         match trouble {
             90.. => self.retry(side, &lease),
             84..90 => {
+                self.seen.reclaimed += 1;
                 let settled = self.side(side).rounds.reclaim(now, lease.id);
                 self.side(side).stale.push(lease.id);
                 self.book_retry(side, &lease, settled);
@@ -302,7 +367,7 @@ impl World {
     }
 
     fn retry(&mut self, side: Side, lease: &Lease<usize>) {
-        let at = self.now + Duration::from_secs(self.dice.roll(30));
+        let at = self.now + Duration::from_secs(self.dice.roll(75));
         let now = self.now;
         let settled = self.side(side).rounds.retry(now, lease.id, at);
         self.book_retry(side, lease, settled);
@@ -310,12 +375,19 @@ impl World {
 
     fn book_retry(&mut self, side: Side, lease: &Lease<usize>, settled: Settled) {
         match settled {
-            Settled::Delayed(_) => *self.side(side).again.entry(lease.node).or_default() += 1,
-            _ => self.book_failure(side, lease, settled),
+            Settled::Delayed(_) => {
+                self.seen.delayed += 1;
+                *self.side(side).again.entry(lease.node).or_default() += 1;
+            }
+            _ => {
+                self.seen.out_of_budget += 1;
+                self.book_failure(side, lease, settled);
+            }
         }
     }
 
     fn book_failure(&mut self, side: Side, lease: &Lease<usize>, settled: Settled) {
+        self.seen.failed += 1;
         self.side(side).failed.insert(lease.node);
         self.book_end(side, lease);
         let closed = self.side(side).all_ended(lease.round);
@@ -348,10 +420,17 @@ impl World {
         let nodes: Vec<usize> = page.drain(..size).collect();
         let loaded = walker.rounds.load(want.round, nodes);
         assert_eq!(loaded, Loaded::Taken(size));
+        self.seen.paged += 1;
     }
 
     fn advance(&mut self, side: Side) {
         let Some(leave) = self.coordinator.leave(side) else {
+            let position = self.side(side).rounds.position();
+            let held = u32::from(position.closed && position.state == State::Running);
+            match side {
+                Side::Leader => self.seen.leader_held += held,
+                Side::Follower => self.seen.follower_held += held,
+            }
             return;
         };
         let now = self.now;
@@ -378,7 +457,10 @@ impl World {
     fn turn_clock(&mut self) {
         let step = Duration::from_millis(self.dice.roll(8000));
         self.now = match self.dice.roll(12) {
-            0 => self.now - step,
+            0 => {
+                self.seen.clock_back += 1;
+                self.now - step
+            }
             _ => self.now + step,
         };
     }
@@ -395,8 +477,10 @@ impl World {
                 };
                 let settled = walker.rounds.finish(now, id, Discovered::Nodes(vec![0, 0]));
                 assert_eq!(settled, Settled::Stale);
+                self.seen.stale += 1;
             }
         }
+        self.seen.paused += u32::from(self.side(side).rounds.state() == State::Paused);
     }
 
     /// Runs both sides to their end; `pending` is what the follower starts with, and when.
@@ -442,6 +526,7 @@ impl World {
         let depth = pending.iter().map(|&n| self.tree.depth[n]).min();
         self.coordinator.begin_pass(depth.unwrap_or(0));
         let failed = self.leader.failed.clone();
+        self.seen.later_passes += u32::from(!failed.is_empty() && !pending.is_empty());
         self.leader.start(self.now, &self.tree, failed);
         self.coordinator
             .report(Side::Leader, self.leader.rounds.position());
@@ -474,19 +559,19 @@ proptest! {
 
 #[test]
 fn no_lag_and_lead_up_to_eight_deadlocks() {
+    let mut seen = [0; 11];
     for lag in 1..=8 {
         for max_lead in lag..=8 {
             for levels in 0..=12 {
-                drive(
-                    u64::from(lag * 1000 + max_lead * 100 + levels),
-                    lag,
-                    max_lead,
-                    levels,
-                    false,
-                );
+                let seed = u64::from(lag * 1000 + max_lead * 100 + levels);
+                let world = drive(seed, lag, max_lead, levels, false);
+                for (sum, count) in seen.iter_mut().zip(world.seen.counts()) {
+                    *sum += count;
+                }
             }
         }
     }
+    assert!(seen.iter().all(|&count| count >= 20), "{seen:?}");
 }
 
 #[test]

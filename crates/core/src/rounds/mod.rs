@@ -293,6 +293,7 @@ impl<N: Clone> Rounds<N> {
     #[must_use]
     pub fn progress(&self) -> Progress {
         Progress {
+            ready: self.window.ready() as u64,
             leased: self.window.leased() as u64,
             delayed: self.window.delayed() as u64,
             ..self.current

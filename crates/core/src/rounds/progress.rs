@@ -15,6 +15,8 @@ pub struct Progress {
     pub ended: u64,
     /// Those of the ended that failed.
     pub failed: u64,
+    /// Nodes in memory that could be leased now.
+    pub ready: u64,
     /// Nodes being worked on.
     pub leased: u64,
     /// Nodes waiting for the time of their next attempt.

@@ -303,3 +303,20 @@ fn a_clock_that_goes_back_stands_still() {
     );
     assert!(r.next(secs(0)).is_some());
 }
+
+#[test]
+fn delayed_nodes_do_not_keep_room_from_being_used() {
+    let mut r = paged(8);
+    r.seed(secs(0), Discovered::Count(20)).unwrap();
+    assert_eq!(r.load(0, 0..6), Loaded::Taken(6));
+    assert_eq!(
+        r.wants(),
+        None,
+        "more than half in use, and something is ready"
+    );
+    while let Some(lease) = r.next(secs(0)) {
+        let _ = r.retry(secs(0), lease.id, secs(30));
+    }
+    let want = r.wants().unwrap();
+    assert_eq!((want.round, want.room), (0, 2));
+}

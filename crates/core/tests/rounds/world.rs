@@ -1,185 +1,89 @@
-//! Two coordinated sides over random trees, in memory and paged from a toy store, with retries,
-//! failures, pauses, lost leases and a clock that sometimes goes back.
-//!
-//! The checker keeps its own books from the calls and answers.
+//! Both sides and their coordinator, driven by random calls.
 
-use headworks_core::rounds::{
-    Advanced, Discovered, Lease, LeaseId, Loaded, Rounds, RoundsConfig, Settled, State,
-};
+use crate::tree::{Dice, Tree};
+use crate::walker::Walker;
+use headworks_core::rounds::{Advanced, Discovered, Lease, Loaded, Settled, State};
 use headworks_core::{Coordinator, Side, Time};
-use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Enough for every tree here many times over: running out of it means both sides wait.
 const STEPS: usize = 60_000;
 
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
+/// How often each thing happened that the test is about; a zero means it tests nothing.
+#[derive(Default, Debug)]
+pub(crate) struct Seen {
+    pub(crate) delayed: u32,
+    pub(crate) failed: u32,
+    pub(crate) out_of_budget: u32,
+    pub(crate) reclaimed: u32,
+    pub(crate) stale: u32,
+    pub(crate) paused: u32,
+    pub(crate) paged: u32,
+    pub(crate) leader_held: u32,
+    pub(crate) follower_held: u32,
+    pub(crate) clock_back: u32,
+    pub(crate) later_passes: u32,
 }
 
-struct Tree {
-    children: Vec<Vec<usize>>,
-    depth: Vec<u32>,
-    on_both: Vec<bool>,
-}
-
-impl Tree {
-    fn grow(dice: &mut Dice, levels: u32, empty_destination: bool) -> Tree {
-        let (mut children, mut depth, mut on_both) = (vec![vec![]], vec![0], vec![true]);
-        let mut level = vec![0];
-        for d in 1..=levels {
-            let mut next = Vec::new();
-            for &parent in &level {
-                for _ in 0..dice.roll(4) {
-                    let node: usize = children.len();
-                    children.push(vec![]);
-                    depth.push(d);
-                    on_both.push(on_both[parent] && !empty_destination && dice.roll(5) > 0);
-                    children[parent].push(node);
-                    next.push(node);
-                }
-            }
-            next.truncate(12);
-            level = next;
-        }
-        Tree {
-            children,
-            depth,
-            on_both,
-        }
-    }
-
-    fn children(&self, node: usize, side: Side) -> Vec<usize> {
-        let found = self.children[node].iter().copied();
-        found
-            .filter(|&n| side == Side::Leader || self.on_both[n])
-            .collect()
-    }
-}
-
-/// One side: the queue, a toy store, and the books kept beside them.
-struct Walker {
-    rounds: Rounds<usize>,
-    paged: bool,
-    store: BTreeMap<u32, VecDeque<usize>>,
-    out: Vec<Lease<usize>>,
-    stale: Vec<LeaseId>,
-    round: u32,
-    declared: BTreeMap<u32, u64>,
-    ended: BTreeMap<u32, u64>,
-    grants: BTreeMap<usize, u32>,
-    again: BTreeMap<usize, u32>,
-    done: BTreeSet<usize>,
-    failed: BTreeSet<usize>,
-}
-
-impl Walker {
-    fn new(paged: bool, window: usize) -> Walker {
-        let mut config = RoundsConfig::default();
-        config.window = window;
-        Walker {
-            rounds: Rounds::new(config),
+impl Seen {
+    pub(crate) fn counts(&self) -> [u32; 11] {
+        let Seen {
+            delayed,
+            failed,
+            out_of_budget,
+            reclaimed,
+            stale,
+            paused,
             paged,
-            store: BTreeMap::new(),
-            out: Vec::new(),
-            stale: Vec::new(),
-            round: 0,
-            declared: BTreeMap::new(),
-            ended: BTreeMap::new(),
-            grants: BTreeMap::new(),
-            again: BTreeMap::new(),
-            done: BTreeSet::new(),
-            failed: BTreeSet::new(),
-        }
-    }
-
-    /// Books the nodes, and answers with what the queue is told of them.
-    fn discover(&mut self, round: u32, nodes: Vec<usize>) -> Discovered<usize> {
-        *self.declared.entry(round).or_default() += nodes.len() as u64;
-        if !self.paged {
-            return Discovered::Nodes(nodes);
-        }
-        let count = nodes.len() as u64;
-        self.store.entry(round).or_default().extend(nodes);
-        Discovered::Count(count)
-    }
-
-    fn start(&mut self, now: Time, tree: &Tree, pending: BTreeSet<usize>) {
-        let mut by_depth: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for node in pending {
-            by_depth.entry(tree.depth[node]).or_default().push(node);
-        }
-        self.declared.clear();
-        self.ended.clear();
-        self.grants.clear();
-        self.again.clear();
-        let (first, nodes) = by_depth.pop_first().unwrap_or_default();
-        self.round = first;
-        let nodes = self.discover(first, nodes);
-        self.rounds.start_pass(now, first, nodes).unwrap();
-        for (depth, nodes) in by_depth {
-            let nodes = self.discover(depth, nodes);
-            self.rounds.declare(now, depth, nodes).unwrap();
-        }
-    }
-
-    fn end(&mut self, node: usize, tree: &Tree) {
-        assert_eq!(tree.depth[node], self.round);
-        *self.ended.entry(self.round).or_default() += 1;
-    }
-
-    fn all_ended(&self, round: u32) -> bool {
-        self.declared.get(&round).unwrap_or(&0) == self.ended.get(&round).unwrap_or(&0)
-    }
-
-    fn check(&self) {
-        if !self.rounds.is_seeded() {
-            assert_eq!(self.rounds.state(), State::Waiting);
-            return;
-        }
-        let position = self.rounds.position();
-        assert_eq!(position.round, self.round);
-        assert_eq!(
-            position.closed,
-            self.all_ended(self.round),
-            "closes iff declared = ended"
-        );
-        let more = self.declared.iter().any(|(&r, &n)| r > self.round && n > 0);
-        assert_eq!(self.rounds.is_completed(), position.closed && !more);
-        let progress = self.rounds.progress();
-        assert_eq!(progress.leased, self.out.len() as u64);
-        assert_eq!(
-            progress.ended,
-            self.ended.get(&self.round).copied().unwrap_or(0)
-        );
+            ..
+        } = *self;
+        let Seen {
+            leader_held,
+            follower_held,
+            clock_back,
+            later_passes,
+            ..
+        } = *self;
+        [
+            delayed,
+            failed,
+            out_of_budget,
+            reclaimed,
+            stale,
+            paused,
+            paged,
+            leader_held,
+            follower_held,
+            clock_back,
+            later_passes,
+        ]
     }
 }
 
-struct World {
-    dice: Dice,
-    tree: Tree,
-    lag: u32,
-    max_lead: u32,
-    coordinator: Coordinator,
-    leader: Walker,
-    follower: Walker,
-    now: Time,
-    calm: bool,
-    later_pass: bool,
-    widest: u32,
+pub(crate) struct World {
+    pub(crate) seen: Seen,
+    pub(crate) dice: Dice,
+    pub(crate) tree: Tree,
+    pub(crate) lag: u32,
+    pub(crate) max_lead: u32,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) leader: Walker,
+    pub(crate) follower: Walker,
+    pub(crate) now: Time,
+    pub(crate) calm: bool,
+    pub(crate) later_pass: bool,
+    pub(crate) widest: u32,
 }
 
 impl World {
-    fn new(seed: u64, lag: u32, max_lead: u32, levels: u32, empty_destination: bool) -> World {
+    pub(crate) fn new(
+        seed: u64,
+        lag: u32,
+        max_lead: u32,
+        levels: u32,
+        empty_destination: bool,
+    ) -> World {
         let mut dice = Dice(seed);
         let tree = Tree::grow(&mut dice, levels, empty_destination);
         let mut walker = || {
@@ -188,6 +92,7 @@ impl World {
         };
         let (leader, follower) = (walker(), walker());
         World {
+            seen: Seen::default(),
             dice,
             tree,
             lag,
@@ -202,7 +107,7 @@ impl World {
         }
     }
 
-    fn side(&mut self, side: Side) -> &mut Walker {
+    pub(crate) fn side(&mut self, side: Side) -> &mut Walker {
         match side {
             Side::Leader => &mut self.leader,
             Side::Follower => &mut self.follower,
@@ -210,7 +115,7 @@ impl World {
     }
 
     /// One random call on one side.
-    fn step(&mut self, side: Side) {
+    pub(crate) fn step(&mut self, side: Side) {
         match self.dice.roll(10) {
             0 | 1 => self.lease(side),
             2..=4 => self.settle(side),
@@ -225,13 +130,20 @@ impl World {
         self.coordinator.report(side, position);
     }
 
-    fn lease(&mut self, side: Side) {
+    pub(crate) fn lease(&mut self, side: Side) {
         let now = self.now;
         let walker = self.side(side);
         if walker.out.len() >= 4 {
             return;
         }
         let Some(lease) = walker.rounds.next(now) else {
+            let wake = walker.rounds.wake_at();
+            let later = walker.rounds.clone().next(wake.unwrap_or(Time::MAX));
+            assert_eq!(
+                later.is_some(),
+                wake.is_some(),
+                "time alone changes it at wake_at"
+            );
             return;
         };
         assert_eq!(
@@ -256,7 +168,7 @@ impl World {
         }
     }
 
-    fn settle(&mut self, side: Side) {
+    pub(crate) fn settle(&mut self, side: Side) {
         let out = self.side(side).out.len() as u64;
         if out == 0 {
             return;
@@ -270,6 +182,7 @@ impl World {
         match trouble {
             90.. => self.retry(side, &lease),
             84..90 => {
+                self.seen.reclaimed += 1;
                 let settled = self.side(side).rounds.reclaim(now, lease.id);
                 self.side(side).stale.push(lease.id);
                 self.book_retry(side, &lease, settled);
@@ -282,7 +195,7 @@ impl World {
         }
     }
 
-    fn finish(&mut self, side: Side, lease: &Lease<usize>) {
+    pub(crate) fn finish(&mut self, side: Side, lease: &Lease<usize>) {
         let now = self.now;
         let mut found = self.tree.children(lease.node, side);
         // Unknown below, until the leader could list it. With a lag of 1 the follower cannot know.
@@ -301,28 +214,35 @@ impl World {
         assert_eq!(settled, Settled::Done { closed });
     }
 
-    fn retry(&mut self, side: Side, lease: &Lease<usize>) {
-        let at = self.now + Duration::from_secs(self.dice.roll(30));
+    pub(crate) fn retry(&mut self, side: Side, lease: &Lease<usize>) {
+        let at = self.now + Duration::from_secs(self.dice.roll(75));
         let now = self.now;
         let settled = self.side(side).rounds.retry(now, lease.id, at);
         self.book_retry(side, lease, settled);
     }
 
-    fn book_retry(&mut self, side: Side, lease: &Lease<usize>, settled: Settled) {
+    pub(crate) fn book_retry(&mut self, side: Side, lease: &Lease<usize>, settled: Settled) {
         match settled {
-            Settled::Delayed(_) => *self.side(side).again.entry(lease.node).or_default() += 1,
-            _ => self.book_failure(side, lease, settled),
+            Settled::Delayed(_) => {
+                self.seen.delayed += 1;
+                *self.side(side).again.entry(lease.node).or_default() += 1;
+            }
+            _ => {
+                self.seen.out_of_budget += 1;
+                self.book_failure(side, lease, settled);
+            }
         }
     }
 
-    fn book_failure(&mut self, side: Side, lease: &Lease<usize>, settled: Settled) {
+    pub(crate) fn book_failure(&mut self, side: Side, lease: &Lease<usize>, settled: Settled) {
+        self.seen.failed += 1;
         self.side(side).failed.insert(lease.node);
         self.book_end(side, lease);
         let closed = self.side(side).all_ended(lease.round);
         assert_eq!(settled, Settled::Failed { closed });
     }
 
-    fn book_end(&mut self, side: Side, lease: &Lease<usize>) {
+    pub(crate) fn book_end(&mut self, side: Side, lease: &Lease<usize>) {
         let World {
             tree,
             leader,
@@ -335,7 +255,7 @@ impl World {
         }
     }
 
-    fn page(&mut self, side: Side) {
+    pub(crate) fn page(&mut self, side: Side) {
         let fewer = self.dice.roll(3) as usize;
         let walker = self.side(side);
         let Some(want) = walker.rounds.wants() else {
@@ -348,10 +268,17 @@ impl World {
         let nodes: Vec<usize> = page.drain(..size).collect();
         let loaded = walker.rounds.load(want.round, nodes);
         assert_eq!(loaded, Loaded::Taken(size));
+        self.seen.paged += 1;
     }
 
-    fn advance(&mut self, side: Side) {
+    pub(crate) fn advance(&mut self, side: Side) {
         let Some(leave) = self.coordinator.leave(side) else {
+            let position = self.side(side).rounds.position();
+            let held = u32::from(position.closed && position.state == State::Running);
+            match side {
+                Side::Leader => self.seen.leader_held += held,
+                Side::Follower => self.seen.follower_held += held,
+            }
             return;
         };
         let now = self.now;
@@ -375,15 +302,18 @@ impl World {
         }
     }
 
-    fn turn_clock(&mut self) {
+    pub(crate) fn turn_clock(&mut self) {
         let step = Duration::from_millis(self.dice.roll(8000));
         self.now = match self.dice.roll(12) {
-            0 => self.now - step,
+            0 => {
+                self.seen.clock_back += 1;
+                self.now - step
+            }
             _ => self.now + step,
         };
     }
 
-    fn disturb(&mut self, side: Side) {
+    pub(crate) fn disturb(&mut self, side: Side) {
         let (kind, now) = (self.dice.roll(3), self.now);
         let walker = self.side(side);
         match kind {
@@ -395,12 +325,14 @@ impl World {
                 };
                 let settled = walker.rounds.finish(now, id, Discovered::Nodes(vec![0, 0]));
                 assert_eq!(settled, Settled::Stale);
+                self.seen.stale += 1;
             }
         }
+        self.seen.paused += u32::from(self.side(side).rounds.state() == State::Paused);
     }
 
     /// Runs both sides to their end; `pending` is what the follower starts with, and when.
-    fn run(&mut self, pending: &BTreeSet<usize>) {
+    pub(crate) fn run(&mut self, pending: &BTreeSet<usize>) {
         let first = pending.iter().map(|&n| self.tree.depth[n]).min();
         let mut waiting = true;
         for _ in 0..STEPS {
@@ -424,7 +356,7 @@ impl World {
         );
     }
 
-    fn first_pass(&mut self) {
+    pub(crate) fn first_pass(&mut self) {
         let root = BTreeSet::from([0]);
         self.leader.start(self.now, &self.tree, root.clone());
         self.coordinator
@@ -433,7 +365,7 @@ impl World {
     }
 
     /// Tries again what failed; the follower also looks again at what the leader could not list.
-    fn later_pass(&mut self) {
+    pub(crate) fn later_pass(&mut self) {
         self.calm = true;
         self.later_pass = true;
         let unlisted = self.follower.done.intersection(&self.leader.failed);
@@ -442,75 +374,10 @@ impl World {
         let depth = pending.iter().map(|&n| self.tree.depth[n]).min();
         self.coordinator.begin_pass(depth.unwrap_or(0));
         let failed = self.leader.failed.clone();
+        self.seen.later_passes += u32::from(!failed.is_empty() && !pending.is_empty());
         self.leader.start(self.now, &self.tree, failed);
         self.coordinator
             .report(Side::Leader, self.leader.rounds.position());
         self.run(&pending);
     }
-}
-
-fn drive(seed: u64, lag: u32, max_lead: u32, levels: u32, empty_destination: bool) -> World {
-    let mut world = World::new(seed, lag, max_lead, levels, empty_destination);
-    world.first_pass();
-    world.later_pass();
-    let all: BTreeSet<usize> = (0..world.tree.children.len()).collect();
-    assert_eq!(world.leader.done, all);
-    assert!(world.leader.failed.is_empty() && world.follower.failed.is_empty());
-    let both = all.into_iter().filter(|&n| world.tree.on_both[n]);
-    assert!(both.eq(world.follower.done.iter().copied()));
-    world
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
-    #[test]
-    fn two_sides_walk_every_tree_to_its_end(
-        seed in any::<u64>(), lag in 1..=8u32, more in 0..8u32, levels in 0..12u32, empty in prop::bool::weighted(0.2),
-    ) {
-        drive(seed, lag, (lag + more).min(8), levels, empty);
-    }
-}
-
-#[test]
-fn no_lag_and_lead_up_to_eight_deadlocks() {
-    for lag in 1..=8 {
-        for max_lead in lag..=8 {
-            for levels in 0..=12 {
-                drive(
-                    u64::from(lag * 1000 + max_lead * 100 + levels),
-                    lag,
-                    max_lead,
-                    levels,
-                    false,
-                );
-            }
-        }
-    }
-}
-
-#[test]
-fn the_leader_does_use_its_lead() {
-    let widest = (0..40).map(|seed| drive(seed, 3, 4, 10, false).widest);
-    assert_eq!(widest.max(), Some(4));
-}
-
-/// A leader that waited for an empty destination would never end.
-#[test]
-fn an_empty_destination_never_blocks_the_source() {
-    let mut coordinator = Coordinator::new(1, 1).unwrap();
-    let (mut leader, mut follower) = (Rounds::default(), Rounds::<u32>::default());
-    leader.seed(Time::ZERO, vec![0u32].into()).unwrap();
-    follower.seed(Time::ZERO, Discovered::none()).unwrap();
-    coordinator.report(Side::Follower, follower.position());
-    for depth in 0..50 {
-        let lease = leader.next(Time::ZERO).unwrap();
-        let found = if depth < 49 { vec![depth + 1] } else { vec![] };
-        let _ = leader.finish(Time::ZERO, lease.id, found.into());
-        coordinator.report(Side::Leader, leader.position());
-        if let Some(leave) = coordinator.leave(Side::Leader) {
-            leader.advance(Time::ZERO, leave);
-        }
-    }
-    assert!(leader.is_completed());
 }

@@ -1,0 +1,129 @@
+//! The descriptions of when requests come.
+
+use super::Stream;
+use crate::SynthError;
+use crate::units::duration;
+use std::time::Duration;
+
+/// When requests come.
+///
+/// ```
+/// use headworks_synth::Arrivals;
+/// use std::time::Duration;
+///
+/// let arrivals = Arrivals::Bursts { size: 2, every: Duration::from_secs(10) };
+/// let times: Vec<u64> = arrivals.stream(7).take(5).map(|arrival| arrival.at.as_secs()).collect();
+/// assert_eq!(times, [0, 0, 10, 10, 20]);
+/// ```
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Arrivals {
+    /// At even distances.
+    Constant {
+        /// Requests a second.
+        rate: f64,
+    },
+    /// Independent of each other, as from many users.
+    Poisson {
+        /// Requests a second, on average.
+        rate: f64,
+    },
+    /// Many at the same moment, again and again.
+    Bursts {
+        /// Requests in a burst.
+        size: u32,
+        /// From one burst to the next.
+        #[serde(with = "duration")]
+        every: Duration,
+    },
+    /// Independent of each other for a while, then none for a while.
+    OnOff {
+        /// Requests a second while on, on average.
+        rate: f64,
+        /// How long it is on.
+        #[serde(with = "duration")]
+        on: Duration,
+        /// How long it is off.
+        #[serde(with = "duration")]
+        off: Duration,
+    },
+    /// From clients that wait for an answer, think, and ask again; told of answers by [`Stream::answered`].
+    Closed {
+        /// How many clients.
+        clients: u32,
+        /// How long a client thinks, on average (exponential).
+        #[serde(with = "duration")]
+        think: Duration,
+    },
+}
+
+impl Arrivals {
+    /// One run, the same for the same seed.
+    #[must_use]
+    pub fn stream(&self, seed: u64) -> Stream {
+        Stream::new(self.clone(), seed)
+    }
+
+    /// Whether the numbers make a load. A stream of those that do not has no arrivals.
+    ///
+    /// # Errors
+    /// Names the field that is wrong.
+    pub fn check(&self) -> Result<(), SynthError> {
+        match self {
+            Arrivals::Constant { rate } | Arrivals::Poisson { rate } => check_rate(*rate),
+            Arrivals::OnOff { rate, on, .. } => check_rate(*rate).and(check_length("on", *on)),
+            Arrivals::Bursts { size, every } => {
+                check_length("every", *every).and(check_count("size", *size))
+            }
+            Arrivals::Closed { clients, .. } => check_count("clients", *clients),
+        }
+    }
+
+    /// Requests a second in the long run; `None` where answers decide it.
+    #[must_use]
+    pub fn mean_rate(&self) -> Option<f64> {
+        match self {
+            Arrivals::Constant { rate } | Arrivals::Poisson { rate } => Some(*rate),
+            Arrivals::Bursts { size, every } => Some(f64::from(*size) / every.as_secs_f64()),
+            Arrivals::OnOff { rate, on, off } => {
+                let (on, off) = (on.as_secs_f64(), off.as_secs_f64());
+                Some(rate * on / (on + off))
+            }
+            Arrivals::Closed { .. } => None,
+        }
+    }
+}
+
+fn check_rate(rate: f64) -> Result<(), SynthError> {
+    if rate > 0.0 && rate <= 1e9 {
+        return Ok(());
+    }
+    Err(SynthError::OutOfRange {
+        field: "rate",
+        value: rate.to_string(),
+        expected: "requests a second, above 0 and at most 1e9",
+    })
+}
+
+fn check_length(field: &'static str, length: Duration) -> Result<(), SynthError> {
+    if !length.is_zero() {
+        return Ok(());
+    }
+    Err(SynthError::OutOfRange {
+        field,
+        value: "0s".to_owned(),
+        expected: "longer than nothing, as in 10s",
+    })
+}
+
+fn check_count(field: &'static str, count: u32) -> Result<(), SynthError> {
+    if count > 0 {
+        return Ok(());
+    }
+    Err(SynthError::OutOfRange {
+        field,
+        value: count.to_string(),
+        expected: "at least 1",
+    })
+}

@@ -1,0 +1,90 @@
+//! What is in a folder.
+
+use super::node::{Purpose, draw};
+use super::{Kind, Node, Side, Tree};
+
+/// The children of a folder, folders first, computed one by one.
+#[derive(Clone, Debug)]
+pub struct Children<'a> {
+    tree: &'a Tree,
+    folder: Node,
+    folders: u64,
+    files: u64,
+    /// Of folders and files together.
+    place: u64,
+    beside: Option<Node>,
+}
+
+impl<'a> Children<'a> {
+    pub(super) fn new(tree: &'a Tree, folder: Node) -> Self {
+        let (folders, files) = tree.counts(&folder);
+        Children {
+            tree,
+            folder,
+            folders,
+            files,
+            place: 0,
+            beside: None,
+        }
+    }
+}
+
+impl Iterator for Children<'_> {
+    type Item = Node;
+
+    fn next(&mut self) -> Option<Node> {
+        if let Some(node) = self.beside.take() {
+            return Some(node);
+        }
+        while self.place < self.folders.saturating_add(self.files) {
+            let place = self.place;
+            self.place += 1;
+            let (kind, place) = match place.checked_sub(self.folders) {
+                None => (Kind::Folder, place),
+                Some(place) => (Kind::File, place),
+            };
+            let [first, beside] = self.tree.nodes(&self.folder, kind, place);
+            if first.is_some() {
+                self.beside = beside;
+                return first;
+            }
+            if beside.is_some() {
+                return beside;
+            }
+        }
+        None
+    }
+}
+
+impl Tree {
+    /// Every node, of either kind, that has this number in its folder.
+    pub(super) fn at_place(&self, folder: &Node, place: u64) -> impl Iterator<Item = Node> {
+        let (folders, files) = self.counts(folder);
+        let in_kind = |kind, count| match place < count {
+            true => self.nodes(folder, kind, place),
+            false => [None, None],
+        };
+        let found = [in_kind(Kind::Folder, folders), in_kind(Kind::File, files)];
+        found.into_iter().flatten().flatten()
+    }
+
+    fn nodes(&self, folder: &Node, kind: Kind, place: u64) -> [Option<Node>; 2] {
+        match self.spec.side {
+            Side::Source => [Some(self.source_node(folder, kind, place)), None],
+            Side::Destination => self.destination_nodes(folder, kind, place),
+        }
+    }
+
+    /// How many folders and files the source has here.
+    fn counts(&self, folder: &Node) -> (u64, u64) {
+        if folder.kind() == Kind::File {
+            return (0, 0);
+        }
+        let folders = match folder.depth() < self.spec.depth {
+            true => self.spec.dirs.pick(draw(folder.key(), Purpose::Folders)),
+            false => 0,
+        };
+        let files = self.spec.files.pick(draw(folder.key(), Purpose::Files));
+        (folders, files)
+    }
+}

@@ -1,0 +1,33 @@
+//! What is in a file, from any offset on.
+
+use super::node::{Fate, Purpose, draw};
+use super::{Node, Tree};
+use crate::rng::word;
+
+const WORD: u64 = 8;
+
+impl Tree {
+    /// Reads from `offset` on into `buffer`, and answers how many bytes there were: fewer than asked for only at the
+    /// end of the file. Any two ways of reading a range give the same bytes.
+    #[must_use]
+    pub fn read(&self, file: &Node, offset: u64, buffer: &mut [u8]) -> usize {
+        let left = file.size().saturating_sub(offset);
+        let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let purpose = match file.fate() {
+            Fate::Content => Purpose::OtherContent,
+            _ => Purpose::Content,
+        };
+        let key = draw(file.key(), purpose);
+        let mut at = offset;
+        let mut rest = &mut buffer[..length];
+        while !rest.is_empty() {
+            let bytes = word(key, at / WORD).to_le_bytes();
+            let bytes = &bytes[(at % WORD) as usize..];
+            let taken = bytes.len().min(rest.len());
+            rest[..taken].copy_from_slice(&bytes[..taken]);
+            rest = &mut rest[taken..];
+            at += taken as u64;
+        }
+        length
+    }
+}

@@ -6,8 +6,9 @@
 
 use crate::audit::{Audited, Coverage, Number, Violation};
 use headworks_core::{
-    Bound, Class, ClassConfig, Config, Cost, Disabled, Fault, Flow, FlowConfig, Job, Key, Lease, Limits, OnSuspend, Outcome, Policy, Rate, TargetConfig, TargetId,
-    TargetSet, TargetState, Ticket, Time, Verdict,
+    Bound, Class, ClassConfig, Config, Cost, Disabled, Fault, Flow, FlowConfig, Job, Key, Lease,
+    Limits, OnSuspend, Outcome, Policy, Rate, TargetConfig, TargetId, TargetSet, TargetState,
+    Ticket, Time, Verdict,
 };
 use headworks_synth::Rng;
 use std::time::Duration;
@@ -17,11 +18,18 @@ use std::time::Duration;
 /// # Errors
 /// The promise that was broken.
 pub fn walk(seed: u64, steps: u32) -> Result<Coverage, Violation> {
+    Walk::new(seed).walk(steps)
+}
+
+/// The same walk, telling every call and answer on stderr.
+///
+/// # Errors
+/// The promise that was broken.
+pub fn replay(seed: u64, steps: u32) -> Result<Coverage, Violation> {
     let mut walk = Walk::new(seed);
-    for _ in 0..steps {
-        walk.step()?;
-    }
-    walk.end()
+    eprintln!("{:#?}", walk.config);
+    walk.core.tell();
+    walk.walk(steps)
 }
 
 struct Walk {
@@ -46,7 +54,26 @@ impl Walk {
         let mut core = Audited::new(config.clone(), Time::ZERO).expect("made to be right");
         let sets = sets(&mut rng, &mut core, config.targets.len());
         let misjudges = rng.below(2) == 0;
-        Walk { rng, core, config, sets, now: Time::ZERO, numbers: 0, leases: Vec::new(), lost: Vec::new(), tickets: Vec::new(), refused: Vec::new(), misjudges }
+        Walk {
+            rng,
+            core,
+            config,
+            sets,
+            now: Time::ZERO,
+            numbers: 0,
+            leases: Vec::new(),
+            lost: Vec::new(),
+            tickets: Vec::new(),
+            refused: Vec::new(),
+            misjudges,
+        }
+    }
+
+    fn walk(mut self, steps: u32) -> Result<Coverage, Violation> {
+        for _ in 0..steps {
+            self.step()?;
+        }
+        self.end()
     }
 
     fn step(&mut self) -> Result<(), Violation> {
@@ -99,9 +126,15 @@ impl Walk {
         let rng = &mut self.rng;
         let classes = self.config.classes.len() as u64;
         let mut job = Job::new(self.numbers)
-            .class(Class(rng.below(classes + u64::from(rng.clone().below(50) == 0)) as u8))
+            .class(Class(
+                rng.below(classes + u64::from(rng.clone().below(50) == 0)) as u8,
+            ))
             .flow(Flow(rng.below(4)))
-            .cost(Cost(if rng.below(8) == 0 { rng.below(400) } else { 1 + rng.below(20) }))
+            .cost(Cost(if rng.below(8) == 0 {
+                rng.below(400)
+            } else {
+                1 + rng.below(20)
+            }))
             .targets(self.sets[rng.below(self.sets.len() as u64) as usize]);
         if rng.below(4) == 0 {
             job = job.key(Key(u128::from(rng.below(12))));
@@ -134,7 +167,8 @@ impl Walk {
     fn finish(&mut self) -> Result<(), Violation> {
         if self.rng.below(20) == 0 && !self.lost.is_empty() {
             let lease = self.lost.swap_remove(0);
-            self.core.finish(self.now, lease, Outcome::DONE, Verdict::Fine)?;
+            self.core
+                .finish(self.now, lease, Outcome::DONE, Verdict::Fine)?;
         }
         if self.leases.is_empty() {
             return Ok(());
@@ -149,14 +183,30 @@ impl Walk {
 
     fn outcome(&mut self, lease: &Lease<Number>) -> Outcome {
         let rng = &mut self.rng;
-        let fault = if rng.below(3) == 0 { Fault::Overload } else { Fault::Temporary };
+        let fault = if rng.below(3) == 0 {
+            Fault::Overload
+        } else {
+            Fault::Temporary
+        };
         match rng.below(16) {
-            0..2 => Outcome::Retry { fault, random: rng.next_u64() },
-            2 => Outcome::RetryAt { fault, at: Time::from_nanos((self.now + millis(rng.below(3000))).as_nanos().saturating_sub(500_000_000)) },
+            0..2 => Outcome::Retry {
+                fault,
+                random: rng.next_u64(),
+            },
+            2 => Outcome::RetryAt {
+                fault,
+                at: Time::from_nanos(
+                    (self.now + millis(rng.below(3000)))
+                        .as_nanos()
+                        .saturating_sub(500_000_000),
+                ),
+            },
             3..5 => Outcome::Elsewhere,
             5 => Outcome::Failed,
             6 => Outcome::Dropped,
-            7..11 if self.misjudges => Outcome::Done { cost: Some(Cost(rng.below(2 * lease.cost.0 + 2))) },
+            7..11 if self.misjudges => Outcome::Done {
+                cost: Some(Cost(rng.below(2 * lease.cost.0 + 2))),
+            },
             _ => Outcome::DONE,
         }
     }
@@ -164,7 +214,9 @@ impl Walk {
     fn verdict(&mut self) -> Verdict {
         match self.rng.below(40) {
             0..4 => Verdict::Fault,
-            4 => Verdict::Overload { until: self.now + millis(self.rng.below(5000)) },
+            4 => Verdict::Overload {
+                until: self.now + millis(self.rng.below(5000)),
+            },
             5 if self.rng.below(4) == 0 => Verdict::Gone,
             6 => Verdict::Unknown,
             _ => Verdict::Fine,
@@ -177,7 +229,13 @@ impl Walk {
             0..4 => self.now += millis(self.rng.below(300)),
             4..8 => return self.wait_for_wake(),
             8 => self.now += millis(self.rng.below(60_000)),
-            _ => self.now = Time::from_nanos(self.now.as_nanos().saturating_sub(self.rng.below(2_000_000_000))),
+            _ => {
+                self.now = Time::from_nanos(
+                    self.now
+                        .as_nanos()
+                        .saturating_sub(self.rng.below(2_000_000_000)),
+                )
+            }
         }
         Ok(())
     }
@@ -188,13 +246,18 @@ impl Walk {
             self.leases.push(lease);
         }
         self.core.take_events();
-        let Some(wake) = self.core.wake_at().filter(|wake| *wake > self.now) else { return Ok(()) };
+        let Some(wake) = self.core.wake_at().filter(|wake| *wake > self.now) else {
+            return Ok(());
+        };
         if self.rng.below(2) == 0 {
             let just_before = Time::from_nanos(wake.as_nanos() - 1);
             let granted = self.core.next(just_before)?;
             let events = self.core.take_events();
             if granted.is_some() || !events.is_empty() {
-                return Err(Violation { at: just_before, what: format!("woken at {wake}, but before that came {granted:?} {events:?}") });
+                return Err(Violation {
+                    at: just_before,
+                    what: format!("woken at {wake}, but before that came {granted:?} {events:?}"),
+                });
             }
         }
         self.now = wake;
@@ -221,8 +284,12 @@ impl Walk {
     fn touch_target(&mut self) -> Result<(), Violation> {
         let target = TargetId::new(self.rng.below(self.config.targets.len() as u64) as u32);
         let state = match self.rng.below(5) {
-            0 => TargetState::Disabled { reason: Disabled::Operator },
-            1 => TargetState::Suspended { until: self.now + millis(1 + self.rng.below(4000)) },
+            0 => TargetState::Disabled {
+                reason: Disabled::Operator,
+            },
+            1 => TargetState::Suspended {
+                until: self.now + millis(1 + self.rng.below(4000)),
+            },
             2 => TargetState::Probation,
             _ => TargetState::Active,
         };
@@ -235,7 +302,8 @@ impl Walk {
         while new.classes.len() < self.config.classes.len() {
             new.classes.push(ClassConfig::weight(1));
         }
-        new.targets.resize(self.config.targets.len(), TargetConfig::default());
+        new.targets
+            .resize(self.config.targets.len(), TargetConfig::default());
         new.on_suspend = self.config.on_suspend;
         if self.core.reconfigure(self.now, new.clone())?.is_ok() {
             self.config = new;
@@ -277,7 +345,10 @@ fn sets(rng: &mut Rng, core: &mut Audited, targets: usize) -> Vec<TargetSet> {
         sets.push(core.targets(&[TargetId::new(target)]).expect("it exists"));
     }
     for _ in 0..rng.below(4) {
-        let some: Vec<TargetId> = (0..targets as u32).filter(|_| rng.below(2) == 0).map(TargetId::new).collect();
+        let some: Vec<TargetId> = (0..targets as u32)
+            .filter(|_| rng.below(2) == 0)
+            .map(TargetId::new)
+            .collect();
         sets.extend(core.targets(&some).ok());
     }
     sets
@@ -287,7 +358,11 @@ fn limits(rng: &mut Rng) -> Limits {
     let rate = |rng: &mut Rng, least: u64, most: u64| {
         (rng.below(4) == 0).then(|| {
             let rate = Rate::per_second((least + rng.below(most)) as f64 / 2.0);
-            if rng.below(2) == 0 { rate.with_burst(Cost(1 + rng.below(most))) } else { rate }
+            if rng.below(2) == 0 {
+                rate.with_burst(Cost(1 + rng.below(most)))
+            } else {
+                rate
+            }
         })
     };
     Limits {
@@ -305,11 +380,18 @@ fn config(rng: &mut Rng, seed: u64) -> Config {
     let aging = (rng.below(3) == 0).then(|| millis(200 + rng.below(1000)));
     let mut config = Config {
         policy: [Policy::Fifo, Policy::Strict, Policy::Wfq, Policy::Hybrid][rng.below(4) as usize],
-        bound: if shared { Bound::Shared(places) } else { Bound::PerClass(places) },
+        bound: if shared {
+            Bound::Shared(places)
+        } else {
+            Bound::PerClass(places)
+        },
         delayed_bound: 2 + rng.below(10) as usize,
         bookings: rng.below(2) as usize * 4,
         limits: limits(rng),
-        default_flow: FlowConfig { weight: 1, limits: limits(rng) },
+        default_flow: FlowConfig {
+            weight: 1,
+            limits: limits(rng),
+        },
         max_waiting: (rng.below(4) != 0).then_some(1000),
         on_suspend: [OnSuspend::Keep, OnSuspend::Delay, OnSuspend::End][rng.below(3) as usize],
         refuse_hopeless: rng.below(4) == 0,
@@ -317,14 +399,31 @@ fn config(rng: &mut Rng, seed: u64) -> Config {
         seed,
         ..Config::default()
     };
-    config.classes = (0..classes).map(|_| ClassConfig { aging, ..ClassConfig::weight(1 + rng.below(8) as u32) }).collect();
+    config.classes = (0..classes)
+        .map(|_| ClassConfig {
+            aging,
+            ..ClassConfig::weight(1 + rng.below(8) as u32)
+        })
+        .collect();
     if rng.below(4) == 0 && classes > 1 {
         config.classes[0].displaces = Some(Class(classes as u8 - 1));
     }
-    config.flows.insert(Flow(1), FlowConfig { weight: 1 + rng.below(5) as u32, limits: limits(rng) });
+    config.flows.insert(
+        Flow(1),
+        FlowConfig {
+            weight: 1 + rng.below(5) as u32,
+            limits: limits(rng),
+        },
+    );
     for _ in 0..1 + rng.below(4) {
         let limits = limits(rng);
-        config.targets.push(TargetConfig { weight: 1 + rng.below(3) as u32, limits, fault_threshold: 3, suspend_for: millis(800), enabled: rng.below(16) != 0 });
+        config.targets.push(TargetConfig {
+            weight: 1 + rng.below(3) as u32,
+            limits,
+            fault_threshold: 3,
+            suspend_for: millis(800),
+            enabled: rng.below(16) != 0,
+        });
     }
     config
 }

@@ -123,13 +123,21 @@ impl<P> Core<P> {
         }
     }
 
-    /// Places that nobody has; booked ones count as free.
-    pub(super) fn places_free(&self, class: Class) -> u64 {
-        let taken = match self.config.bound {
+    fn places_taken(&self, class: Class) -> u64 {
+        match self.config.bound {
             Bound::Shared(_) => self.waiting,
             Bound::PerClass(_) => self.classes[class.index()].waiting,
-        };
-        (self.config.bound.places() as u64).saturating_sub(taken)
+        }
+    }
+
+    /// Places that nobody has; booked ones count as free.
+    pub(super) fn places_free(&self, class: Class) -> u64 {
+        (self.config.bound.places() as u64).saturating_sub(self.places_taken(class))
+    }
+
+    /// More wait than may, after a reload to a smaller bound: nobody is let in, not even for another.
+    fn is_over(&self, class: Class) -> bool {
+        self.places_taken(class) > self.config.bound.places() as u64
     }
 
     pub(super) fn forecast(&mut self, class: Class) -> &mut Forecast {
@@ -163,6 +171,9 @@ impl<P> Core<P> {
             } else {
                 Err(())
             };
+        }
+        if self.is_over(job.class) {
+            return Err(());
         }
         let victim = if deserves {
             self.victim(job.class, flow)

@@ -51,8 +51,13 @@ impl<P> Core<P> {
             }
             return None;
         }
-        if let Some((lane, target)) = self.aged(now) {
-            return Some(self.grant(now, lane, target, true));
+        match self.aged(now) {
+            Some((lane, Ok(target))) => return Some(self.grant(now, lane, target, true)),
+            Some((_, Err(at))) => {
+                self.gate_at = Some(at);
+                return None;
+            }
+            None => {}
         }
         loop {
             let class = self.pick_class()?;
@@ -188,12 +193,13 @@ impl<P> Core<P> {
         Look::Shut
     }
 
-    /// The oldest lane head that waited too long and may go, if it is an aged job's turn.
-    fn aged(&mut self, now: Time) -> Option<(u32, u32)> {
+    /// The oldest lane head that waited too long and may go, if it is an aged job's turn, and where it goes; or when it
+    /// may, if only the bucket over everything stops it.
+    fn aged(&mut self, now: Time) -> Option<(u32, Result<u32, Time>)> {
         if self.since_aged + 1 < AGING_TURN {
             return None;
         }
-        let mut oldest: Option<((Time, u64), u32, u32)> = None;
+        let mut oldest: Option<((Time, u64), u32, Result<u32, Time>)> = None;
         for class in 0..self.classes.len() {
             let Some(limit) = self.classes[class].config.aging else {
                 continue;
@@ -205,12 +211,18 @@ impl<P> Core<P> {
                 if now.since(age.0) <= limit || oldest.is_some_and(|(least, ..)| least < age) {
                     continue;
                 }
-                if let Look::Go(target) = self.look(now, lane) {
-                    oldest = Some((age, lane, target));
+                let flow = self.queues[self.lanes[lane as usize].queue as usize].flow;
+                if self.flows[flow as usize].parked {
+                    continue;
+                }
+                match self.look(now, lane) {
+                    Look::Go(target) => oldest = Some((age, lane, Ok(target))),
+                    Look::Hold(at) => oldest = Some((age, lane, Err(at))),
+                    Look::FlowShut(_) | Look::Shut | Look::Short(..) => {}
                 }
             }
         }
-        oldest.map(|(_, lane, target)| (lane, target))
+        oldest.map(|(_, lane, found)| (lane, found))
     }
 
     /// Leases the head of a lane.

@@ -61,9 +61,9 @@ impl<P> Core<P> {
         self.forecast.set_most(self.config.bookings);
         self.apply_classes();
         self.apply_flows(now);
+        self.recount_holders();
         self.apply_targets(now);
         self.reopen_everything();
-        self.recount_holders();
         self.refit(now);
         Ok(())
     }

@@ -43,6 +43,10 @@ impl<P> Core<P> {
     pub fn set_target(&mut self, now: Time, target: TargetId, state: TargetState) {
         let now = self.tick(now);
         if target.index() < self.targets.len() {
+            let state = match state {
+                TargetState::Suspended { until } if until <= now => TargetState::Probation,
+                state => state,
+            };
             self.targets[target.index()].faults = 0;
             self.change_target(now, target.0, state);
         }

@@ -3,7 +3,8 @@
 use super::meter::Meter;
 use super::{Coverage, Number, Violation};
 use headworks_core::{
-    Bound, Class, Config, Cost, Event, Fault, Flow, Job, Key, OnSuspend, Outcome, Settled, TargetId, TargetSet, TargetState, Ticket, Time, Verdict, View,
+    Bound, Class, Config, Cost, Event, Fault, Flow, Job, Key, OnSuspend, Outcome, Settled,
+    TargetId, TargetSet, TargetState, Ticket, Time, Verdict, View,
 };
 use std::collections::BTreeMap;
 
@@ -32,6 +33,8 @@ pub(super) struct Record {
     pub(super) expire_at: Option<Time>,
     /// When it took its place in line, in calls; what joined in the same call is not compared.
     pub(super) joined: u64,
+    /// The call in which it last came to its place: what was due even then happens in the next.
+    pub(super) moved: u64,
     pub(super) attempts: u32,
     pub(super) used: u32,
     pub(super) grants: u32,
@@ -69,7 +72,13 @@ pub(super) struct Books {
 impl Books {
     pub(super) fn new(config: Config, now: Time) -> Self {
         let targets = config.targets.iter().map(|target| TargetBook {
-            state: if target.enabled { TargetState::Active } else { TargetState::Disabled { reason: headworks_core::Disabled::Configured } },
+            state: if target.enabled {
+                TargetState::Active
+            } else {
+                TargetState::Disabled {
+                    reason: headworks_core::Disabled::Configured,
+                }
+            },
             meter: Meter::new(target.limits, now),
             probe: false,
         });
@@ -91,8 +100,19 @@ impl Books {
         }
     }
 
-    pub(super) fn require(&self, holds: bool, what: impl FnOnce() -> String) -> Result<(), Violation> {
-        if holds { Ok(()) } else { Err(Violation { at: self.now, what: what() }) }
+    pub(super) fn require(
+        &self,
+        holds: bool,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), Violation> {
+        if holds {
+            Ok(())
+        } else {
+            Err(Violation {
+                at: self.now,
+                what: what(),
+            })
+        }
     }
 
     /// A call begins: time moves on, and the jobs waiting then are counted.
@@ -114,32 +134,61 @@ impl Books {
 
     /// The targets of a set that could ever serve that cost.
     pub(super) fn fitting(&self, set: TargetSet, cost: Cost) -> Vec<u32> {
-        let fits = |target: &u32| self.targets.get(*target as usize).is_some_and(|target| target.meter.fits(cost));
-        self.sets.get(&set).into_iter().flatten().copied().filter(fits).collect()
+        let fits = |target: &u32| {
+            self.targets
+                .get(*target as usize)
+                .is_some_and(|target| target.meter.fits(cost))
+        };
+        self.sets
+            .get(&set)
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(fits)
+            .collect()
     }
 
     pub(super) fn flow_meter(&mut self, flow: Flow) -> &mut Meter {
-        let limits = self.config.flows.get(&flow).unwrap_or(&self.config.default_flow).limits;
+        let limits = self
+            .config
+            .flows
+            .get(&flow)
+            .unwrap_or(&self.config.default_flow)
+            .limits;
         let now = self.now;
-        self.flows.entry(flow).or_insert_with(|| Meter::new(limits, now))
+        self.flows
+            .entry(flow)
+            .or_insert_with(|| Meter::new(limits, now))
     }
 
     pub(super) fn flow_weight(&self, flow: Flow) -> u64 {
-        u64::from(self.config.flows.get(&flow).unwrap_or(&self.config.default_flow).weight)
+        u64::from(
+            self.config
+                .flows
+                .get(&flow)
+                .unwrap_or(&self.config.default_flow)
+                .weight,
+        )
     }
 
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Number, &Record)> {
-        self.jobs.iter().filter(|(_, record)| record.place == Place::Waiting)
+        self.jobs
+            .iter()
+            .filter(|(_, record)| record.place == Place::Waiting)
     }
 
     /// Jobs that hold places of the bound that a class is under.
     pub(super) fn held(&self, class: Class) -> impl Iterator<Item = (&Number, &Record)> {
         let shared = matches!(self.config.bound, Bound::Shared(_));
-        self.waiting().filter(move |(_, record)| shared || record.class == class)
+        self.waiting()
+            .filter(move |(_, record)| shared || record.class == class)
     }
 
     pub(super) fn number(&self, ticket: Ticket) -> Option<Number> {
-        self.jobs.iter().find(|(_, record)| record.ticket == ticket).map(|(number, _)| *number)
+        self.jobs
+            .iter()
+            .find(|(_, record)| record.ticket == ticket)
+            .map(|(number, _)| *number)
     }
 
     pub(super) fn place(&self, ticket: Ticket) -> Option<Place> {
@@ -172,7 +221,11 @@ impl Books {
             job.payload,
             Record {
                 ticket,
-                place: if due.is_some() { Place::Delayed } else { Place::Waiting },
+                place: if due.is_some() {
+                    Place::Delayed
+                } else {
+                    Place::Waiting
+                },
                 class: job.class,
                 flow: job.flow,
                 cost: job.cost,
@@ -183,6 +236,7 @@ impl Books {
                 due: due.unwrap_or(self.now),
                 expire_at: job.expire_at,
                 joined: 2 * self.calls + 1,
+                moved: self.calls,
                 attempts: job.attempts.unwrap_or(self.config.attempts).max(1),
                 used: 0,
                 grants: 0,
@@ -197,7 +251,13 @@ impl Books {
     /// A lease is given back: its job leaves the gates.
     pub(super) fn left(&mut self, number: Number, outcome: &Outcome) {
         let now = self.now;
-        let Record { flow, cost, target, probing, .. } = self.jobs[&number].clone();
+        let Record {
+            flow,
+            cost,
+            target,
+            probing,
+            ..
+        } = self.jobs[&number].clone();
         if probing {
             self.targets[target as usize].probe = false;
         }
@@ -212,7 +272,11 @@ impl Books {
             Outcome::Done { cost: Some(actual) } => {
                 let more = actual.0 as f64 - cost.0 as f64;
                 self.flow_meter(flow);
-                for meter in [&mut self.gate, self.flows.get_mut(&flow).expect("just made"), &mut self.targets[target].meter] {
+                for meter in [
+                    &mut self.gate,
+                    self.flows.get_mut(&flow).expect("just made"),
+                    &mut self.targets[target].meter,
+                ] {
                     meter.add_cost(now, -more);
                 }
             }
@@ -232,32 +296,68 @@ impl Books {
     ) -> Result<(), Violation> {
         if let Settled::Stale(_) = settled {
             self.coverage.note("stale lease");
-            return self.require(!current, || format!("the lease of job {number} was called stale"));
+            return self.require(!current, || {
+                format!("the lease of job {number} was called stale")
+            });
         }
-        self.require(current, || format!("a stale lease of job {number} settled as {settled:?}"))?;
+        self.require(current, || {
+            format!("a stale lease of job {number} settled as {settled:?}")
+        })?;
         if verdict == Verdict::Gone {
             let state = self.target_state(target);
-            self.require(matches!(state, TargetState::Disabled { .. }), || format!("a target that is gone is {state:?}"))?;
+            self.require(matches!(state, TargetState::Disabled { .. }), || {
+                format!("a target that is gone is {state:?}")
+            })?;
         }
         let record = self.jobs[&number].clone();
         let spent = record.used >= record.attempts;
         let name = match (outcome, settled) {
             (Outcome::Done { .. }, Settled::Done(_)) => "done",
-            (Outcome::Failed | Outcome::Dropped, Settled::Failed(_)) if !record.cancelled => "failed",
-            (_, Settled::Cancelled(_)) if record.cancelled && !matches!(outcome, Outcome::Done { .. }) => "cancelled",
+            (Outcome::Failed | Outcome::Dropped, Settled::Failed(_)) if !record.cancelled => {
+                "failed"
+            }
+            (_, Settled::Cancelled(_))
+                if record.cancelled && !matches!(outcome, Outcome::Done { .. }) =>
+            {
+                "cancelled"
+            }
             (_, Settled::Returned(_)) if self.draining && !record.cancelled => "returned",
-            (Outcome::Retry { fault: Fault::Temporary, .. } | Outcome::RetryAt { fault: Fault::Temporary, .. }, Settled::Failed(_)) if spent => "failed",
+            (
+                Outcome::Retry {
+                    fault: Fault::Temporary,
+                    ..
+                }
+                | Outcome::RetryAt {
+                    fault: Fault::Temporary,
+                    ..
+                },
+                Settled::Failed(_),
+            ) if spent => "failed",
             (Outcome::Retry { .. } | Outcome::RetryAt { .. }, Settled::Merged(_)) => {
-                let taken = self.jobs.values().any(|other| other.place == Place::Delayed && record.delay_key.is_some() && other.delay_key == record.delay_key);
+                let taken = self.jobs.values().any(|other| {
+                    other.place == Place::Delayed
+                        && record.delay_key.is_some()
+                        && other.delay_key == record.delay_key
+                });
                 self.require(taken, || format!("job {number} merged with nobody"))?;
                 "merged"
             }
-            (Outcome::Retry { fault, .. } | Outcome::RetryAt { fault, .. }, Settled::Delayed(at)) => {
+            (
+                Outcome::Retry { fault, .. } | Outcome::RetryAt { fault, .. },
+                Settled::Delayed(at),
+            ) => {
                 self.coverage.note(format!("retried {fault:?}"));
-                self.require(*fault == Fault::Overload || !spent, || format!("job {number} was tried too often"))?;
+                self.require(*fault == Fault::Overload || !spent, || {
+                    format!("job {number} was tried too often")
+                })?;
                 let allowed = self.fitting(record.named, record.cost);
-                let record = self.jobs.get_mut(&number).expect("a current lease has a job");
+                let moved = self.calls;
+                let record = self
+                    .jobs
+                    .get_mut(&number)
+                    .expect("a current lease has a job");
                 record.place = Place::Delayed;
+                record.moved = moved;
                 record.due = *at;
                 record.used -= u32::from(*fault == Fault::Overload);
                 record.prepaid = false;
@@ -266,21 +366,44 @@ impl Books {
             }
             (Outcome::Elsewhere, Settled::Elsewhere) => {
                 self.coverage.note("elsewhere");
-                let record = self.jobs.get_mut(&number).expect("a current lease has a job");
+                let moved = self.calls;
+                let record = self
+                    .jobs
+                    .get_mut(&number)
+                    .expect("a current lease has a job");
                 record.place = Place::Waiting;
+                record.moved = moved;
                 record.used -= 1;
                 record.prepaid = true;
-                record.allowed.retain(|other| *other != target.index() as u32);
+                record
+                    .allowed
+                    .retain(|other| *other != target.index() as u32);
                 let empty = record.allowed.is_empty();
-                return self.require(!empty, || format!("job {number} was sent elsewhere, but there is nowhere else"));
+                return self.require(!empty, || {
+                    format!("job {number} was sent elsewhere, but there is nowhere else")
+                });
             }
             (Outcome::Elsewhere, Settled::Failed(_)) => {
-                let rest: Vec<u32> = record.allowed.iter().copied().filter(|other| *other != target.index() as u32).collect();
-                let nowhere = rest.is_empty() || self.usable_at(&rest).is_some_and(|at| at == Time::MAX || self.config.on_suspend == OnSuspend::End);
-                self.require(nowhere, || format!("job {number} failed, but could have gone elsewhere"))?;
+                let rest: Vec<u32> = record
+                    .allowed
+                    .iter()
+                    .copied()
+                    .filter(|other| *other != target.index() as u32)
+                    .collect();
+                let nowhere = rest.is_empty()
+                    || self.usable_at(&rest).is_some_and(|at| {
+                        at == Time::MAX || self.config.on_suspend == OnSuspend::End
+                    });
+                self.require(nowhere, || {
+                    format!("job {number} failed, but could have gone elsewhere")
+                })?;
                 "failed"
             }
-            _ => return self.require(false, || format!("job {number}: {outcome:?} settled as {settled:?}")),
+            _ => {
+                return self.require(false, || {
+                    format!("job {number}: {outcome:?} settled as {settled:?}")
+                });
+            }
         };
         self.ended(record.ticket, name)
     }
@@ -288,10 +411,17 @@ impl Books {
     pub(super) fn event(&mut self, event: &Event<Number>) -> Result<(), Violation> {
         match event {
             Event::Expired { ticket, job } => {
-                self.require(job.expire_at.is_some_and(|at| at <= self.now), || format!("job {} expired too early", job.payload))?;
+                self.require(job.expire_at.is_some_and(|at| at <= self.now), || {
+                    format!("job {} expired too early", job.payload)
+                })?;
                 self.ended(*ticket, "expired")
             }
-            Event::Shed { ticket, .. } => self.ended(*ticket, "shed"),
+            Event::Shed {
+                ticket, booking, ..
+            } => {
+                self.booked += u64::from(booking.is_some());
+                self.ended(*ticket, "shed")
+            }
             Event::Merged { ticket, .. } => self.ended(*ticket, "merged"),
             Event::Failed { ticket, reason, .. } => {
                 self.coverage.note(format!("unservable {reason:?}"));
@@ -305,7 +435,9 @@ impl Books {
                 self.coverage.note("put off");
                 let number = self.number(*ticket);
                 let record = number.and_then(|number| self.jobs.get_mut(&number));
-                let Some(record) = record.filter(|record| record.place == Place::Delayed && record.due <= self.now) else {
+                let Some(record) = record
+                    .filter(|record| record.place == Place::Delayed && record.due <= self.now)
+                else {
                     return self.require(false, || "a job was put off that was not due".into());
                 };
                 record.due = *until;
@@ -320,19 +452,32 @@ impl Books {
         self.coverage.note(format!("target {state}"));
         while self.targets.len() <= target.index() {
             let config = self.config.targets[self.targets.len()];
-            self.targets.push(TargetBook { state: TargetState::Active, meter: Meter::new(config.limits, self.now), probe: false });
+            self.targets.push(TargetBook {
+                state: TargetState::Active,
+                meter: Meter::new(config.limits, self.now),
+                probe: false,
+            });
+        }
+        if !state.is_usable() {
+            // No timer does this: what was due had its turn before.
+            self.due(self.now);
         }
         self.targets[target.index()].state = state;
         // Jobs that wait for suspended targets alone are delayed without an event of their own.
-        if self.config.on_suspend == OnSuspend::Delay && matches!(state, TargetState::Suspended { .. }) {
+        if self.config.on_suspend == OnSuspend::Delay && !state.is_usable() {
             let moved: Vec<(Number, Time)> = self
                 .waiting()
                 .filter(|(_, record)| record.allowed.contains(&(target.index() as u32)))
-                .filter_map(|(number, record)| self.usable_at(&record.allowed).filter(|at| *at < Time::MAX).map(|at| (*number, at)))
+                .filter_map(|(number, record)| {
+                    self.usable_at(&record.allowed)
+                        .filter(|at| *at < Time::MAX)
+                        .map(|at| (*number, at))
+                })
                 .collect();
             for (number, due) in moved {
                 let record = self.jobs.get_mut(&number).expect("just seen");
                 record.place = Place::Delayed;
+                record.moved = self.calls;
                 record.due = due;
             }
         }
@@ -341,10 +486,13 @@ impl Books {
 
     /// Delayed jobs whose time has come, and of which no event said otherwise, wait now.
     pub(super) fn due(&mut self, now: Time) {
-        let (now, joined) = (self.now.max(now), 2 * self.calls);
-        for record in self.jobs.values_mut().filter(|record| record.place == Place::Delayed && record.due <= now) {
-            record.place = Place::Waiting;
-            record.joined = joined;
+        let (now, calls) = (self.now.max(now), self.calls);
+        for record in self.jobs.values_mut() {
+            if record.place == Place::Delayed && record.due <= now && record.moved < calls {
+                record.place = Place::Waiting;
+                record.joined = 2 * calls;
+                record.moved = calls;
+            }
         }
     }
 
@@ -364,12 +512,23 @@ impl Books {
         self.config = config;
         self.gate.reconfigure(self.config.limits, now);
         for (flow, meter) in &mut self.flows {
-            meter.reconfigure(self.config.flows.get(flow).unwrap_or(&self.config.default_flow).limits, now);
+            meter.reconfigure(
+                self.config
+                    .flows
+                    .get(flow)
+                    .unwrap_or(&self.config.default_flow)
+                    .limits,
+                now,
+            );
         }
         for (index, config) in self.config.targets.iter().enumerate() {
             match self.targets.get_mut(index) {
                 Some(target) => target.meter.reconfigure(config.limits, now),
-                None => self.targets.push(TargetBook { state: TargetState::Active, meter: Meter::new(config.limits, now), probe: false }),
+                None => self.targets.push(TargetBook {
+                    state: TargetState::Active,
+                    meter: Meter::new(config.limits, now),
+                    probe: false,
+                }),
             }
         }
         let fitting: Vec<(Number, Vec<u32>)> = self
@@ -384,16 +543,31 @@ impl Books {
     }
 
     pub(super) fn nothing_left(&self) -> Result<(), Violation> {
-        self.require(self.jobs.is_empty(), || format!("{} jobs never ended", self.jobs.len()))?;
-        let running = self.gate.running + self.flows.values().chain(self.targets.iter().map(|target| &target.meter)).map(|meter| meter.running).sum::<u32>();
+        self.require(self.jobs.is_empty(), || {
+            format!("{} jobs never ended", self.jobs.len())
+        })?;
+        let running = self.gate.running
+            + self
+                .flows
+                .values()
+                .chain(self.targets.iter().map(|target| &target.meter))
+                .map(|meter| meter.running)
+                .sum::<u32>();
         self.require(running == 0, || format!("{running} gates were not left"))?;
         let ended: u64 = self.ended.values().sum();
-        self.require(ended == self.admitted, || format!("{} admitted, {ended} ended", self.admitted))
+        self.require(ended == self.admitted, || {
+            format!("{} admitted, {ended} ended", self.admitted)
+        })
     }
 
     /// The core's statistics against the books.
     pub(super) fn compare(&self, view: &View) -> Result<(), Violation> {
-        let sum = |of: fn(&headworks_core::Ended) -> u64| view.classes.iter().map(|class| of(&class.stats.ended)).sum::<u64>();
+        let sum = |of: fn(&headworks_core::Ended) -> u64| {
+            view.classes
+                .iter()
+                .map(|class| of(&class.stats.ended))
+                .sum::<u64>()
+        };
         let said = [
             ("done", sum(|ended| ended.done)),
             ("failed", sum(|ended| ended.failed)),
@@ -405,9 +579,16 @@ impl Books {
         ];
         for (name, count) in said {
             let known = self.ended.get(name).copied().unwrap_or(0);
-            self.require(count == known, || format!("the core counts {count} {name}, there were {known}"))?;
+            self.require(count == known, || {
+                format!("the core counts {count} {name}, there were {known}")
+            })?;
         }
         let admitted: u64 = view.classes.iter().map(|class| class.stats.admitted).sum();
-        self.require(admitted == self.admitted, || format!("the core counts {admitted} admitted, there were {}", self.admitted))
+        self.require(admitted == self.admitted, || {
+            format!(
+                "the core counts {admitted} admitted, there were {}",
+                self.admitted
+            )
+        })
     }
 }

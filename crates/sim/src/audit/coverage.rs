@@ -28,6 +28,8 @@ impl Coverage {
 
     /// Everything that happened.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.counts.iter().map(|(what, count)| (what.as_str(), *count))
+        self.counts
+            .iter()
+            .map(|(what, count)| (what.as_str(), *count))
     }
 }

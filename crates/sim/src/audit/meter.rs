@@ -3,7 +3,7 @@
 use headworks_core::{Cost, Limits, Rate, Time};
 
 /// Rounding that may lie between a bucket counted in floating point and an exact one.
-const SLACK: f64 = 1e-6;
+const SLACK: f64 = 1e-11;
 
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
@@ -29,7 +29,10 @@ struct Level {
 
 impl Level {
     fn full(rate: Option<Rate>, at: Time) -> Self {
-        Level { amount: rate.map_or(0.0, |rate| rate.burst().0 as f64), at }
+        Level {
+            amount: rate.map_or(0.0, |rate| rate.burst().0 as f64),
+            at,
+        }
     }
 
     fn at(self, rate: Rate, now: Time) -> f64 {
@@ -45,12 +48,20 @@ impl Level {
 
 impl Meter {
     pub(super) fn new(limits: Limits, now: Time) -> Self {
-        Meter { limits, running: 0, requests: Level::full(limits.requests, now), cost: Level::full(limits.cost, now) }
+        Meter {
+            limits,
+            running: 0,
+            requests: Level::full(limits.requests, now),
+            cost: Level::full(limits.cost, now),
+        }
     }
 
     pub(super) fn reconfigure(&mut self, limits: Limits, now: Time) {
         let carry = |level: Level, old: Option<Rate>, new: Option<Rate>| match (old, new) {
-            (Some(old), Some(new)) => Level { amount: level.at(old, now).min(new.burst().0 as f64), at: now },
+            (Some(old), Some(new)) => Level {
+                amount: level.at(old, now).min(new.burst().0 as f64),
+                at: now,
+            },
             (_, new) => Level::full(new, now),
         };
         self.requests = carry(self.requests, self.limits.requests, limits.requests);
@@ -60,10 +71,18 @@ impl Meter {
 
     /// Why a job of that cost may not pass; `prepaid` ones need no cost.
     pub(super) fn block(&self, now: Time, cost: Cost, prepaid: bool) -> Option<Block> {
-        if self.limits.concurrent.is_some_and(|max| self.running >= max) {
+        if self
+            .limits
+            .concurrent
+            .is_some_and(|max| self.running >= max)
+        {
             return Some(Block::Concurrent);
         }
-        if self.limits.requests.is_some_and(|rate| self.requests.at(rate, now) < 1.0 - SLACK) {
+        if self
+            .limits
+            .requests
+            .is_some_and(|rate| self.requests.at(rate, now) < 1.0 - SLACK)
+        {
             return Some(Block::Requests);
         }
         (!prepaid && self.is_short(now, cost)).then_some(Block::Cost)

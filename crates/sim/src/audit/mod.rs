@@ -12,7 +12,8 @@ pub use coverage::Coverage;
 
 use books::{Books, Place};
 use headworks_core::{
-    Cancelled, Config, ConfigError, Core, Event, Job, Lease, Outcome, Reason, Refused, Settled, TargetId, TargetSet, TargetState, Ticket, Time, Verdict,
+    Cancelled, Config, ConfigError, Core, Event, Job, Lease, Outcome, Reason, Refused, Settled,
+    TargetId, TargetSet, TargetState, Ticket, Time, Verdict,
 };
 use thiserror::Error;
 
@@ -39,6 +40,8 @@ pub struct Audited {
     books: Books,
     /// Events for the caller, already entered in the books.
     events: Vec<Event<Number>>,
+    /// Tells every call and answer on stderr.
+    tells: bool,
 }
 
 impl Audited {
@@ -49,7 +52,23 @@ impl Audited {
     pub fn new(config: Config, now: Time) -> Result<Self, ConfigError> {
         let core = Core::new(config, now)?;
         let books = Books::new(core.config().clone(), now);
-        Ok(Audited { core, books, events: Vec::new() })
+        Ok(Audited {
+            core,
+            books,
+            events: Vec::new(),
+            tells: false,
+        })
+    }
+
+    /// Tells every call and answer on stderr from now on, for whoever replays a walk.
+    pub fn tell(&mut self) {
+        self.tells = true;
+    }
+
+    fn say(&self, now: Time, what: impl FnOnce() -> String) {
+        if self.tells {
+            eprintln!("{now}  {}", what());
+        }
     }
 
     /// What happened so far.
@@ -87,6 +106,16 @@ impl Audited {
         let before = self.books.begin(now);
         let facts = job.clone();
         let answer = self.core.submit(now, job);
+        self.say(now, || {
+            format!(
+                "submit {facts:?} -> {:?}",
+                answer.as_ref().map_err(|refused| (
+                    refused.reason,
+                    refused.retry_after,
+                    refused.booking
+                ))
+            )
+        });
         let shed = self.collect(Some(&facts))?;
         match answer {
             Ok(ticket) => {
@@ -109,6 +138,9 @@ impl Audited {
     pub fn next(&mut self, now: Time) -> Result<Option<Lease<Number>>, Violation> {
         self.books.begin(now);
         let answer = self.core.next(now);
+        self.say(now, || {
+            format!("next -> {answer:?}, wake at {:?}", self.core.wake_at())
+        });
         self.collect(None)?;
         match &answer {
             Some(lease) => self.books.granted(lease)?,
@@ -122,7 +154,13 @@ impl Audited {
     ///
     /// # Errors
     /// The promise that was broken.
-    pub fn finish(&mut self, now: Time, lease: Lease<Number>, outcome: Outcome, verdict: Verdict) -> Result<Settled<Number>, Violation> {
+    pub fn finish(
+        &mut self,
+        now: Time,
+        lease: Lease<Number>,
+        outcome: Outcome,
+        verdict: Verdict,
+    ) -> Result<Settled<Number>, Violation> {
         self.books.begin(now);
         let (number, target, attempt) = (lease.payload, lease.target, lease.attempt);
         let current = self.books.is_current(number, lease.ticket, attempt, target);
@@ -130,8 +168,15 @@ impl Audited {
             self.books.left(number, &outcome);
         }
         let settled = self.core.finish(now, lease, outcome.clone(), verdict);
+        self.say(now, || {
+            format!(
+                "finish {number} on {}: {outcome:?} {verdict:?} -> {settled:?}",
+                target.index()
+            )
+        });
         self.collect(None)?;
-        self.books.settled(number, target, current, &outcome, verdict, &settled)?;
+        self.books
+            .settled(number, target, current, &outcome, verdict, &settled)?;
         self.close(now)?;
         Ok(settled)
     }
@@ -147,8 +192,13 @@ impl Audited {
             self.books.left(number, &Outcome::Dropped);
         }
         let answer = self.core.reclaim(now, ticket, Verdict::Unknown);
+        self.say(now, || {
+            format!("reclaim {:?} -> {answer}", self.books.number(ticket))
+        });
         self.collect(None)?;
-        self.books.require(answer == was_running, || format!("reclaim said {answer}, the job ran: {was_running}"))?;
+        self.books.require(answer == was_running, || {
+            format!("reclaim said {answer}, the job ran: {was_running}")
+        })?;
         if answer {
             self.books.ended(ticket, "failed")?;
             self.books.coverage.note("lease reclaimed");
@@ -164,6 +214,9 @@ impl Audited {
     pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Result<(), Violation> {
         self.books.begin(now);
         let answer = self.core.cancel(now, ticket);
+        self.say(now, || {
+            format!("cancel {:?} -> {answer:?}", self.books.number(ticket))
+        });
         self.collect(None)?;
         self.books.cancelled(ticket, &answer)?;
         if let Cancelled::Removed(_) = answer {
@@ -176,12 +229,24 @@ impl Audited {
     ///
     /// # Errors
     /// The promise that was broken.
-    pub fn set_target(&mut self, now: Time, target: TargetId, state: TargetState) -> Result<(), Violation> {
+    pub fn set_target(
+        &mut self,
+        now: Time,
+        target: TargetId,
+        state: TargetState,
+    ) -> Result<(), Violation> {
         self.books.begin(now);
+        self.say(now, || format!("set target {}: {state:?}", target.index()));
         self.core.set_target(now, target, state);
         self.collect(None)?;
+        let state = match state {
+            TargetState::Suspended { until } if until <= self.books.now => TargetState::Probation,
+            state => state,
+        };
         let known = self.books.target_state(target);
-        self.books.require(known == state, || format!("target set to {state:?} is {known:?}"))?;
+        self.books.require(known == state, || {
+            format!("target set to {state:?} is {known:?}")
+        })?;
         self.close(now)
     }
 
@@ -201,9 +266,16 @@ impl Audited {
     ///
     /// # Errors
     /// The promise that was broken.
-    pub fn reconfigure(&mut self, now: Time, config: Config) -> Result<Result<(), ConfigError>, Violation> {
+    pub fn reconfigure(
+        &mut self,
+        now: Time,
+        config: Config,
+    ) -> Result<Result<(), ConfigError>, Violation> {
         self.books.begin(now);
         let answer = self.core.reconfigure(now, config);
+        self.say(now, || {
+            format!("reconfigure {:?} -> {answer:?}", self.core.config())
+        });
         if answer.is_ok() {
             self.books.reconfigured(self.core.config().clone());
         }
@@ -242,6 +314,7 @@ impl Audited {
                 self.books.shed(job, arrival)?;
                 shed = Some(job.payload);
             }
+            self.say(self.books.now, || format!("  event {event:?}"));
             self.books.event(&event)?;
             self.events.push(event);
         }
@@ -252,20 +325,37 @@ impl Audited {
     fn close(&mut self, now: Time) -> Result<(), Violation> {
         self.books.due(now);
         self.books.nothing_overdue()?;
-        self.books.compare_sizes(self.core.waiting(), self.core.delayed(), self.core.running())
+        self.books.compare_sizes(
+            self.core.waiting(),
+            self.core.delayed(),
+            self.core.running(),
+        )
     }
 }
 
 impl Books {
-    fn refused(&mut self, job: &Job<Number>, refused: &Refused<Number>, shed: Option<Number>) -> Result<(), Violation> {
+    fn refused(
+        &mut self,
+        job: &Job<Number>,
+        refused: &Refused<Number>,
+        shed: Option<Number>,
+    ) -> Result<(), Violation> {
         self.due(self.now);
         self.coverage.note(format!("refused {}", refused.reason));
-        self.require(shed.is_none(), || "a job was shed for an arrival that was refused".into())?;
-        self.require(refused.job.payload == job.payload, || "another job was handed back".into())?;
+        self.require(shed.is_none(), || {
+            "a job was shed for an arrival that was refused".into()
+        })?;
+        self.require(refused.job.payload == job.payload, || {
+            "another job was handed back".into()
+        })?;
         let justified = self.justifies(job, refused.reason);
-        self.require(justified, || format!("refused as {} without cause: {job:?}", refused.reason))?;
+        self.require(justified, || {
+            format!("refused as {} without cause: {job:?}", refused.reason)
+        })?;
         if refused.reason == Reason::Full {
-            self.require(refused.retry_after.is_some(), || "refused as full without saying when to come back".into())?;
+            self.require(refused.retry_after.is_some(), || {
+                "refused as full without saying when to come back".into()
+            })?;
         }
         if refused.booking.is_some() {
             self.booked += 1;

@@ -3,7 +3,10 @@
 use super::books::{Books, Place, Record};
 use super::meter::Block;
 use super::{Number, Violation};
-use headworks_core::{Bound, Cancelled, Class, Flow, Job, Lease, OnSuspend, Policy, Reason, TargetId, TargetState, Ticket, Time};
+use headworks_core::{
+    Bound, Cancelled, Class, Flow, Job, Lease, OnSuspend, Policy, Reason, TargetId, TargetState,
+    Ticket, Time,
+};
 use std::time::Duration;
 
 /// Why a job cannot go now.
@@ -16,22 +19,44 @@ enum Obstacle {
 
 impl Books {
     /// An admitted job had every right to be.
-    pub(super) fn admitted(&mut self, ticket: Ticket, job: &Job<Number>, shed: Option<Number>, before: usize) -> Result<(), Violation> {
+    pub(super) fn admitted(
+        &mut self,
+        ticket: Ticket,
+        job: &Job<Number>,
+        shed: Option<Number>,
+        before: usize,
+    ) -> Result<(), Violation> {
         self.due(self.now);
         self.require(!self.draining, || "admitted while draining".into())?;
-        self.require(job.class.index_in(&self.config.classes), || "admitted into a class that does not exist".into())?;
-        self.require(!self.is_live(job.key), || format!("job {} is a duplicate", job.payload))?;
-        self.require(!job.expire_at.is_some_and(|at| at <= self.now), || "admitted after its time".into())?;
+        self.require(job.class.index_in(&self.config.classes), || {
+            "admitted into a class that does not exist".into()
+        })?;
+        self.require(!self.is_live(job.key), || {
+            format!("job {} is a duplicate", job.payload)
+        })?;
+        self.require(!job.expire_at.is_some_and(|at| at <= self.now), || {
+            "admitted after its time".into()
+        })?;
         let full = self.held(job.class).count() >= self.config.bound.places();
-        let delayed = self.jobs.values().filter(|record| record.place == Place::Delayed).count();
+        let delayed = self
+            .jobs
+            .values()
+            .filter(|record| record.place == Place::Delayed)
+            .count();
         self.enter(ticket, job);
         let record = &self.jobs[&job.payload];
-        let fits = !record.allowed.is_empty() && self.gate.fits(job.cost) && self.flows[&job.flow].fits(job.cost);
+        let fits = !record.allowed.is_empty()
+            && self.gate.fits(job.cost)
+            && self.flows[&job.flow].fits(job.cost);
         self.require(fits, || format!("job {} can never fit", job.payload))?;
         if record.place == Place::Delayed {
-            return self.require(delayed < self.config.delayed_bound, || "admitted beyond the bound of the delayed".into());
+            return self.require(delayed < self.config.delayed_bound, || {
+                "admitted beyond the bound of the delayed".into()
+            });
         }
-        self.require(!full, || format!("admitted beyond the bound ({before} waited)"))?;
+        self.require(!full, || {
+            format!("admitted beyond the bound ({before} waited)")
+        })?;
         if job.booking.is_some() {
             self.coverage.note("admitted with a booking");
         }
@@ -54,10 +79,30 @@ impl Books {
             Reason::TooLarge => !self.gate.fits(job.cost) || !flow_fits || allowed.is_empty(),
             Reason::NoTarget => !self.sets.contains_key(&job.targets) || usable == Some(Time::MAX),
             Reason::Suspended => usable.is_some() && self.config.on_suspend == OnSuspend::End,
-            Reason::DelayedFull => self.jobs.values().filter(|record| record.place == Place::Delayed).count() >= self.config.delayed_bound,
-            Reason::Merged => self.jobs.values().any(|other| other.place == Place::Delayed && job.delay_key.is_some() && other.delay_key == job.delay_key),
-            Reason::TargetFull => self.waiting().filter(|(_, record)| record.allowed == allowed).count() >= self.most_alone() && allowed.len() == 1,
-            Reason::Hopeless => self.config.refuse_hopeless && job.expire_at.is_some() && self.held(job.class).count() > 0,
+            Reason::DelayedFull => {
+                self.jobs
+                    .values()
+                    .filter(|record| record.place == Place::Delayed)
+                    .count()
+                    >= self.config.delayed_bound
+            }
+            Reason::Merged => self.jobs.values().any(|other| {
+                other.place == Place::Delayed
+                    && job.delay_key.is_some()
+                    && other.delay_key == job.delay_key
+            }),
+            Reason::TargetFull => {
+                self.waiting()
+                    .filter(|(_, record)| record.allowed == allowed)
+                    .count()
+                    >= self.most_alone()
+                    && allowed.len() == 1
+            }
+            Reason::Hopeless => {
+                self.config.refuse_hopeless
+                    && job.expire_at.is_some()
+                    && self.held(job.class).count() > 0
+            }
             Reason::Full => self.is_full_for(job.class, job.flow),
             _ => false,
         }
@@ -70,11 +115,13 @@ impl Books {
         if taken < places {
             return self.booked > 0;
         }
-        !self.deserves(class, flow) || self.undeserving(class, flow).is_none()
+        taken > places || !self.deserves(class, flow) || self.undeserving(class, flow).is_none()
     }
 
     fn holds(&self, class: Class, flow: Flow) -> u64 {
-        self.held(class).filter(|(_, record)| record.flow == flow).count() as u64
+        self.held(class)
+            .filter(|(_, record)| record.flow == flow)
+            .count() as u64
     }
 
     fn deserves(&self, class: Class, flow: Flow) -> bool {
@@ -83,35 +130,57 @@ impl Books {
         flows.sort_unstable();
         flows.dedup();
         let weights: u64 = flows.iter().map(|flow| self.flow_weight(*flow)).sum();
-        self.holds(class, flow) * weights < self.config.bound.places() as u64 * self.flow_weight(flow)
+        self.holds(class, flow) * weights
+            < self.config.bound.places() as u64 * self.flow_weight(flow)
     }
 
     /// A flow that holds more for its weight than this one would with one more.
     fn undeserving(&self, class: Class, flow: Flow) -> Option<Flow> {
         let mine = ((self.holds(class, flow) + 1) << 20) / self.flow_weight(flow);
-        self.held(class).map(|(_, record)| record.flow).find(|other| (self.holds(class, *other) << 20) / self.flow_weight(*other) > mine)
+        self.held(class)
+            .map(|(_, record)| record.flow)
+            .find(|other| (self.holds(class, *other) << 20) / self.flow_weight(*other) > mine)
     }
 
     /// Only who holds more than an arrival that deserves a place loses one, or who is less urgent than one that displaces.
-    pub(super) fn shed(&mut self, job: &Job<Number>, arrival: Option<&Job<Number>>) -> Result<(), Violation> {
-        let Some(arrival) = arrival else { return self.require(false, || "shed without an arrival".into()) };
+    pub(super) fn shed(
+        &mut self,
+        job: &Job<Number>,
+        arrival: Option<&Job<Number>>,
+    ) -> Result<(), Violation> {
+        let Some(arrival) = arrival else {
+            return self.require(false, || "shed without an arrival".into());
+        };
         self.due(self.now);
         let (class, flow) = (arrival.class, arrival.flow);
         let full = self.held(class).count() >= self.config.bound.places();
         self.require(full, || "shed though there was room".into())?;
         let displaces = matches!(self.config.bound, Bound::Shared(_))
-            && self.config.classes[usize::from(class.0)].displaces.is_some_and(|from| job.class >= from);
+            && self.config.classes[usize::from(class.0)]
+                .displaces
+                .is_some_and(|from| job.class >= from);
         if displaces && !(self.deserves(class, flow) && self.undeserving(class, flow).is_some()) {
             self.coverage.note("displaced");
             return Ok(());
         }
         let most = |flow: Flow| (self.holds(class, flow) << 20) / self.flow_weight(flow);
         let greatest = self.held(class).map(|(_, record)| most(record.flow)).max();
-        self.require(self.deserves(class, flow), || format!("job {} was shed for a flow that holds its share", job.payload))?;
-        self.require(greatest == Some(most(job.flow)), || format!("job {} was shed, but another flow holds more", job.payload))?;
-        let newer = self.held(class).any(|(_, record)| record.flow == job.flow && record.joined > self.jobs[&job.payload].joined);
+        self.require(self.deserves(class, flow), || {
+            format!(
+                "job {} was shed for a flow that holds its share",
+                job.payload
+            )
+        })?;
+        self.require(greatest == Some(most(job.flow)), || {
+            format!("job {} was shed, but another flow holds more", job.payload)
+        })?;
+        let newer = self.held(class).any(|(_, record)| {
+            record.flow == job.flow && record.joined > self.jobs[&job.payload].joined
+        });
         let newest = !newer || self.jobs[&job.payload].prepaid;
-        self.require(newest || self.any_prepaid(), || format!("job {} was shed, but its flow has a newer one", job.payload))
+        self.require(newest || self.any_prepaid(), || {
+            format!("job {} was shed, but its flow has a newer one", job.payload)
+        })
     }
 
     /// A job that was sent elsewhere joined again without a new place: order among its flow is not compared then.
@@ -119,9 +188,18 @@ impl Books {
         self.jobs.values().any(|record| record.prepaid)
     }
 
-    pub(super) fn is_current(&self, number: Number, ticket: Ticket, attempt: u32, target: TargetId) -> bool {
+    pub(super) fn is_current(
+        &self,
+        number: Number,
+        ticket: Ticket,
+        attempt: u32,
+        target: TargetId,
+    ) -> bool {
         self.jobs.get(&number).is_some_and(|record| {
-            record.ticket == ticket && record.place == Place::Running && record.used == attempt && record.target == target.index() as u32
+            record.ticket == ticket
+                && record.place == Place::Running
+                && record.used == attempt
+                && record.target == target.index() as u32
         })
     }
 
@@ -131,12 +209,26 @@ impl Books {
         let number = lease.payload;
         self.require(!self.paused, || "granted while paused".into())?;
         let Some(record) = self.jobs.get(&number).cloned() else {
-            return self.require(false, || format!("job {number} was leased, but does not live"));
+            return self.require(false, || {
+                format!("job {number} was leased, but does not live")
+            });
         };
-        self.require(record.place == Place::Waiting, || format!("job {number} was leased while {:?}", record.place))?;
-        let same = record.ticket == lease.ticket && record.class == lease.class && record.flow == lease.flow && record.cost == lease.cost;
-        self.require(same, || format!("the lease of job {number} tells something else of it"))?;
-        self.require(lease.attempt == record.used + 1, || format!("job {number}: attempt {} after {}", lease.attempt, record.used))?;
+        self.require(record.place == Place::Waiting, || {
+            format!("job {number} was leased while {:?}", record.place)
+        })?;
+        let same = record.ticket == lease.ticket
+            && record.class == lease.class
+            && record.flow == lease.flow
+            && record.cost == lease.cost;
+        self.require(same, || {
+            format!("the lease of job {number} tells something else of it")
+        })?;
+        self.require(lease.attempt == record.used + 1, || {
+            format!(
+                "job {number}: attempt {} after {}",
+                lease.attempt, record.used
+            )
+        })?;
         self.may_go_to(&record, lease.target)?;
         self.in_order(number, &record, lease.aged)?;
         if lease.aged {
@@ -147,7 +239,9 @@ impl Books {
     }
 
     fn may_go_to(&mut self, record: &Record, target: TargetId) -> Result<(), Violation> {
-        self.require(record.allowed.contains(&(target.index() as u32)), || format!("sent to target {}, which may not serve it", target.index()))?;
+        self.require(record.allowed.contains(&(target.index() as u32)), || {
+            format!("sent to target {}, which may not serve it", target.index())
+        })?;
         let now = self.now;
         let book = &self.targets[target.index()];
         let open = match book.state {
@@ -155,12 +249,22 @@ impl Books {
             TargetState::Probation => !book.probe,
             _ => false,
         };
-        self.require(open, || format!("sent to target {}, which is {:?}", target.index(), book.state))?;
+        self.require(open, || {
+            format!(
+                "sent to target {}, which is {:?}",
+                target.index(),
+                book.state
+            )
+        })?;
         let block = book.meter.block(now, record.cost, false);
-        self.require(block.is_none(), || format!("target {} is shut: {block:?}", target.index()))?;
+        self.require(block.is_none(), || {
+            format!("target {} is shut: {block:?}", target.index())
+        })?;
         let block = self.gate.block(now, record.cost, record.prepaid);
         self.require(block.is_none(), || format!("everything is shut: {block:?}"))?;
-        let block = self.flow_meter(record.flow).block(now, record.cost, record.prepaid);
+        let block = self
+            .flow_meter(record.flow)
+            .block(now, record.cost, record.prepaid);
         self.require(block.is_none(), || format!("its flow is shut: {block:?}"))
     }
 
@@ -176,7 +280,10 @@ impl Books {
         book.meter.enter(now, cost, true);
         if book.state == TargetState::Probation {
             book.probe = true;
-            self.jobs.get_mut(&number).expect("a leased job lives").probing = true;
+            self.jobs
+                .get_mut(&number)
+                .expect("a leased job lives")
+                .probing = true;
         }
         self.gate.enter(now, cost, !prepaid);
         self.flow_meter(flow).enter(now, cost, !prepaid);
@@ -188,13 +295,17 @@ impl Books {
             let older = waiting.joined < record.joined;
             let same_queue = waiting.class == record.class && waiting.flow == record.flow;
             if same_queue && older && waiting.allowed == record.allowed {
-                return self.require(false, || format!("job {number} overtook job {other} of its lane"));
+                return self.require(false, || {
+                    format!("job {number} overtook job {other} of its lane")
+                });
             }
             if aged || self.draws_on_a_bucket(waiting) || self.obstacle(waiting).is_some() {
                 continue;
             }
             if same_queue && older {
-                return self.require(false, || format!("job {number} overtook job {other} of its flow, whose gates are open"));
+                return self.require(false, || {
+                    format!("job {number} overtook job {other} of its flow, whose gates are open")
+                });
             }
             let inverted = match self.config.policy {
                 Policy::Strict => waiting.class < record.class,
@@ -203,7 +314,12 @@ impl Books {
                 _ => false,
             };
             if inverted {
-                return self.require(false, || format!("job {number} ({}) went before job {other} ({})", record.class, waiting.class));
+                return self.require(false, || {
+                    format!(
+                        "job {number} ({}) went before job {other} ({})",
+                        record.class, waiting.class
+                    )
+                });
             }
         }
         Ok(())
@@ -212,16 +328,27 @@ impl Books {
     /// Whether a cost bucket could be saved for another job that this one would draw on.
     fn draws_on_a_bucket(&self, record: &Record) -> bool {
         self.gate.limits.cost.is_some()
-            || self.flows.get(&record.flow).is_some_and(|meter| meter.limits.cost.is_some())
-            || record.allowed.iter().any(|target| self.targets[*target as usize].meter.limits.cost.is_some())
+            || self
+                .flows
+                .get(&record.flow)
+                .is_some_and(|meter| meter.limits.cost.is_some())
+            || record
+                .allowed
+                .iter()
+                .any(|target| self.targets[*target as usize].meter.limits.cost.is_some())
     }
 
     fn obstacle(&self, record: &Record) -> Option<Obstacle> {
-        let now = self.now;
+        // What opened less than a microsecond ago may be a matter of rounding.
+        let now = self.now - Duration::from_micros(1);
         if let Some(block) = self.gate.block(now, record.cost, record.prepaid) {
             return Some(Obstacle::Everything(block));
         }
-        if let Some(block) = self.flows.get(&record.flow).and_then(|meter| meter.block(now, record.cost, record.prepaid)) {
+        if let Some(block) = self
+            .flows
+            .get(&record.flow)
+            .and_then(|meter| meter.block(now, record.cost, record.prepaid))
+        {
             return Some(Obstacle::Flow(block));
         }
         let mut found = None;
@@ -252,11 +379,17 @@ impl Books {
             match self.obstacle(record) {
                 Some(obstacle) => notes.push(format!("shut {obstacle:?}")),
                 None if !self.draws_on_a_bucket(record) => {
-                    return self.require(false, || format!("job {number} waits though nothing stops it"));
+                    return self.require(false, || {
+                        format!("job {number} waits though nothing stops it")
+                    });
                 }
                 None => {
-                    let saved = self.waiting().any(|(other, waiting)| other != number && self.saves_from(waiting, record));
-                    self.require(saved, || format!("job {number} waits though nothing stops it and nothing is saved"))?;
+                    let saved = self.waiting().any(|(other, waiting)| {
+                        other != number && self.saves_from(waiting, record)
+                    });
+                    self.require(saved, || {
+                        format!("job {number} waits though nothing stops it and nothing is saved")
+                    })?;
                     notes.push("saved".into());
                 }
             }
@@ -266,7 +399,9 @@ impl Books {
             later.now += Duration::from_secs(100 * 365 * 86_400);
             for (number, record) in later.waiting() {
                 let stuck = later.obstacle(record).is_some();
-                self.require(stuck, || format!("job {number} could go later, but nobody will wake"))?;
+                self.require(stuck, || {
+                    format!("job {number} could go later, but nobody will wake")
+                })?;
             }
         }
         for note in notes {
@@ -280,7 +415,9 @@ impl Books {
         let short = |meter: &super::meter::Meter| meter.is_short(self.now, waiting.cost);
         short(&self.gate)
             || (waiting.flow == record.flow && self.flows.get(&record.flow).is_some_and(short))
-            || record.allowed.iter().any(|target| waiting.allowed.contains(target) && short(&self.targets[*target as usize].meter))
+            || record.allowed.iter().any(|target| {
+                waiting.allowed.contains(target) && short(&self.targets[*target as usize].meter)
+            })
     }
 
     /// The books as they would be if only time passed: suspensions over, nothing finished.
@@ -300,33 +437,71 @@ impl Books {
 
     /// What is due has happened: nothing waits past its time, nothing is delayed past its due.
     pub(super) fn nothing_overdue(&self) -> Result<(), Violation> {
-        let late = self.jobs.iter().find(|(_, record)| record.place != Place::Running && record.expire_at.is_some_and(|at| at <= self.now));
+        let late = self.jobs.iter().find(|(_, record)| {
+            record.place != Place::Running
+                && record.moved < self.calls
+                && record.expire_at.is_some_and(|at| at <= self.now)
+        });
         self.require(late.is_none(), || format!("{late:?} should have expired"))?;
         if self.config.on_suspend == OnSuspend::End {
-            let dead = self.waiting().find(|(_, record)| self.usable_at(&record.allowed).is_some() && !record.prepaid);
-            self.require(dead.is_none(), || format!("{dead:?} waits for suspended targets"))?;
+            let dead = self
+                .waiting()
+                .find(|(_, record)| self.usable_at(&record.allowed).is_some() && !record.prepaid);
+            self.require(dead.is_none(), || {
+                format!("{dead:?} waits for suspended targets")
+            })?;
         }
-        let dead = self.waiting().find(|(_, record)| self.usable_at(&record.allowed) == Some(Time::MAX));
-        self.require(dead.is_none(), || format!("{dead:?} waits for disabled targets"))
-    }
-
-    pub(super) fn compare_sizes(&self, waiting: u64, delayed: u64, running: u64) -> Result<(), Violation> {
-        let count = |place: Place| self.jobs.values().filter(|record| record.place == place).count() as u64;
-        let known = (count(Place::Waiting), count(Place::Delayed), count(Place::Running));
-        self.require(known == (waiting, delayed, running), || {
-            format!("waiting, delayed, running: the core says {:?}, the books {known:?}", (waiting, delayed, running))
+        let dead = self
+            .waiting()
+            .find(|(_, record)| self.usable_at(&record.allowed) == Some(Time::MAX));
+        self.require(dead.is_none(), || {
+            format!("{dead:?} waits for disabled targets")
         })
     }
 
-    pub(super) fn cancelled(&mut self, ticket: Ticket, answer: &Cancelled<Number>) -> Result<(), Violation> {
+    pub(super) fn compare_sizes(
+        &self,
+        waiting: u64,
+        delayed: u64,
+        running: u64,
+    ) -> Result<(), Violation> {
+        let count = |place: Place| {
+            self.jobs
+                .values()
+                .filter(|record| record.place == place)
+                .count() as u64
+        };
+        let known = (
+            count(Place::Waiting),
+            count(Place::Delayed),
+            count(Place::Running),
+        );
+        self.require(known == (waiting, delayed, running), || {
+            format!(
+                "waiting, delayed, running: the core says {:?}, the books {known:?}",
+                (waiting, delayed, running)
+            )
+        })
+    }
+
+    pub(super) fn cancelled(
+        &mut self,
+        ticket: Ticket,
+        answer: &Cancelled<Number>,
+    ) -> Result<(), Violation> {
         self.due(self.now);
         let place = self.place(ticket);
         let right = match answer {
-            Cancelled::Removed(job) => matches!(place, Some(Place::Waiting | Place::Delayed)) && self.number(ticket) == Some(job.payload),
+            Cancelled::Removed(job) => {
+                matches!(place, Some(Place::Waiting | Place::Delayed))
+                    && self.number(ticket) == Some(job.payload)
+            }
             Cancelled::Running => place == Some(Place::Running),
             Cancelled::Ended => place.is_none(),
         };
-        self.require(right, || format!("cancel said {answer:?} of a job that is {place:?}"))?;
+        self.require(right, || {
+            format!("cancel said {answer:?} of a job that is {place:?}")
+        })?;
         if let (Cancelled::Running, Some(number)) = (answer, self.number(ticket)) {
             self.coverage.note("cancelled while running");
             self.jobs.get_mut(&number).expect("just found").cancelled = true;
@@ -335,7 +510,10 @@ impl Books {
     }
 
     pub(super) fn only_running_left(&self) -> Result<(), Violation> {
-        let kept = self.jobs.iter().find(|(_, record)| record.place != Place::Running);
+        let kept = self
+            .jobs
+            .iter()
+            .find(|(_, record)| record.place != Place::Running);
         self.require(kept.is_none(), || format!("{kept:?} was kept by a drain"))
     }
 
@@ -345,7 +523,11 @@ impl Books {
 
     fn most_alone(&self) -> usize {
         let bound = self.config.bound.places();
-        self.config.max_waiting.unwrap_or_else(|| (bound / 10).max(2 * bound / self.config.targets.len().max(1)).max(1))
+        self.config.max_waiting.unwrap_or_else(|| {
+            (bound / 10)
+                .max(2 * bound / self.config.targets.len().max(1))
+                .max(1)
+        })
     }
 }
 

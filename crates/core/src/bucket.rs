@@ -95,11 +95,14 @@ impl Bucket {
         }
     }
 
-    /// Takes a new rate from now on, keeping what is in the bucket, or the debt.
+    /// Takes a new rate from now on, keeping what is in the bucket, or the debt. A full bucket stays full.
     pub(crate) fn set_rate(&mut self, now: Time, rate: Rate) {
-        self.refill(now);
+        self.level = if self.is_full(now) {
+            full(rate)
+        } else {
+            self.level.min(full(rate))
+        };
         self.rate = rate;
-        self.level = self.level.min(full(rate));
     }
 
     fn refill(&mut self, now: Time) {

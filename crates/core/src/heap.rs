@@ -51,9 +51,9 @@ impl<K: Copy + Ord> Heap<K> {
         let smaller = key < self.items[at].0;
         self.items[at].0 = key;
         if smaller {
-            self.up(at, &mut place)
+            self.up(at, &mut place);
         } else {
-            self.down(at, &mut place)
+            self.down(at, &mut place);
         }
     }
 
@@ -65,9 +65,9 @@ impl<K: Copy + Ord> Heap<K> {
         place(id, NOWHERE);
         if at < self.items.len() {
             if self.items[at].0 < key {
-                self.up(at, &mut place)
+                self.up(at, &mut place);
             } else {
-                self.down(at, &mut place)
+                self.down(at, &mut place);
             }
         }
     }
@@ -122,7 +122,7 @@ mod tests {
         #[test]
         fn agrees_with_a_sorted_list(ops in prop::collection::vec((0u8..4, 0u32..40, 0u64..100), 1..300)) {
             let mut heap = Heap::default();
-            let mut at = vec![NOWHERE; 40];
+            let mut at = [NOWHERE; 40];
             let mut model: Vec<Option<u64>> = vec![None; 40];
             for (op, id, key) in ops {
                 let slot = id as usize;

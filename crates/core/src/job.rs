@@ -187,7 +187,7 @@ impl<P> Lease<P> {
 }
 
 /// How a leased job went.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// Done. The actual cost, where it is known, corrects what was charged.
@@ -215,6 +215,8 @@ pub enum Outcome {
     Failed,
     /// The work was dropped without a word: its charge stays.
     Dropped,
+    /// The work was never begun, because nobody waits for it any more: its charge is given back.
+    Unused,
 }
 
 impl Outcome {
@@ -262,7 +264,8 @@ pub enum Settled<P> {
     Delayed(Time),
     /// The job became delayed while another with its `delay_key` was: it ended as merged.
     Merged(P),
-    /// The job ended as cancelled: [`Core::cancel`](crate::Core::cancel) came while it ran, and it was not done.
+    /// The job ended as cancelled: it was not begun, or [`Core::cancel`](crate::Core::cancel) came while it ran and it
+    /// was not done.
     Cancelled(P),
     /// The job was handed back because the core drains.
     Returned(P),

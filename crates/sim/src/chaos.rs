@@ -125,10 +125,9 @@ impl Walk {
         self.numbers += 1;
         let rng = &mut self.rng;
         let classes = self.config.classes.len() as u64;
+        let one_too_many = u64::from(rng.below(50) == 0);
         let mut job = Job::new(self.numbers)
-            .class(Class(
-                rng.below(classes + u64::from(rng.clone().below(50) == 0)) as u8,
-            ))
+            .class(Class(rng.below(classes + one_too_many) as u8))
             .flow(Flow(rng.below(4)))
             .cost(Cost(if rng.below(8) == 0 {
                 rng.below(400)
@@ -203,7 +202,8 @@ impl Walk {
             },
             3..5 => Outcome::Elsewhere,
             5 => Outcome::Failed,
-            6 => Outcome::Dropped,
+            6 if rng.below(2) == 0 => Outcome::Dropped,
+            6 => Outcome::Unused,
             7..11 if self.misjudges => Outcome::Done {
                 cost: Some(Cost(rng.below(2 * lease.cost.0 + 2))),
             },
@@ -234,7 +234,7 @@ impl Walk {
                     self.now
                         .as_nanos()
                         .saturating_sub(self.rng.below(2_000_000_000)),
-                )
+                );
             }
         }
         Ok(())

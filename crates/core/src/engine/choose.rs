@@ -51,18 +51,15 @@ impl<P> Core<P> {
             }
             return None;
         }
-        match self.aged(now) {
-            Some((lane, Ok(target))) => return Some(self.grant(now, lane, target, true)),
-            Some((_, Err(at))) => {
-                self.gate_at = Some(at);
-                return None;
-            }
-            None => {}
-        }
         loop {
             let class = self.pick_class()?;
             match self.step(now, class) {
-                Step::Go(lane, target) => return Some(self.grant(now, lane, target, false)),
+                Step::Go(lane, target) => {
+                    return Some(match self.aged(now) {
+                        Some((lane, target)) => self.grant(now, lane, target, true),
+                        None => self.grant(now, lane, target, false),
+                    });
+                }
                 Step::Again => {}
                 Step::Hold(at) => {
                     self.gate_at = Some(at);
@@ -174,7 +171,7 @@ impl<P> Core<P> {
                     }
                 }
                 Pass::Short(at) => {
-                    short = Some(short.map_or((at, target), |short| short.min((at, target))))
+                    short = Some(short.map_or((at, target), |short| short.min((at, target))));
                 }
                 Pass::Shut(_) => {}
             }
@@ -193,13 +190,12 @@ impl<P> Core<P> {
         Look::Shut
     }
 
-    /// The oldest lane head that waited too long and may go, if it is an aged job's turn, and where it goes; or when it
-    /// may, if only the bucket over everything stops it.
-    fn aged(&mut self, now: Time) -> Option<(u32, Result<u32, Time>)> {
+    /// Something may be granted: the oldest lane head that waited too long goes instead, if it is an aged job's turn.
+    fn aged(&mut self, now: Time) -> Option<(u32, u32)> {
         if self.since_aged + 1 < AGING_TURN {
             return None;
         }
-        let mut oldest: Option<((Time, u64), u32, Result<u32, Time>)> = None;
+        let mut oldest: Option<((Time, u64), u32, u32)> = None;
         for class in 0..self.classes.len() {
             let Some(limit) = self.classes[class].config.aging else {
                 continue;
@@ -215,14 +211,12 @@ impl<P> Core<P> {
                 if self.flows[flow as usize].parked {
                     continue;
                 }
-                match self.look(now, lane) {
-                    Look::Go(target) => oldest = Some((age, lane, Ok(target))),
-                    Look::Hold(at) => oldest = Some((age, lane, Err(at))),
-                    Look::FlowShut(_) | Look::Shut | Look::Short(..) => {}
+                if let Look::Go(target) = self.look(now, lane) {
+                    oldest = Some((age, lane, target));
                 }
             }
         }
-        oldest.map(|(_, lane, found)| (lane, found))
+        oldest.map(|(_, lane, target)| (lane, target))
     }
 
     /// Leases the head of a lane.

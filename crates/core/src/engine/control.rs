@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::parts::{ClassState, NIL, Place, State, holding};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, OnSuspend};
 use crate::event::{Event, Unservable};
 use crate::heap::{Heap, NOWHERE};
 use crate::target::{Disabled, TargetState};
@@ -216,12 +216,24 @@ impl<P> Core<P> {
             match fitting {
                 None => self.fail_unleased(now, slot, Unservable::TooLarge),
                 Some(same) if same == bay => {}
-                Some(other) if state == State::Waiting => {
-                    self.dequeue(now, slot);
-                    self.jobs[slot as usize].bay = other;
-                    self.enqueue_first(slot);
-                }
+                Some(other) if state == State::Waiting => self.move_to(now, slot, other),
                 Some(other) => self.jobs[slot as usize].bay = other,
+            }
+        }
+    }
+
+    /// Moves a waiting job to another bay, if somebody there will serve it.
+    fn move_to(&mut self, now: Time, slot: u32, bay: u32) {
+        match (self.usable_at(now, bay), self.config.on_suspend) {
+            (Some(Time::MAX), _) => self.fail_unleased(now, slot, Unservable::NoTarget),
+            (Some(_), OnSuspend::End) => self.fail_unleased(now, slot, Unservable::Suspended),
+            (until, on_suspend) => {
+                self.dequeue(now, slot);
+                self.jobs[slot as usize].bay = bay;
+                self.enqueue_first(slot);
+                if let (Some(until), OnSuspend::Delay) = (until, on_suspend) {
+                    self.delay_bay(now, bay, until);
+                }
             }
         }
     }

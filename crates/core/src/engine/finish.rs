@@ -27,6 +27,7 @@ impl<P> Core<P> {
         }
         let actual = match outcome {
             Outcome::Done { cost } => cost,
+            Outcome::Unused => Some(Cost(0)),
             _ => None,
         };
         let flow = self.jobs[slot as usize].flow;
@@ -136,7 +137,7 @@ impl<P> Core<P> {
                 self.end_leased(slot, |ended| &mut ended.done);
                 Settled::Done(payload)
             }
-            _ if entry.cancelled => {
+            _ if entry.cancelled || outcome == Outcome::Unused => {
                 self.end_leased(slot, |ended| &mut ended.cancelled);
                 Settled::Cancelled(payload)
             }
@@ -154,6 +155,7 @@ impl<P> Core<P> {
             }
             Outcome::RetryAt { fault, at } => self.retry(slot, fault, at, payload),
             Outcome::Elsewhere => self.elsewhere(now, slot, target, payload),
+            Outcome::Unused => unreachable!("an unused job ended above"),
         }
     }
 
@@ -166,16 +168,18 @@ impl<P> Core<P> {
             self.end_leased(slot, |ended| &mut ended.failed);
             return Settled::Failed(payload);
         }
+        let (class, targets, cost, flow) = (entry.class, entry.targets, entry.cost, entry.flow);
+        // It may go to every target again, as far as it still fits.
+        let fits = self.gate.fits(cost) && self.flows[flow as usize].gate.fits(cost);
+        let whole = self.bay_of(targets).filter(|_| fits);
+        let Some(bay) = whole.and_then(|bay| self.bay_that_fits(bay, cost)) else {
+            self.end_leased(slot, |ended| &mut ended.failed);
+            return Settled::Failed(payload);
+        };
+        let entry = &mut self.jobs[slot as usize];
+        entry.bay = bay;
         entry.prepaid = false;
         entry.payload = Some(payload);
-        let (class, targets, cost) = (entry.class, entry.targets, entry.cost);
-        // It may go to every target again.
-        if let Some(bay) = self
-            .bay_of(targets)
-            .and_then(|bay| self.bay_that_fits(bay, cost))
-        {
-            self.jobs[slot as usize].bay = bay;
-        }
         if !self.hold_delay_key(slot) {
             let payload = self.jobs[slot as usize]
                 .payload
@@ -199,9 +203,10 @@ impl<P> Core<P> {
     }
 
     fn elsewhere(&mut self, now: Time, slot: u32, target: u32, payload: P) -> Settled<P> {
-        let bay = self.jobs[slot as usize].bay;
-        let rest = self
-            .bay_without(bay, target)
+        let (bay, cost) = (self.jobs[slot as usize].bay, self.jobs[slot as usize].cost);
+        let rest = self.bay_without(bay, target);
+        let rest = rest
+            .and_then(|bay| self.bay_that_fits(bay, cost))
             .filter(|bay| match self.usable_at(now, *bay) {
                 Some(Time::MAX) => false,
                 Some(_) => self.config.on_suspend != OnSuspend::End,

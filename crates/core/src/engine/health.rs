@@ -161,7 +161,7 @@ impl<P> Core<P> {
         state.timer = TimerId::NONE;
         match state.state {
             TargetState::Suspended { until } if until <= now => {
-                self.change_target(now, target, TargetState::Probation)
+                self.change_target(now, target, TargetState::Probation);
             }
             TargetState::Suspended { until } => self.arm_target(target, until),
             _ => self.open_target(target),

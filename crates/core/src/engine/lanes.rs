@@ -90,6 +90,7 @@ impl<P> Core<P> {
         if lane_prev == NIL {
             self.head_changed(lane);
         }
+        self.rechoose_flow(self.jobs[slot as usize].flow);
     }
 
     /// Counts a job's place as taken, and links it among its queue's jobs.
@@ -103,13 +104,24 @@ impl<P> Core<P> {
         } = self.jobs[slot as usize];
         let id = self.lanes[lane as usize].queue;
         let queue = &mut self.queues[id as usize];
-        let newest = std::mem::replace(&mut queue.newest, slot);
-        self.jobs[slot as usize].queue_prev = newest;
-        self.jobs[slot as usize].queue_next = NIL;
-        if newest == NIL {
+        // An arrival is the newest; a job that comes back has its old place.
+        let seq = self.jobs[slot as usize].seq;
+        let (mut prev, mut next) = (queue.newest, NIL);
+        while prev != NIL && self.jobs[prev as usize].seq > seq {
+            next = prev;
+            prev = self.jobs[prev as usize].queue_prev;
+        }
+        self.jobs[slot as usize].queue_prev = prev;
+        self.jobs[slot as usize].queue_next = next;
+        if prev == NIL {
             queue.oldest = slot;
         } else {
-            self.jobs[newest as usize].queue_next = slot;
+            self.jobs[prev as usize].queue_next = slot;
+        }
+        if next == NIL {
+            queue.newest = slot;
+        } else {
+            self.jobs[next as usize].queue_prev = slot;
         }
         self.waiting += 1;
         let state = &mut self.classes[class.index()];

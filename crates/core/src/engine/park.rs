@@ -266,7 +266,12 @@ impl<P> Core<P> {
                 self.unsave(target);
             }
         }
-        let flow = self.queues[queue as usize].flow;
+        self.rechoose_flow(self.queues[queue as usize].flow);
+    }
+
+    /// A job came to this flow or left it: what its bucket is saved for is to be chosen anew.
+    #[inline]
+    pub(super) fn rechoose_flow(&mut self, flow: u32) {
         if !self.flows[flow as usize].timer.is_none() {
             self.open_flow(flow);
         }

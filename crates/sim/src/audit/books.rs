@@ -268,8 +268,13 @@ impl Books {
         self.flow_meter(flow).running -= 1;
         self.targets[target as usize].meter.running -= 1;
         let target = target as usize;
-        match outcome {
-            Outcome::Done { cost: Some(actual) } => {
+        let actual = match outcome {
+            Outcome::Done { cost } => *cost,
+            Outcome::Unused => Some(Cost(0)),
+            _ => None,
+        };
+        match (outcome, actual) {
+            (_, Some(actual)) => {
                 let more = actual.0 as f64 - cost.0 as f64;
                 self.flow_meter(flow);
                 for meter in [
@@ -280,7 +285,7 @@ impl Books {
                     meter.add_cost(now, -more);
                 }
             }
-            Outcome::Elsewhere => self.targets[target].meter.add_cost(now, cost.0 as f64),
+            (Outcome::Elsewhere, None) => self.targets[target].meter.add_cost(now, cost.0 as f64),
             _ => {}
         }
     }
@@ -311,11 +316,15 @@ impl Books {
         }
         let record = self.jobs[&number].clone();
         let spent = record.used >= record.attempts;
+        let unfit = self.fitting(record.named, record.cost).is_empty()
+            || !self.gate.fits(record.cost)
+            || !self.flow_meter(record.flow).fits(record.cost);
         let name = match (outcome, settled) {
             (Outcome::Done { .. }, Settled::Done(_)) => "done",
             (Outcome::Failed | Outcome::Dropped, Settled::Failed(_)) if !record.cancelled => {
                 "failed"
             }
+            (Outcome::Unused, Settled::Cancelled(_)) => "cancelled",
             (_, Settled::Cancelled(_))
                 if record.cancelled && !matches!(outcome, Outcome::Done { .. }) =>
             {
@@ -333,6 +342,9 @@ impl Books {
                 },
                 Settled::Failed(_),
             ) if spent => "failed",
+            (Outcome::Retry { .. } | Outcome::RetryAt { .. }, Settled::Failed(_)) if unfit => {
+                "failed"
+            }
             (Outcome::Retry { .. } | Outcome::RetryAt { .. }, Settled::Merged(_)) => {
                 let taken = self.jobs.values().any(|other| {
                     other.place == Place::Delayed
@@ -378,6 +390,10 @@ impl Books {
                 record
                     .allowed
                     .retain(|other| *other != target.index() as u32);
+                let (cost, targets) = (record.cost, &self.targets);
+                record
+                    .allowed
+                    .retain(|other| targets[*other as usize].meter.fits(cost));
                 let empty = record.allowed.is_empty();
                 return self.require(!empty, || {
                     format!("job {number} was sent elsewhere, but there is nowhere else")
@@ -389,6 +405,7 @@ impl Books {
                     .iter()
                     .copied()
                     .filter(|other| *other != target.index() as u32)
+                    .filter(|other| self.targets[*other as usize].meter.fits(record.cost))
                     .collect();
                 let nowhere = rest.is_empty()
                     || self.usable_at(&rest).is_some_and(|at| {
@@ -531,15 +548,39 @@ impl Books {
                 }),
             }
         }
+    }
+
+    /// After the targets took their new settings, jobs are allowed where they fit now.
+    pub(super) fn refitted(&mut self) {
         let fitting: Vec<(Number, Vec<u32>)> = self
             .jobs
             .iter()
-            .filter(|(_, record)| record.place != Place::Running && !record.prepaid)
-            .map(|(number, record)| (*number, self.fitting(record.named, record.cost)))
+            .filter(|(_, record)| record.place != Place::Running)
+            .map(|(number, record)| (*number, self.still_allowed(record)))
             .collect();
         for (number, allowed) in fitting {
-            self.jobs.get_mut(&number).expect("just seen").allowed = allowed;
+            let until = self.usable_at(&allowed).filter(|at| *at < Time::MAX);
+            let calls = self.calls;
+            let record = self.jobs.get_mut(&number).expect("just seen");
+            let moved = record.place == Place::Waiting && record.allowed != allowed;
+            record.allowed = allowed;
+            if let Some(until) =
+                until.filter(|_| moved && self.config.on_suspend == OnSuspend::Delay)
+            {
+                record.place = Place::Delayed;
+                record.due = until;
+                record.moved = calls;
+            }
         }
+    }
+
+    /// The targets a job may go to under new limits; one that was sent elsewhere gets none back.
+    fn still_allowed(&self, record: &Record) -> Vec<u32> {
+        let mut allowed = self.fitting(record.named, record.cost);
+        if record.prepaid {
+            allowed.retain(|target| record.allowed.contains(target));
+        }
+        allowed
     }
 
     pub(super) fn nothing_left(&self) -> Result<(), Violation> {

@@ -58,7 +58,7 @@ impl Meter {
 
     pub(super) fn reconfigure(&mut self, limits: Limits, now: Time) {
         let carry = |level: Level, old: Option<Rate>, new: Option<Rate>| match (old, new) {
-            (Some(old), Some(new)) => Level {
+            (Some(old), Some(new)) if level.at(old, now) < old.burst().0 as f64 => Level {
                 amount: level.at(old, now).min(new.burst().0 as f64),
                 at: now,
             },

@@ -167,7 +167,7 @@ impl Audited {
         if current {
             self.books.left(number, &outcome);
         }
-        let settled = self.core.finish(now, lease, outcome.clone(), verdict);
+        let settled = self.core.finish(now, lease, outcome, verdict);
         self.say(now, || {
             format!(
                 "finish {number} on {}: {outcome:?} {verdict:?} -> {settled:?}",
@@ -280,6 +280,9 @@ impl Audited {
             self.books.reconfigured(self.core.config().clone());
         }
         self.collect(None)?;
+        if answer.is_ok() {
+            self.books.refitted();
+        }
         self.close(now)?;
         Ok(answer)
     }

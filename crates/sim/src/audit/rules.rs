@@ -34,7 +34,7 @@ impl Books {
         self.require(!self.is_live(job.key), || {
             format!("job {} is a duplicate", job.payload)
         })?;
-        self.require(!job.expire_at.is_some_and(|at| at <= self.now), || {
+        self.require(job.expire_at.is_none_or(|at| at > self.now), || {
             "admitted after its time".into()
         })?;
         let full = self.held(job.class).count() >= self.config.bound.places();
@@ -177,15 +177,9 @@ impl Books {
         let newer = self.held(class).any(|(_, record)| {
             record.flow == job.flow && record.joined > self.jobs[&job.payload].joined
         });
-        let newest = !newer || self.jobs[&job.payload].prepaid;
-        self.require(newest || self.any_prepaid(), || {
+        self.require(!newer, || {
             format!("job {} was shed, but its flow has a newer one", job.payload)
         })
-    }
-
-    /// A job that was sent elsewhere joined again without a new place: order among its flow is not compared then.
-    fn any_prepaid(&self) -> bool {
-        self.jobs.values().any(|record| record.prepaid)
     }
 
     pub(super) fn is_current(
@@ -412,7 +406,9 @@ impl Books {
 
     /// Whether `waiting` is short of a bucket that `record` draws on.
     fn saves_from(&self, waiting: &Record, record: &Record) -> bool {
-        let short = |meter: &super::meter::Meter| meter.is_short(self.now, waiting.cost);
+        let short = |meter: &super::meter::Meter| {
+            meter.is_short(self.now - Duration::from_micros(1), waiting.cost)
+        };
         short(&self.gate)
             || (waiting.flow == record.flow && self.flows.get(&record.flow).is_some_and(short))
             || record.allowed.iter().any(|target| {

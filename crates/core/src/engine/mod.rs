@@ -165,6 +165,11 @@ impl<P> Core<P> {
         self.choose(now)
     }
 
+    /// Moves time on without asking for a job: what is due happens, and events tell of it.
+    pub fn advance(&mut self, now: Time) {
+        self.tick(now);
+    }
+
     /// Takes a job back. One that runs goes on until its lease is finished; its handler is for the driver to
     /// signal.
     pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Cancelled<P> {

@@ -1,0 +1,53 @@
+//! The scheduling core under tokio.
+//!
+//! A [`Pool`] runs work in two ways. Workers run a [`Handler`] for every job that is [submitted](Pool::submit); their
+//! number follows the queue. Or a caller [acquires](Pool::acquire) a [`Permit`], which names a target, and runs the work
+//! himself, as a proxy does. Either way the core decides who goes next, and where.
+//!
+//! The state has one owner, the shell, behind one lock that is never held across an await. One timer sleeps until the core
+//! wants to be called; nothing polls, and an idle pool costs no CPU.
+//!
+//! ```
+//! use headworks_core::{Config, Job};
+//! use headworks_pool::{Handler, Pool, Report, Run, Workers};
+//! use std::time::Duration;
+//!
+//! struct Greeter;
+//!
+//! impl Handler<String> for Greeter {
+//!     async fn run(&self, run: &mut Run<'_, String>) -> Report {
+//!         println!("hello, {}", run.payload);
+//!         Report::done()
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), headworks_core::ConfigError> {
+//! let pool = Pool::new(Config::default(), Workers::new(2, 8), Greeter)?;
+//! pool.submit(Job::new("river".to_string())).expect("there is room");
+//! # while pool.inspect().classes[0].stats.ended.done < 1 { tokio::task::yield_now().await; }
+//! pool.shutdown(Duration::from_secs(5)).await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod metrics;
+mod notice;
+mod permit;
+mod pool;
+mod report;
+mod shell;
+mod sync;
+mod worker;
+
+pub use metrics::{Kind, Metrics, Sample};
+pub use notice::{Denied, How, Notice};
+pub use permit::{Acquire, Permit};
+pub use pool::{Drained, Pool};
+pub use report::{Health, Report};
+pub use shell::Workers;
+pub use worker::{Handler, Run};
+
+#[cfg(all(test, feature = "shuttle"))]
+mod model;

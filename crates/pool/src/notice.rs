@@ -1,0 +1,81 @@
+//! What a pool tells of jobs that did not run to their end, and of targets.
+
+use headworks_core::{Booking, Reason, TargetId, TargetState, Ticket, Unservable};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Something that happened outside a handler's own answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Notice<P> {
+    /// A job ended; its payload comes back.
+    Ended {
+        /// Its ticket, no longer valid.
+        ticket: Ticket,
+        /// The work.
+        payload: P,
+        /// How.
+        how: How,
+    },
+    /// A target changed its state.
+    Target {
+        /// Which.
+        target: TargetId,
+        /// To what.
+        state: TargetState,
+    },
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum How {
+    /// It is done.
+    #[error("done")]
+    Done,
+    /// It failed for good, or for the last time.
+    #[error("failed")]
+    Failed,
+    /// Another job with its delay key was delayed already.
+    #[error("merged with a delayed one")]
+    Merged,
+    /// It had not started in time.
+    #[error("expired before its turn")]
+    Expired,
+    /// It gave up its place.
+    #[error("gave up its place to another")]
+    Shed {
+        /// When to come back.
+        retry_after: Option<Duration>,
+        /// The place booked for that time.
+        booking: Option<Booking>,
+    },
+    /// It was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// The pool drained before its turn.
+    #[error("handed back, because the pool drains")]
+    Returned,
+    /// Nobody can serve it any more.
+    #[error("{0}")]
+    Unservable(Unservable),
+}
+
+/// Why a caller gets no permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Denied {
+    /// It was not admitted.
+    #[error("refused: {reason}")]
+    Refused {
+        /// Why.
+        reason: Reason,
+        /// When to come back, where that would help.
+        retry_after: Option<Duration>,
+        /// The place booked for that time.
+        booking: Option<Booking>,
+    },
+    /// It was admitted, but ended before its turn.
+    #[error("{0}")]
+    Ended(How),
+}

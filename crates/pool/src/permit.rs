@@ -1,0 +1,181 @@
+//! Permits: leave to run one job oneself, given back when dropped.
+
+use crate::notice::Denied;
+use crate::pool::Inner;
+use crate::report::Report;
+use crate::shell::{SeatId, Task, Word};
+use headworks_core::{Class, Cost, Flow, Lease, Outcome, TargetId, Ticket, Verdict};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Waits for a permit. Dropping it gives up the place.
+#[must_use = "futures do nothing unless polled"]
+pub struct Acquire<P> {
+    inner: Arc<Inner<P>>,
+    wait: Wait,
+}
+
+enum Wait {
+    Seated(SeatId, Ticket),
+    Over(Option<Denied>),
+}
+
+impl<P> Acquire<P> {
+    pub(crate) fn new(inner: Arc<Inner<P>>, entered: Result<(SeatId, Ticket), Denied>) -> Self {
+        let wait = match entered {
+            Ok((seat, ticket)) => Wait::Seated(seat, ticket),
+            Err(denied) => Wait::Over(Some(denied)),
+        };
+        Acquire { inner, wait }
+    }
+
+    /// The job that waits; `None` if it was refused, or has its answer.
+    #[must_use]
+    pub fn ticket(&self) -> Option<Ticket> {
+        match self.wait {
+            Wait::Seated(_, ticket) => Some(ticket),
+            Wait::Over(_) => None,
+        }
+    }
+}
+
+impl<P> Future for Acquire<P> {
+    type Output = Result<Permit<P>, Denied>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (seat, ticket) = match &mut self.wait {
+            Wait::Seated(seat, ticket) => (*seat, *ticket),
+            Wait::Over(denied) => {
+                return Poll::Ready(Err(denied.take().expect("polled after it was ready")));
+            }
+        };
+        let word = match self.inner.shell.poll_seat(seat, context.waker()) {
+            None => return Poll::Pending,
+            Some(word) => word,
+        };
+        self.wait = Wait::Over(None);
+        Poll::Ready(match word {
+            Word::Granted(lease) => Ok(Permit {
+                inner: self.inner.clone(),
+                seat,
+                lease: Some(lease),
+            }),
+            Word::Denied(denied) => {
+                self.inner.shell.stand_up(seat);
+                Err(denied)
+            }
+            Word::Leave => {
+                unreachable!("only workers are told to leave; job {ticket:?} is a caller's")
+            }
+        })
+    }
+}
+
+impl<P> Drop for Acquire<P> {
+    fn drop(&mut self) {
+        if let Wait::Seated(seat, ticket) = self.wait {
+            self.inner
+                .shell
+                .abandon(self.inner.clock.now(), seat, ticket);
+        }
+    }
+}
+
+/// Leave to run one job now, on one target. It ends when it is finished or dropped; dropped without a word, it keeps
+/// its charge.
+#[must_use = "the slot is given back when this is dropped"]
+pub struct Permit<P> {
+    inner: Arc<Inner<P>>,
+    seat: SeatId,
+    lease: Option<Lease<Task<P>>>,
+}
+
+impl<P> Permit<P> {
+    fn lease(&self) -> &Lease<Task<P>> {
+        self.lease
+            .as_ref()
+            .expect("a permit has its lease until it is given back")
+    }
+
+    /// Where to run it.
+    #[must_use]
+    pub fn target(&self) -> TargetId {
+        self.lease().target
+    }
+
+    /// The job.
+    #[must_use]
+    pub fn ticket(&self) -> Ticket {
+        self.lease().ticket
+    }
+
+    /// How urgent it was.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        self.lease().class
+    }
+
+    /// Who it is for.
+    #[must_use]
+    pub fn flow(&self) -> Flow {
+        self.lease().flow
+    }
+
+    /// What was charged.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        self.lease().cost
+    }
+
+    /// How long it waited.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.lease().waited
+    }
+
+    /// Whether it went ahead of others because of its age.
+    #[must_use]
+    pub fn aged(&self) -> bool {
+        self.lease().aged
+    }
+
+    /// Cancelled when somebody [cancels](crate::Pool::cancel) the job.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        self.inner.shell.token(self.seat)
+    }
+
+    /// Gives it back, and says how it went. To wait for another target or time, use [`again`](Self::again).
+    pub fn finish(self, report: Report) {
+        // A report that asks to be repeated, and nobody who waits for that: dropping the wait cancels it.
+        drop(self.again(report));
+    }
+
+    /// Gives it back and waits again, as the report says: [elsewhere](Report::elsewhere), or [later](Report::retry).
+    pub fn again(mut self, report: Report) -> Acquire<P> {
+        let lease = self.lease.take().expect("a permit is given back once");
+        let (inner, seat, ticket) = (self.inner.clone(), self.seat, lease.ticket);
+        let now = inner.clock.now();
+        let (outcome, verdict) = report.settle(now, &inner.clock);
+        let wait = match inner.shell.give_back(now, seat, lease, outcome, verdict) {
+            Some(how) => Wait::Over(Some(Denied::Ended(how))),
+            None => Wait::Seated(seat, ticket),
+        };
+        Acquire { inner, wait }
+    }
+}
+
+impl<P> Drop for Permit<P> {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            let now = self.inner.clock.now();
+            self.inner
+                .shell
+                .give_back(now, self.seat, lease, Outcome::Dropped, Verdict::Unknown);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What whoever ran a job says of it, in durations: they know no core time.
+
+use crate::clock::Clock;
+use headworks_core::{Cost, Fault, Outcome, Time, Verdict};
+use std::time::Duration;
+
+/// How an attempt went, and what it tells of the target.
+///
+/// ```
+/// use headworks_pool::{Health, Report};
+/// use std::time::Duration;
+///
+/// let done = Report::done();
+/// let busy = Report::retry_in(Duration::from_secs(30)).target(Health::Overloaded(Duration::from_secs(30)));
+/// # let _ = (done, busy);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Report {
+    pub(crate) attempt: Attempt,
+    pub(crate) health: Health,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    Done(Option<Cost>),
+    Retry(Fault),
+    RetryIn(Fault, Duration),
+    Elsewhere,
+    Failed,
+}
+
+/// What an attempt tells of its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It works.
+    Fine,
+    /// It failed.
+    Fault,
+    /// It has too much to do, for so long.
+    Overloaded(Duration),
+    /// It does not exist, or will never serve us.
+    Gone,
+    /// Nothing either way.
+    Unknown,
+}
+
+impl Report {
+    const fn new(attempt: Attempt, health: Health) -> Self {
+        Report { attempt, health }
+    }
+
+    /// Done, at the estimated cost; the target works.
+    pub const fn done() -> Self {
+        Self::new(Attempt::Done(None), Health::Fine)
+    }
+
+    /// Done, at that cost; the target works.
+    pub const fn done_at(cost: Cost) -> Self {
+        Self::new(Attempt::Done(Some(cost)), Health::Fine)
+    }
+
+    /// To be tried again after a pause; the target failed.
+    pub const fn retry() -> Self {
+        Self::new(Attempt::Retry(Fault::Temporary), Health::Fault)
+    }
+
+    /// To be tried again when the far side has less to do: in so long. That costs no attempt.
+    pub const fn retry_in(after: Duration) -> Self {
+        Self::new(Attempt::RetryIn(Fault::Overload, after), Health::Fine)
+    }
+
+    /// The target would not take it and did nothing: to be tried at another.
+    pub const fn elsewhere() -> Self {
+        Self::new(Attempt::Elsewhere, Health::Fault)
+    }
+
+    /// Failed for good; of the target this tells nothing.
+    pub const fn failed() -> Self {
+        Self::new(Attempt::Failed, Health::Unknown)
+    }
+
+    /// The same, but telling something else of the target.
+    pub const fn target(self, health: Health) -> Self {
+        Self::new(self.attempt, health)
+    }
+
+    pub(crate) fn settle(self, now: Time, clock: &Clock) -> (Outcome, Verdict) {
+        let outcome = match self.attempt {
+            Attempt::Done(cost) => Outcome::Done { cost },
+            Attempt::Retry(fault) => Outcome::Retry {
+                fault,
+                random: clock.random(),
+            },
+            Attempt::RetryIn(fault, after) => Outcome::RetryAt {
+                fault,
+                at: now + after,
+            },
+            Attempt::Elsewhere => Outcome::Elsewhere,
+            Attempt::Failed => Outcome::Failed,
+        };
+        let verdict = match self.health {
+            Health::Fine => Verdict::Fine,
+            Health::Fault => Verdict::Fault,
+            Health::Overloaded(time) => Verdict::Overload { until: now + time },
+            Health::Gone => Verdict::Gone,
+            Health::Unknown => Verdict::Unknown,
+        };
+        (outcome, verdict)
+    }
+}

@@ -79,6 +79,12 @@ impl LogHandle {
 
 /// Sends this program's logs to stderr.
 ///
+/// ```
+/// use headworks_service::logs::{LogConfig, install};
+/// let logs = install(&LogConfig::default()).unwrap();
+/// logs.apply(&LogConfig::default()).unwrap();
+/// ```
+///
 /// # Errors
 /// When logs go somewhere already, or the level is no filter.
 pub fn install(config: &LogConfig) -> Result<LogHandle, Error> {

@@ -138,6 +138,13 @@ fn difference(old: &Config, new: &Config) -> Reloaded {
             list.push(shown.key.clone());
         }
     }
+    for section in new.sections_unlike(old) {
+        let prefix = format!("{section}.");
+        let mut named = reloaded.changed.iter().chain(&reloaded.needs_restart);
+        if !named.any(|key| key.starts_with(&prefix)) {
+            reloaded.changed.push(format!("{section} (a secret)"));
+        }
+    }
     reloaded
 }
 
@@ -209,6 +216,15 @@ mod tests {
             follower.borrow_and_update().section::<LogConfig>().level,
             "debug"
         );
+    }
+
+    #[test]
+    fn a_new_secret_is_a_change_that_shows_nothing() {
+        let file = File::new("secret", "[admin]\ntoken = 'the first token'\n");
+        let reloader = Reloader::start(Schema::shared(), Sources::new().file(&file.0)).unwrap();
+        file.write("[admin]\ntoken = 'the second token'\n");
+        assert_eq!(reloader.reload().unwrap().changed, ["admin (a secret)"]);
+        assert!(reloader.reload().unwrap().changed.is_empty());
     }
 
     #[test]

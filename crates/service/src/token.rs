@@ -96,17 +96,23 @@ impl Door {
 
     /// Somebody at `from` says that `given` is the token.
     pub fn knock(&self, now: Instant, from: IpAddr, given: &str) -> Answer {
-        self.compare(now, from, given, &self.token)
+        self.compare(now, from, ("token", given), &self.token)
     }
 
     /// Somebody at `from` says that `given` is the session.
     pub fn knock_with_session(&self, now: Instant, from: IpAddr, given: &str) -> Answer {
-        self.compare(now, from, given, &self.session)
+        self.compare(now, from, ("session", given), &self.session)
     }
 
-    fn compare(&self, now: Instant, from: IpAddr, given: &str, right: &Secret) -> Answer {
+    fn compare(
+        &self,
+        now: Instant,
+        from: IpAddr,
+        claim: (&'static str, &str),
+        right: &Secret,
+    ) -> Answer {
         let mut guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
-        let (from, hash) = (neighbourhood(from), self.hasher.hash_one(given));
+        let (from, hash) = (neighbourhood(from), self.hasher.hash_one(claim));
         let known = guesses.get(&from);
         if known.is_some_and(|known| known.last == hash && known.forgiven > now) {
             return Answer::Wrong;
@@ -117,7 +123,7 @@ impl Door {
         if ahead > full {
             return Answer::Wait(ahead - full);
         }
-        if bool::from(given.as_bytes().ct_eq(right.reveal().as_bytes())) {
+        if bool::from(claim.1.as_bytes().ct_eq(right.reveal().as_bytes())) {
             return Answer::Welcome;
         }
         make_room(&mut guesses, now);
@@ -205,6 +211,14 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(door.knock_with_session(now, HERE, "stale"), Answer::Wrong);
         }
+        assert_eq!(door.knock(now, HERE, "right"), Answer::Welcome);
+    }
+
+    #[test]
+    fn the_token_is_right_after_it_was_tried_as_a_session() {
+        let door = Door::new(Some(&Secret::from("right"))).unwrap();
+        let now = Instant::now();
+        assert_eq!(door.knock_with_session(now, HERE, "right"), Answer::Wrong);
         assert_eq!(door.knock(now, HERE, "right"), Answer::Welcome);
     }
 

@@ -67,6 +67,27 @@ async fn plain_http_through_a_forwarding_proxy_with_its_password() {
 }
 
 #[tokio::test]
+async fn through_socks() {
+    let server = far_side::plain().await;
+    let socks = far_side::socks().await;
+    let matcher = Matcher::builder().all(format!("socks5h://{socks}")).build();
+    let outbound = Outbound::with_proxies(&OutboundConfig::default(), matcher).unwrap();
+    let url = format!("http://localhost:{}/hello", server.port());
+    assert_eq!(body(&outbound, &url).await, "GET /hello ");
+}
+
+#[tokio::test]
+async fn a_proxy_that_cannot_be_used_is_named() {
+    let matcher = Matcher::builder().all("socks4://127.0.0.1:1").build();
+    let outbound = Outbound::with_proxies(&OutboundConfig::default(), matcher).unwrap();
+    let why = chain(&outbound.send(get("http://127.0.0.1:1/")).await.unwrap_err());
+    assert!(
+        why.contains("cannot use a proxy of scheme `socks4`"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
 async fn a_host_that_needs_no_proxy_gets_none() {
     let server = far_side::plain().await;
     let proxy = far_side::proxy().await;

@@ -28,6 +28,10 @@ const SESSION: &str = "headworks_session";
 /// The header without which a cookie changes nothing.
 const INTENT: HeaderName = HeaderName::from_static("x-headworks");
 
+/// Who asks, as far as the proxies that we trust know.
+#[derive(Clone, Copy)]
+pub(super) struct Client(pub(super) IpAddr);
+
 /// How somebody says who they are.
 enum Credential {
     Bearer(String),
@@ -39,10 +43,11 @@ enum Credential {
 pub(super) async fn guard(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let client = shared.trusted.client(peer.ip(), request.headers());
+    request.extensions_mut().insert(Client(client));
     let mut response = match admit(&shared, client, &request) {
         Admission::Through => next.run(request).await,
         Admission::FirstVisit => welcome(shared.door.session(), request.uri()),

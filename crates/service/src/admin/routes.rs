@@ -1,11 +1,10 @@
 //! What each address answers.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::body::Bytes;
-use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
@@ -15,6 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::auth::Client;
 use super::problem::HttpProblem;
 use super::{Shared, auth};
 use crate::metrics;
@@ -111,7 +111,7 @@ async fn page(
 
 async fn act(
     State(shared): State<Arc<Shared>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Extension(Client(client)): Extension<Client>,
     Path((name, action)): Path<(String, String)>,
     body: Bytes,
 ) -> Answer<Done> {
@@ -131,7 +131,7 @@ async fn act(
         let outcome = outcome
             .as_ref()
             .map_or_else(ToString::to_string, |done| done.message.clone());
-        tracing::warn!(panel = name, action, %args, %peer, outcome, "destructive action");
+        tracing::warn!(panel = name, action, %args, %client, outcome, "destructive action");
     }
     Ok(Json(outcome?))
 }

@@ -79,7 +79,7 @@ impl Schema {
         for spec in &self.sections {
             let node = layers.tree.remove(spec.name).unwrap_or_else(empty);
             let reading = (spec.read)(&node);
-            sections.extend(reading.section.clone());
+            sections.extend(reading.section.clone().map(|section| (*spec, section)));
             shown.extend(flatten(spec, &reading.shown, &node));
             layers.judge(spec, &node, reading);
         }
@@ -153,7 +153,7 @@ fn explained(spec: &SectionSpec, finding: Finding) -> Problem {
 /// A configuration that was read and found right. Never changes: a reload makes another.
 #[derive(Clone)]
 pub struct Config {
-    sections: Vec<Arc<dyn Any + Send + Sync>>,
+    sections: Vec<(SectionSpec, Arc<dyn Any + Send + Sync>)>,
     shown: Vec<Shown>,
     warnings: Problems,
 }
@@ -167,7 +167,7 @@ impl Config {
     pub fn section<S: Section>(&self) -> Arc<S> {
         self.sections
             .iter()
-            .find_map(|section| Arc::clone(section).downcast::<S>().ok())
+            .find_map(|(_, section)| Arc::clone(section).downcast::<S>().ok())
             .unwrap_or_else(|| panic!("the section [{}] is not in the schema", S::NAME))
     }
 
@@ -175,6 +175,14 @@ impl Config {
     #[must_use]
     pub fn shown(&self) -> &[Shown] {
         &self.shown
+    }
+
+    /// Names of the sections that differ from `other`'s, also where only a secret does.
+    pub(crate) fn sections_unlike(&self, other: &Config) -> Vec<&'static str> {
+        let pairs = self.sections.iter().zip(&other.sections);
+        let unlike =
+            pairs.filter(|((spec, one), (_, other))| !(spec.same)(one.as_ref(), other.as_ref()));
+        unlike.map(|((spec, _), _)| spec.name).collect()
     }
 
     /// What is odd but not wrong: unknown keys of a predecessor's file.

@@ -141,6 +141,7 @@ pub struct SectionSpec {
     pub keys: &'static [Key],
     pub(crate) doc: &'static str,
     pub(crate) read: fn(&Node) -> Reading,
+    pub(crate) same: fn(&dyn Any, &dyn Any) -> bool,
     pub(crate) defaults: fn() -> toml::Table,
 }
 
@@ -161,6 +162,7 @@ impl SectionSpec {
             keys: S::KEYS,
             doc: S::DOC,
             read: read::<S>,
+            same: |one, other| one.downcast_ref::<S>() == other.downcast_ref::<S>(),
             defaults: || written(&S::default()),
         }
     }

@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -182,4 +183,35 @@ async fn pass_on(request: Request<Incoming>, seen: mpsc::UnboundedSender<String>
         let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(near), &mut far).await;
     });
     Ok(Response::new(Full::new(Bytes::new())))
+}
+
+/// A SOCKS 5 proxy without a password that resolves names itself.
+pub(crate) async fn socks() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(socks_tunnel(stream));
+        }
+    });
+    address
+}
+
+async fn socks_tunnel(mut near: TcpStream) -> std::io::Result<()> {
+    let mut greeting = [0; 2];
+    near.read_exact(&mut greeting).await?;
+    let mut methods = vec![0; usize::from(greeting[1])];
+    near.read_exact(&mut methods).await?;
+    near.write_all(&[5, 0]).await?;
+    // Version, connect, reserved, a name, and the length of the name.
+    let mut asked = [0; 5];
+    near.read_exact(&mut asked).await?;
+    assert_eq!(asked[..4], [5, 1, 0, 3]);
+    let mut name = vec![0; usize::from(asked[4])];
+    near.read_exact(&mut name).await?;
+    let port = near.read_u16().await?;
+    let mut far = TcpStream::connect((String::from_utf8_lossy(&name).as_ref(), port)).await?;
+    near.write_all(&[5, 0, 0, 1, 127, 0, 0, 1, 0, 0]).await?;
+    tokio::io::copy_bidirectional(&mut near, &mut far).await?;
+    Ok(())
 }

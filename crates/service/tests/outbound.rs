@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -64,6 +65,42 @@ async fn plain_http_through_a_forwarding_proxy_with_its_password() {
         said,
         format!("GET http://{server}/hello via proxy, Basic dXNlcjpwYXNz")
     );
+}
+
+/// The environment belongs to a process, so another one asks: this test binary again, with only
+/// `asks_as_the_environment_says` to run.
+#[tokio::test]
+async fn proxies_come_from_the_environment() {
+    let proxy = far_side::proxy().await;
+    let ask = move |no_proxy: &str| {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "asks_as_the_environment_says", "--nocapture"])
+            .env("HTTP_PROXY", format!("http://{}", proxy.address))
+            .env("NO_PROXY", no_proxy)
+            .env(ASK, "http://far.invalid/hello")
+            .output()
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .unwrap()
+    };
+    let both = tokio::task::spawn_blocking(move || (ask(""), ask("far.invalid"))).await;
+    let (through, past) = both.unwrap();
+    assert!(
+        through.contains("GET http://far.invalid/hello via proxy, nobody"),
+        "{through}"
+    );
+    assert!(past.contains("no answer"), "{past}");
+}
+
+const ASK: &str = "HEADWORKS_TEST_ASK";
+
+#[tokio::test]
+async fn asks_as_the_environment_says() {
+    let Ok(url) = std::env::var(ASK) else { return };
+    let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+    match outbound.send(get(&url)).await {
+        Ok(_) => println!("{}", body(&outbound, &url).await),
+        Err(error) => println!("no answer: {}", chain(&error)),
+    }
 }
 
 #[tokio::test]

@@ -96,7 +96,8 @@ impl Admin {
         self
     }
 
-    /// Adds routes behind the same token.
+    /// Adds routes behind the same token. They must not be routes that are here already; the
+    /// router refuses that with a panic, at start.
     #[must_use]
     pub fn routes(mut self, routes: Router) -> Admin {
         self.routes = self.routes.merge(routes);

@@ -125,29 +125,41 @@ fn explained(spec: &SectionSpec, finding: Finding) -> Problem {
         path,
         mut problem,
         unknown_key,
+        example,
     } = finding;
-    let [name] = path.as_slice() else {
-        return problem;
-    };
     if unknown_key {
-        let alias = spec
-            .keys
-            .iter()
-            .find(|key| key.file.contains(&name.as_str()));
+        let alias = match path.as_slice() {
+            [name] => spec
+                .keys
+                .iter()
+                .find(|key| key.file.contains(&name.as_str())),
+            _ => None,
+        };
         if let Some(key) = alias {
             problem.way_out = Some(format!("here it is called `{}`", key.name));
         }
     } else if problem.way_out.is_none() {
-        let default = (spec.defaults)().get(name).map(ToString::to_string);
-        let example = spec
-            .key(name)
-            .and_then(|key| key.example)
-            .map(str::to_owned);
-        if let Some(example) = example.or(default).filter(|text| !text.contains('\n')) {
-            problem.way_out = Some(format!("for example: {name} = {example}"));
-        }
+        problem.way_out = way_out(spec, &path, example);
     }
     problem
+}
+
+/// An example of a right value: the key's own, or one of the right type.
+fn way_out(spec: &SectionSpec, path: &[String], of_type: Option<&str>) -> Option<String> {
+    let (name, example) = match path {
+        [] => return Some(format!("write it as a section: [{}]", spec.name)),
+        [name] => {
+            let default = || (spec.defaults)().get(name).map(ToString::to_string);
+            let own = spec.key(name)?.example.map(str::to_owned).or_else(default);
+            let own = own.filter(|text| !text.contains('\n'));
+            (name, own.or_else(|| of_type.map(str::to_owned))?)
+        }
+        [.., name] => (name, of_type?.to_owned()),
+    };
+    match name.parse::<usize>() {
+        Ok(_) => Some(format!("for example: {example}")),
+        Err(_) => Some(format!("for example: {name} = {example}")),
+    }
 }
 
 /// A configuration that was read and found right. Never changes: a reload makes another.

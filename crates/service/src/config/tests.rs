@@ -179,6 +179,10 @@ url = "http://b"
 max_concurrent = 1.5
 timeout = "later"
 
+[[gateway.upstreams]]
+name = 5
+url = "http://c"
+
 [gateway.tenants.team]
 key = "env:HEADWORKS_NO_SUCH_VARIABLE"
 wieght = 3
@@ -197,6 +201,12 @@ fn syntax_errors_are_all_named_without_showing_the_line() {
     let problems = problems(&sources);
     assert!(!problems.contains("secret"), "{problems}");
     insta::assert_snapshot!(problems);
+}
+
+#[test]
+fn a_section_that_is_none_is_named() {
+    let sources = toml("tracker = 5\n\n[gateway]\n");
+    insta::assert_snapshot!(problems(&sources), @"headworks.toml:1: `tracker`: expected a table, found a whole number; write it as a section: [tracker]");
 }
 
 #[test]

@@ -24,6 +24,27 @@ pub use widget::{
 
 /// What an application shows of itself. Only `name` and `snapshot` must be there; whatever else is
 /// not, is answered as not offered.
+///
+/// ```
+/// use headworks_service::panel::{Body, Line, Panel, Series, Snapshot, Widget};
+///
+/// struct Pump;
+///
+/// impl Panel for Pump {
+///     fn name(&self) -> &str {
+///         "pump"
+///     }
+///
+///     fn snapshot(&self) -> Snapshot {
+///         let line = Line { name: "turns".into(), value: 12.0, ..Line::default() };
+///         let series = Series { lines: vec![line], ..Series::default() };
+///         let widgets = vec![Widget::new("turns", "Turns", Body::Series(series))];
+///         Snapshot { title: "Pump".into(), widgets, ..Snapshot::default() }
+///     }
+/// }
+///
+/// assert!(Pump.actions().is_empty());
+/// ```
 pub trait Panel: Send + Sync {
     /// The application's name, as in its section and its addresses: short, lower case.
     fn name(&self) -> &str;

@@ -14,6 +14,8 @@ use crate::config::problem::Problem;
 pub(crate) struct Error {
     text: String,
     way_out: Option<String>,
+    /// A value that would do, in TOML.
+    pub(super) example: Option<&'static str>,
     path: Option<Path>,
 }
 
@@ -26,12 +28,18 @@ impl Error {
         Error {
             text: text.into(),
             way_out: None,
+            example: None,
             path: None,
         }
     }
 
     pub(super) fn or(mut self, way_out: impl Into<String>) -> Error {
         self.way_out = Some(way_out.into());
+        self
+    }
+
+    pub(super) fn such_as(mut self, example: &'static str) -> Error {
+        self.example = Some(example);
         self
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Finding {
     pub(crate) path: Path,
     pub(crate) problem: Problem,
     pub(crate) unknown_key: bool,
+    /// A value of the right type, in TOML.
+    pub(crate) example: Option<&'static str>,
 }
 
 /// Reads `node` as a `T`. `T`, when there is one, lacks whatever the findings are about.
@@ -57,11 +59,10 @@ pub(crate) fn read<T: DeserializeOwned>(section: &str, node: &Node) -> (Option<T
                 let inside_known_damage =
                     findings.left_out.iter().any(|out| out.starts_with(&path));
                 if !inside_known_damage {
-                    let problem = error.into_problem(section, node);
-                    let path = path.clone();
                     wrong.push(Finding {
-                        path,
-                        problem,
+                        path: path.clone(),
+                        example: error.example,
+                        problem: error.into_problem(section, node),
                         unknown_key: false,
                     });
                 }
@@ -80,6 +81,7 @@ pub(crate) fn read<T: DeserializeOwned>(section: &str, node: &Node) -> (Option<T
         Finding {
             path,
             problem,
+            example: None,
             unknown_key: true,
         }
     }));

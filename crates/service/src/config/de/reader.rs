@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         match number.map(i128::from) {
             Some(number) if (min..=max).contains(&number) => Ok(number),
             Some(number) => Err(Error::of(format!("expected {what}, found {number}"))),
-            None => Err(Error::expected(what, self.node)),
+            None => Err(Error::expected(what, self.node).such_as("10")),
         }
     }
 }
@@ -125,7 +125,9 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
             Value::Text(text) => text::bool(text),
             _ => None,
         };
-        visitor.visit_bool(value.ok_or_else(|| Error::expected("true or false", self.node))?)
+        visitor.visit_bool(
+            value.ok_or_else(|| Error::expected("true or false", self.node).such_as("true"))?,
+        )
     }
 
     integers! {
@@ -146,7 +148,8 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
             Value::Text(text) => text::float(text),
             _ => None,
         };
-        visitor.visit_f64(number.ok_or_else(|| Error::expected("a number", self.node))?)
+        visitor
+            .visit_f64(number.ok_or_else(|| Error::expected("a number", self.node).such_as("0.5"))?)
     }
 
     fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -156,7 +159,7 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match &self.node.value {
             Value::Str(text) | Value::Text(text) => visitor.visit_str(text),
-            _ => Err(Error::expected("a string in quotes", self.node)),
+            _ => Err(Error::expected("a string in quotes", self.node).such_as("\"text\"")),
         }
     }
 

@@ -1,0 +1,24 @@
+//! The applications that this program holds. None yet: each comes with its own crate, adds its
+//! section to [`schema`] and its starter to [`APPLICATIONS`], and nothing else here changes.
+
+use headworks_service::admin::Admin;
+use headworks_service::config::Schema;
+use headworks_service::reload::Reloader;
+use headworks_service::shutdown::Shutdown;
+
+/// One application.
+pub(crate) struct Application {
+    /// Its name, as in its section and its command.
+    pub(crate) name: &'static str,
+    /// Starts it: spawns its tasks under `shutdown`, follows the reloader, hands its panel and its
+    /// collectors to the admin listener, and says where it can be reached.
+    pub(crate) start: fn(&Reloader, &Shutdown, Admin) -> anyhow::Result<(Admin, String)>,
+}
+
+/// All applications, in the order in which they start.
+pub(crate) const APPLICATIONS: &[Application] = &[];
+
+/// Every section that exists.
+pub(crate) fn schema() -> Schema {
+    Schema::shared()
+}

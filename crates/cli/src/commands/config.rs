@@ -1,0 +1,133 @@
+//! `headworks config init | check | show`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use headworks_service::config::{Config, Sources};
+use headworks_service::exit::Exit;
+
+use crate::applications::schema;
+use crate::arguments::Common;
+use crate::overrides;
+use crate::report::{UsageError, wrong_configuration};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Write a configuration file in which every key is explained and has its default.
+    #[command(after_help = "\
+Examples:
+  headworks config init | less
+  headworks config init --output headworks.toml")]
+    Init {
+        /// Where to write it, instead of stdout. A file that exists is left alone.
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Check a file without its environment, and report every problem at once.
+    ///
+    /// Reads TOML, and the YAML and INI files of predecessors, in which unknown keys are only
+    /// warnings. Exit code 2 if anything is wrong.
+    #[command(after_help = "\
+Examples:
+  headworks config check headworks.toml
+  headworks config check retracker.yaml")]
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Show every value in effect and where it comes from. Secrets are masked.
+    #[command(after_help = "\
+Examples:
+  headworks config show
+  HEADWORKS_LOG__LEVEL=debug headworks config show --admin-listen 127.0.0.1:0
+  headworks config show --json | jq '.[] | select(.origin != \"default\")'")]
+    Show {
+        /// For machines: a list of objects with key, value and origin.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(command: &ConfigCommand, common: &Common) -> Result<Exit> {
+    match command {
+        ConfigCommand::Init { output } => init(output.as_deref()),
+        ConfigCommand::Check { file } => Ok(check(file)),
+        ConfigCommand::Show { json } => show(common, *json),
+    }
+}
+
+fn init(output: Option<&Path>) -> Result<Exit> {
+    let text = schema().init();
+    let Some(path) = output else {
+        return print(&text);
+    };
+    let file = std::fs::File::create_new(path);
+    if matches!(&file, Err(cause) if cause.kind() == std::io::ErrorKind::AlreadyExists) {
+        let text = format!(
+            "`{}` exists: remove it first, or name another",
+            path.display()
+        );
+        return Err(UsageError(text).into());
+    }
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write `{}`", path.display()))?;
+    eprintln!(
+        "wrote {}; check it with: headworks config check {0}",
+        path.display()
+    );
+    Ok(Exit::Done)
+}
+
+fn check(file: &Path) -> Exit {
+    match schema().load(&Sources::new().file(file)) {
+        Ok(config) => {
+            warn(&config);
+            eprintln!("{}: no problems", file.display());
+            Exit::Done
+        }
+        Err(problems) => wrong_configuration(&problems),
+    }
+}
+
+fn show(common: &Common, json: bool) -> Result<Exit> {
+    let config = schema().load(&overrides::sources(common)?)?;
+    warn(&config);
+    if json {
+        let text = serde_json::to_string_pretty(config.shown())?;
+        return print(&format!("{text}\n"));
+    }
+    let rows: Vec<_> = config
+        .shown()
+        .iter()
+        .map(|s| (s.to_string(), s.origin.to_string()))
+        .collect();
+    let width = rows
+        .iter()
+        .map(|(value, _)| value.chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(60);
+    let lines = rows
+        .iter()
+        .map(|(value, origin)| format!("{value:width$}  # {origin}\n"));
+    print(&lines.collect::<String>())
+}
+
+/// What is odd but not wrong.
+pub(crate) fn warn(config: &Config) {
+    for warning in config.warnings() {
+        eprintln!("warning: {warning}");
+    }
+}
+
+/// Data to stdout; a reader that has seen enough is no failure.
+fn print(text: &str) -> Result<Exit> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(cause).context("cannot write to stdout")
+        }
+        _ => Ok(Exit::Done),
+    }
+}

@@ -1,0 +1,4 @@
+//! One module a command. Each takes its arguments and returns how it ended.
+
+pub(crate) mod config;
+pub(crate) mod up;

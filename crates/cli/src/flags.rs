@@ -1,0 +1,63 @@
+//! A flag for every key of every section, made from what the sections declare.
+//!
+//! `[admin] listen` is `--admin-listen`; a key's flag aliases work beside it.
+
+use clap::{Arg, ArgMatches, Command};
+use headworks_service::config::{Key, Schema, SectionSpec};
+
+/// A value that a flag gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) flag: String,
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+/// Adds the flags of all sections to `command`.
+pub(crate) fn add(command: Command, schema: &Schema) -> Command {
+    command.args(schema.sections().iter().flat_map(args))
+}
+
+fn args(section: &SectionSpec) -> impl Iterator<Item = Arg> {
+    section.keys.iter().map(move |key| {
+        let mut arg = Arg::new(id(section, key))
+            .long(long(section, key))
+            .value_name("VALUE")
+            .help(key.doc().next().unwrap_or_default())
+            .long_help(key.doc().collect::<Vec<_>>().join(" "))
+            .help_heading(format!("Configuration [{}]", section.name));
+        for alias in key.flags() {
+            arg = match alias.strip_prefix("--") {
+                Some(name) => arg.visible_alias(name),
+                None => arg.visible_short_aliases(alias.trim_start_matches('-').chars()),
+            };
+        }
+        arg
+    })
+}
+
+/// What the flags of the innermost command gave.
+pub(crate) fn given(matches: &ArgMatches, schema: &Schema) -> Vec<Setting> {
+    if let Some((_, inner)) = matches.subcommand() {
+        return given(inner, schema);
+    }
+    let keys = schema.sections().iter();
+    let keys = keys.flat_map(|section| section.keys.iter().map(move |key| (section, key)));
+    let setting = |(section, key)| {
+        let value = matches.try_get_one::<String>(&id(section, key)).ok()??;
+        Some(Setting {
+            flag: format!("--{}", long(section, key)),
+            key: id(section, key),
+            value: value.clone(),
+        })
+    };
+    keys.filter_map(setting).collect()
+}
+
+fn id(section: &SectionSpec, key: &Key) -> String {
+    format!("{}.{}", section.name, key.name())
+}
+
+fn long(section: &SectionSpec, key: &Key) -> String {
+    format!("{}-{}", section.name, key.name()).replace('_', "-")
+}

@@ -1,0 +1,56 @@
+//! From the command line and the environment to the sources of a configuration.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use headworks_service::config::Sources;
+
+use crate::arguments::Common;
+use crate::report::UsageError;
+
+/// The file that is meant, the environment, and the flags.
+pub(crate) fn sources(common: &Common) -> Result<Sources> {
+    let mut sources = Sources::new().environment();
+    if let Some(path) = find_file(common) {
+        sources = sources.file(path);
+    }
+    flags(sources, common)
+}
+
+/// Adds what the flags set.
+fn flags(mut sources: Sources, common: &Common) -> Result<Sources> {
+    for setting in &common.settings {
+        sources = sources.flag(&setting.flag, &setting.key, &setting.value);
+    }
+    for setting in &common.set {
+        let Some((key, value)) = setting.split_once('=') else {
+            let text = format!("`--set {setting}` has no value: write `--set section.key=value`");
+            return Err(UsageError(text).into());
+        };
+        sources = sources.flag("--set", key.trim(), value);
+    }
+    Ok(sources)
+}
+
+/// What is asked for must exist and is an error later if it does not; what is only looked for
+/// need not.
+fn find_file(common: &Common) -> Option<PathBuf> {
+    let asked = common.config.clone();
+    let asked = asked.or_else(|| non_empty("HEADWORKS_CONFIG").map(PathBuf::from));
+    asked.or_else(|| {
+        let home = || non_empty("HOME").map(|home| PathBuf::from(home).join(".config"));
+        let user = non_empty("XDG_CONFIG_HOME")
+            .map(PathBuf::from)
+            .or_else(home);
+        let user = user.map(|folder| folder.join("headworks").join("headworks.toml"));
+        let here = Some(PathBuf::from("headworks.toml"));
+        [here, user]
+            .into_iter()
+            .flatten()
+            .find(|path| path.is_file())
+    })
+}
+
+fn non_empty(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}

@@ -1,0 +1,43 @@
+//! How a failure is told: what, why, and which exit code.
+
+use headworks_service::config::Problems;
+use headworks_service::exit::Exit;
+
+/// A mistake in what was asked, as against something that went wrong while doing it.
+#[derive(Debug)]
+pub(crate) struct UsageError(pub(crate) String);
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// Prints the error with its causes to stderr.
+pub(crate) fn failure(error: &anyhow::Error) -> Exit {
+    if let Some(problems) = error.downcast_ref::<Problems>() {
+        return wrong_configuration(problems);
+    }
+    eprintln!("error: {error}");
+    for cause in error.chain().skip(1) {
+        eprintln!("  because: {cause}");
+    }
+    if error.is::<UsageError>() {
+        Exit::Usage
+    } else {
+        Exit::Failed
+    }
+}
+
+/// Prints every problem of a configuration to stderr.
+pub(crate) fn wrong_configuration(problems: &Problems) -> Exit {
+    for problem in problems {
+        eprintln!("error: {problem}");
+    }
+    let count = problems.len();
+    let things = if count == 1 { "problem" } else { "problems" };
+    eprintln!("{count} {things} in the configuration; `headworks config init` shows every key");
+    Exit::Usage
+}

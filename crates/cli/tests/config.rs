@@ -1,0 +1,132 @@
+//! `headworks config` as a user sees it.
+
+mod support;
+
+use insta::assert_snapshot;
+use support::{Ended, Folder};
+
+#[test]
+fn init_writes_a_file_that_check_likes_and_that_means_the_defaults() {
+    let folder = Folder::new();
+    assert_snapshot!(folder.run(&["config", "init", "--output", "new.toml"]));
+    assert_snapshot!(folder.run(&["config", "check", "new.toml"]));
+    let values = |args: &[&str]| {
+        let shown = folder.run(args).stdout;
+        let mut shown: Vec<serde_json::Value> = serde_json::from_str(&shown).unwrap();
+        for value in &mut shown {
+            value.as_object_mut().unwrap().remove("origin");
+        }
+        shown
+    };
+    let written = values(&["--config", "new.toml", "config", "show", "--json"]);
+    assert_eq!(written, values(&["config", "show", "--json"]));
+}
+
+#[test]
+fn init_prints_to_stdout_and_never_overwrites() {
+    let folder = Folder::new();
+    folder.write("mine.toml", "# mine\n");
+    let refused = folder.run(&["config", "init", "--output", "mine.toml"]);
+    assert_snapshot!(refused);
+    assert_snapshot!(folder.run(&["config", "init"]));
+}
+
+#[test]
+fn check_reports_every_problem_with_exit_code_2() {
+    let folder = Folder::new();
+    folder.write(
+        "bad.toml",
+        "[admin]\nlisten = '0.0.0.0:80'\ntoken = 7\ntrusted_proxies = ['10.0.0.0/99']\n\n\
+         [log]\nlevle = 'debug'\nformat = 'xml'\n\n[outbond]\n\n[shutdown]\ngrace = 'soon'\n",
+    );
+    assert_snapshot!(folder.run(&["config", "check", "bad.toml"]));
+}
+
+#[test]
+fn check_lets_a_section_object() {
+    let folder = Folder::new();
+    folder.write(
+        "open.toml",
+        "[admin]\nlisten = '0.0.0.0:80'\n[log]\nlevel = 'a=b=c'\n",
+    );
+    assert_snapshot!(folder.run(&["config", "check", "open.toml"]));
+}
+
+#[test]
+fn check_names_a_file_that_is_not_there() {
+    assert_snapshot!(Folder::new().run(&["config", "check", "none.toml"]));
+}
+
+#[test]
+fn show_tells_origins_and_masks_secrets() {
+    let folder = Folder::new();
+    folder.write(
+        "headworks.toml",
+        "[admin]\ntoken = 'open sesame!'\n[log]\nlevel = 'warn'\n",
+    );
+    let output = folder
+        .headworks(&[
+            "config",
+            "show",
+            "--shutdown-grace",
+            "2m",
+            "--set",
+            "log.format=json",
+        ])
+        .env("HEADWORKS_LOG__LEVEL", "debug")
+        .output();
+    let ended = Ended::from(output.unwrap());
+    assert!(!ended.to_string().contains("sesame"));
+    assert_snapshot!(ended);
+}
+
+#[test]
+fn files_are_found_in_order() {
+    let folder = Folder::new();
+    let level = |variables: &[(&str, &str)], args: &[&str]| {
+        let mut command = folder.headworks(args);
+        command
+            .args(["config", "show", "--json"])
+            .envs(variables.iter().copied());
+        let shown: Vec<serde_json::Value> =
+            serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        let level = shown
+            .into_iter()
+            .find(|value| value["key"] == "log.level")
+            .unwrap();
+        format!(
+            "{} from {}",
+            level["value"].as_str().unwrap(),
+            level["origin"].as_str().unwrap()
+        )
+    };
+    let xdg = ("XDG_CONFIG_HOME", "xdg");
+    assert_eq!(level(&[xdg], &[]), "info from default");
+    folder.write("xdg/headworks/headworks.toml", "[log]\nlevel = 'error'\n");
+    assert_eq!(
+        level(&[xdg], &[]),
+        "error from xdg/headworks/headworks.toml:2"
+    );
+    folder.write("headworks.toml", "[log]\nlevel = 'warn'\n");
+    assert_eq!(level(&[xdg], &[]), "warn from headworks.toml:2");
+    folder.write("named.toml", "[log]\nlevel = 'debug'\n");
+    let named = ("HEADWORKS_CONFIG", "named.toml");
+    assert_eq!(level(&[xdg, named], &[]), "debug from named.toml:2");
+    folder.write("flag.toml", "[log]\nlevel = 'trace'\n");
+    assert_eq!(
+        level(&[xdg, named], &["--config", "flag.toml"]),
+        "trace from flag.toml:2"
+    );
+}
+
+#[test]
+fn a_setting_without_a_value_is_refused() {
+    assert_snapshot!(Folder::new().run(&["config", "show", "--set", "log.level"]));
+}
+
+#[test]
+fn help_teaches() {
+    let folder = Folder::new();
+    assert_snapshot!("help", folder.run(&["--help"]));
+    assert_snapshot!("help_up", folder.run(&["up", "--help"]));
+}

@@ -1,0 +1,210 @@
+//! `headworks up` from start to SIGTERM, seen through curl.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use support::Folder;
+
+/// Long enough for the slowest machine; nothing waits this long when all is well.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running `headworks up`; killed if its test fails.
+struct Up {
+    child: Child,
+    lines: Receiver<String>,
+    address: String,
+    token: String,
+}
+
+impl Up {
+    fn start(folder: &Folder, args: &[&str]) -> Up {
+        let mut command = folder.headworks(&["up"]);
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let _ = send.send(line);
+            }
+        });
+        let mut up = Up {
+            child,
+            lines,
+            address: String::new(),
+            token: String::new(),
+        };
+        up.wait_for("is up");
+        up.wait_for("applications: none in this build yet");
+        up.address = up.wait_for("admin: ").replace("admin: ", "");
+        let token = up.wait_for("token: ");
+        up.token = token.split(' ').nth(1).unwrap().to_owned();
+        up.wait_for("reloads the configuration");
+        up
+    }
+
+    /// The next line of stderr that holds `text`.
+    fn wait_for(&mut self, text: &str) -> String {
+        let (end, mut seen) = (Instant::now() + PATIENCE, Vec::new());
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line.contains(text) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("never said `{text}`, but:\n{}", seen.join("\n")),
+            }
+        }
+    }
+
+    fn curl(&self, path: &str, args: &[&str]) -> (u16, String) {
+        let output = Command::new("curl")
+            .args([
+                "--silent",
+                "--noproxy",
+                "*",
+                "--max-time",
+                "30",
+                "--write-out",
+                "\n%{http_code}",
+            ])
+            .args(args)
+            .arg(format!("{}{path}", self.address))
+            .output()
+            .expect("curl is installed");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (body, status) = text.rsplit_once('\n').unwrap();
+        (status.parse().unwrap(), body.to_owned())
+    }
+
+    fn with_token(&self, path: &str, args: &[&str]) -> (u16, String) {
+        let header = format!("Authorization: Bearer {}", self.token);
+        self.curl(path, &[&["--header", &header], args].concat())
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill")
+            .args(["-s", name, &id])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+    }
+
+    /// The exit code, once it has ended.
+    fn ended(&mut self) -> Option<i32> {
+        // Its stderr closes when it ends.
+        let end = Instant::now() + PATIENCE;
+        while self
+            .lines
+            .recv_timeout(end.saturating_duration_since(Instant::now()))
+            .is_ok()
+        {}
+        assert!(Instant::now() < end, "it did not end");
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn serves_reloads_and_stops() {
+    let folder = Folder::new();
+    folder.write("headworks.toml", "[admin]\nlisten = '127.0.0.1:0'\n");
+    let mut up = Up::start(&folder, &[]);
+
+    assert_eq!(up.curl("/healthz", &[]), (200, "ok\n".to_owned()));
+    for path in ["/metrics", "/admin/panels"] {
+        assert_eq!(up.curl(path, &[]).0, 401, "{path}");
+        assert_eq!(
+            up.curl(path, &["--header", "Authorization: Bearer wrong"])
+                .0,
+            401,
+            "{path}"
+        );
+        assert_eq!(up.with_token(path, &[]).0, 200, "{path}");
+    }
+    assert_eq!(up.with_token("/admin/panels", &[]).1, r#"{"panels":[]}"#);
+    assert!(
+        up.with_token("/metrics", &[])
+            .1
+            .contains("# TYPE headworks_admin_requests_total counter\n")
+    );
+
+    folder.write(
+        "headworks.toml",
+        "[admin]\nlisten = '127.0.0.1:0'\n[log]\nlevle = 'debug'\n",
+    );
+    up.signal("HUP");
+    up.wait_for("headworks.toml:4: `log.levle`: unknown key; did you mean `level`?");
+    up.wait_for("nothing was changed");
+    let (status, body) = up.with_token("/admin/reload", &["--request", "POST"]);
+    assert_eq!(status, 422);
+    assert!(
+        body.contains("headworks.toml:4: `log.levle`: unknown key; did you mean `level`?"),
+        "{body}"
+    );
+
+    folder.write(
+        "headworks.toml",
+        "[admin]\nlisten = '127.0.0.1:0'\n[log]\nlevel = 'debug'\n",
+    );
+    up.signal("HUP");
+    up.wait_for("configuration reloaded changed=[\"log.level\"]");
+    let (status, body) = up.with_token("/admin/reload", &["--request", "POST"]);
+    assert_eq!(
+        (status, body.as_str()),
+        (200, r#"{"changed":[],"needs_restart":[],"warnings":[]}"#)
+    );
+
+    up.signal("TERM");
+    up.wait_for("stopped");
+    assert_eq!(up.ended(), Some(0));
+}
+
+#[test]
+fn stops_on_interrupt_and_keeps_a_configured_token_to_itself() {
+    let folder = Folder::new();
+    folder.write("token", "a token from a file\n");
+    let args = [
+        "--admin-listen",
+        "127.0.0.1:0",
+        "--admin-token",
+        "file:token",
+    ];
+    let mut up = Up::start(&folder, &args);
+    assert_eq!(up.token, "as", "the token line does not show it");
+    up.token = "a token from a file".to_owned();
+    assert_eq!(up.with_token("/metrics", &[]).0, 200);
+    up.signal("INT");
+    assert_eq!(up.ended(), Some(0));
+}
+
+#[test]
+fn a_bad_file_stops_it_before_it_starts() {
+    let folder = Folder::new();
+    folder.write("headworks.toml", "[admin]\nlisten = '0.0.0.0:0'\n");
+    insta::assert_snapshot!(folder.run(&["up"]));
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let folder = Folder::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = folder.run(&["up", "--admin-listen", &address]);
+    assert_eq!(ended.code, Some(1));
+    insta::assert_snapshot!(ended.stderr.replace(&address, "ADDRESS"));
+}

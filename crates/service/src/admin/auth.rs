@@ -1,0 +1,181 @@
+//! Who is let in: a bearer token for programs, a cookie for browsers.
+//!
+//! A browser opens `/?token=…` once; the answer turns the token into a cookie and leads to the
+//! same address without it. The cookie is `SameSite=Strict` and `HttpOnly`, and a request that
+//! changes something must, if it comes by cookie, carry a header that no form can send.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use axum::extract::{ConnectInfo, Query, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, COOKIE, LOCATION, REFERRER_POLICY, RETRY_AFTER, SET_COOKIE,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+
+use super::Shared;
+use super::problem::HttpProblem;
+use crate::token::Answer;
+
+/// The cookie's name.
+const SESSION: &str = "headworks_session";
+/// The header without which a cookie changes nothing.
+const INTENT: HeaderName = HeaderName::from_static("x-headworks");
+
+/// Who asks, as far as the proxies that we trust know.
+#[derive(Clone, Copy)]
+pub(super) struct Client(pub(super) IpAddr);
+
+/// How somebody says who they are.
+enum Credential {
+    Bearer(String),
+    Address(String),
+    Cookie(String),
+}
+
+/// Lets a request through that has the token; counts and dresses every answer.
+pub(super) async fn guard(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let client = shared.trusted.client(peer.ip(), request.headers());
+    request.extensions_mut().insert(Client(client));
+    let mut response = match admit(&shared, client, &request) {
+        Admission::Through => next.run(request).await,
+        Admission::FirstVisit => welcome(shared.door.session(), request.uri()),
+        Admission::Refused(refusal) => {
+            shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+            refusal
+        }
+    };
+    shared.counters.answered(response.status());
+    dress(response.headers_mut());
+    response
+}
+
+enum Admission {
+    Through,
+    /// A browser that has the token and needs its cookie.
+    FirstVisit,
+    Refused(Response),
+}
+
+fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
+    let Some(credential) = credential(request) else {
+        return Admission::Refused(unauthorized("a token is needed"));
+    };
+    let now = Instant::now();
+    let answer = match &credential {
+        Credential::Bearer(token) | Credential::Address(token) => {
+            shared.door.knock(now, client, token)
+        }
+        Credential::Cookie(session) => shared.door.knock_with_session(now, client, session),
+    };
+    match (answer, credential) {
+        (Answer::Wrong, _) => {
+            tracing::warn!(%client, path = request.uri().path(), "wrong admin token");
+            Admission::Refused(unauthorized("the token is wrong"))
+        }
+        (Answer::Wait(time), _) => Admission::Refused(too_many(time)),
+        (Answer::Welcome, Credential::Address(_)) if request.method() == Method::GET => {
+            Admission::FirstVisit
+        }
+        (Answer::Welcome, Credential::Cookie(_)) if changes(request) && !intended(request) => {
+            Admission::Refused(unintended())
+        }
+        (Answer::Welcome, _) => Admission::Through,
+    }
+}
+
+fn intended(request: &Request) -> bool {
+    request.headers().contains_key(&INTENT)
+}
+
+fn changes(request: &Request) -> bool {
+    ![Method::GET, Method::HEAD].contains(request.method())
+}
+
+fn credential(request: &Request) -> Option<Credential> {
+    let headers = request.headers();
+    if let Some(value) = headers.get(AUTHORIZATION) {
+        let (scheme, token) = value
+            .to_str()
+            .unwrap_or("")
+            .split_once(' ')
+            .unwrap_or_default();
+        let token = if scheme.eq_ignore_ascii_case("bearer") {
+            token.trim()
+        } else {
+            ""
+        };
+        return Some(Credential::Bearer(token.to_owned()));
+    }
+    let asked = Query::<HashMap<String, String>>::try_from_uri(request.uri()).ok();
+    if let Some(token) = asked.and_then(|Query(mut pairs)| pairs.remove("token")) {
+        return Some(Credential::Address(token));
+    }
+    let cookies = headers
+        .get_all(COOKIE)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.split_once('='));
+    let session = pairs.find(|(name, _)| name.trim() == SESSION)?.1;
+    Some(Credential::Cookie(session.trim().to_owned()))
+}
+
+/// Gives the browser its cookie and sends it to the same address without the token.
+fn welcome(session: &str, uri: &Uri) -> Response {
+    let rest = uri.query().unwrap_or("").split('&');
+    let rest: Vec<_> = rest
+        .filter(|pair| !pair.is_empty() && !pair.starts_with("token="))
+        .collect();
+    let mark = if rest.is_empty() { "" } else { "?" };
+    // One slash only: `//host` would lead elsewhere.
+    let path = uri.path().trim_start_matches('/');
+    let location = format!("/{path}{mark}{}", rest.join("&"));
+    let cookie = format!("{SESSION}={session}; Path=/; HttpOnly; SameSite=Strict");
+    (
+        StatusCode::SEE_OTHER,
+        [(LOCATION, location), (SET_COOKIE, cookie)],
+    )
+        .into_response()
+}
+
+fn unauthorized(text: &str) -> Response {
+    let problem = HttpProblem::new(StatusCode::UNAUTHORIZED, text)
+        .or("send `Authorization: Bearer TOKEN`, or open the address with ?token=TOKEN");
+    ([(WWW_AUTHENTICATE, "Bearer")], problem).into_response()
+}
+
+fn too_many(time: Duration) -> Response {
+    let seconds = time.as_secs() + 1;
+    let text = format!("too many wrong tokens: wait {seconds} seconds");
+    let problem = HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, text);
+    ([(RETRY_AFTER, seconds.to_string())], problem).into_response()
+}
+
+fn unintended() -> Response {
+    let text = format!("a request by cookie that changes something needs the header `{INTENT}`");
+    let problem = HttpProblem::new(StatusCode::FORBIDDEN, text);
+    let way_out = format!("add `{INTENT}: 1`, or send the token as a bearer");
+    problem.or(way_out).into_response()
+}
+
+/// Nothing here is for caches, for guessing types, or for telling other sites.
+pub(super) fn dress(headers: &mut HeaderMap) {
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+}

@@ -1,0 +1,41 @@
+//! The `[admin]` section.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::config::{Objection, Secret};
+use crate::proxies::{ClientHeader, Network};
+
+crate::section! {
+    /// The admin listener: health, metrics, panels, actions and reload.
+    pub struct AdminConfig = "admin", check = check;
+
+    /// Where it listens. Beyond loopback only with a `token`. Port 0 takes any free port.
+    listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)), restart();
+    /// The token that it asks for: "env:NAME", "file:PATH", or the token itself. Without one, a
+    /// token is made at every start and printed.
+    token: Option<Secret> = None, example("\"env:ADMIN_TOKEN\""), restart();
+    /// Proxies in front of it whose word about a client's address counts.
+    trusted_proxies: Vec<Network> = Vec::new(), example("[\"10.0.0.0/8\", \"192.0.2.1\"]"), restart();
+    /// The one header that those proxies set: "x-forwarded-for", "x-real-ip" or "forwarded".
+    client_header: ClientHeader = ClientHeader::XForwardedFor, restart();
+}
+
+/// Short enough to type, long enough not to be guessed at ten guesses a minute.
+const SHORTEST_TOKEN: usize = 12;
+
+fn check(config: &AdminConfig) -> Vec<Objection> {
+    let mut objections = Vec::new();
+    if !config.listen.ip().to_canonical().is_loopback() && config.token.is_none() {
+        let text = "beyond loopback a token is needed: set `admin.token`, or listen on 127.0.0.1";
+        objections.push(Objection::new("listen", text));
+    }
+    if config
+        .token
+        .as_ref()
+        .is_some_and(|token| token.reveal().len() < SHORTEST_TOKEN)
+    {
+        let text = format!("too short: use at least {SHORTEST_TOKEN} characters");
+        objections.push(Objection::new("token", text));
+    }
+    objections
+}

@@ -1,0 +1,77 @@
+//! Errors as the admin listener answers them: JSON that names the problem and the way out.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde_json::json;
+
+use crate::panel::PanelError;
+
+/// An error answer: `{"error": "…", "way_out": "…"}`.
+///
+/// ```
+/// use headworks_service::admin::HttpProblem;
+/// let problem = HttpProblem::new(http::StatusCode::NOT_FOUND, "no such gate");
+/// let problem = problem.or("GET /gates lists them");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpProblem {
+    status: StatusCode,
+    error: String,
+    way_out: Option<String>,
+    problems: Vec<String>,
+}
+
+impl HttpProblem {
+    /// An answer with `status`, saying `error`.
+    #[must_use]
+    pub fn new(status: StatusCode, error: impl Into<String>) -> HttpProblem {
+        HttpProblem {
+            status,
+            error: error.into(),
+            way_out: None,
+            problems: Vec::new(),
+        }
+    }
+
+    /// And what to do about it.
+    #[must_use]
+    pub fn or(mut self, way_out: impl Into<String>) -> HttpProblem {
+        self.way_out = Some(way_out.into());
+        self
+    }
+
+    /// And each problem by itself.
+    #[must_use]
+    pub fn listing(mut self, problems: Vec<String>) -> HttpProblem {
+        self.problems = problems;
+        self
+    }
+}
+
+impl From<PanelError> for HttpProblem {
+    fn from(error: PanelError) -> HttpProblem {
+        let status = match error {
+            PanelError::Unknown { .. } => StatusCode::NOT_FOUND,
+            PanelError::StaleCursor => StatusCode::GONE,
+            PanelError::Argument { .. } => StatusCode::BAD_REQUEST,
+            PanelError::Refused(_) => StatusCode::CONFLICT,
+            PanelError::NotOffered(_) => StatusCode::NOT_IMPLEMENTED,
+            PanelError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        HttpProblem::new(status, error.to_string())
+    }
+}
+
+impl IntoResponse for HttpProblem {
+    fn into_response(self) -> Response {
+        let mut body = json!({ "error": self.error });
+        if let Some(way_out) = self.way_out {
+            body["way_out"] = way_out.into();
+        }
+        if !self.problems.is_empty() {
+            body["problems"] = self.problems.into();
+        }
+        (self.status, Json(body)).into_response()
+    }
+}

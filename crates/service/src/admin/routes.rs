@@ -1,0 +1,199 @@
+//! What each address answers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::body::Bytes;
+use axum::extract::{Extension, Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+use http::{Method, StatusCode, Uri};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::auth::Client;
+use super::problem::HttpProblem;
+use super::{Shared, auth};
+use crate::metrics;
+use crate::panel::{Args, Change, Cursor, Done, Explanation, Page, Panel, WhatIf};
+use crate::reload::Reloaded;
+
+type Answer<T> = Result<Json<T>, HttpProblem>;
+
+/// All routes; those of `extra` stand behind the same token.
+pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
+    let guarded = Router::new()
+        .route("/metrics", get(scrape))
+        .route("/admin/panels", get(panels))
+        .route("/admin/panels/{name}", get(panel))
+        .route("/admin/panels/{name}/page/{widget}", get(page))
+        .route("/admin/panels/{name}/act/{action}", post(act))
+        .route("/admin/panels/{name}/explain/{*subject}", get(explain))
+        .route("/admin/panels/{name}/what-if", post(what_if))
+        .route("/admin/reload", post(reload))
+        .with_state(Arc::clone(shared))
+        .merge(extra)
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(shared),
+            auth::guard,
+        ));
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .merge(guarded)
+}
+
+async fn nothing_here(uri: Uri) -> HttpProblem {
+    let text = format!("nothing is at `{}`", uri.path());
+    HttpProblem::new(StatusCode::NOT_FOUND, text).or("GET /admin/panels lists what is there")
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> HttpProblem {
+    let text = format!("`{}` does not take {method}", uri.path());
+    HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, text)
+}
+
+async fn scrape(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    (
+        [(CONTENT_TYPE, metrics::CONTENT_TYPE)],
+        shared.metrics.render(),
+    )
+}
+
+async fn panels(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let list: Vec<_> = shared
+        .panels
+        .iter()
+        .map(|panel| describe(panel.as_ref()))
+        .collect();
+    Json(json!({ "panels": list }))
+}
+
+async fn panel(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Answer<Value> {
+    Ok(Json(describe(find(&shared, &name)?.as_ref())))
+}
+
+fn describe(panel: &dyn Panel) -> Value {
+    json!({
+        "name": panel.name(),
+        "snapshot": panel.snapshot(),
+        "actions": panel.actions(),
+    })
+}
+
+fn find<'a>(shared: &'a Shared, name: &str) -> Result<&'a Arc<dyn Panel>, HttpProblem> {
+    shared.panels.get(name).ok_or_else(|| {
+        HttpProblem::new(StatusCode::NOT_FOUND, format!("unknown panel `{name}`"))
+            .or("GET /admin/panels lists them")
+    })
+}
+
+#[derive(Deserialize)]
+struct From {
+    cursor: Option<Cursor>,
+}
+
+async fn page(
+    State(shared): State<Arc<Shared>>,
+    Path((name, widget)): Path<(String, String)>,
+    Query(from): Query<From>,
+) -> Answer<Page> {
+    let Some(cursor) = from.cursor else {
+        let problem = HttpProblem::new(StatusCode::BAD_REQUEST, "`cursor` is missing");
+        return Err(problem.or("take it from `next` or `children` of the page before"));
+    };
+    Ok(Json(find(&shared, &name)?.page(&widget, &cursor).await?))
+}
+
+async fn act(
+    State(shared): State<Arc<Shared>>,
+    Extension(Client(client)): Extension<Client>,
+    Path((name, action)): Path<(String, String)>,
+    body: Bytes,
+) -> Answer<Done> {
+    let panel = find(&shared, &name)?;
+    let args: Args = if body.is_empty() {
+        Args::new()
+    } else {
+        read(&body)?
+    };
+    let actions = panel.actions();
+    let known = actions.iter().find(|known| known.name == action);
+    let known = known.ok_or_else(|| crate::panel::PanelError::unknown_action(action.as_str()))?;
+    known.check(&args)?;
+    let outcome = panel.act(&action, &args).await;
+    if known.destructive {
+        let args = Value::from(args);
+        let outcome = outcome
+            .as_ref()
+            .map_or_else(ToString::to_string, |done| done.message.clone());
+        tracing::warn!(panel = name, action, %args, %client, outcome, "destructive action");
+    }
+    Ok(Json(outcome?))
+}
+
+async fn explain(
+    State(shared): State<Arc<Shared>>,
+    Path((name, subject)): Path<(String, String)>,
+) -> Answer<Explanation> {
+    Ok(Json(find(&shared, &name)?.explain(&subject).await?))
+}
+
+#[derive(Deserialize)]
+struct Question {
+    changes: Vec<Change>,
+}
+
+async fn what_if(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Answer<WhatIf> {
+    let question: Question = read(&body)?;
+    Ok(Json(
+        find(&shared, &name)?.what_if(&question.changes).await?,
+    ))
+}
+
+async fn reload(State(shared): State<Arc<Shared>>) -> Answer<Reloaded> {
+    let Some(reloader) = shared.reloader.clone() else {
+        let text = "this program does not reload";
+        return Err(HttpProblem::new(StatusCode::NOT_IMPLEMENTED, text));
+    };
+    let outcome = tokio::task::spawn_blocking(move || reloader.reload()).await;
+    let outcome = outcome.map_err(|cause| {
+        HttpProblem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the reload broke: {cause}"),
+        )
+    })?;
+    match outcome {
+        Ok(reloaded) => {
+            shared.counters.reloads_done.fetch_add(1, Ordering::Relaxed);
+            Ok(Json(reloaded))
+        }
+        Err(problems) => {
+            shared
+                .counters
+                .reloads_refused
+                .fetch_add(1, Ordering::Relaxed);
+            let text = "the configuration is wrong; nothing was changed";
+            let problem = HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, text);
+            let each = problems.iter().map(ToString::to_string).collect();
+            Err(problem.or("mend the file and reload again").listing(each))
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, HttpProblem> {
+    serde_json::from_slice(body).map_err(|cause| {
+        HttpProblem::new(
+            StatusCode::BAD_REQUEST,
+            format!("the body is not what is expected: {cause}"),
+        )
+    })
+}

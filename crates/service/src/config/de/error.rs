@@ -1,0 +1,103 @@
+//! A deserialization error that remembers which value it is about.
+
+use std::fmt::{self, Display};
+
+use serde::de::{Expected, Unexpected};
+
+use super::{Path, dotted};
+use crate::config::node::Node;
+use crate::config::origin::Origin;
+use crate::config::problem::Problem;
+
+/// What went wrong, and at which path once somebody who knows has said so.
+#[derive(Debug)]
+pub(crate) struct Error {
+    text: String,
+    way_out: Option<String>,
+    /// A value that would do, in TOML.
+    pub(super) example: Option<&'static str>,
+    path: Option<Path>,
+}
+
+impl Error {
+    pub(super) fn expected(what: impl Display, found: &Node) -> Error {
+        Error::of(format!("expected {what}, found {}", found.kind()))
+    }
+
+    pub(super) fn of(text: impl Into<String>) -> Error {
+        Error {
+            text: text.into(),
+            way_out: None,
+            example: None,
+            path: None,
+        }
+    }
+
+    pub(super) fn or(mut self, way_out: impl Into<String>) -> Error {
+        self.way_out = Some(way_out.into());
+        self
+    }
+
+    pub(super) fn such_as(mut self, example: &'static str) -> Error {
+        self.example = Some(example);
+        self
+    }
+
+    /// Says where, unless somebody closer to the fault already did.
+    pub(super) fn at(mut self, path: &Path) -> Error {
+        self.path.get_or_insert_with(|| path.clone());
+        self
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        const ROOT: &Path = &Path::new();
+        self.path.as_ref().unwrap_or(ROOT)
+    }
+
+    pub(super) fn into_problem(self, section: &str, root: &Node) -> Problem {
+        let path = self.path.unwrap_or_default();
+        let origin = root.at(&path).map_or(Origin::Default, |n| n.origin.clone());
+        let mut problem = Problem::new(origin, dotted(section, &path), self.text);
+        problem.way_out = self.way_out;
+        problem
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The kind of value only: the value itself may be a secret.
+fn kind(found: &Unexpected<'_>) -> &'static str {
+    match found {
+        Unexpected::Bool(_) => "true or false",
+        Unexpected::Unsigned(_) | Unexpected::Signed(_) => "another whole number",
+        Unexpected::Float(_) => "a decimal number",
+        Unexpected::Str(_) | Unexpected::Char(_) => "other text",
+        Unexpected::Seq => "a list",
+        Unexpected::Map => "a table",
+        _ => "something else",
+    }
+}
+
+impl serde::de::Error for Error {
+    fn custom<T: Display>(text: T) -> Error {
+        Error::of(text.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Error {
+        Error::of(format!("expected {expected}, found {}", kind(&found)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Error {
+        Error::of(format!("expected {expected}, found {}", kind(&found)))
+    }
+
+    fn missing_field(field: &'static str) -> Error {
+        Error::of(format!("the key `{field}` is missing here")).or("add it")
+    }
+}

@@ -1,0 +1,105 @@
+//! From the tree to typed sections, collecting every problem on the way.
+//!
+//! Serde stops at the first error. To report all of them, the faulty value is left out and the
+//! section is read again, until nothing new goes wrong: each round removes one value, so it ends.
+//! Unknown keys are seen wherever a struct is asked for, at any depth, because serde tells a
+//! deserializer which fields a struct has. (It does not for `flatten`, untagged and internally
+//! tagged types: those need `deny_unknown_fields` of their own.)
+
+mod access;
+mod error;
+mod reader;
+mod text;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::DeserializeOwned;
+
+use super::node::Node;
+use super::origin::Origin;
+use super::problem::{Problem, suggest};
+use reader::Reader;
+
+/// Keys from the section down, list positions included: `["upstreams", "0", "url"]`.
+pub(crate) type Path = Vec<String>;
+
+/// What reading one section leaves behind besides the section.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// Values that were wrong, and are left out from then on.
+    left_out: BTreeSet<Path>,
+    /// Keys no struct knows, with the keys it does know.
+    unknown: RefCell<BTreeMap<Path, Unknown>>,
+}
+
+struct Unknown {
+    origin: Origin,
+    known: &'static [&'static str],
+}
+
+/// A key that was not understood, or a value that was not.
+pub(crate) struct Finding {
+    pub(crate) path: Path,
+    pub(crate) problem: Problem,
+    pub(crate) unknown_key: bool,
+    /// A value of the right type, in TOML.
+    pub(crate) example: Option<&'static str>,
+}
+
+/// Reads `node` as a `T`. `T`, when there is one, lacks whatever the findings are about.
+pub(crate) fn read<T: DeserializeOwned>(section: &str, node: &Node) -> (Option<T>, Vec<Finding>) {
+    let mut findings = Findings::default();
+    let mut wrong = Vec::new();
+    let value = loop {
+        match T::deserialize(Reader::new(node, Path::new(), &findings)) {
+            Ok(value) => break Some(value),
+            Err(error) => {
+                let path = error.path().clone();
+                let inside_known_damage =
+                    findings.left_out.iter().any(|out| out.starts_with(&path));
+                if !inside_known_damage {
+                    wrong.push(Finding {
+                        path: path.clone(),
+                        example: error.example,
+                        problem: error.into_problem(section, node),
+                        unknown_key: false,
+                    });
+                }
+                if path.is_empty() || !findings.left_out.insert(path) {
+                    break None;
+                }
+            }
+        }
+    };
+    let unknown = findings.unknown.into_inner();
+    wrong.extend(unknown.into_iter().map(|(path, unknown)| {
+        let key = dotted(section, &path);
+        let wrong = path.last().map_or("", String::as_str);
+        let way_out = suggest(wrong, unknown.known);
+        let problem = Problem::new(unknown.origin, key, "unknown key").or(way_out);
+        Finding {
+            path,
+            problem,
+            example: None,
+            unknown_key: true,
+        }
+    }));
+    (value, wrong)
+}
+
+/// `gateway.upstreams[0].url`
+pub(crate) fn dotted(section: &str, path: &[String]) -> String {
+    let mut out = section.to_owned();
+    for step in path {
+        if step.parse::<usize>().is_ok() {
+            out.push_str(&format!("[{step}]"));
+        } else {
+            if !out.is_empty() {
+                out.push('.');
+            }
+            out.push_str(step);
+        }
+    }
+    out
+}

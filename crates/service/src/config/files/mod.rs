@@ -1,0 +1,67 @@
+//! Reading configuration files into the tree, with a line for every value.
+//!
+//! The format goes by the file's extension: `.yaml` and `.yml`, `.ini`, `.conf` and `.cfg`, and
+//! TOML for everything else. Only TOML is ours; the other two exist so that a file written for a
+//! predecessor can be read, through the sections' alias tables.
+
+mod ini;
+mod toml;
+mod yaml;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::node::{Node, Table};
+use super::origin::Origin;
+use super::problem::Problem;
+
+pub(super) use self::toml::value as toml_value;
+
+/// A file's content before anybody knows which keys exist.
+pub(super) enum Content {
+    /// Sections of ours.
+    Sections(Table),
+    /// Keys of a predecessor's file, each with the header it stood under, if any.
+    Foreign(Vec<ForeignKey>),
+}
+
+/// A key of a predecessor's file.
+pub(super) struct ForeignKey {
+    pub(super) header: Option<String>,
+    pub(super) name: String,
+    pub(super) node: Node,
+}
+
+/// Reads the file at `path`. What could be read is returned beside what could not.
+pub(super) fn read(path: &Path) -> (Content, Vec<Problem>) {
+    let nothing = || Content::Sections(Table::new());
+    let whole = |text: String| vec![Problem::new(Origin::whole_file(path), "", text)];
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(cause) => return (nothing(), whole(format!("cannot read the file: {cause}"))),
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => parse(path, &text),
+        Err(_) => (nothing(), whole("the file is not UTF-8 text".to_owned())),
+    }
+}
+
+/// Parses `text` as the format that the name of `path` tells.
+pub(super) fn parse(path: &Path, text: &str) -> (Content, Vec<Problem>) {
+    let shared: Arc<PathBuf> = Arc::new(path.to_path_buf());
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
+    match extension.to_ascii_lowercase().as_str() {
+        "yaml" | "yml" => {
+            let (keys, problems) = yaml::parse(&shared, text);
+            (Content::Foreign(keys), problems)
+        }
+        "ini" | "conf" | "cfg" => {
+            let (keys, problems) = ini::parse(&shared, text);
+            (Content::Foreign(keys), problems)
+        }
+        _ => {
+            let (table, problems) = toml::parse(&shared, text);
+            (Content::Sections(table), problems)
+        }
+    }
+}

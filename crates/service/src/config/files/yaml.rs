@@ -1,0 +1,73 @@
+//! Flat YAML as a predecessor of the tracker wrote it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+
+use super::ForeignKey;
+use crate::config::node::{Node, Table, Value};
+use crate::config::origin::Origin;
+use crate::config::problem::Problem;
+
+pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Problem>) {
+    let documents = match MarkedYaml::load_from_str(text) {
+        Ok(documents) => documents,
+        Err(error) => {
+            let origin = Origin::line(path, error.marker().line());
+            let text = format!("not valid YAML: {}", error.info());
+            return (Vec::new(), vec![Problem::new(origin, "", text)]);
+        }
+    };
+    let (mut keys, mut problems) = (Vec::new(), Vec::new());
+    for document in &documents {
+        let YamlData::Mapping(mapping) = &document.data else {
+            let origin = Origin::line(path, document.span.start.line());
+            let problem = Problem::new(origin, "", "expected `key: value` lines");
+            problems.push(problem);
+            continue;
+        };
+        for (key, value) in mapping {
+            let Some(name) = scalar(key) else { continue };
+            let origin = Origin::line(path, key.span.start.line());
+            let node = Node::new(origin, node_value(path, value));
+            keys.push(ForeignKey {
+                header: None,
+                name,
+                node,
+            });
+        }
+    }
+    (keys, problems)
+}
+
+/// Scalars stay text: which type they are is the key's to say, not YAML's.
+fn node_value(path: &Arc<PathBuf>, yaml: &MarkedYaml<'_>) -> Value {
+    let node = |yaml: &MarkedYaml<'_>| {
+        let origin = Origin::line(path, yaml.span.start.line());
+        Node::new(origin, node_value(path, yaml))
+    };
+    match &yaml.data {
+        YamlData::Sequence(list) => Value::List(list.iter().map(node).collect()),
+        YamlData::Mapping(mapping) => {
+            let entries = mapping
+                .iter()
+                .filter_map(|(k, v)| Some((scalar(k)?, node(v))));
+            Value::Table(entries.collect::<Table>())
+        }
+        YamlData::Tagged(_, inner) => node_value(path, inner),
+        _ => Value::Text(scalar(yaml).unwrap_or_default()),
+    }
+}
+
+fn scalar(yaml: &MarkedYaml<'_>) -> Option<String> {
+    match &yaml.data {
+        YamlData::Value(Scalar::Null) => Some(String::new()),
+        YamlData::Value(Scalar::Boolean(value)) => Some(value.to_string()),
+        YamlData::Value(Scalar::Integer(number)) => Some(number.to_string()),
+        YamlData::Value(Scalar::FloatingPoint(number)) => Some(number.to_string()),
+        YamlData::Value(Scalar::String(text)) => Some(text.to_string()),
+        YamlData::Representation(text, ..) => Some(text.to_string()),
+        _ => None,
+    }
+}

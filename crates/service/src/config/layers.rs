@@ -1,0 +1,198 @@
+//! Laying flag over environment over file, and finding the key that each of them means.
+
+use super::files::{self, Content, ForeignKey};
+use super::node::{Node, Table, Value, put};
+use super::origin::Origin;
+use super::problem::{Problem, suggest};
+use super::section::{Key, SectionSpec};
+use super::sources::Sources;
+
+/// All sources in one tree.
+#[derive(Default)]
+pub(super) struct Layers {
+    pub(super) tree: Table,
+    pub(super) errors: Vec<Problem>,
+    pub(super) warnings: Vec<Problem>,
+    /// Whether the file is a predecessor's: unknown keys are then warnings.
+    pub(super) foreign: bool,
+    /// Whether the file could not be read as its format: what was read of it means nothing.
+    pub(super) unreadable: bool,
+}
+
+const PREFIX: &str = "HEADWORKS_";
+
+impl Layers {
+    pub(super) fn read(sections: &[SectionSpec], sources: &Sources) -> Layers {
+        let mut layers = Layers::default();
+        layers.read_file(sections, sources);
+        layers.read_env(sections, sources);
+        layers.read_flags(sections, sources);
+        layers
+    }
+
+    fn read_file(&mut self, sections: &[SectionSpec], sources: &Sources) {
+        let Some(path) = sources.path() else { return };
+        let (content, problems) = match &sources.text {
+            Some(text) => files::parse(path, text),
+            None => files::read(path),
+        };
+        self.unreadable = !problems.is_empty();
+        self.errors.extend(problems);
+        match content {
+            _ if self.unreadable => {}
+            Content::Sections(table) => self.take_sections(sections, table),
+            Content::Foreign(keys) => {
+                self.foreign = true;
+                for key in keys {
+                    self.take_foreign(sections, key);
+                }
+            }
+        }
+    }
+
+    fn take_sections(&mut self, sections: &[SectionSpec], table: Table) {
+        for (name, node) in table {
+            if sections.iter().any(|section| section.name == name) {
+                self.tree.insert(name, node);
+                continue;
+            }
+            let is_table = matches!(node.value, Value::Table(_));
+            let what = if is_table {
+                "unknown section"
+            } else {
+                "a key outside any section"
+            };
+            let way_out = if is_table {
+                suggest(&name, &names(sections))
+            } else {
+                homes(sections, &name)
+            };
+            self.errors
+                .push(Problem::new(node.origin, name, what).or(way_out));
+        }
+    }
+
+    fn take_foreign(&mut self, sections: &[SectionSpec], key: ForeignKey) {
+        if let (None, Some(section), Value::Table(table)) = (
+            &key.header,
+            find_section(sections, &key.name),
+            &key.node.value,
+        ) {
+            for (name, node) in table {
+                let (header, name) = (Some(section.name.to_owned()), name.clone());
+                self.take_foreign(
+                    sections,
+                    ForeignKey {
+                        header,
+                        name,
+                        node: node.clone(),
+                    },
+                );
+            }
+            return;
+        }
+        if let Some((section, name)) = find_foreign(sections, &key) {
+            put(&mut self.tree, &[section, name], key.node);
+        } else {
+            let warning = Problem::new(key.node.origin, key.name, "unknown key");
+            self.warnings.push(warning.or("it is ignored"));
+        }
+    }
+
+    fn read_env(&mut self, sections: &[SectionSpec], sources: &Sources) {
+        // Aliases first, so that a variable of our own name wins over them.
+        for section in sections {
+            for key in section.keys {
+                let set = sources
+                    .env
+                    .iter()
+                    .filter(|(name, _)| key.env.contains(&name.as_str()));
+                for (name, value) in set {
+                    let node = Node::text(Origin::Env(name.clone()), value);
+                    put(&mut self.tree, &[section.name, key.name], node);
+                }
+            }
+        }
+        for (name, value) in &sources.env {
+            let Some(path) = name.strip_prefix(PREFIX).filter(|path| path.contains("__")) else {
+                continue;
+            };
+            let origin = Origin::Env(name.clone());
+            self.take_path(
+                sections,
+                &path.to_lowercase(),
+                "__",
+                Node::text(origin, value),
+            );
+        }
+    }
+
+    fn read_flags(&mut self, sections: &[SectionSpec], sources: &Sources) {
+        for setting in &sources.flags {
+            let origin = Origin::Flag(setting.flag.clone());
+            self.take_path(
+                sections,
+                &setting.key,
+                ".",
+                Node::text(origin, &setting.value),
+            );
+        }
+    }
+
+    fn take_path(&mut self, sections: &[SectionSpec], path: &str, separator: &str, node: Node) {
+        let steps: Vec<&str> = path.split(separator).collect();
+        match find_section(sections, steps[0]) {
+            Some(_) if steps.len() > 1 && steps.iter().all(|step| !step.is_empty()) => {
+                put(&mut self.tree, &steps, node);
+            }
+            Some(section) => {
+                let problem = Problem::new(node.origin, path, "a section, but no key of it");
+                self.errors
+                    .push(problem.or(suggest("", &key_names(section.keys))));
+            }
+            None => {
+                let problem = Problem::new(node.origin, steps[0], "unknown section");
+                self.errors
+                    .push(problem.or(suggest(steps[0], &names(sections))));
+            }
+        }
+    }
+}
+
+fn names(sections: &[SectionSpec]) -> Vec<&'static str> {
+    sections.iter().map(|section| section.name).collect()
+}
+
+fn key_names(keys: &[Key]) -> Vec<&'static str> {
+    keys.iter().map(|key| key.name).collect()
+}
+
+/// Where a key that stands outside any section may belong.
+fn homes(sections: &[SectionSpec], key: &str) -> String {
+    match sections.iter().find(|section| section.key(key).is_some()) {
+        Some(section) => format!("put it under [{}]", section.name),
+        None => format!("put it under one of [{}]", names(sections).join("], [")),
+    }
+}
+
+fn find_section<'a>(sections: &'a [SectionSpec], name: &str) -> Option<&'a SectionSpec> {
+    sections.iter().find(|section| section.name == name)
+}
+
+/// The key that a predecessor's file means: an alias, or our own name under our own header.
+fn find_foreign(
+    sections: &[SectionSpec],
+    foreign: &ForeignKey,
+) -> Option<(&'static str, &'static str)> {
+    let own = foreign.header.as_deref().and_then(|header| {
+        let section = find_section(sections, header)?;
+        Some((section.name, section.key(&foreign.name)?.name))
+    });
+    own.or_else(|| {
+        let name = foreign.name.as_str();
+        sections.iter().find_map(|section| {
+            let key = section.keys.iter().find(|key| key.file.contains(&name))?;
+            Some((section.name, key.name))
+        })
+    })
+}

@@ -1,0 +1,31 @@
+//! One configuration for all applications, in which every value knows where it came from.
+//!
+//! An application declares its section once with [`section!`](crate::section); a [`Schema`] holds
+//! the sections that exist; [`Schema::load`] lays flag over environment over file over default and
+//! returns a [`Config`], or every [`Problem`] there is. Nothing here owns state: a `Config` is a
+//! value, and [`reload`](crate::reload) publishes new ones.
+
+mod de;
+mod files;
+mod init;
+mod layers;
+mod node;
+mod origin;
+mod problem;
+mod schema;
+mod secret;
+mod section;
+mod shown;
+mod sources;
+#[cfg(test)]
+mod tests;
+mod units;
+
+pub use origin::Origin;
+pub use problem::{Problem, Problems};
+pub use schema::{Config, Schema};
+pub use secret::Secret;
+pub use section::{Key, Objection, Section, SectionSpec};
+pub use shown::Shown;
+pub use sources::Sources;
+pub use units::{Amount, bytes, millis, minutes, seconds, show_duration, show_size};

@@ -1,0 +1,58 @@
+//! Where a value came from.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where a configuration value came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Origin {
+    /// Nobody set it.
+    #[default]
+    Default,
+    /// A line of the configuration file, counted from one.
+    File {
+        /// The file, as it was named by whoever asked for it.
+        path: Arc<PathBuf>,
+        /// The line, counted from one; zero means the file as a whole.
+        line: usize,
+    },
+    /// An environment variable.
+    Env(String),
+    /// A flag of the command line.
+    Flag(String),
+}
+
+impl Origin {
+    pub(crate) fn line(path: &Arc<PathBuf>, line: usize) -> Origin {
+        let path = Arc::clone(path);
+        Origin::File { path, line }
+    }
+
+    pub(crate) fn whole_file(path: &Path) -> Origin {
+        Origin::line(&Arc::new(path.to_path_buf()), 0)
+    }
+
+    /// Orders problems as a reader meets them: down the file, then environment, then flags.
+    pub(crate) fn rank(&self) -> (u8, usize) {
+        match self {
+            Origin::File { line, .. } => (0, *line),
+            Origin::Default => (1, 0),
+            Origin::Env(_) => (2, 0),
+            Origin::Flag(_) => (3, 0),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File { path, line: 0 } => write!(f, "{}", path.display()),
+            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Origin::Env(name) => write!(f, "env {name}"),
+            Origin::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What is wrong with a configuration, in words that name the place, the key and the way out.
+
+use std::fmt;
+
+use super::origin::Origin;
+
+/// One thing that is wrong, or merely odd, with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// Where it was written.
+    pub origin: Origin,
+    /// The dotted key it is about; empty when it is about the file as a whole.
+    pub key: String,
+    /// What is wrong.
+    pub text: String,
+    /// What to do about it.
+    pub way_out: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(origin: Origin, key: impl Into<String>, text: impl Into<String>) -> Problem {
+        Problem {
+            origin,
+            key: key.into(),
+            text: text.into(),
+            way_out: None,
+        }
+    }
+
+    pub(crate) fn or(mut self, way_out: impl Into<String>) -> Problem {
+        self.way_out = Some(way_out.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        if !self.key.is_empty() {
+            write!(f, "`{}`: ", self.key)?;
+        }
+        f.write_str(&self.text)?;
+        match &self.way_out {
+            Some(way_out) => write!(f, "; {way_out}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is wrong with a configuration, in the order in which it was written.
+///
+/// Never empty when it is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    pub(crate) fn sorted(mut problems: Vec<Problem>) -> Problems {
+        problems.sort_by_key(|problem| problem.origin.rank());
+        Problems(problems)
+    }
+
+    /// The problems, first line first.
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.0.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> IntoIterator for &'a Problems {
+    type Item = &'a Problem;
+    type IntoIter = std::slice::Iter<'a, Problem>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, problem) in self.0.iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The candidate that a writer most likely meant, if any is near enough to suggest.
+pub(crate) fn nearest<'a>(
+    wrong: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let near_enough = (wrong.chars().count() / 3).max(2);
+    candidates
+        .into_iter()
+        .map(|right| (strsim::damerau_levenshtein(wrong, right), right))
+        .filter(|(distance, _)| *distance <= near_enough)
+        .min()
+        .map(|(_, right)| right)
+}
+
+/// "did you mean `x`?", or the whole choice when nothing is near.
+pub(crate) fn suggest(wrong: &str, candidates: &[&str]) -> String {
+    if let Some(right) = nearest(wrong, candidates.iter().copied()) {
+        return format!("did you mean `{right}`?");
+    }
+    if candidates.is_empty() {
+        return "nothing is expected here: remove it".to_owned();
+    }
+    let mut all: Vec<_> = candidates.iter().map(|c| format!("`{c}`")).collect();
+    all.sort();
+    format!("known here: {}", all.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_prefers_the_smallest_distance_and_refuses_the_far() {
+        let keys = ["queue_size", "queue_sizes", "listen"];
+        assert_eq!(nearest("queue_szie", keys), Some("queue_size"));
+        assert_eq!(nearest("lisen", keys), Some("listen"));
+        assert_eq!(nearest("completely_other", keys), None);
+    }
+}

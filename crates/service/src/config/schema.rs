@@ -1,0 +1,211 @@
+//! The sections that exist, and reading a configuration of them.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::de::Finding;
+use super::layers::Layers;
+use super::node::{Node, Table, Value};
+use super::origin::Origin;
+use super::problem::{Problem, Problems};
+use super::section::{Reading, Section, SectionSpec};
+use super::shown::{Shown, flatten};
+use super::sources::Sources;
+
+/// The sections that a program knows.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    sections: Vec<SectionSpec>,
+}
+
+impl Schema {
+    /// No sections.
+    #[must_use]
+    pub fn new() -> Schema {
+        Schema::default()
+    }
+
+    /// The sections that every program has: `[admin]`, `[log]`, `[outbound]` and
+    /// `[shutdown]`.
+    ///
+    /// ```
+    /// let schema = headworks_service::config::Schema::shared();
+    /// assert!(schema.sections().iter().any(|section| section.name == "admin"));
+    /// ```
+    #[must_use]
+    pub fn shared() -> Schema {
+        Schema::new()
+            .with::<crate::admin::AdminConfig>()
+            .with::<crate::logs::LogConfig>()
+            .with::<crate::outbound::OutboundConfig>()
+            .with::<crate::shutdown::ShutdownConfig>()
+    }
+
+    /// And the section `S`.
+    ///
+    /// # Panics
+    /// When a section of that name is there already: two owners of one section are a mistake in
+    /// the program, not in its input.
+    #[must_use]
+    pub fn with<S: Section>(mut self) -> Schema {
+        let spec = SectionSpec::of::<S>();
+        let taken = self
+            .sections
+            .iter()
+            .any(|section| section.name == spec.name);
+        assert!(!taken, "the section [{}] is declared twice", spec.name);
+        self.sections.push(spec);
+        self
+    }
+
+    /// The sections, in the order in which they were added.
+    #[must_use]
+    pub fn sections(&self) -> &[SectionSpec] {
+        &self.sections
+    }
+
+    /// Reads and checks everything; either all of it is right or nothing is returned but the
+    /// problems, all of them.
+    ///
+    /// # Errors
+    /// Every problem of the sources, in the order in which they were written.
+    pub fn load(&self, sources: &Sources) -> Result<Config, Problems> {
+        let mut layers = Layers::read(&self.sections, sources);
+        if layers.unreadable {
+            return Err(Problems::sorted(layers.errors));
+        }
+        let mut sections = Vec::new();
+        let mut shown = Vec::new();
+        for spec in &self.sections {
+            let node = layers.tree.remove(spec.name).unwrap_or_else(empty);
+            let reading = (spec.read)(&node);
+            sections.extend(reading.section.clone().map(|section| (*spec, section)));
+            shown.extend(flatten(spec, &reading.shown, &node));
+            layers.judge(spec, &node, reading);
+        }
+        if !layers.errors.is_empty() {
+            return Err(Problems::sorted(layers.errors));
+        }
+        let warnings = Problems::sorted(layers.warnings);
+        Ok(Config {
+            sections,
+            shown,
+            warnings,
+        })
+    }
+}
+
+fn empty() -> Node {
+    Node::new(Origin::Default, Value::Table(Table::new()))
+}
+
+impl Layers {
+    /// Sorts what a section's reading found into errors and warnings.
+    fn judge(&mut self, spec: &SectionSpec, node: &Node, reading: Reading) {
+        for finding in reading.findings {
+            let lenient = self.foreign && matches!(finding.problem.origin, Origin::File { .. });
+            if finding.unknown_key && lenient {
+                self.warnings.push(finding.problem);
+            } else {
+                self.errors.push(explained(spec, finding));
+            }
+        }
+        for objection in reading.objections {
+            let at = node.at(&[objection.key.to_owned()]).unwrap_or(node);
+            let key = format!("{}.{}", spec.name, objection.key);
+            self.errors
+                .push(Problem::new(at.origin.clone(), key, objection.text));
+        }
+    }
+}
+
+/// Adds what only the key table knows: the right name of an alias, an example of a value.
+fn explained(spec: &SectionSpec, finding: Finding) -> Problem {
+    let Finding {
+        path,
+        mut problem,
+        unknown_key,
+        example,
+    } = finding;
+    if unknown_key {
+        let alias = match path.as_slice() {
+            [name] => spec
+                .keys
+                .iter()
+                .find(|key| key.file.contains(&name.as_str())),
+            _ => None,
+        };
+        if let Some(key) = alias {
+            problem.way_out = Some(format!("here it is called `{}`", key.name));
+        }
+    } else if problem.way_out.is_none() {
+        problem.way_out = way_out(spec, &path, example);
+    }
+    problem
+}
+
+/// An example of a right value: the key's own, or one of the right type.
+fn way_out(spec: &SectionSpec, path: &[String], of_type: Option<&str>) -> Option<String> {
+    let (name, example) = match path {
+        [] => return Some(format!("write it as a section: [{}]", spec.name)),
+        [name] => {
+            let default = || (spec.defaults)().get(name).map(ToString::to_string);
+            let own = spec.key(name)?.example.map(str::to_owned).or_else(default);
+            let own = own.filter(|text| !text.contains('\n'));
+            (name, own.or_else(|| of_type.map(str::to_owned))?)
+        }
+        [.., name] => (name, of_type?.to_owned()),
+    };
+    match name.parse::<usize>() {
+        Ok(_) => Some(format!("for example: {example}")),
+        Err(_) => Some(format!("for example: {name} = {example}")),
+    }
+}
+
+/// A configuration that was read and found right. Never changes: a reload makes another.
+#[derive(Clone)]
+pub struct Config {
+    sections: Vec<(SectionSpec, Arc<dyn Any + Send + Sync>)>,
+    shown: Vec<Shown>,
+    warnings: Problems,
+}
+
+impl Config {
+    /// The section `S`.
+    ///
+    /// # Panics
+    /// When the schema this was read with does not know `S`.
+    #[must_use]
+    pub fn section<S: Section>(&self) -> Arc<S> {
+        self.sections
+            .iter()
+            .find_map(|(_, section)| Arc::clone(section).downcast::<S>().ok())
+            .unwrap_or_else(|| panic!("the section [{}] is not in the schema", S::NAME))
+    }
+
+    /// Every value with its origin, secrets masked.
+    #[must_use]
+    pub fn shown(&self) -> &[Shown] {
+        &self.shown
+    }
+
+    /// Names of the sections that differ from `other`'s, also where only a secret does.
+    pub(crate) fn sections_unlike(&self, other: &Config) -> Vec<&'static str> {
+        let pairs = self.sections.iter().zip(&other.sections);
+        let unlike =
+            pairs.filter(|((spec, one), (_, other))| !(spec.same)(one.as_ref(), other.as_ref()));
+        unlike.map(|((spec, _), _)| spec.name).collect()
+    }
+
+    /// What is odd but not wrong: unknown keys of a predecessor's file.
+    #[must_use]
+    pub fn warnings(&self) -> &Problems {
+        &self.warnings
+    }
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.shown).finish()
+    }
+}

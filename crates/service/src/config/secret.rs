@@ -1,0 +1,104 @@
+//! A value that is never shown.
+
+use std::fmt;
+
+/// A password, key or token: never in `Debug`, `Display`, logs or `config show`.
+///
+/// Written in a file it is the value itself, or better `env:NAME` or `file:PATH` (relative to the
+/// working directory), which are read when the configuration is loaded, and again on reload.
+///
+/// ```
+/// use headworks_service::config::Secret;
+/// let secret = Secret::from("hunter2");
+/// assert_eq!(format!("{secret} {secret:?}"), "******** ********");
+/// assert_eq!(secret.reveal(), "hunter2");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+/// What is shown instead.
+pub(crate) const MASK: &str = "********";
+
+impl Secret {
+    /// The value. Hand it to whoever checks it, and to nobody who prints.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    fn resolve(written: &str) -> Result<Secret, String> {
+        let value = if let Some(name) = written.strip_prefix("env:") {
+            std::env::var(name)
+                .map_err(|_| format!("the environment variable `{name}` is not set"))?
+        } else if let Some(path) = written.strip_prefix("file:") {
+            let text = std::fs::read_to_string(path)
+                .map_err(|cause| format!("cannot read the file `{path}`: {cause}"))?;
+            text.trim_end_matches(['\r', '\n']).to_owned()
+        } else {
+            written.to_owned()
+        };
+        if value.is_empty() {
+            return Err("the secret is empty".to_owned());
+        }
+        Ok(Secret(value))
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(value: &str) -> Secret {
+        Secret(value.to_owned())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+impl serde::Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(MASK)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Secret {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+        let written = String::deserialize(deserializer)?;
+        Secret::resolve(&written).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_from_environment_or_file_or_itself() {
+        let from_env = Secret::resolve("env:CARGO_PKG_NAME").unwrap();
+        assert_eq!(from_env.reveal(), "headworks-service");
+        let from_file = Secret::resolve("file:Cargo.toml").unwrap();
+        assert!(from_file.reveal().starts_with("[package]"));
+        assert_eq!(Secret::resolve("plain").unwrap().reveal(), "plain");
+    }
+
+    #[test]
+    fn missing_sources_are_named() {
+        assert_eq!(
+            Secret::resolve("env:HEADWORKS_NO_SUCH").unwrap_err(),
+            "the environment variable `HEADWORKS_NO_SUCH` is not set"
+        );
+        assert!(
+            Secret::resolve("file:/no/such")
+                .unwrap_err()
+                .contains("/no/such")
+        );
+        assert_eq!(Secret::resolve("").unwrap_err(), "the secret is empty");
+    }
+}

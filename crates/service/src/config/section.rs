@@ -1,0 +1,269 @@
+//! What an application declares once: its section's keys, with types, defaults, words and aliases.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::de::{self, Finding};
+use super::node::Node;
+
+/// A section of the configuration file. Implemented by the [`section!`](crate::section) macro.
+pub trait Section:
+    Default + Clone + PartialEq + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// The section's name in the file.
+    const NAME: &'static str;
+    /// What the section is for.
+    const DOC: &'static str;
+    /// Its keys, in the order in which `config init` shows them.
+    const KEYS: &'static [Key];
+
+    /// What is wrong with values that are fine one by one. Nothing, unless told otherwise.
+    fn check(&self) -> Vec<Objection> {
+        Vec::new()
+    }
+}
+
+/// A section's veto against values of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Objection {
+    /// The key it is about.
+    pub key: &'static str,
+    /// What is wrong with it, and the way out.
+    pub text: String,
+}
+
+impl Objection {
+    /// An objection against the value of `key`.
+    #[must_use]
+    pub fn new(key: &'static str, text: impl Into<String>) -> Objection {
+        let text = text.into();
+        Objection { key, text }
+    }
+}
+
+/// One key of a section.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) doc: &'static str,
+    pub(crate) example: Option<&'static str>,
+    pub(crate) file: &'static [&'static str],
+    pub(crate) env: &'static [&'static str],
+    pub(crate) flag: &'static [&'static str],
+    pub(crate) restart: bool,
+}
+
+impl Key {
+    /// A key with its documentation, and no aliases.
+    #[must_use]
+    pub const fn new(name: &'static str, doc: &'static str) -> Key {
+        Key {
+            name,
+            doc,
+            example: None,
+            file: &[],
+            env: &[],
+            flag: &[],
+            restart: false,
+        }
+    }
+
+    /// A value in TOML, shown where the default is nothing.
+    #[must_use]
+    pub const fn example(mut self, example: &'static str) -> Key {
+        self.example = Some(example);
+        self
+    }
+
+    /// Names of this key in predecessors' YAML and INI files.
+    #[must_use]
+    pub const fn file(mut self, names: &'static [&'static str]) -> Key {
+        self.file = names;
+        self
+    }
+
+    /// Environment variables that set it, beside `HEADWORKS_SECTION__KEY`.
+    #[must_use]
+    pub const fn env(mut self, names: &'static [&'static str]) -> Key {
+        self.env = names;
+        self
+    }
+
+    /// Flags that set it, beside the one made of its name.
+    #[must_use]
+    pub const fn flag(mut self, names: &'static [&'static str]) -> Key {
+        self.flag = names;
+        self
+    }
+
+    /// Only read at start: a reload that changes it says so.
+    #[must_use]
+    pub const fn restart(mut self) -> Key {
+        self.restart = true;
+        self
+    }
+
+    /// The key's name in the file.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The key's documentation, a line a line.
+    pub fn doc(&self) -> impl Iterator<Item = &'static str> {
+        lines(self.doc)
+    }
+
+    /// Its flag aliases, such as `-Q` or `--queue-throttle-top`.
+    #[must_use]
+    pub const fn flags(&self) -> &'static [&'static str] {
+        self.flag
+    }
+}
+
+/// The lines of a `///` comment as it was meant.
+pub(crate) fn lines(doc: &'static str) -> impl Iterator<Item = &'static str> {
+    doc.trim_end()
+        .lines()
+        .map(|line| line.strip_prefix(' ').unwrap_or(line))
+}
+
+/// A section without its type, so that a schema can hold many.
+#[derive(Clone, Copy, Debug)]
+pub struct SectionSpec {
+    /// The section's name in the file.
+    pub name: &'static str,
+    /// Its keys.
+    pub keys: &'static [Key],
+    pub(crate) doc: &'static str,
+    pub(crate) read: fn(&Node) -> Reading,
+    pub(crate) same: fn(&dyn Any, &dyn Any) -> bool,
+    pub(crate) defaults: fn() -> toml::Table,
+}
+
+/// A section as it was read.
+pub(crate) struct Reading {
+    /// The typed section, when nothing was wrong with it as a whole.
+    pub(crate) section: Option<Arc<dyn Any + Send + Sync>>,
+    /// The section as it would be written, secrets masked.
+    pub(crate) shown: toml::Table,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) objections: Vec<Objection>,
+}
+
+impl SectionSpec {
+    pub(crate) fn of<S: Section>() -> SectionSpec {
+        SectionSpec {
+            name: S::NAME,
+            keys: S::KEYS,
+            doc: S::DOC,
+            read: read::<S>,
+            same: |one, other| one.downcast_ref::<S>() == other.downcast_ref::<S>(),
+            defaults: || written(&S::default()),
+        }
+    }
+
+    pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}
+
+fn read<S: Section>(node: &Node) -> Reading {
+    let (section, findings) = de::read::<S>(S::NAME, node);
+    let objections = match &section {
+        Some(section) if findings.iter().all(|f| f.unknown_key) => section.check(),
+        _ => Vec::new(),
+    };
+    Reading {
+        shown: section.as_ref().map(written).unwrap_or_default(),
+        section: section.map(|section| Arc::new(section) as Arc<dyn Any + Send + Sync>),
+        findings,
+        objections,
+    }
+}
+
+fn written<S: Section>(section: &S) -> toml::Table {
+    toml::Table::try_from(section).expect("a section is a table of values that TOML can express")
+}
+
+/// Declares a section of the configuration: a typed struct, its defaults, its documentation and
+/// its aliases, in one place.
+///
+/// After the default may follow what else there is to say of the [`Key`](crate::config::Key), by
+/// the names of its methods: `example("TOML")` for keys whose default is nothing, `file(&[..])`
+/// with names in predecessors' YAML and INI files, `env(&[..])` with further environment
+/// variables, `flag(&[..])` with further flags, and `restart()` for keys that are only read at
+/// start. A field may carry `#[serde(..)]` attributes; its type is anything that serde
+/// reads and writes. `check = path` names a `fn(&Self) -> Vec<Objection>`.
+///
+/// ```
+/// use headworks_service::config::{Objection, Schema, Section, Sources};
+/// use std::time::Duration;
+///
+/// headworks_service::section! {
+///     /// Gates and pumps.
+///     pub struct Waterworks = "waterworks", check = at_least_one_pump;
+///
+///     /// How many pumps run.
+///     pumps: u32 = 2, env(&["PUMPS"]), flag(&["-p"]);
+///     /// How long a gate takes to open.
+///     #[serde(with = "headworks_service::config::seconds")]
+///     gate_time: Duration = Duration::from_secs(30), file(&["gate_seconds"]);
+/// }
+///
+/// fn at_least_one_pump(section: &Waterworks) -> Vec<Objection> {
+///     let wrong = section.pumps == 0;
+///     wrong.then(|| Objection::new("pumps", "at least one is needed")).into_iter().collect()
+/// }
+///
+/// let schema = Schema::new().with::<Waterworks>();
+/// let config = schema.load(&Sources::new().env("PUMPS", "5")).unwrap();
+/// assert_eq!(config.section::<Waterworks>().pumps, 5);
+/// ```
+#[macro_export]
+macro_rules! section {
+    (
+        $(#[doc = $doc:literal])+
+        $vis:vis struct $name:ident = $section:literal $(, check = $check:path)?;
+        $(
+            $(#[doc = $key_doc:literal])+
+            $(#[serde($($serde:tt)*)])*
+            $field:ident : $type:ty = $default:expr $(, $trait:ident($($of:expr)?))*;
+        )*
+    ) => {
+        $(#[doc = $doc])+
+        #[derive(Clone, Debug, PartialEq, $crate::serde::Serialize, $crate::serde::Deserialize)]
+        #[serde(crate = "headworks_service::serde", default)]
+        #[non_exhaustive]
+        $vis struct $name {
+            $(
+                $(#[doc = $key_doc])+
+                $(#[serde($($serde)*)])*
+                pub $field: $type,
+            )*
+        }
+
+        impl ::std::default::Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl $crate::config::Section for $name {
+            const NAME: &'static str = $section;
+            const DOC: &'static str = concat!($($doc, "\n"),+);
+            const KEYS: &'static [$crate::config::Key] = &[$(
+                $crate::config::Key::new(stringify!($field), concat!($($key_doc, "\n"),+))
+                    $(.$trait($($of)?))*,
+            )*];
+
+            $(fn check(&self) -> ::std::vec::Vec<$crate::config::Objection> {
+                $check(self)
+            })?
+        }
+    };
+}

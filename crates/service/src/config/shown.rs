@@ -1,0 +1,108 @@
+//! Values as `config show` shows them.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::de::{Path, dotted};
+use super::node::Node;
+use super::origin::Origin;
+use super::section::SectionSpec;
+
+/// One value, as it would be written, and where it came from.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Shown {
+    /// The dotted key, such as `admin.listen`.
+    pub key: String,
+    /// The value in TOML; nothing when it is not set. Secrets are masked.
+    pub value: Option<toml::Value>,
+    /// Where it came from.
+    pub origin: Origin,
+    /// Whether a change needs a new start.
+    pub restart: bool,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{} = {value}", self.key),
+            None => write!(f, "# {} is not set", self.key),
+        }
+    }
+}
+
+impl Serialize for Shown {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut out = serializer.serialize_struct("Shown", 3)?;
+        out.serialize_field("key", &self.key)?;
+        out.serialize_field("value", &self.value)?;
+        out.serialize_field("origin", &self.origin.to_string())?;
+        out.end()
+    }
+}
+
+/// The values of a section, tables and lists of tables down to their leaves.
+pub(super) fn flatten(spec: &SectionSpec, values: &toml::Table, node: &Node) -> Vec<Shown> {
+    let mut out = Vec::new();
+    for key in spec.keys {
+        let start = out.len();
+        let mut path = vec![key.name.to_owned()];
+        match values.get(key.name) {
+            Some(value) => leaves(spec, &mut path, value, node, &mut out),
+            None => out.push(shown(spec, &path, None, node)),
+        }
+        for value in &mut out[start..] {
+            value.restart = key.restart;
+        }
+    }
+    out
+}
+
+fn leaves(
+    spec: &SectionSpec,
+    path: &mut Path,
+    value: &toml::Value,
+    node: &Node,
+    out: &mut Vec<Shown>,
+) {
+    let children: Vec<(String, &toml::Value)> = match value {
+        toml::Value::Table(table) => table.iter().map(|(k, v)| (k.clone(), v)).collect(),
+        toml::Value::Array(list) if list.iter().any(toml::Value::is_table) => {
+            let numbered = list.iter().enumerate();
+            numbered.map(|(n, v)| (n.to_string(), v)).collect()
+        }
+        _ => Vec::new(),
+    };
+    if children.is_empty() {
+        out.push(shown(spec, path, Some(value.clone()), node));
+    }
+    for (step, child) in children {
+        path.push(step);
+        leaves(spec, path, child, node, out);
+        path.pop();
+    }
+}
+
+fn shown(spec: &SectionSpec, path: &[String], value: Option<toml::Value>, node: &Node) -> Shown {
+    Shown {
+        key: dotted(spec.name, path),
+        value,
+        origin: origin(path, node),
+        restart: false,
+    }
+}
+
+/// The value's own origin, or that of the text it was written in as a whole (`[..]` in a variable).
+fn origin(path: &[String], node: &Node) -> Origin {
+    let (mut here, mut written) = (node, Origin::Default);
+    for step in path {
+        match here.at(std::slice::from_ref(step)) {
+            Some(child) => (here, written) = (child, child.origin.clone()),
+            None if here.is_text() => return written,
+            None => return Origin::Default,
+        }
+    }
+    written
+}

@@ -1,0 +1,86 @@
+//! What a configuration is read from, in order of precedence: flag, environment, file, default.
+
+use std::path::{Path, PathBuf};
+
+/// The sources of one configuration. Kept by a [`Reloader`](crate::reload::Reloader), which reads
+/// the file again and keeps the rest.
+///
+/// ```
+/// use headworks_service::config::Sources;
+/// let sources = Sources::new().env("HEADWORKS_LOG__FORMAT", "json").flag("--set", "log.level", "debug");
+/// assert!(sources.path().is_none());
+/// ```
+#[derive(Clone, Default)]
+pub struct Sources {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) text: Option<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) flags: Vec<Setting>,
+}
+
+/// A value given by a flag.
+#[derive(Clone)]
+pub(crate) struct Setting {
+    pub(crate) flag: String,
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+impl Sources {
+    /// Nothing but the defaults.
+    #[must_use]
+    pub fn new() -> Sources {
+        Sources::default()
+    }
+
+    /// With the file at `path`; its extension tells the format.
+    #[must_use]
+    pub fn file(mut self, path: impl Into<PathBuf>) -> Sources {
+        self.file = Some(path.into());
+        self
+    }
+
+    /// With `text` as the content of a file called `name`, which need not exist.
+    #[must_use]
+    pub fn text(mut self, name: impl Into<PathBuf>, text: impl Into<String>) -> Sources {
+        self.file = Some(name.into());
+        self.text = Some(text.into());
+        self
+    }
+
+    /// With the variables of this process. Variables that are not Unicode are none of ours.
+    #[must_use]
+    pub fn environment(mut self) -> Sources {
+        let unicode = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        self.env.extend(std::env::vars_os().filter_map(unicode));
+        self
+    }
+
+    /// With one environment variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Sources {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// With `value` for the dotted `key`, given by the flag called `flag`.
+    #[must_use]
+    pub fn flag(
+        mut self,
+        flag: impl Into<String>,
+        key: impl Into<String>,
+        value: impl Into<String>,
+    ) -> Sources {
+        let (flag, key, value) = (flag.into(), key.into(), value.into());
+        self.flags.push(Setting { flag, key, value });
+        self
+    }
+
+    /// The file that is read, if any.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+}

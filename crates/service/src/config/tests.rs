@@ -1,0 +1,309 @@
+//! What users see of a configuration, on sections like those that applications will have.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+
+crate::section! {
+    /// A forwarding tracker.
+    struct Tracker = "tracker", check = thresholds_in_order;
+
+    /// Most forward jobs that may wait.
+    queue_size: usize = 10_000, file(&["forwarder_queue_size"]), env(&["FORWARDER_QUEUE_SIZE"]), flag(&["-Q"]);
+    /// How full the queue is, in percent, when the number of forwarders is throttled.
+    queue_throttle_threshold: u8 = 60, file(&["queue_throttle_threshold"]);
+    /// How full the queue is, in percent, when new torrents are limited; 0 turns it off.
+    queue_rate_limit_threshold: u8 = 80;
+    /// When a client that was refused should come back.
+    #[serde(with = "crate::config::seconds")]
+    retry_period: Duration = Duration::from_secs(300), file(&["retry_period"]);
+    /// How long a peer is kept.
+    #[serde(with = "crate::config::minutes")]
+    age: Duration = Duration::from_secs(180 * 60);
+    /// How much memory swarms may take.
+    #[serde(with = "crate::config::bytes")]
+    memory: u64 = 64 << 20;
+    /// Trackers that are asked too.
+    forwarders: Vec<String> = Vec::new(), example("[\"udp://tracker.example:1337\"]"), file(&["forwarders"]);
+}
+
+fn thresholds_in_order(tracker: &Tracker) -> Vec<Objection> {
+    let limit = tracker.queue_rate_limit_threshold;
+    if limit != 0 && limit < tracker.queue_throttle_threshold {
+        let text = "must not be below `queue_throttle_threshold`";
+        return vec![Objection::new("queue_rate_limit_threshold", text)];
+    }
+    Vec::new()
+}
+
+crate::section! {
+    /// Shares model capacity.
+    struct Gateway = "gateway";
+
+    /// Requests that run at once.
+    max_concurrent: u32 = 50, file(&["scheduler_max_concurrent"]);
+    /// Whether anything is scheduled at all.
+    enabled: bool = true, file(&["scheduler_enabled"]);
+    /// Which request goes next.
+    policy: Policy = Policy::Hybrid, file(&["scheduler_policy"]);
+    /// Where requests go.
+    upstreams: Vec<Upstream> = Vec::new(), example("[[gateway.upstreams]]\nname = \"local\"\nurl = \"http://127.0.0.1:8000\"");
+    /// Who may ask.
+    tenants: BTreeMap<String, Tenant> = BTreeMap::new();
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Policy {
+    Fifo,
+    Strict,
+    Hybrid,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Upstream {
+    name: String,
+    url: String,
+    #[serde(default)]
+    max_concurrent: Option<u32>,
+    #[serde(default, with = "crate::config::seconds")]
+    timeout: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Tenant {
+    key: Secret,
+    #[serde(default)]
+    weight: u32,
+}
+
+fn schema() -> Schema {
+    Schema::new().with::<Tracker>().with::<Gateway>()
+}
+
+fn toml(text: &str) -> Sources {
+    Sources::new().text("headworks.toml", text)
+}
+
+fn load(sources: &Sources) -> Config {
+    schema()
+        .load(sources)
+        .unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn problems(sources: &Sources) -> String {
+    schema()
+        .load(sources)
+        .expect_err("the configuration is wrong")
+        .to_string()
+}
+
+fn show(config: &Config) -> String {
+    let line = |shown: &Shown| format!("{shown}  # {}\n", shown.origin);
+    config.shown().iter().map(line).collect()
+}
+
+#[test]
+fn flag_beats_environment_beats_file_beats_default() {
+    let file = toml("[tracker]\nqueue_size = 1\nretry_period = '1m'\n");
+    let tracker = |sources: &Sources| load(sources).section::<Tracker>().queue_size;
+    assert_eq!(tracker(&Sources::new()), 10_000);
+    assert_eq!(tracker(&file), 1);
+    let alias = file.env("FORWARDER_QUEUE_SIZE", "2");
+    assert_eq!(tracker(&alias), 2);
+    let env = alias.env("HEADWORKS_TRACKER__QUEUE_SIZE", "3");
+    assert_eq!(tracker(&env), 3);
+    let flag = env.flag("-Q", "tracker.queue_size", "4");
+    assert_eq!(tracker(&flag), 4);
+}
+
+#[test]
+fn every_value_tells_its_origin_and_secrets_are_masked() {
+    let sources = toml(
+        "[tracker]\n\
+         queue_size = 500\n\
+         age = 30\n\
+         memory = '1GiB'\n\
+         [[gateway.upstreams]]\n\
+         name = 'a'\n\
+         url = 'http://a'\n\
+         [gateway.tenants.team]\n\
+         key = 'hunter2hunter2'\n\
+         weight = 3\n",
+    )
+    .env("FORWARDER_QUEUE_SIZE", "700")
+    .env("HEADWORKS_TRACKER__FORWARDERS", "udp://a, udp://b")
+    .env("HEADWORKS_GATEWAY__TENANTS__TEAM__WEIGHT", "5")
+    .flag("--set", "gateway.policy", "strict");
+    let config = load(&sources);
+    assert_eq!(config.section::<Tracker>().age, Duration::from_secs(1800));
+    assert_eq!(config.section::<Gateway>().tenants["team"].weight, 5);
+    let shown = show(&config);
+    assert!(!shown.contains("hunter2") && !format!("{config:?}").contains("hunter2"));
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    let sources = toml(
+        r#"
+queue_size = 5
+
+[traker]
+queue_size = 1
+
+[tracker]
+queu_size = 500
+forwarder_queue_size = 500
+queue_throttle_threshold = 300
+retry_period = "soon"
+memory = -1
+forwarders = "udp://a"
+
+[gateway]
+max_concurrent = "many"
+enabled = 1
+policy = "hybird"
+
+[[gateway.upstreams]]
+name = "a"
+ulr = "http://a"
+
+[[gateway.upstreams]]
+name = "b"
+url = "http://b"
+max_concurrent = 1.5
+timeout = "later"
+
+[[gateway.upstreams]]
+name = 5
+url = "http://c"
+
+[gateway.tenants.team]
+key = "env:HEADWORKS_NO_SUCH_VARIABLE"
+wieght = 3
+"#,
+    )
+    .env("HEADWORKS_TRACKER__QUEUESIZE", "1")
+    .env("HEADWORKS_TRAKCER__QUEUE_SIZE", "1")
+    .env("FORWARDER_QUEUE_SIZE", "lots")
+    .flag("--set", "gateway.max_concurent", "1");
+    insta::assert_snapshot!(problems(&sources));
+}
+
+#[test]
+fn syntax_errors_are_all_named_without_showing_the_line() {
+    let sources = toml("[tracker]\nqueue_size = = 5\nage = \"1h\nmemory = 'secret\n");
+    let problems = problems(&sources);
+    assert!(!problems.contains("secret"), "{problems}");
+    insta::assert_snapshot!(problems);
+}
+
+#[test]
+fn a_section_that_is_none_is_named() {
+    let sources = toml("tracker = 5\n\n[gateway]\n");
+    insta::assert_snapshot!(problems(&sources), @"headworks.toml:1: `tracker`: expected a table, found a whole number; write it as a section: [tracker]");
+}
+
+#[test]
+fn objections_name_the_line() {
+    let sources = toml("[tracker]\n\nqueue_rate_limit_threshold = 10\n");
+    insta::assert_snapshot!(problems(&sources), @"headworks.toml:3: `tracker.queue_rate_limit_threshold`: must not be below `queue_throttle_threshold`");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let sources = Sources::new().file("/no/such/headworks.toml");
+    insta::assert_snapshot!(problems(&sources), @"/no/such/headworks.toml: cannot read the file: No such file or directory (os error 2)");
+}
+
+#[test]
+fn a_predecessors_yaml_is_read_and_unknown_keys_are_warnings() {
+    let text = "# old tracker\nforwarder_queue_size: 500\nretry_period: 60\nlisten_addr: \":6969\"\nforwarders:\n  - udp://a\n  - udp://b\n";
+    let config = load(&Sources::new().text("retracker.yaml", text));
+    let tracker = config.section::<Tracker>();
+    assert_eq!(
+        (tracker.queue_size, tracker.retry_period),
+        (500, Duration::from_secs(60))
+    );
+    assert_eq!(tracker.forwarders, ["udp://a", "udp://b"]);
+    insta::assert_snapshot!(config.warnings(), @"retracker.yaml:4: `listen_addr`: unknown key; it is ignored");
+    let wrong = Sources::new().text(
+        "retracker.yaml",
+        "retry_period: 60\nforwarder_queue_size: many\n",
+    );
+    insta::assert_snapshot!(problems(&wrong), @"retracker.yaml:2: `tracker.queue_size`: expected a whole number, 0 or more, found other text; for example: queue_size = 10000");
+}
+
+#[test]
+fn a_predecessors_ini_is_read_and_unknown_keys_are_warnings() {
+    let text = "[scheduler]\nscheduler_enabled = no ; for now\nscheduler_max_concurrent = 7\nscheduler_policy = strict\nscheduler_mood = good\n";
+    let config = load(&Sources::new().text("gateway.ini", text));
+    let gateway = config.section::<Gateway>();
+    assert_eq!((gateway.max_concurrent, gateway.enabled), (7, false));
+    assert_eq!(gateway.policy, Policy::Strict);
+    insta::assert_snapshot!(config.warnings(), @"gateway.ini:5: `scheduler_mood`: unknown key; it is ignored");
+}
+
+#[test]
+fn the_default_file_is_clean_and_means_the_defaults() {
+    let schema = Schema::shared().with::<Tracker>().with::<Gateway>();
+    let file = schema.init();
+    let written = schema
+        .load(&Sources::new().text("init.toml", file.as_str()))
+        .unwrap();
+    let defaults = schema.load(&Sources::new()).unwrap();
+    assert_eq!(*written.section::<Tracker>(), Tracker::default());
+    assert_eq!(*written.section::<Gateway>(), Gateway::default());
+    let values = |config: &Config| -> Vec<_> {
+        config
+            .shown()
+            .iter()
+            .map(|shown| (shown.key.clone(), shown.value.clone()))
+            .collect()
+    };
+    assert_eq!(values(&written), values(&defaults));
+    insta::assert_snapshot!(file);
+}
+
+#[test]
+fn structured_values_fit_in_a_variable() {
+    let sources = Sources::new()
+        .env(
+            "HEADWORKS_GATEWAY__UPSTREAMS",
+            "[{ name = 'a', url = 'http://a', timeout = '5s' }]",
+        )
+        .env(
+            "HEADWORKS_GATEWAY__TENANTS",
+            "{ t = { key = 'k', weight = 2 } }",
+        );
+    let config = load(&sources);
+    let gateway = config.section::<Gateway>();
+    assert_eq!(gateway.upstreams[0].timeout, Some(Duration::from_secs(5)));
+    assert_eq!(gateway.tenants["t"].weight, 2);
+    assert!(
+        show(&config).contains("gateway.tenants.t.weight = 2  # env HEADWORKS_GATEWAY__TENANTS")
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(
+        text in any::<String>(),
+        lines in proptest::collection::vec(
+            r#"(\[\[?(tracker|gateway\.tenants\.x|gateway\.upstreams)\]\]?|(queue_size|age|memory|policy|upstreams|key|name) ?[=:] ?("x"|-?[0-9]{1,25}|\[[0-9, ]*\]|\{a=1\}|1e999|nan))"#,
+            0..8,
+        ),
+    ) {
+        for name in ["a.toml", "a.yaml", "a.ini"] {
+            let _ = schema().load(&Sources::new().text(name, text.as_str()));
+            let _ = schema().load(&Sources::new().text(name, lines.join("\n")));
+        }
+        let _ = schema().load(&Sources::new().env("HEADWORKS_GATEWAY__TENANTS", text.as_str()));
+        let _ = schema().load(&Sources::new().env(format!("HEADWORKS_{text}__{text}"), ""));
+    }
+}

@@ -1,0 +1,61 @@
+//! Exit codes that scripts may rely on.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+///
+/// ```
+/// use headworks_service::exit::Exit;
+/// assert_eq!(Exit::Usage.code(), 2);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Exit {
+    /// 0: it did what was asked.
+    Done,
+    /// 1: it could not.
+    Failed,
+    /// 2: what was asked makes no sense: a flag, a configuration or a scenario is wrong.
+    Usage,
+    /// 3: it finished, but parts of the work failed.
+    FinishedWithFailures,
+    /// 4: it finished, and what it compared differs.
+    DifferencesFound,
+}
+
+impl Exit {
+    /// The number.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::FinishedWithFailures => 3,
+            Exit::DifferencesFound => 4,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Exit;
+
+    #[test]
+    fn codes_are_stable() {
+        let all = [
+            Exit::Done,
+            Exit::Failed,
+            Exit::Usage,
+            Exit::FinishedWithFailures,
+            Exit::DifferencesFound,
+        ];
+        assert_eq!(all.map(Exit::code), [0, 1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,190 @@
+//! Where log lines go and how they look.
+//!
+//! Always to stderr: stdout is for data. Installed once by the program; what a library logs it
+//! logs through `tracing`. Secrets do not appear because [`Secret`](crate::config::Secret) does
+//! not print, not because anything here removes them.
+
+use std::io::IsTerminal;
+
+use serde::{Deserialize, Serialize};
+use tracing::Subscriber;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
+
+use crate::config::Objection;
+use crate::error::Error;
+
+crate::section! {
+    /// What is logged, and how. Logs go to stderr.
+    pub struct LogConfig = "log", check = check;
+
+    /// The least urgent level that is logged: error, warn, info, debug or trace. Parts of the
+    /// program may have their own: "info,headworks_service=debug".
+    level: String = "info".to_owned(), env(&["RUST_LOG"]);
+    /// How lines look: "auto" (for people, coloured on a terminal), "human" (the same, never
+    /// coloured) or "json" (one object a line, for machines).
+    format: LogFormat = LogFormat::Auto, restart();
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum LogFormat {
+    /// For people, with colour on a terminal unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// For people, without colour.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+fn check(config: &LogConfig) -> Vec<Objection> {
+    match filter(&config.level) {
+        Ok(_) => Vec::new(),
+        Err(error) => vec![Objection::new("level", error.to_string())],
+    }
+}
+
+fn filter(level: &str) -> Result<EnvFilter, Error> {
+    EnvFilter::builder()
+        .parse(level)
+        .map_err(|cause| Error::LogFilter {
+            filter: level.to_owned(),
+            cause: cause.to_string(),
+        })
+}
+
+/// Changes the level while the program runs.
+#[derive(Clone, Debug)]
+pub struct LogHandle {
+    filter: reload::Handle<EnvFilter, Registry>,
+}
+
+impl LogHandle {
+    /// Logs at the level of `config` from now on. Its format only counts at start.
+    ///
+    /// # Errors
+    /// When the level is no filter.
+    pub fn apply(&self, config: &LogConfig) -> Result<(), Error> {
+        let filter = filter(&config.level)?;
+        // The handle only fails when the subscriber is gone, and then there is nothing to change.
+        let _ = self.filter.reload(filter);
+        Ok(())
+    }
+}
+
+/// Sends this program's logs to stderr.
+///
+/// ```
+/// use headworks_service::logs::{LogConfig, install};
+/// let logs = install(&LogConfig::default()).unwrap();
+/// logs.apply(&LogConfig::default()).unwrap();
+/// ```
+///
+/// # Errors
+/// When logs go somewhere already, or the level is no filter.
+pub fn install(config: &LogConfig) -> Result<LogHandle, Error> {
+    let colour = config.format == LogFormat::Auto
+        && std::io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let (subscriber, handle) = subscriber(config, colour, std::io::stderr)?;
+    subscriber.try_init().map_err(|_| Error::LogsInstalled)?;
+    Ok(handle)
+}
+
+fn subscriber<W>(
+    config: &LogConfig,
+    colour: bool,
+    writer: W,
+) -> Result<(impl Subscriber + Send + Sync, LogHandle), Error>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let (filter, handle) = reload::Layer::new(filter(&config.level)?);
+    let lines: Box<dyn Layer<_> + Send + Sync> = match config.format {
+        LogFormat::Json => fmt::layer().json().with_writer(writer).boxed(),
+        LogFormat::Auto | LogFormat::Human => fmt::layer()
+            .with_ansi(colour)
+            .with_target(false)
+            .with_writer(writer)
+            .boxed(),
+    };
+    let subscriber = Registry::default().with(filter).with(lines);
+    Ok((subscriber, LogHandle { filter: handle }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Page {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    fn page_of(config: &LogConfig, log: impl FnOnce(&LogHandle)) -> String {
+        let page = Page::default();
+        let writer = page.clone();
+        let (subscriber, handle) = subscriber(config, false, move || writer.clone()).unwrap();
+        tracing::subscriber::with_default(subscriber, || log(&handle));
+        page.text()
+    }
+
+    #[test]
+    fn human_lines_have_no_colour_without_a_terminal() {
+        let text = page_of(&LogConfig::default(), |_| {
+            tracing::info!(gate = 3, "opened");
+        });
+        assert!(text.contains("INFO opened gate=3"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn json_lines_are_objects() {
+        let config = LogConfig {
+            format: LogFormat::Json,
+            ..LogConfig::default()
+        };
+        let text = page_of(&config, |_| tracing::info!(gate = 3, "opened"));
+        let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+        assert_eq!(line["fields"]["message"], "opened");
+        assert_eq!(line["fields"]["gate"], 3);
+    }
+
+    #[test]
+    fn the_level_changes_while_running() {
+        let text = page_of(&LogConfig::default(), |handle| {
+            tracing::debug!("too quiet");
+            let config = LogConfig {
+                level: "debug".to_owned(),
+                ..LogConfig::default()
+            };
+            handle.apply(&config).unwrap();
+            tracing::debug!("loud enough");
+        });
+        assert!(
+            !text.contains("too quiet") && text.contains("loud enough"),
+            "{text}"
+        );
+    }
+}

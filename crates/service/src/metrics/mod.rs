@@ -1,0 +1,78 @@
+//! Numbers for Prometheus.
+//!
+//! Whoever counts keeps its own atomics and writes them out when asked ([`Collect`]); a
+//! [`Registry`] only holds the collectors. Names are [`Family`] constants, in one place a crate,
+//! checked when the crate is compiled. Nothing is added to a name.
+
+mod exposition;
+mod family;
+#[cfg(test)]
+mod strict;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+pub use exposition::{Exposition, Samples};
+pub use family::{Family, Kind};
+
+/// The content type of the text exposition.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Writes its numbers when asked.
+pub trait Collect: Send + Sync {
+    /// Writes the current numbers. Called at every scrape: read atomics, compute nothing.
+    fn collect(&self, out: &mut Exposition);
+}
+
+/// The collectors of a program.
+///
+/// ```
+/// use headworks_service::metrics::{Collect, Exposition, Family, Registry};
+///
+/// const GATES: Family = Family::gauge("headworks_gates_open", "Gates that are open.");
+///
+/// struct Gates;
+/// impl Collect for Gates {
+///     fn collect(&self, out: &mut Exposition) {
+///         out.family(&GATES).sample(&[("bank", "left")], 3.0);
+///     }
+/// }
+///
+/// let registry = Registry::new();
+/// registry.add(std::sync::Arc::new(Gates));
+/// assert!(registry.render().contains("headworks_gates_open{bank=\"left\"} 3\n"));
+/// ```
+#[derive(Clone, Default)]
+pub struct Registry {
+    collectors: Arc<RwLock<Vec<Arc<dyn Collect>>>>,
+}
+
+impl Registry {
+    /// No collectors.
+    #[must_use]
+    pub fn new() -> Registry {
+        Registry::default()
+    }
+
+    /// Asks `collector` too from now on.
+    pub fn add(&self, collector: Arc<dyn Collect>) {
+        self.collectors
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(collector);
+    }
+
+    /// All numbers in the text exposition format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let collectors = self
+            .collectors
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let mut out = Exposition::default();
+        for collector in &collectors {
+            collector.collect(&mut out);
+        }
+        out.to_string()
+    }
+}

@@ -1,0 +1,149 @@
+//! From an address to a connection: directly, or by whichever proxy is meant for it.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::Uri;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use rustls::ClientConfig;
+use tower::{Service, ServiceExt};
+
+use super::via::{Via, Wire};
+use crate::config::show_duration;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// TLS to the far side over a [`Route`], all of it within the time for connecting.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    https: HttpsConnector<Route>,
+    time: Duration,
+}
+
+impl Service<Uri> for Connector {
+    type Response = MaybeHttpsStream<Via>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, far_side: Uri) -> Self::Future {
+        let Connector { https, time } = self.clone();
+        Box::pin(async move {
+            match tokio::time::timeout(time, https.oneshot(far_side)).await {
+                Ok(connected) => connected,
+                Err(_) => Err(format!("not connected within {}", show_duration(time)).into()),
+            }
+        })
+    }
+}
+
+pub(super) fn connector(tls: ClientConfig, proxies: Arc<Matcher>, time: Duration) -> Connector {
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(time));
+    tcp.set_keepalive(Some(Duration::from_secs(60)));
+    let to_proxy = HttpsConnectorBuilder::new()
+        .with_tls_config(tls.clone())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp.clone());
+    let route = Route {
+        tcp,
+        to_proxy,
+        proxies,
+    };
+    let https = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_all_versions()
+        .wrap_connector(route);
+    Connector { https, time }
+}
+
+/// Finds the way to the host; does not speak TLS with it.
+#[derive(Clone)]
+pub(crate) struct Route {
+    tcp: HttpConnector,
+    to_proxy: HttpsConnector<HttpConnector>,
+    proxies: Arc<Matcher>,
+}
+
+impl Service<Uri> for Route {
+    type Response = Via;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Via, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, far_side: Uri) -> Self::Future {
+        let route = self.clone();
+        Box::pin(async move {
+            match route.proxies.intercept(&far_side) {
+                Some(proxy) => route.through(&proxy, far_side).await,
+                None => {
+                    let wire = Wire::Http(route.tcp.oneshot(far_side).await?);
+                    Ok(Via {
+                        wire,
+                        forwarded: false,
+                    })
+                }
+            }
+        })
+    }
+}
+
+impl Route {
+    async fn through(self, proxy: &Intercept, far_side: Uri) -> Result<Via, BoxError> {
+        let address = proxy.uri().clone();
+        match address.scheme_str() {
+            Some("http" | "https") if far_side.scheme_str() == Some("https") => {
+                let mut tunnel = Tunnel::new(address, self.to_proxy);
+                if let Some(auth) = proxy.basic_auth() {
+                    tunnel = tunnel.with_auth(auth.clone());
+                }
+                let wire = tunnel.oneshot(far_side).await?;
+                Ok(Via {
+                    wire,
+                    forwarded: false,
+                })
+            }
+            Some("http" | "https") => {
+                let wire = self.to_proxy.oneshot(address).await?;
+                Ok(Via {
+                    wire,
+                    forwarded: true,
+                })
+            }
+            Some(scheme @ ("socks5" | "socks5h")) => {
+                let here = scheme == "socks5";
+                let mut socks = SocksV5::new(address, self.tcp).local_dns(here);
+                if let Some((name, password)) = proxy.raw_auth() {
+                    socks = socks.with_auth(name.to_owned(), password.to_owned());
+                }
+                let wire = Wire::Http(socks.oneshot(far_side).await?);
+                Ok(Via {
+                    wire,
+                    forwarded: false,
+                })
+            }
+            other => {
+                let scheme = other.unwrap_or("none");
+                let text = format!(
+                    "cannot use a proxy of scheme `{scheme}`: use http, https, socks5 or socks5h"
+                );
+                Err(text.into())
+            }
+        }
+    }
+}

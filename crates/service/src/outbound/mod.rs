@@ -1,0 +1,124 @@
+//! One HTTP client for all applications.
+//!
+//! HTTP/1.1 and HTTP/2, TLS with the system's roots and whatever private ones the operator adds,
+//! proxies as the environment names them, a bound on connecting, and no delay on small writes.
+//! How long an answer may take is the caller's to bound: a tracker waits seconds, a model minutes.
+
+mod connector;
+mod roots;
+mod via;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::PROXY_AUTHORIZATION;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body, Incoming};
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::error::Error;
+use connector::Connector;
+
+crate::section! {
+    /// How the program reaches others over HTTP.
+    pub struct OutboundConfig = "outbound";
+
+    /// Whether the environment names proxies: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    proxy_from_environment: bool = true, restart();
+    /// A file with certificates in PEM that are trusted beside the system's.
+    ca_file: Option<PathBuf> = None, example("\"/etc/ssl/private-ca.pem\""), restart();
+    /// How long connecting may take, with proxy and TLS.
+    #[serde(with = "crate::config::seconds")]
+    connect_timeout: Duration = Duration::from_secs(10), restart();
+    /// How long an idle connection is kept for the next request.
+    #[serde(with = "crate::config::seconds")]
+    idle_timeout: Duration = Duration::from_secs(90), restart();
+}
+
+/// A request's body: anything, in a box.
+pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The client. Cheap to clone; clones share connections.
+///
+/// ```
+/// use headworks_service::outbound::{Outbound, OutboundConfig};
+/// let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+/// let shared = outbound.clone();
+/// # let _ = shared;
+/// ```
+#[derive(Clone)]
+pub struct Outbound {
+    client: Client<Connector, RequestBody>,
+    proxies: Arc<Matcher>,
+}
+
+impl Outbound {
+    /// A client as `config` says.
+    ///
+    /// # Errors
+    /// When the certificates cannot be used.
+    pub fn new(config: &OutboundConfig) -> Result<Outbound, Error> {
+        let proxies = if config.proxy_from_environment {
+            Matcher::from_env()
+        } else {
+            Matcher::builder().build()
+        };
+        Outbound::with_proxies(config, proxies)
+    }
+
+    /// A client that goes through `proxies` instead of those of the environment.
+    ///
+    /// # Errors
+    /// When the certificates cannot be used.
+    pub fn with_proxies(config: &OutboundConfig, proxies: Matcher) -> Result<Outbound, Error> {
+        let tls = roots::client_config(config.ca_file.as_deref())?;
+        let proxies = Arc::new(proxies);
+        let connector = connector::connector(tls, Arc::clone(&proxies), config.connect_timeout);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(config.idle_timeout)
+            .build(connector);
+        Ok(Outbound { client, proxies })
+    }
+
+    /// Sends `request`, whose address names scheme and host.
+    ///
+    /// # Errors
+    /// When no answer came; the sources say why.
+    pub async fn send<B>(&self, request: Request<B>) -> Result<Response<Incoming>, ClientError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        use http_body_util::BodyExt;
+        let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        self.introduce_to_proxy(&mut request);
+        self.client.request(request).await
+    }
+
+    /// A proxy that forwards plain HTTP reads its credentials from the request itself; a tunnel
+    /// got them while connecting, and the far side must not see them.
+    fn introduce_to_proxy(&self, request: &mut Request<RequestBody>) {
+        if request.uri().scheme_str() != Some("http") {
+            return;
+        }
+        let intercept = self.proxies.intercept(request.uri());
+        if let Some(auth) = intercept.as_ref().and_then(|proxy| proxy.basic_auth()) {
+            request
+                .headers_mut()
+                .insert(PROXY_AUTHORIZATION, auth.clone());
+        }
+    }
+}
+
+impl std::fmt::Debug for Outbound {
+    // The proxies' addresses may hold passwords.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbound").finish_non_exhaustive()
+    }
+}

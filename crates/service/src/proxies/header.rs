@@ -1,0 +1,89 @@
+//! The hops that a header names, left to right.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::HeaderMap;
+
+use super::ClientHeader;
+
+/// A hop's address; none when it hides or makes no sense.
+pub(super) type Hop = Option<IpAddr>;
+
+pub(super) fn hops(header: ClientHeader, headers: &HeaderMap) -> Vec<Hop> {
+    match header {
+        ClientHeader::XForwardedFor => {
+            let lines = lines(headers, "x-forwarded-for");
+            lines
+                .flat_map(|line| line.split(',').map(address))
+                .collect()
+        }
+        // Not a list: of several lines the last is the nearest proxy's.
+        ClientHeader::XRealIp => lines(headers, "x-real-ip")
+            .last()
+            .map(address)
+            .into_iter()
+            .collect(),
+        ClientHeader::Forwarded => {
+            let lines = lines(headers, "forwarded");
+            lines.flat_map(elements).collect()
+        }
+    }
+}
+
+/// A line that is not text counts as one hop that hides: it must end the walk, not vanish.
+fn lines<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h str> {
+    headers
+        .get_all(name)
+        .into_iter()
+        .map(|value| value.to_str().unwrap_or("unknown"))
+}
+
+/// `1.2.3.4`, `1.2.3.4:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`
+fn address(text: &str) -> Hop {
+    let text = text.trim();
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(address);
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(address.ip());
+    }
+    text.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
+}
+
+/// The hops of one line of `Forwarded`. A quote that a client left open would swallow what the
+/// proxy wrote after it, so such a line hides as a whole.
+fn elements(line: &str) -> Vec<Hop> {
+    match split_unquoted(line, ',') {
+        Some(elements) => elements.into_iter().map(forwarded).collect(),
+        None => vec![None],
+    }
+}
+
+/// The `for` of one element.
+fn forwarded(element: &str) -> Hop {
+    split_unquoted(element, ';')?.into_iter().find_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("for").then_some(())?;
+        address(value.trim().trim_matches('"'))
+    })
+}
+
+/// Splits at `mark`, except inside quotes; nothing if a quote does not end.
+fn split_unquoted(text: &str, mark: char) -> Option<Vec<&str>> {
+    let (mut parts, mut start) = (Vec::new(), 0);
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ if c == mark && !quoted => {
+                parts.push(&text[start..at]);
+                start = at + c.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    (!quoted).then_some(parts)
+}

@@ -1,0 +1,238 @@
+//! A new configuration without a new start.
+//!
+//! The [`Reloader`] owns the sources and publishes; whoever wants to follow subscribes. A file is
+//! read and checked in full first: a bad one changes nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::config::{Config, Problems, Schema, Shown, Sources};
+use crate::error::Error;
+use crate::shutdown::Shutdown;
+
+/// Reads the configuration again and hands it to whoever subscribed.
+#[derive(Clone)]
+pub struct Reloader {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    schema: Schema,
+    sources: Sources,
+    published: watch::Sender<Arc<Config>>,
+    /// Two reloads at once would publish in the wrong order.
+    turn: Mutex<()>,
+}
+
+/// What a reload changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Reloaded {
+    /// Keys with new values, in effect now.
+    pub changed: Vec<String>,
+    /// Keys with new values that only count from the next start.
+    pub needs_restart: Vec<String>,
+    /// What is odd but not wrong.
+    pub warnings: Vec<String>,
+}
+
+impl Reloader {
+    /// Reads the first configuration.
+    ///
+    /// # Errors
+    /// Every problem there is.
+    ///
+    /// ```
+    /// use headworks_service::config::{Schema, Sources};
+    /// use headworks_service::reload::Reloader;
+    /// let reloader = Reloader::start(Schema::shared(), Sources::new()).unwrap();
+    /// assert!(reloader.reload().unwrap().changed.is_empty());
+    /// ```
+    pub fn start(schema: Schema, sources: Sources) -> Result<Reloader, Problems> {
+        let config = schema.load(&sources)?;
+        let inner = Inner {
+            schema,
+            sources,
+            published: watch::Sender::new(Arc::new(config)),
+            turn: Mutex::new(()),
+        };
+        Ok(Reloader {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The configuration in effect.
+    #[must_use]
+    pub fn current(&self) -> Arc<Config> {
+        Arc::clone(&self.inner.published.borrow())
+    }
+
+    /// Follows the configuration.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Config>> {
+        self.inner.published.subscribe()
+    }
+
+    /// Reads the sources again. Reads files, so call it where blocking is allowed.
+    ///
+    /// # Errors
+    /// Every problem there is; the configuration in effect then stays.
+    pub fn reload(&self) -> Result<Reloaded, Problems> {
+        let turn = self
+            .inner
+            .turn
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.inner.schema.load(&self.inner.sources).map(|config| {
+            let reloaded = difference(&self.current(), &config);
+            self.inner.published.send_replace(Arc::new(config));
+            reloaded
+        });
+        drop(turn);
+        report(&outcome);
+        outcome
+    }
+
+    /// Reloads on every SIGHUP until the program stops.
+    ///
+    /// # Errors
+    /// When the system does not tell us of signals.
+    pub fn on_hangup(&self, shutdown: &Shutdown) -> Result<(), Error> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut hangup = signal(SignalKind::hangup()).map_err(Error::Signals)?;
+        let (reloader, stop) = (self.clone(), shutdown.clone());
+        shutdown.spawn("reload on SIGHUP", async move {
+            loop {
+                tokio::select! {
+                    () = stop.requested() => return,
+                    _ = hangup.recv() => {}
+                }
+                let reloader = reloader.clone();
+                // Its outcome is in the log; a panic there is too.
+                let _ = tokio::task::spawn_blocking(move || reloader.reload()).await;
+            }
+        });
+        Ok(())
+    }
+}
+
+fn difference(old: &Config, new: &Config) -> Reloaded {
+    let mut reloaded = Reloaded {
+        warnings: new.warnings().iter().map(ToString::to_string).collect(),
+        ..Reloaded::default()
+    };
+    let is_in = |one: &Shown, all: &[Shown]| {
+        all.iter()
+            .any(|other| one.key == other.key && one.value == other.value)
+    };
+    let gone = old.shown().iter().filter(|one| !is_in(one, new.shown()));
+    let come = new.shown().iter().filter(|one| !is_in(one, old.shown()));
+    for shown in come.chain(gone) {
+        let list = if shown.restart {
+            &mut reloaded.needs_restart
+        } else {
+            &mut reloaded.changed
+        };
+        if !list.contains(&shown.key) {
+            list.push(shown.key.clone());
+        }
+    }
+    for section in new.sections_unlike(old) {
+        let prefix = format!("{section}.");
+        let mut named = reloaded.changed.iter().chain(&reloaded.needs_restart);
+        if !named.any(|key| key.starts_with(&prefix)) {
+            reloaded.changed.push(format!("{section} (a secret)"));
+        }
+    }
+    reloaded
+}
+
+fn report(outcome: &Result<Reloaded, Problems>) {
+    match outcome {
+        Ok(reloaded) => {
+            for warning in &reloaded.warnings {
+                tracing::warn!("{warning}");
+            }
+            for key in &reloaded.needs_restart {
+                tracing::warn!(key, "changed, but only counts from the next start");
+            }
+            tracing::info!(changed = ?reloaded.changed, "configuration reloaded");
+        }
+        Err(problems) => {
+            for problem in problems {
+                tracing::error!("{problem}");
+            }
+            tracing::error!("configuration not reloaded: nothing was changed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logs::LogConfig;
+
+    /// A file that is removed with its test.
+    struct File(std::path::PathBuf);
+
+    impl File {
+        fn new(name: &str, text: &str) -> File {
+            let name = format!("headworks-reload-{}-{name}.toml", std::process::id());
+            let file = File(std::env::temp_dir().join(name));
+            file.write(text);
+            file
+        }
+
+        fn write(&self, text: &str) {
+            std::fs::write(&self.0, text).unwrap();
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_good_file_is_published_and_a_bad_one_changes_nothing() {
+        let file = File::new("good-bad", "[log]\nlevel = 'info'\n");
+        let sources = Sources::new().file(&file.0);
+        let reloader = Reloader::start(Schema::shared(), sources).unwrap();
+        let mut follower = reloader.subscribe();
+
+        file.write("[log]\nlevel = 5\nformta = 'json'\n");
+        assert_eq!(reloader.reload().unwrap_err().len(), 2);
+        assert!(!follower.has_changed().unwrap());
+        assert_eq!(reloader.current().section::<LogConfig>().level, "info");
+
+        file.write("[log]\nlevel = 'debug'\nformat = 'json'\n");
+        let reloaded = reloader.reload().unwrap();
+        assert_eq!(reloaded.changed, ["log.level"]);
+        assert_eq!(reloaded.needs_restart, ["log.format"]);
+        assert!(follower.has_changed().unwrap());
+        assert_eq!(
+            follower.borrow_and_update().section::<LogConfig>().level,
+            "debug"
+        );
+    }
+
+    #[test]
+    fn a_new_secret_is_a_change_that_shows_nothing() {
+        let file = File::new("secret", "[admin]\ntoken = 'the first token'\n");
+        let reloader = Reloader::start(Schema::shared(), Sources::new().file(&file.0)).unwrap();
+        file.write("[admin]\ntoken = 'the second token'\n");
+        assert_eq!(reloader.reload().unwrap().changed, ["admin (a secret)"]);
+        assert!(reloader.reload().unwrap().changed.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_gone_changes_nothing() {
+        let file = File::new("gone", "[log]\nlevel = 'warn'\n");
+        let reloader = Reloader::start(Schema::shared(), Sources::new().file(&file.0)).unwrap();
+        std::fs::remove_file(&file.0).unwrap();
+        assert!(reloader.reload().is_err());
+        assert_eq!(reloader.current().section::<LogConfig>().level, "warn");
+    }
+}

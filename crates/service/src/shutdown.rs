@@ -1,0 +1,259 @@
+//! Ending in order: everyone is asked, has time to finish, and whoever did not is named.
+//!
+//! [`Shutdown`] owns the names of running tasks and the two signals (asked, forced). It must not
+//! know what a task does: a task watches [`Shutdown::requested`] and ends by itself.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::error::Error;
+
+crate::section! {
+    /// How the program ends.
+    pub struct ShutdownConfig = "shutdown";
+
+    /// How long running work may take to finish after SIGINT or SIGTERM. A second signal ends it
+    /// at once.
+    #[serde(with = "crate::config::seconds")]
+    grace: Duration = Duration::from_secs(30);
+}
+
+/// The handle that every part of a program shares.
+///
+/// ```
+/// # use headworks_service::shutdown::Shutdown;
+/// # use std::time::Duration;
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let shutdown = Shutdown::new();
+/// let watcher = shutdown.clone();
+/// shutdown.spawn("pump", async move { watcher.requested().await });
+/// shutdown.request();
+/// let end = shutdown.drain(Duration::from_secs(1)).await;
+/// assert!(end.left.is_empty());
+/// # });
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    asked: CancellationToken,
+    forced: CancellationToken,
+    tracker: TaskTracker,
+    running: Arc<Mutex<Running>>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    next: u64,
+    names: BTreeMap<u64, String>,
+}
+
+/// How a drain ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Drained {
+    /// Names of the tasks that did not stop in time and were dropped.
+    pub left: Vec<String>,
+}
+
+impl Shutdown {
+    /// Nobody asked yet.
+    #[must_use]
+    pub fn new() -> Shutdown {
+        Shutdown::default()
+    }
+
+    /// Asks everyone to stop. Asking again changes nothing.
+    pub fn request(&self) {
+        self.asked.cancel();
+    }
+
+    /// Ends the waiting of [`drain`](Shutdown::drain) and drops whatever still runs.
+    pub fn force(&self) {
+        self.asked.cancel();
+        self.forced.cancel();
+    }
+
+    /// Whether stopping was asked for.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.asked.is_cancelled()
+    }
+
+    /// Returns when stopping was asked for.
+    pub async fn requested(&self) {
+        self.asked.cancelled().await;
+    }
+
+    /// A token that is cancelled when stopping is asked for; cancelling it stops only its holder.
+    #[must_use]
+    pub fn token(&self) -> CancellationToken {
+        self.asked.child_token()
+    }
+
+    /// Runs `task` under `name`. It should end soon after stopping was asked for; it is dropped
+    /// when the grace period is over. A panic is logged with the name and ends only this task.
+    pub fn spawn<F>(&self, name: impl Into<String>, task: F) -> JoinHandle<Option<F::Output>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let entry = Entry::new(&self.running, name.into());
+        let forced = self.forced.clone();
+        self.tracker.spawn(async move {
+            tokio::select! {
+                biased;
+                end = AssertUnwindSafe(task).catch_unwind() => match end {
+                    Ok(output) => Some(output),
+                    Err(_) => {
+                        tracing::error!(task = entry.name(), "the task panicked");
+                        None
+                    }
+                },
+                () = forced.cancelled() => None,
+            }
+        })
+    }
+
+    /// Names of the tasks that run now.
+    #[must_use]
+    pub fn running(&self) -> Vec<String> {
+        lock(&self.running).names.values().cloned().collect()
+    }
+
+    /// Asks everyone to stop, and waits until they did, `grace` is over, or somebody forced.
+    pub async fn drain(&self, grace: Duration) -> Drained {
+        self.request();
+        self.tracker.close();
+        let in_time = tokio::select! {
+            () = self.tracker.wait() => true,
+            () = tokio::time::sleep(grace) => false,
+            () = self.forced.cancelled() => false,
+        };
+        let left = if in_time { Vec::new() } else { self.running() };
+        self.forced.cancel();
+        for name in &left {
+            tracing::warn!(task = name, "did not stop in time and was dropped");
+        }
+        Drained { left }
+    }
+
+    /// Waits for SIGINT or SIGTERM and asks everyone to stop; a second one forces.
+    ///
+    /// # Errors
+    /// When the system does not tell us of signals.
+    pub fn on_signals(&self) -> Result<(), Error> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signals)?;
+        let shutdown = self.clone();
+        // Outside the tracker: it must outlive the drain to see the second signal.
+        tokio::spawn(async move {
+            loop {
+                let name = tokio::select! {
+                    _ = interrupt.recv() => "SIGINT",
+                    _ = terminate.recv() => "SIGTERM",
+                };
+                if shutdown.is_requested() {
+                    tracing::warn!(signal = name, "second signal: ending at once");
+                    shutdown.force();
+                    return;
+                }
+                tracing::info!(signal = name, "stopping; a second signal ends at once");
+                shutdown.request();
+            }
+        });
+        Ok(())
+    }
+}
+
+fn lock(running: &Mutex<Running>) -> std::sync::MutexGuard<'_, Running> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A task's name is listed for as long as its future lives, however that ends.
+struct Entry {
+    running: Arc<Mutex<Running>>,
+    id: u64,
+}
+
+impl Entry {
+    fn new(running: &Arc<Mutex<Running>>, name: String) -> Entry {
+        let mut table = lock(running);
+        let id = table.next;
+        table.next += 1;
+        table.names.insert(id, name);
+        let running = Arc::clone(running);
+        Entry { running, id }
+    }
+
+    fn name(&self) -> String {
+        lock(&self.running)
+            .names
+            .get(&self.id)
+            .cloned()
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        lock(&self.running).names.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_that_listen_end_in_time() {
+        let shutdown = Shutdown::new();
+        let token = shutdown.token();
+        let task = shutdown.spawn("listens", async move {
+            token.cancelled().await;
+            7
+        });
+        assert_eq!(shutdown.running(), ["listens"]);
+        assert_eq!(shutdown.drain(GRACE).await, Drained { left: vec![] });
+        assert_eq!(task.await.unwrap(), Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_that_do_not_are_named_and_dropped() {
+        let shutdown = Shutdown::new();
+        let stuck = shutdown.spawn("stuck", std::future::pending::<()>());
+        let began = tokio::time::Instant::now();
+        let end = shutdown.drain(GRACE).await;
+        assert_eq!(end.left, ["stuck"]);
+        assert_eq!(began.elapsed(), GRACE);
+        assert_eq!(stuck.await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forcing_does_not_wait() {
+        let shutdown = Shutdown::new();
+        shutdown.spawn("stuck", std::future::pending::<()>());
+        shutdown.force();
+        let began = tokio::time::Instant::now();
+        assert_eq!(shutdown.drain(GRACE).await.left, ["stuck"]);
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_ends_only_its_task() {
+        let shutdown = Shutdown::new();
+        let broken = shutdown.spawn("broken", async { panic!("on purpose") });
+        assert_eq!(broken.await.unwrap(), None);
+        assert!(shutdown.running().is_empty());
+        assert!(shutdown.drain(GRACE).await.left.is_empty());
+    }
+}

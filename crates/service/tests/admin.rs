@@ -1,0 +1,293 @@
+//! The admin listener as curl sees it, with a fake application behind it.
+
+mod support;
+
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use headworks_service::Error;
+use headworks_service::admin::{Admin, AdminConfig};
+use headworks_service::config::{Schema, Sources};
+use headworks_service::panel::{Panel, Snapshot};
+use headworks_service::reload::Reloader;
+use headworks_service::shutdown::Shutdown;
+use serde_json::json;
+use support::curl::{Answer, curl};
+use support::waterworks::Waterworks;
+
+const TOKEN: &str = "a-token-for-tests";
+
+/// An admin listener on a thread of its own; stops with its test.
+struct Running {
+    base: String,
+    shutdown: Shutdown,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start() -> Running {
+        let shutdown = Shutdown::new();
+        let (send, receive) = mpsc::channel();
+        let stop = shutdown.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async move {
+                let sources = Sources::new()
+                    .flag("--set", "admin.listen", "127.0.0.1:0")
+                    .flag("--set", "admin.token", TOKEN);
+                let reloader = Reloader::start(Schema::shared(), sources).unwrap();
+                let config = reloader.current().section::<AdminConfig>();
+                let listening = Admin::new(&config)
+                    .panel(Arc::new(Waterworks::default()))
+                    .reloader(reloader)
+                    .routes(Router::new().route("/extra", get(|| async { "more" })))
+                    .bind()
+                    .await
+                    .unwrap();
+                assert_eq!(listening.generated_token(), None);
+                send.send(format!("http://{}", listening.address()))
+                    .unwrap();
+                listening.serve(&stop);
+                stop.requested().await;
+                assert!(stop.drain(Duration::from_secs(10)).await.left.is_empty());
+            });
+        });
+        let base = receive.recv().unwrap();
+        Running {
+            base,
+            shutdown,
+            thread: Some(thread),
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        curl(&["--oauth2-bearer", TOKEN, &self.url(path)])
+    }
+
+    fn post(&self, path: &str, body: &str) -> Answer {
+        curl(&["--oauth2-bearer", TOKEN, "--data", body, &self.url(path)])
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shutdown.request();
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))));
+    }
+}
+
+#[test]
+fn only_health_answers_without_a_token() {
+    let admin = Running::start();
+    assert_eq!(curl(&[&admin.url("/healthz")]).status, 200);
+    for path in ["/metrics", "/admin/panels", "/extra", "/nowhere"] {
+        let refused = curl(&[&admin.url(path)]);
+        assert_eq!(refused.status, 401, "{path}");
+        assert_eq!(refused.json()["error"], "a token is needed");
+    }
+    for path in ["/metrics", "/admin/panels", "/extra"] {
+        assert_eq!(admin.get(path).status, 200, "{path}");
+    }
+    assert_eq!(admin.get("/nowhere").status, 404);
+    assert_eq!(admin.get("/admin/reload").status, 405);
+}
+
+#[test]
+fn wrong_tokens_are_slowed_down() {
+    let admin = Running::start();
+    let guess = |n: usize| {
+        curl(&[
+            "--oauth2-bearer",
+            &format!("guess-{n}"),
+            &admin.url("/metrics"),
+        ])
+    };
+    for n in 0..10 {
+        assert_eq!(guess(n).status, 401);
+    }
+    // Time forgives slowly; guessing goes on faster than that.
+    let limited = (10..100).map(guess).find(|answer| answer.status == 429);
+    let limited = limited.expect("guessing ends");
+    assert!(limited.headers.contains("retry-after: "), "{limited:?}");
+}
+
+#[test]
+fn a_browser_gets_a_cookie_and_needs_a_header_to_change_things() {
+    let admin = Running::start();
+    let first = curl(&[&admin.url(&format!("/extra?a=1&token={TOKEN}"))]);
+    assert_eq!(first.status, 303);
+    assert!(
+        first.headers.contains("location: /extra?a=1\r\n"),
+        "{first:?}"
+    );
+    assert!(
+        first.headers.contains("HttpOnly; SameSite=Strict"),
+        "{first:?}"
+    );
+    assert!(
+        !first.headers.contains(TOKEN),
+        "the cookie is not the token"
+    );
+    let cookie = first
+        .headers
+        .split("set-cookie: ")
+        .nth(1)
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap();
+
+    let seen = curl(&["--cookie", cookie, &admin.url("/extra")]);
+    assert_eq!((seen.status, seen.body.as_str()), (200, "more"));
+    let open = admin.url("/admin/panels/waterworks/act/open");
+    let body = r#"{"gates": 1}"#;
+    let forged = curl(&["--cookie", cookie, "--data", body, &open]);
+    assert_eq!(forged.status, 403);
+    let meant = curl(&[
+        "--cookie",
+        cookie,
+        "--header",
+        "x-headworks: 1",
+        "--data",
+        body,
+        &open,
+    ]);
+    assert_eq!(meant.status, 200);
+}
+
+#[test]
+fn every_widget_can_be_drawn_without_knowing_the_application() {
+    let admin = Running::start();
+    let panels = admin.get("/admin/panels").json();
+    assert_eq!(panels["panels"][0]["name"], "waterworks");
+    let panel = admin.get("/admin/panels/waterworks").json();
+    let snapshot: Snapshot = serde_json::from_value(panel["snapshot"].clone()).unwrap();
+    assert_eq!(snapshot, Waterworks::default().snapshot());
+    let kinds = panel["snapshot"]["widgets"].as_array().unwrap().iter();
+    let kinds: Vec<_> = kinds
+        .map(|widget| widget["body"]["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["series", "table", "tree", "rounds", "heat_map", "action"]
+    );
+    let mut short = panel;
+    for widget in [1, 2] {
+        let rows = &mut short["snapshot"]["widgets"][widget]["body"]["page"]["rows"];
+        rows.as_array_mut().unwrap().truncate(1);
+    }
+    insta::assert_snapshot!(serde_json::to_string_pretty(&short).unwrap());
+}
+
+#[test]
+fn pages_follow_cursors_to_the_end() {
+    let admin = Running::start();
+    let mut page =
+        admin.get("/admin/panels/waterworks").json()["snapshot"]["widgets"][1]["body"]["page"]
+            .clone();
+    let mut rows = page["rows"].as_array().unwrap().len();
+    while let Some(cursor) = page["next"].as_str() {
+        page = admin
+            .get(&format!(
+                "/admin/panels/waterworks/page/canals?cursor={cursor}"
+            ))
+            .json();
+        rows += page["rows"].as_array().unwrap().len();
+    }
+    assert_eq!(rows, 250);
+    let below = admin
+        .get("/admin/panels/waterworks/page/network?cursor=source/0")
+        .json();
+    assert_eq!(below["rows"][1]["id"], "source/0/1");
+    assert_eq!(
+        admin
+            .get("/admin/panels/waterworks/page/canals?cursor=x")
+            .status,
+        410
+    );
+    assert_eq!(
+        admin.get("/admin/panels/waterworks/page/canals").status,
+        400
+    );
+    assert_eq!(
+        admin
+            .get("/admin/panels/waterworks/page/none?cursor=x")
+            .status,
+        404
+    );
+}
+
+#[test]
+fn actions_questions_and_their_errors() {
+    let admin = Running::start();
+    let path = |rest: &str| format!("/admin/panels/waterworks/{rest}");
+    let opened = admin.post(&path("act/open"), r#"{"gates": 2}"#).json();
+    assert_eq!(
+        opened,
+        json!({"message": "opened 2 gates", "details": {"open": 2}})
+    );
+    assert_eq!(
+        admin.get(&path("explain/source/0/1")).json()["subject"],
+        "source/0/1"
+    );
+    let question = r#"{"changes": [{"key": "pumps", "value": 3}]}"#;
+    assert_eq!(
+        admin.post(&path("what-if"), question).json()["compared"][0]["then"],
+        150.0
+    );
+
+    let errors = [
+        admin.get("/admin/panels/brewery"),
+        admin.post(&path("act/open"), ""),
+        admin.post(&path("act/open"), r#"{"gates": "two"}"#),
+        admin.post(&path("act/open"), r#"{"gates": "#),
+        admin.post(&path("act/paint"), ""),
+        admin.post(&path("act/flood"), ""),
+        admin.get(&path("explain/weather")),
+        admin.post(&path("what-if"), r#"{"changes": []}"#),
+    ];
+    let lines: Vec<_> = errors
+        .iter()
+        .map(|e| format!("{} {}", e.status, e.body))
+        .collect();
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn metrics_count_what_happened() {
+    let admin = Running::start();
+    assert_eq!(curl(&[&admin.url("/metrics")]).status, 401);
+    assert_eq!(admin.post("/admin/reload", "").status, 200);
+    let metrics = admin.get("/metrics");
+    assert!(
+        metrics
+            .headers
+            .contains("content-type: text/plain; version=0.0.4")
+    );
+    for line in [
+        "headworks_admin_requests_total{answer=\"4xx\"} 1\n",
+        "headworks_admin_refused_total 1\n",
+        "headworks_admin_reloads_total{outcome=\"done\"} 1\n",
+        "# TYPE headworks_admin_requests_total counter\n",
+    ] {
+        assert!(metrics.body.contains(line), "{line} in {}", metrics.body);
+    }
+}
+
+#[tokio::test]
+async fn control_is_not_handed_to_the_network_without_a_token() {
+    let mut config = AdminConfig::default();
+    config.listen = "0.0.0.0:0".parse().unwrap();
+    let refused = Admin::new(&config).bind().await;
+    assert!(matches!(refused.err(), Some(Error::Exposed(_))));
+}

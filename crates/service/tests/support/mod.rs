@@ -1,0 +1,7 @@
+//! A fake application, and curl.
+
+#![allow(dead_code, reason = "each test file uses its own part of this")]
+
+pub(crate) mod curl;
+pub(crate) mod far_side;
+pub(crate) mod waterworks;

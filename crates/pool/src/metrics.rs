@@ -14,6 +14,8 @@ pub struct Metrics {
     pub panics: u64,
     /// Attempts that took longer than their deadline.
     pub overruns: u64,
+    /// How often the timer woke; an idle pool's does not.
+    pub wakes: u64,
 }
 
 /// What kind of number a metric is.
@@ -173,6 +175,7 @@ impl Metrics {
             gauge("running", "leases out", view.running as f64),
             gauge("workers", "workers", self.workers as f64),
             counter("panics", "handlers that panicked", self.panics),
+            counter("wakes", "times the timer woke", self.wakes),
             counter("overruns", "attempts beyond their deadline", self.overruns),
         ]
     }

@@ -24,6 +24,7 @@ pub(crate) struct Inner<P> {
     pub(crate) clock: Clock,
     pub(crate) panics: AtomicU64,
     pub(crate) overruns: AtomicU64,
+    pub(crate) wakes: AtomicU64,
 }
 
 /// A pool. Clones are handles on the same one; when the last is dropped, its workers leave once they have finished
@@ -105,6 +106,7 @@ impl<P: Send + 'static> Pool<P> {
             clock,
             panics: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
+            wakes: AtomicU64::new(0),
         });
         let tracker = TaskTracker::new();
         let abort = tokio_util::sync::CancellationToken::new();
@@ -241,6 +243,7 @@ impl<P: Send + 'static> Pool<P> {
             workers: self.inner.shell.workers(),
             panics: self.inner.panics.load(Ordering::Relaxed),
             overruns: self.inner.overruns.load(Ordering::Relaxed),
+            wakes: self.inner.wakes.load(Ordering::Relaxed),
         }
     }
 
@@ -296,6 +299,7 @@ impl<P: Send + 'static, H: Handler<P>> Crew<P, H> {
     fn keep_time(self) -> impl Future<Output = ()> {
         let mut sleep = Box::pin(tokio::time::sleep(Duration::ZERO));
         poll_fn(move |context| {
+            self.inner.wakes.fetch_add(1, Ordering::Relaxed);
             loop {
                 let now = self.inner.clock.now();
                 let (at, scale) = match self.inner.shell.poll_timer(now, context.waker()) {

@@ -1,0 +1,243 @@
+//! Permits: order, limits, leaving while waiting, going elsewhere.
+
+mod support;
+
+use headworks_core::{
+    Bound, Class, Config, Cost, Job, Limits, OnSuspend, Rate, Reason, TargetConfig, TargetId,
+    TargetState,
+};
+use headworks_pool::{Denied, Health, How, Permit, Pool, Report};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use support::until;
+use tokio::time::{Instant, timeout};
+
+fn slots(concurrent: u32) -> Config {
+    let limits = Limits {
+        concurrent: Some(concurrent),
+        ..Limits::default()
+    };
+    Config {
+        limits,
+        max_waiting: Some(1000),
+        ..Config::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn never_more_than_allowed_and_all_free_afterwards() {
+    let pool = Pool::permits(slots(5)).expect("a good configuration");
+    let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let callers = (0..200).map(|n| {
+        let (pool, now, most) = (pool.clone(), now.clone(), most.clone());
+        tokio::spawn(async move {
+            let permit = pool
+                .acquire(Job::new(()).class(Class(n % 10)))
+                .await
+                .expect("granted");
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            permit.finish(Report::done());
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.expect("no caller panics");
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 5);
+    let view = pool.inspect();
+    assert_eq!((view.running, view.waiting), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_or_a_wait_that_is_dropped_gives_its_slot_back() {
+    let pool = Pool::permits(slots(1)).expect("a good configuration");
+    let first = pool.acquire(Job::new(())).await.expect("granted");
+    let second = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire(Job::new(())).await.map(|_| ()) }
+    });
+    let mut third = Box::pin(pool.acquire(Job::new(())));
+    assert!(
+        timeout(Duration::from_millis(10), &mut third)
+            .await
+            .is_err()
+    );
+    until("both wait", || pool.inspect().waiting == 2).await;
+    second.abort();
+    until("one has left", || pool.inspect().waiting == 1).await;
+    drop(first);
+    let third = third.await.expect("granted");
+    drop(third);
+    assert_eq!(pool.inspect().running, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_left_just_as_it_was_granted_pays_nothing() {
+    let mut config = slots(1);
+    config.limits.cost = Some(Rate::per_second(100.0));
+    let pool = Pool::permits(config).expect("a good configuration");
+    let first = pool
+        .acquire(Job::new(()).cost(Cost(1)))
+        .await
+        .expect("granted");
+    let mut second = Box::pin(pool.acquire(Job::new(()).cost(Cost(99))));
+    assert!(futures_util::poll!(&mut second).is_pending());
+    first.finish(Report::done());
+    drop(second); // granted by now, but never seen
+    assert_eq!(pool.inspect().running, 0);
+    let start = Instant::now();
+    drop(
+        pool.acquire(Job::new(()).cost(Cost(90)))
+            .await
+            .expect("granted"),
+    );
+    assert!(
+        start.elapsed() < Duration::from_millis(10),
+        "the bucket was full again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_most_urgent_goes_next() {
+    let pool = Pool::permits(slots(1)).expect("a good configuration");
+    let first = pool.acquire(Job::new(())).await.expect("granted");
+    let mut bulk = Box::pin(pool.acquire(Job::new(()).class(Class(9))));
+    let mut chat = Box::pin(pool.acquire(Job::new(()).class(Class(0))));
+    assert!(futures_util::poll!(&mut bulk).is_pending());
+    assert!(futures_util::poll!(&mut chat).is_pending());
+    drop(first);
+    assert!(futures_util::poll!(&mut bulk).is_pending());
+    let chat = chat.await.expect("granted");
+    assert_eq!(chat.class(), Class(0));
+}
+
+fn two_upstreams() -> (Pool<()>, Job<()>) {
+    let limits = Limits {
+        concurrent: Some(1),
+        ..Limits::default()
+    };
+    let target = TargetConfig {
+        limits,
+        fault_threshold: 1,
+        suspend_for: Duration::from_secs(30),
+        ..TargetConfig::default()
+    };
+    let config = Config {
+        targets: vec![target, target],
+        on_suspend: OnSuspend::Keep,
+        ..Config::default()
+    };
+    let pool = Pool::permits(config).expect("a good configuration");
+    let both = pool
+        .targets(&[TargetId::new(0), TargetId::new(1)])
+        .expect("they exist");
+    (pool, Job::new(()).targets(both))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_target_refuses_goes_elsewhere() {
+    let (pool, job) = two_upstreams();
+    let permit = pool.acquire(job.clone()).await.expect("granted");
+    let first = permit.target();
+    let permit = permit
+        .again(Report::elsewhere())
+        .await
+        .expect("the other takes it");
+    assert_ne!(permit.target(), first);
+    let refused = permit
+        .again(Report::elsewhere())
+        .await
+        .map(|_: Permit<()>| ());
+    assert_eq!(
+        refused,
+        Err(Denied::Ended(How::Failed)),
+        "there is nowhere else"
+    );
+    assert_eq!(pool.inspect().running, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_target_is_left_alone_and_probed_afterwards() {
+    let (pool, job) = two_upstreams();
+    let permit = pool
+        .acquire(job.clone().targets(TargetId::new(0)))
+        .await
+        .expect("granted");
+    permit.finish(Report::done().target(Health::Overloaded(Duration::from_secs(20))));
+    let (a, mut b) = (
+        pool.acquire(job.clone()).await.expect("granted"),
+        Box::pin(pool.acquire(job.clone())),
+    );
+    assert_eq!(a.target(), TargetId::new(1));
+    assert!(futures_util::poll!(&mut b).is_pending());
+    let start = Instant::now();
+    let probe = b.await.expect("granted after the suspension");
+    assert_eq!(probe.target(), TargetId::new(0));
+    assert!(
+        (20_000..20_010).contains(&start.elapsed().as_millis()),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(pool.inspect().targets[0].state, TargetState::Probation);
+    probe.finish(Report::done());
+    assert_eq!(pool.inspect().targets[0].state, TargetState::Active);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_too_long_is_told_so() {
+    let pool = Pool::permits(slots(1)).expect("a good configuration");
+    let _first = pool.acquire(Job::new(())).await.expect("granted");
+    let expire = pool.now() + Duration::from_millis(250);
+    let start = Instant::now();
+    let denied = pool
+        .acquire(Job::new(()).expire_at(expire))
+        .await
+        .map(|_| ());
+    assert_eq!(denied, Err(Denied::Ended(How::Expired)));
+    assert!(
+        (250..=252).contains(&start.elapsed().as_millis()),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_says_when_to_come_back() {
+    let mut config = slots(1);
+    config.bound = Bound::PerClass(2);
+    let pool = Pool::permits(config).expect("a good configuration");
+    let first = pool.acquire(Job::new(())).await.expect("granted");
+    let waiting = [pool.acquire(Job::new(())), pool.acquire(Job::new(()))];
+    let denied = pool.acquire(Job::new(())).await.map(|_| ());
+    let Err(Denied::Refused {
+        reason: Reason::Full,
+        retry_after: Some(_),
+        ..
+    }) = denied
+    else {
+        panic!("{denied:?}")
+    };
+    assert!(
+        pool.try_acquire(Job::new(()).class(Class(1))).is_err(),
+        "it would have to wait"
+    );
+    drop((first, waiting));
+    let view = pool.inspect();
+    assert_eq!((view.running, view.waiting), (0, 0));
+    assert!(pool.try_acquire(Job::new(())).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_tells_those_who_wait() {
+    let pool = Pool::permits(slots(1)).expect("a good configuration");
+    let first = pool.acquire(Job::new(())).await.expect("granted");
+    let second = pool.acquire(Job::new(()));
+    let handle = pool.clone();
+    let drain = tokio::spawn(pool.shutdown(Duration::from_secs(5)));
+    assert_eq!(second.await.map(|_| ()), Err(Denied::Ended(How::Returned)));
+    first.finish(Report::done());
+    assert_eq!(drain.await.expect("it ends").abandoned, 0);
+    assert!(handle.acquire(Job::new(())).await.is_err());
+}

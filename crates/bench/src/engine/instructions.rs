@@ -1,0 +1,125 @@
+//! Instructions a job, counted by valgrind: the same whatever else the machine does.
+//!
+//! A run of `2 n` jobs less a run of `n` leaves what `n` jobs cost, without the set-up.
+
+use super::ours;
+use crate::report::Report;
+use headworks_core::{Core, Outcome, Time, Verdict};
+use std::process::{Command, ExitCode};
+
+const JOBS: u64 = 20_000;
+
+/// Keeps `queued` jobs waiting and passes `jobs` through.
+pub(crate) fn steps(spec: &str) -> ExitCode {
+    let numbers: Vec<u64> = spec
+        .split(',')
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    let [queued, flows, targets, jobs] = numbers[..] else {
+        eprintln!("error: --steps takes QUEUED,FLOWS,TARGETS,JOBS");
+        return ExitCode::from(2);
+    };
+    let mut core = prepared(queued, flows, targets);
+    pass(&mut core, queued, flows, targets, jobs);
+    ExitCode::SUCCESS
+}
+
+fn prepared(queued: u64, flows: u64, targets: u64) -> Core<u64> {
+    let config = ours::config(targets as usize, 2 * queued as usize + 10);
+    let mut core = Core::new(config, Time::ZERO).expect("a good configuration");
+    for n in 0..queued {
+        core.submit(Time::ZERO, ours::job(n, flows, targets))
+            .expect("there is room");
+    }
+    core
+}
+
+fn pass(core: &mut Core<u64>, queued: u64, flows: u64, targets: u64, jobs: u64) {
+    for n in queued..queued + jobs {
+        let now = Time::from_nanos(n * 500);
+        core.submit(now, ours::job(n, flows, targets))
+            .expect("there is room");
+        let lease = core.next(now).expect("nothing is limited");
+        core.finish(now, lease, Outcome::DONE, Verdict::Fine);
+    }
+}
+
+pub(crate) fn measure(report: &mut Report) {
+    let shapes = [
+        ("1,000 queued, 10 flows, 10 targets", 1_000, 10, 10),
+        ("1,000,000 queued, 10 flows, 10 targets", 1_000_000, 10, 10),
+        ("20,000 queued, 10 flows, 10 targets", 20_000, 10, 10),
+        (
+            "20,000 queued, 10,000 flows, 10 targets",
+            20_000,
+            10_000,
+            10,
+        ),
+        (
+            "20,000 queued, 10 flows, 10,000 targets",
+            20_000,
+            10,
+            10_000,
+        ),
+    ];
+    for (name, queued, flows, targets) in shapes {
+        let count = |jobs| count(&format!("{queued},{flows},{targets},{jobs}"));
+        let instructions = (count(2 * JOBS) - count(JOBS)) / JOBS as f64;
+        report.row(
+            &format!("instructions a job, {name}"),
+            "",
+            instructions,
+            None,
+        );
+        let wall = wall(queued, flows, targets);
+        report.row(&format!("time a job, {name}"), "ns", wall, None);
+    }
+    let mut ratio = |what: &str, a: usize, b: usize, instructions: f64| {
+        report.ratio(
+            &format!("{what}, {}", shapes[a].0),
+            &format!("{what}, {}", shapes[b].0),
+            instructions,
+        );
+    };
+    ratio("instructions a job", 1, 0, 1.1);
+    ratio("instructions a job", 3, 2, 1.2);
+    ratio("instructions a job", 4, 2, 1.2);
+    ratio("time a job", 1, 0, 2.0);
+    ratio("time a job", 3, 2, 2.0);
+    ratio("time a job", 4, 2, 2.0);
+}
+
+fn wall(queued: u64, flows: u64, targets: u64) -> f64 {
+    let jobs = 200_000;
+    let mut core = prepared(queued, flows, targets);
+    pass(&mut core, queued, flows, targets, jobs);
+    let times = (0..7).map(|round| {
+        let from = queued + (round + 1) * jobs;
+        crate::measure::measure(jobs, || pass(&mut core, from, flows, targets, jobs)).wall
+    });
+    crate::measure::median(times.collect())
+}
+
+fn count(spec: &str) -> f64 {
+    let me = std::env::current_exe().expect("a running program has a path");
+    let out = Command::new("valgrind")
+        .args(["--tool=none", "--version"])
+        .output();
+    assert!(
+        out.is_ok(),
+        "valgrind is needed to count instructions: install it, or leave --instructions out"
+    );
+    let run = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(me)
+        .args(["engine", "--steps", spec])
+        .output()
+        .expect("valgrind was just found");
+    let said = String::from_utf8_lossy(&run.stderr);
+    let total = said
+        .lines()
+        .rev()
+        .find_map(|line| line.split("refs:").nth(1));
+    let total = total.unwrap_or_else(|| panic!("valgrind did not count: {said}"));
+    total.trim().replace(',', "").parse().expect("a number")
+}

@@ -1,0 +1,95 @@
+//! `headworks-bench engine`: what a job costs, in us and in others.
+
+mod instructions;
+mod ours;
+#[cfg(feature = "peers")]
+mod peers;
+mod refusal;
+mod timers;
+mod tokio_parts;
+
+use crate::measure::{Took, median};
+use crate::report::Report;
+use std::process::ExitCode;
+
+/// Producers that hand in jobs at once.
+pub(crate) const PRODUCERS: u64 = 8;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Interleaved rounds; the median of them counts.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Jobs a round.
+    #[arg(long, default_value_t = 400_000)]
+    jobs: u64,
+    /// Also count instructions, under valgrind: slow, but the same on every machine.
+    #[arg(long)]
+    instructions: bool,
+    /// Only the steps that valgrind counts. For the bench itself.
+    #[arg(long, hide = true, value_name = "QUEUED,FLOWS,TARGETS,JOBS")]
+    steps: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Exit with 4 if a bound is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+type Contender = (&'static str, Box<dyn Fn(u64) -> Took>);
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    if let Some(steps) = &options.steps {
+        return instructions::steps(steps);
+    }
+    let mut report = Report::new(options.rounds);
+    race(&mut report, contenders(), options.rounds, options.jobs);
+    race(&mut report, timers::contenders(), options.rounds, 1_000_000);
+    refusal::measure(&mut report, options.rounds);
+    report.ratio(ours::NAME, tokio_parts::MPSC, 2.5);
+    report.ratio(ours::NAME, "apalis, memory", 1.0 / 3.0);
+    report.ratio(timers::WHEEL, timers::DELAY_QUEUE, 0.2);
+    if options.instructions {
+        instructions::measure(&mut report);
+    }
+    report.print(options.json);
+    report.exit(options.check)
+}
+
+fn contenders() -> Vec<Contender> {
+    let mut contenders: Vec<Contender> = vec![
+        (ours::NAME, Box::new(ours::pool)),
+        (ours::PERMIT, Box::new(ours::permits)),
+        (ours::CORE, Box::new(ours::core)),
+        (tokio_parts::MPSC, Box::new(tokio_parts::mpsc)),
+        (tokio_parts::MANY, Box::new(tokio_parts::recv_many)),
+        (tokio_parts::SPAWN, Box::new(tokio_parts::spawn)),
+    ];
+    #[cfg(feature = "peers")]
+    contenders.push(("apalis, memory", Box::new(peers::apalis)));
+    contenders
+}
+
+fn race(report: &mut Report, contenders: Vec<Contender>, rounds: usize, units: u64) {
+    let mut times: Vec<Vec<Took>> = contenders.iter().map(|_| Vec::new()).collect();
+    for _ in 0..rounds {
+        for ((_, contender), times) in contenders.iter().zip(&mut times) {
+            times.push(contender(units));
+        }
+    }
+    for ((name, _), times) in contenders.iter().zip(times) {
+        let wall = median(times.iter().map(|took| took.wall).collect());
+        let cpu = median(times.iter().map(|took| took.cpu).collect());
+        report.row(name, "ns", wall, Some(cpu));
+    }
+}
+
+/// Two threads for everybody.
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a runtime can be built")
+}

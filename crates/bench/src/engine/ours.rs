@@ -1,0 +1,149 @@
+//! Ours: a job with every feature.
+
+use super::{PRODUCERS, runtime};
+use crate::measure::{Took, measure};
+use headworks_core::{
+    Bound, Class, Config, Core, Cost, Flow, Job, Key, Limits, Outcome, Rate, TargetConfig,
+    TargetId, Time, Verdict,
+};
+use headworks_pool::{Handler, Pool, Report, Run, Workers};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
+
+pub(crate) const NAME: &str = "headworks pool, full-feature job";
+pub(crate) const PERMIT: &str = "headworks permits, full-feature job";
+pub(crate) const CORE: &str = "headworks core alone, full-feature job";
+
+/// Ten classes under the hybrid policy, a bound, and targets with a gate and a cost bucket each.
+pub(crate) fn config(targets: usize, bound: usize) -> Config {
+    let target = TargetConfig {
+        limits: Limits {
+            concurrent: Some(1000),
+            cost: Some(Rate::per_second(1e12)),
+            ..Limits::default()
+        },
+        ..TargetConfig::default()
+    };
+    Config {
+        bound: Bound::Shared(bound),
+        targets: vec![target; targets],
+        max_waiting: Some(bound),
+        ..Config::default()
+    }
+}
+
+/// A job that uses class, flow, dedupe key, target and cost.
+pub(crate) fn job(n: u64, flows: u64, targets: u64) -> Job<u64> {
+    let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Job::new(n)
+        .class(Class((mixed >> 60) as u8 % 10))
+        .flow(Flow((mixed >> 20) % flows))
+        .cost(Cost(1 + (mixed >> 48) % 1000))
+        .targets(TargetId::new((mixed >> 32) as u32 % targets as u32))
+        .key(Key(
+            u128::from(mixed) << 64 | u128::from(mixed.rotate_left(17))
+        ))
+}
+
+struct Count {
+    done: AtomicU64,
+    jobs: u64,
+    all: Notify,
+}
+
+struct Counter(Arc<Count>);
+
+impl Handler<u64> for Counter {
+    async fn run(&self, _run: &mut Run<'_, u64>) -> Report {
+        if self.0.done.fetch_add(1, Ordering::Relaxed) + 1 == self.0.jobs {
+            self.0.all.notify_one();
+        }
+        Report::done()
+    }
+}
+
+/// Eight producers submit, workers run, until all are done.
+pub(crate) fn pool(jobs: u64) -> Took {
+    runtime().block_on(async {
+        let count = Arc::new(Count {
+            done: AtomicU64::new(0),
+            jobs,
+            all: Notify::new(),
+        });
+        let config = config(8, jobs as usize);
+        let pool = Pool::new(config, Workers::new(2, 2), Counter(count.clone()))
+            .expect("a good configuration");
+        let handle = tokio::runtime::Handle::current();
+        measure(jobs, || {
+            for producer in 0..PRODUCERS {
+                let pool = pool.clone();
+                handle.spawn(async move {
+                    for n in (producer..jobs).step_by(PRODUCERS as usize) {
+                        pool.submit(job(n, 100, 8)).expect("there is room");
+                    }
+                });
+            }
+            std::thread::scope(|scope| {
+                scope.spawn(|| handle.block_on(count.all.notified()));
+            });
+        })
+    })
+}
+
+/// Eight callers acquire and finish permits.
+pub(crate) fn permits(jobs: u64) -> Took {
+    runtime().block_on(async {
+        let pool = Pool::permits(config(8, jobs as usize)).expect("a good configuration");
+        let handle = tokio::runtime::Handle::current();
+        measure(jobs, || {
+            let callers: Vec<_> = (0..PRODUCERS)
+                .map(|caller| {
+                    let pool = pool.clone();
+                    handle.spawn(async move {
+                        for n in (caller..jobs).step_by(PRODUCERS as usize) {
+                            let Job {
+                                class,
+                                flow,
+                                cost,
+                                targets,
+                                key,
+                                ..
+                            } = job(n, 100, 8);
+                            let job = Job {
+                                key,
+                                ..Job::new(())
+                                    .class(class)
+                                    .flow(flow)
+                                    .cost(cost)
+                                    .targets(targets)
+                            };
+                            let permit = pool.acquire(job).await.expect("granted");
+                            permit.finish(Report::done());
+                        }
+                    })
+                })
+                .collect();
+            std::thread::scope(|scope| {
+                scope.spawn(|| handle.block_on(futures_util::future::join_all(callers)));
+            });
+        })
+    })
+}
+
+/// The core without a shell: submit, next and finish in turn, a thousand jobs queued.
+pub(crate) fn core(jobs: u64) -> Took {
+    let mut core = Core::new(config(8, jobs as usize), Time::ZERO).expect("a good configuration");
+    for n in 0..1000 {
+        core.submit(Time::ZERO, job(n, 100, 8))
+            .expect("there is room");
+    }
+    measure(jobs, || {
+        for n in 1000..jobs + 1000 {
+            let now = Time::from_nanos(n * 500);
+            core.submit(now, job(n, 100, 8)).expect("there is room");
+            let lease = core.next(now).expect("nothing is limited");
+            core.finish(now, lease, Outcome::DONE, Verdict::Fine);
+        }
+    })
+}

@@ -1,0 +1,51 @@
+//! Other engines, each at its best setting.
+
+use super::{PRODUCERS, runtime};
+use crate::measure::{Took, measure};
+use apalis_core::backend::memory::{MemorySink, MemoryStorage};
+use apalis_core::task::Task;
+use apalis_core::worker::builder::WorkerBuilder;
+use apalis_core::worker::context::WorkerContext;
+use futures_channel::mpsc::unbounded;
+use futures_util::{SinkExt, StreamExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// apalis over its in-memory storage. Producers send into the storage's own channel directly: its shared sink takes a lock
+/// and does not allow several threads.
+pub(crate) fn apalis(jobs: u64) -> Took {
+    let runtime = runtime();
+    measure(jobs, || {
+        runtime.block_on(async {
+            let (sender, receiver) = unbounded::<Task<u64>>();
+            let sink = Box::new(sender.clone().sink_map_err(Into::into));
+            let sink = MemorySink::new(Arc::new(futures_util::lock::Mutex::new(sink)));
+            let storage = MemoryStorage::new_with(sink, receiver.boxed());
+            for producer in 0..PRODUCERS {
+                let sender = sender.clone();
+                tokio::spawn(async move {
+                    for n in (producer..jobs).step_by(PRODUCERS as usize) {
+                        sender
+                            .unbounded_send(Task::new(n))
+                            .expect("the receiver lives");
+                    }
+                });
+            }
+            let done = Arc::new(AtomicU64::new(0));
+            let worker = WorkerBuilder::new("bench").backend(storage).build(
+                move |_: u64, worker: WorkerContext| {
+                    let done = done.clone();
+                    async move {
+                        if done.fetch_add(1, Ordering::Relaxed) + 1 == jobs {
+                            worker.stop().expect("it runs");
+                        }
+                    }
+                },
+            );
+            tokio::spawn(worker.run())
+                .await
+                .expect("it ends")
+                .expect("nothing fails");
+        });
+    })
+}

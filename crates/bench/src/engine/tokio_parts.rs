@@ -1,0 +1,87 @@
+//! What people build with today: tokio's channels, and a task and a semaphore a job.
+
+use super::{PRODUCERS, runtime};
+use crate::measure::{Took, measure};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+pub(crate) const MPSC: &str = "bare tokio mpsc";
+pub(crate) const MANY: &str = "bare tokio mpsc, recv_many";
+pub(crate) const SPAWN: &str = "spawn + Semaphore + oneshot";
+
+fn produce(jobs: u64, sender: &mpsc::Sender<u64>) {
+    for producer in 0..PRODUCERS {
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            for n in (producer..jobs).step_by(PRODUCERS as usize) {
+                sender.send(n).await.expect("the receiver lives");
+            }
+        });
+    }
+}
+
+pub(crate) fn mpsc(jobs: u64) -> Took {
+    let runtime = runtime();
+    let done = AtomicU64::new(0);
+    measure(jobs, || {
+        runtime.block_on(async {
+            let (sender, mut receiver) = mpsc::channel(jobs as usize);
+            produce(jobs, &sender);
+            drop(sender);
+            let consumer = tokio::spawn(async move {
+                let mut count = 0;
+                while receiver.recv().await.is_some() {
+                    count += 1;
+                }
+                count
+            });
+            done.store(consumer.await.expect("it ends"), Ordering::Relaxed);
+        });
+    })
+}
+
+pub(crate) fn recv_many(jobs: u64) -> Took {
+    let runtime = runtime();
+    measure(jobs, || {
+        runtime.block_on(async {
+            let (sender, mut receiver) = mpsc::channel(jobs as usize);
+            produce(jobs, &sender);
+            drop(sender);
+            let consumer = tokio::spawn(async move {
+                let mut batch = Vec::with_capacity(256);
+                while receiver.recv_many(&mut batch, 256).await > 0 {
+                    batch.clear();
+                }
+            });
+            consumer.await.expect("it ends");
+        });
+    })
+}
+
+/// Eight producers; each job is a task that waits for one of sixteen permits and answers through a oneshot.
+pub(crate) fn spawn(jobs: u64) -> Took {
+    let runtime = runtime();
+    measure(jobs, || {
+        runtime.block_on(async {
+            let slots = Arc::new(Semaphore::new(16));
+            let producers = (0..PRODUCERS).map(|producer| {
+                let slots = slots.clone();
+                tokio::spawn(async move {
+                    for n in (producer..jobs).step_by(PRODUCERS as usize) {
+                        let (answer, answered) = oneshot::channel();
+                        let slots = slots.clone();
+                        tokio::spawn(async move {
+                            let _slot = slots.acquire().await.expect("never closed");
+                            let _ = answer.send(n);
+                        });
+                        answered.await.expect("it answers");
+                    }
+                })
+            });
+            for producer in producers.collect::<Vec<_>>() {
+                producer.await.expect("it ends");
+            }
+        });
+    })
+}

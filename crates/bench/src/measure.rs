@@ -1,0 +1,78 @@
+//! Wall time, CPU time and allocations of a piece of work.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static COUNTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// mimalloc, for every contender alike, with a counter that is off while times are taken.
+#[derive(Debug)]
+pub(crate) struct Counting;
+
+#[expect(
+    unsafe_code,
+    reason = "an allocator is unsafe by nature; every call is passed on as it is"
+)]
+// SAFETY: every call is passed on to mimalloc unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if COUNTED.load(Ordering::Relaxed) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { mimalloc::MiMalloc.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { mimalloc::MiMalloc.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if COUNTED.load(Ordering::Relaxed) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { mimalloc::MiMalloc.realloc(pointer, layout, size) }
+    }
+}
+
+/// How often memory was allocated meanwhile, on any thread.
+pub(crate) fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    COUNTED.store(true, Ordering::Relaxed);
+    work();
+    COUNTED.store(false, Ordering::Relaxed);
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+/// Nanoseconds a unit, by the clock on the wall and by the processors' own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Took {
+    pub(crate) wall: f64,
+    pub(crate) cpu: f64,
+}
+
+/// Measures `units` units of work.
+pub(crate) fn measure(units: u64, work: impl FnOnce()) -> Took {
+    let (start, cpu) = (Instant::now(), cpu_time());
+    work();
+    let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
+    let each = |time: Duration| time.as_nanos() as f64 / units as f64;
+    Took {
+        wall: each(wall),
+        cpu: each(cpu),
+    }
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

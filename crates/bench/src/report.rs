@@ -1,0 +1,122 @@
+//! What a bench prints: rows, and bounds that `--check` holds them to.
+
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// One measurement.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    /// Nanoseconds, instructions or a count.
+    pub(crate) unit: &'static str,
+    pub(crate) value: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu: Option<f64>,
+}
+
+/// A bound on one or two measurements.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Bound {
+    pub(crate) what: String,
+    pub(crate) value: f64,
+    pub(crate) at_most: f64,
+    pub(crate) holds: bool,
+}
+
+/// Everything a run found.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) load_average: String,
+    pub(crate) rounds: usize,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) bounds: Vec<Bound>,
+}
+
+impl Report {
+    pub(crate) fn new(rounds: usize) -> Self {
+        let load_average = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load_average = load_average
+            .split(' ')
+            .take(3)
+            .collect::<Vec<_>>()
+            .join(" ");
+        Report {
+            load_average,
+            rounds,
+            ..Report::default()
+        }
+    }
+
+    pub(crate) fn row(&mut self, name: &str, unit: &'static str, value: f64, cpu: Option<f64>) {
+        self.rows.push(Row {
+            name: name.into(),
+            unit,
+            value,
+            cpu,
+        });
+    }
+
+    pub(crate) fn value(&self, name: &str) -> Option<f64> {
+        self.rows
+            .iter()
+            .find(|row| row.name == name)
+            .map(|row| row.value)
+    }
+
+    pub(crate) fn bound(&mut self, what: String, value: f64, at_most: f64) {
+        self.bounds.push(Bound {
+            what,
+            value,
+            at_most,
+            holds: value <= at_most,
+        });
+    }
+
+    /// Bounds a measurement by a multiple of another, if both were made.
+    pub(crate) fn ratio(&mut self, name: &str, other: &str, at_most: f64) {
+        if let (Some(value), Some(of)) = (self.value(name), self.value(other)) {
+            self.bound(format!("{name} ÷ {other}"), value / of, at_most);
+        }
+    }
+
+    pub(crate) fn print(&self, json: bool) {
+        if json {
+            println!(
+                "{}",
+                serde_json::to_string_pretty(self).expect("a report is plain values")
+            );
+            return;
+        }
+        println!(
+            "medians of {} interleaved rounds; load average {}",
+            self.rounds, self.load_average
+        );
+        println!("{:<58} {:>12} {:>12}", "", "wall", "cpu");
+        for Row {
+            name,
+            unit,
+            value,
+            cpu,
+        } in &self.rows
+        {
+            let cpu = cpu.map_or_else(String::new, |cpu| format!("{cpu:.1} {unit}"));
+            println!("{name:<58} {:>12} {cpu:>12}", format!("{value:.1} {unit}"));
+        }
+        println!();
+        for Bound {
+            what,
+            value,
+            at_most,
+            holds,
+        } in &self.bounds
+        {
+            let verdict = if *holds { "holds" } else { "MISSED" };
+            println!("{what:<84} {value:>8.3}  at most {at_most:<8} {verdict}");
+        }
+    }
+
+    pub(crate) fn exit(&self, check: bool) -> ExitCode {
+        let missed = check && self.bounds.iter().any(|bound| !bound.holds);
+        ExitCode::from(if missed { 4 } else { 0 })
+    }
+}

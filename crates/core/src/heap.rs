@@ -72,6 +72,13 @@ impl<K: Copy + Ord> Heap<K> {
         }
     }
 
+    /// Removes all; `forget` is told of each.
+    pub(crate) fn clear(&mut self, mut forget: impl FnMut(u32)) {
+        for (_, id) in self.items.drain(..) {
+            forget(id);
+        }
+    }
+
     fn up(&mut self, mut at: usize, place: &mut impl FnMut(u32, u32)) {
         let item = self.items[at];
         while at > 0 {

@@ -27,6 +27,7 @@ mod pressure;
 pub mod rounds;
 mod scaler;
 mod stats;
+mod table;
 mod target;
 mod time;
 mod wheel;

@@ -97,7 +97,9 @@ impl Waits {
     }
 
     fn bucket(wait: Duration) -> usize {
-        let micros = (wait.as_nanos() / 1000).min(u128::from(u64::MAX / 8)) as u64 + 4;
+        let micros = wait.as_secs().saturating_mul(1_000_000).min(u64::MAX / 8)
+            + u64::from(wait.subsec_micros())
+            + 4;
         let log = micros.ilog2();
         let quarter = (micros >> (log - 2)) & 3;
         (((log - 2) * 4) as usize + quarter as usize).min(Self::BUCKETS - 1)

@@ -45,6 +45,8 @@ pub struct Wheel<T> {
     occupied: [[u64; SLOTS / 64]; LEVELS],
     tick: u64,
     len: usize,
+    /// No timer is due before this.
+    next: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +89,7 @@ impl<T: Copy> Wheel<T> {
             occupied: [[0; SLOTS / 64]; LEVELS],
             tick: 0,
             len: 0,
+            next: Time::MAX,
         }
     }
 
@@ -121,6 +124,7 @@ impl<T: Copy> Wheel<T> {
             id
         };
         self.len += 1;
+        self.next = self.next.min(time);
         self.link(id);
         TimerId(id)
     }
@@ -131,12 +135,16 @@ impl<T: Copy> Wheel<T> {
         self.release(timer.0);
     }
 
-    /// A time before which no timer is due: the exact time of the next one, or an earlier one if timers of
-    /// its slot were cancelled.
+    /// A time before which no timer is due: the exact time of the next one, or an earlier one if timers were cancelled.
     #[must_use]
+    #[inline]
     pub fn next_at(&self) -> Option<Time> {
-        let (level, slot) = self.first()?;
-        Some(self.slots[level][slot].least)
+        (self.len > 0).then_some(self.next)
+    }
+
+    fn find_next(&self) -> Time {
+        self.first()
+            .map_or(Time::MAX, |(level, slot)| self.slots[level][slot].least)
     }
 
     /// Moves on to `now` and appends what is due to `due`, in order of time. Going back does nothing.
@@ -155,6 +163,7 @@ impl<T: Copy> Wheel<T> {
             }
         }
         self.tick = self.tick.max(end);
+        self.next = self.find_next();
     }
 
     /// Moves a slot's timers down to where they belong now.

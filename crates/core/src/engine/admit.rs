@@ -8,6 +8,7 @@ use super::parts::{Entry, NIL, State, holding};
 use crate::config::{Bound, OnSuspend};
 use crate::event::{Event, Reason, Refused};
 use crate::forecast::Forecast;
+use crate::heap::NOWHERE;
 use crate::id::{Booking, Class, Key, SetRef, TargetSet, Ticket};
 use crate::job::Job;
 use crate::target::TargetState;
@@ -80,7 +81,7 @@ impl<P> Core<P> {
             _ => {}
         }
         let flow = self.flow(now, job.flow);
-        if !self.flows[flow as usize].gate.fits(job.cost) {
+        if !self.flows[flow].gate.fits(job.cost) {
             return Err(Reason::TooLarge);
         }
         if due.is_some() {
@@ -187,11 +188,11 @@ impl<P> Core<P> {
     }
 
     fn holds_less_than_its_share(&self, class: Class, flow: u32) -> bool {
-        let state = &self.flows[flow as usize];
+        let state = &self.flows[flow];
         let (holders, held) = match self.config.bound {
             Bound::Shared(_) => (&self.holders, state.waiting),
             Bound::PerClass(_) => {
-                let queue = self.queues.get(state.queues[class.index()] as usize);
+                let queue = self.queues.get(state.queues[class.index()]);
                 (
                     &self.classes[class.index()].holders,
                     queue.map_or(0, |queue| queue.waiting),
@@ -205,32 +206,29 @@ impl<P> Core<P> {
 
     /// The newest job of the flow that holds most, if it holds more for its weight than the arrival's flow will.
     fn victim(&mut self, class: Class, flow: u32) -> Option<u32> {
-        let state = &self.flows[flow as usize];
+        let state = &self.flows[flow];
         let weight = state.config.weight;
         match self.config.bound {
             Bound::Shared(_) => {
                 let after = holding(state.waiting + 1, weight);
                 let (key, most) = self.greatest_flow()?;
-                let newest = |queue: &u32| {
-                    self.queues
-                        .get(*queue as usize)
-                        .map_or(NIL, |queue| queue.newest)
-                };
-                let jobs = self.flows[most as usize]
+                let newest =
+                    |queue: &u32| self.queues.get(*queue).map_or(NIL, |queue| queue.newest);
+                let jobs = self.flows[most]
                     .queues
                     .iter()
                     .map(newest)
                     .filter(|slot| *slot != NIL);
-                jobs.max_by_key(|slot| self.jobs[*slot as usize].seq)
+                jobs.max_by_key(|slot| self.jobs[*slot].seq)
                     .filter(|_| key < after)
             }
             Bound::PerClass(_) => {
                 let held = self
                     .queues
-                    .get(state.queues[class.index()] as usize)
+                    .get(state.queues[class.index()])
                     .map_or(0, |queue| queue.waiting);
                 let (key, most) = self.greatest_queue(class)?;
-                (key < holding(held + 1, weight)).then(|| self.queues[most as usize].newest)
+                (key < holding(held + 1, weight)).then(|| self.queues[most].newest)
             }
         }
     }
@@ -245,23 +243,26 @@ impl<P> Core<P> {
         let (_, queue) = (from.0..=last.0)
             .rev()
             .find_map(|class| self.greatest_queue(Class(class)))?;
-        Some(self.queues[queue as usize].newest)
+        Some(self.queues[queue].newest)
     }
 
     /// The queue that holds most places of its class, for its weight.
     fn greatest_queue(&mut self, class: Class) -> Option<(u64, u32)> {
+        if !self.classes[class.index()].holders.kept {
+            self.rank_queues(class);
+        }
         let heap = &mut self.classes[class.index()].holders.most;
         let queues = &mut self.queues;
         while let Some((stored, id)) = heap.top() {
-            let queue = &queues[id as usize];
+            let queue = &queues[id];
             let (waiting, at) = (queue.waiting, queue.held_at);
-            let key = holding(waiting, self.flows[queue.flow as usize].config.weight);
+            let key = holding(waiting, self.flows[queue.flow].config.weight);
             if waiting == 0 {
-                heap.remove(at, |queue, at| queues[queue as usize].held_at = at);
+                heap.remove(at, |queue, at| queues[queue].held_at = at);
             } else if key == stored {
                 return Some((key, id));
             } else {
-                heap.rekey(at, key, |queue, at| queues[queue as usize].held_at = at);
+                heap.rekey(at, key, |queue, at| queues[queue].held_at = at);
             }
         }
         None
@@ -269,21 +270,78 @@ impl<P> Core<P> {
 
     /// The flow that holds most places of the shared bound, for its weight.
     fn greatest_flow(&mut self) -> Option<(u64, u32)> {
+        if !self.holders.kept {
+            self.rank_flows();
+        }
         let heap = &mut self.holders.most;
         let flows = &mut self.flows;
         while let Some((stored, id)) = heap.top() {
-            let flow = &flows[id as usize];
+            let flow = &flows[id];
             let (waiting, at) = (flow.waiting, flow.held_at);
             let key = holding(waiting, flow.config.weight);
             if waiting == 0 {
-                heap.remove(at, |flow, at| flows[flow as usize].held_at = at);
+                heap.remove(at, |flow, at| flows[flow].held_at = at);
             } else if key == stored {
                 return Some((key, id));
             } else {
-                heap.rekey(at, key, |flow, at| flows[flow as usize].held_at = at);
+                heap.rekey(at, key, |flow, at| flows[flow].held_at = at);
             }
         }
         None
+    }
+
+    /// Begins to keep a class's holders in order.
+    fn rank_queues(&mut self, class: Class) {
+        let holders = &mut self.classes[class.index()].holders;
+        holders.kept = true;
+        let queues = &mut self.queues;
+        for id in 0..queues.end() {
+            let Some(queue) = queues
+                .get(id)
+                .filter(|queue| queue.class == class && queue.waiting > 0)
+            else {
+                continue;
+            };
+            let key = holding(queue.waiting, self.flows[queue.flow].config.weight);
+            holders
+                .most
+                .push(key, id, |queue, at| queues[queue].held_at = at);
+        }
+    }
+
+    /// Begins to keep the holders of the shared bound in order.
+    fn rank_flows(&mut self) {
+        self.holders.kept = true;
+        let flows = &mut self.flows;
+        for id in 0..flows.end() {
+            let Some(flow) = flows.get(id).filter(|flow| flow.waiting > 0) else {
+                continue;
+            };
+            let key = holding(flow.waiting, flow.config.weight);
+            self.holders
+                .most
+                .push(key, id, |flow, at| flows[flow].held_at = at);
+        }
+    }
+
+    /// No longer keeps holders in order, if so much is free that nobody will be shed soon.
+    pub(super) fn unrank(&mut self, class: Class) {
+        if self.holders.kept && self.waiting * 2 < self.config.bound.places() as u64 {
+            self.holders.kept = false;
+            let flows = &mut self.flows;
+            self.holders
+                .most
+                .clear(|flow| flows[flow].held_at = NOWHERE);
+        }
+        let state = &mut self.classes[class.index()];
+        if state.holders.kept && state.waiting * 2 < self.config.bound.places() as u64 {
+            state.holders.kept = false;
+            let queues = &mut self.queues;
+            state
+                .holders
+                .most
+                .clear(|queue| queues[queue].held_at = NOWHERE);
+        }
     }
 
     fn shed(&mut self, now: Time, slot: u32) {
@@ -341,7 +399,7 @@ impl<P> Core<P> {
     fn admit_delayed(&mut self, job: Job<P>, bay: u32, flow: u32, due: Time) -> Ticket {
         let slot = self.insert(job, bay, flow, State::Delayed { due });
         self.delayed += 1;
-        self.flows[flow as usize].delayed += 1;
+        self.flows[flow].delayed += 1;
         self.hold_delay_key(slot);
         self.arm_job(slot);
         self.ticket(slot)
@@ -377,7 +435,7 @@ impl<P> Core<P> {
             lane_next: NIL,
             queue_prev: NIL,
             queue_next: NIL,
-        }) as u32;
+        });
         if let Some(key) = job.key {
             self.keys.insert(key, slot);
         }
@@ -387,7 +445,7 @@ impl<P> Core<P> {
 
     /// Takes the job's delay key; `false` if another has it.
     pub(super) fn hold_delay_key(&mut self, slot: u32) -> bool {
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         let Some(key) = entry.delay_key else {
             return true;
         };
@@ -400,7 +458,7 @@ impl<P> Core<P> {
     }
 
     pub(super) fn release_delay_key(&mut self, slot: u32) {
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         if std::mem::take(&mut entry.holds_delay_key)
             && let Some(Key(key)) = entry.delay_key
         {

@@ -4,7 +4,7 @@
 //! gate may have opened; the first job that may go is leased.
 
 use super::Core;
-use super::parts::{Lane, Queue, State, Tag, span};
+use super::parts::{Lane, Queue, State, Tag};
 use crate::config::Policy;
 use crate::gate::Pass;
 use crate::id::{Class, Cost, TargetId, Ticket};
@@ -127,7 +127,7 @@ impl<P> Core<P> {
             self.class_changed(class);
             return Step::Again;
         };
-        let (_, lane) = self.queues[queue as usize]
+        let (_, lane) = self.queues[queue]
             .open
             .top()
             .expect("a ready queue has an open lane");
@@ -135,7 +135,7 @@ impl<P> Core<P> {
             Look::Go(target) => return Step::Go(lane, target),
             Look::Hold(at) => return Step::Hold(at),
             Look::FlowShut(until) => {
-                let flow = self.queues[queue as usize].flow;
+                let flow = self.queues[queue].flow;
                 self.park_flow(flow, until);
             }
             Look::Shut => self.park(lane),
@@ -148,12 +148,9 @@ impl<P> Core<P> {
     fn look(&mut self, now: Time, lane: u32) -> Look {
         let Lane {
             queue, bay, head, ..
-        } = self.lanes[lane as usize];
-        let (cost, prepaid) = (
-            self.jobs[head as usize].cost,
-            self.jobs[head as usize].prepaid,
-        );
-        let gate = &mut self.flows[self.queues[queue as usize].flow as usize].gate;
+        } = self.lanes[lane];
+        let (cost, prepaid) = (self.jobs[head].cost, self.jobs[head].prepaid);
+        let gate = &mut self.flows[self.queues[queue].flow].gate;
         match gate.pass(now, cost) {
             Pass::Shut(until) => return Look::FlowShut(until),
             Pass::Short(at) if !prepaid => return Look::FlowShut(Some(at)),
@@ -207,8 +204,8 @@ impl<P> Core<P> {
                 if now.since(age.0) <= limit || oldest.is_some_and(|(least, ..)| least < age) {
                     continue;
                 }
-                let flow = self.queues[self.lanes[lane as usize].queue as usize].flow;
-                if self.flows[flow as usize].parked {
+                let flow = self.queues[self.lanes[lane].queue].flow;
+                if self.flows[flow].parked {
                     continue;
                 }
                 if let Look::Go(target) = self.look(now, lane) {
@@ -223,9 +220,9 @@ impl<P> Core<P> {
     fn grant(&mut self, now: Time, lane: u32, target: u32, aged: bool) -> Lease<P> {
         let Lane {
             queue, head: slot, ..
-        } = self.lanes[lane as usize];
-        let Queue { class, flow, .. } = self.queues[queue as usize];
-        let entry = &mut self.jobs[slot as usize];
+        } = self.lanes[lane];
+        let Queue { class, flow, .. } = self.queues[queue];
+        let entry = &mut self.jobs[slot];
         let charge = (!entry.prepaid).then_some(entry.cost);
         entry.state = State::Running { target };
         entry.used += 1;
@@ -237,7 +234,7 @@ impl<P> Core<P> {
             },
             target: TargetId(target),
             class,
-            flow: self.flows[flow as usize].id,
+            flow: self.flows[flow].id,
             cost: entry.cost,
             attempt: entry.used,
             waited: now.since(entry.since.unwrap_or(now)),
@@ -246,13 +243,13 @@ impl<P> Core<P> {
             grant: entry.grant,
         };
         self.gate.enter(now, charge);
-        self.flows[flow as usize].gate.enter(now, charge);
+        self.flows[flow].gate.enter(now, charge);
         let state = &mut self.targets[target as usize];
         state.gate.enter(now, Some(lease.cost));
         state.granted += 1;
         if state.state == TargetState::Probation {
             state.probe = true;
-            self.jobs[slot as usize].probing = true;
+            self.jobs[slot].probing = true;
         }
         if charge.is_some() {
             self.charge_tags(queue, lease.cost, aged);
@@ -269,7 +266,10 @@ impl<P> Core<P> {
         stats.aged += u64::from(aged);
         stats.waits.record(lease.waited);
         self.dequeue(now, slot);
-        self.queue_changed(queue);
+        if aged {
+            // Its lane may have been parked: then only this moves its queue.
+            self.queue_changed(queue);
+        }
         lease
     }
 
@@ -280,9 +280,8 @@ impl<P> Core<P> {
             return;
         }
         let start = self.effective_tag(queue);
-        let Queue { class, flow, .. } = self.queues[queue as usize];
-        let weight = self.flows[flow as usize].config.weight;
-        self.queues[queue as usize].tag = start + span(cost, weight);
+        let Queue { class, flow, .. } = self.queues[queue];
+        self.queues[queue].tag = start + self.flows[flow].pace.span(cost);
         let tag = self.class_tag(class);
         let state = &mut self.classes[class.index()];
         if !out_of_turn {
@@ -294,7 +293,7 @@ impl<P> Core<P> {
             Policy::Strict | Policy::Fifo => false,
         };
         if shares {
-            state.tag = tag + span(cost, state.config.weight);
+            state.tag = tag + state.pace.span(cost);
             if !out_of_turn {
                 self.clock = tag;
             }

@@ -1,7 +1,7 @@
 //! Pausing, draining, and new settings for a core at work.
 
 use super::Core;
-use super::parts::{ClassState, NIL, Place, State, holding};
+use super::parts::{ClassState, Holders, NIL, Pace, Place, State};
 use crate::config::{Config, ConfigError, OnSuspend};
 use crate::event::{Event, Unservable};
 use crate::heap::{Heap, NOWHERE};
@@ -79,6 +79,7 @@ impl<P> Core<P> {
             match self.classes.get_mut(index) {
                 Some(state) => {
                     state.config = *class;
+                    state.pace = Pace::of(class.weight);
                     state.forecast.set_most(self.config.bookings);
                 }
                 None => self
@@ -86,18 +87,19 @@ impl<P> Core<P> {
                     .push(ClassState::new(*class, self.config.bookings)),
             }
         }
-        for (_, flow) in &mut self.flows {
+        for (_, flow) in self.flows.iter_mut() {
             flow.queues.resize(self.classes.len(), NIL);
         }
     }
 
     fn apply_flows(&mut self, now: Time) {
-        for (_, flow) in &mut self.flows {
+        for (_, flow) in self.flows.iter_mut() {
             flow.config = *self
                 .config
                 .flows
                 .get(&flow.id)
                 .unwrap_or(&self.config.default_flow);
+            flow.pace = Pace::of(flow.config.weight);
             flow.gate.reconfigure(flow.config.limits, now);
         }
     }
@@ -131,19 +133,19 @@ impl<P> Core<P> {
         for bay in 0..self.bays.len() as u32 {
             self.close_bay(bay);
         }
-        for flow in 0..self.flows.capacity() as u32 {
-            if self.flows.contains(flow as usize) {
+        for flow in 0..self.flows.end() {
+            if self.flows.get(flow).is_some() {
                 self.open_flow(flow);
             }
         }
         for class in &mut self.classes {
             class.ages = Heap::default();
         }
-        for (_, lane) in &mut self.lanes {
+        for (_, lane) in self.lanes.iter_mut() {
             lane.age_at = NOWHERE;
         }
-        for lane in 0..self.lanes.capacity() as u32 {
-            if let Some(place) = self.lanes.get(lane as usize).map(|lane| lane.place) {
+        for lane in 0..self.lanes.end() {
+            if let Some(place) = self.lanes.get(lane).map(|lane| lane.place) {
                 if matches!(place, Place::Behind | Place::Ahead) {
                     self.promote(lane);
                 }
@@ -152,48 +154,23 @@ impl<P> Core<P> {
         }
     }
 
-    /// Ranks the holders anew: weights may have changed, or the kind of bound.
+    /// Counts the holders' weights anew, and forgets their order: both may have changed.
     fn recount_holders(&mut self) {
-        self.holders.most = Heap::default();
-        self.holders.weights = 0;
+        self.holders = Holders::default();
         for class in &mut self.classes {
-            class.holders.most = Heap::default();
-            class.holders.weights = 0;
+            class.holders = Holders::default();
         }
-        for (_, queue) in &mut self.queues {
+        for (_, queue) in self.queues.iter_mut() {
             queue.held_at = NOWHERE;
+            if queue.waiting > 0 {
+                let weight = self.flows[queue.flow].config.weight;
+                self.classes[queue.class.index()].holders.weights += u64::from(weight);
+            }
         }
-        for (_, flow) in &mut self.flows {
+        for (_, flow) in self.flows.iter_mut() {
             flow.held_at = NOWHERE;
-        }
-        for id in 0..self.queues.capacity() as u32 {
-            let Some(queue) = self
-                .queues
-                .get(id as usize)
-                .filter(|queue| queue.waiting > 0)
-            else {
-                continue;
-            };
-            let weight = self.flows[queue.flow as usize].config.weight;
-            let key = holding(queue.waiting, weight);
-            let holders = &mut self.classes[queue.class.index()].holders;
-            holders.weights += u64::from(weight);
-            let queues = &mut self.queues;
-            holders
-                .most
-                .push(key, id, |queue, at| queues[queue as usize].held_at = at);
-        }
-        for id in 0..self.flows.capacity() as u32 {
-            let Some(flow) = self.flows.get(id as usize).filter(|flow| flow.waiting > 0) else {
-                continue;
-            };
-            let key = holding(flow.waiting, flow.config.weight);
-            self.holders.weights += u64::from(flow.config.weight);
-            if self.shares_bound() {
-                let flows = &mut self.flows;
-                self.holders
-                    .most
-                    .push(key, id, |flow, at| flows[flow as usize].held_at = at);
+            if flow.waiting > 0 {
+                self.holders.weights += u64::from(flow.config.weight);
             }
         }
     }
@@ -201,9 +178,9 @@ impl<P> Core<P> {
     /// Fails jobs that no longer fit under a limit, and moves those that fit fewer or more targets than before.
     fn refit(&mut self, now: Time) {
         for slot in self.unleased() {
-            let entry = &self.jobs[slot as usize];
+            let entry = &self.jobs[slot];
             let (cost, targets, bay, state) = (entry.cost, entry.targets, entry.bay, entry.state);
-            let fits = self.gate.fits(cost) && self.flows[entry.flow as usize].gate.fits(cost);
+            let fits = self.gate.fits(cost) && self.flows[entry.flow].gate.fits(cost);
             let prepaid = entry.prepaid;
             let whole = if prepaid {
                 Some(bay)
@@ -217,7 +194,7 @@ impl<P> Core<P> {
                 None => self.fail_unleased(now, slot, Unservable::TooLarge),
                 Some(same) if same == bay => {}
                 Some(other) if state == State::Waiting => self.move_to(now, slot, other),
-                Some(other) => self.jobs[slot as usize].bay = other,
+                Some(other) => self.jobs[slot].bay = other,
             }
         }
     }
@@ -229,7 +206,7 @@ impl<P> Core<P> {
             (Some(_), OnSuspend::End) => self.fail_unleased(now, slot, Unservable::Suspended),
             (until, on_suspend) => {
                 self.dequeue(now, slot);
-                self.jobs[slot as usize].bay = bay;
+                self.jobs[slot].bay = bay;
                 self.enqueue_first(slot);
                 if let (Some(until), OnSuspend::Delay) = (until, on_suspend) {
                     self.delay_bay(now, bay, until);
@@ -243,7 +220,7 @@ impl<P> Core<P> {
             .jobs
             .iter()
             .filter(|(_, entry)| !matches!(entry.state, State::Running { .. }))
-            .map(|(slot, entry)| (entry.seq, slot as u32))
+            .map(|(slot, entry)| (entry.seq, slot))
             .collect();
         slots.sort_unstable();
         slots.into_iter().map(|(_, slot)| slot).collect()

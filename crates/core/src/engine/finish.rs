@@ -1,7 +1,7 @@
 //! The end of a lease.
 
 use super::Core;
-use super::parts::{NIL, Place, State, span};
+use super::parts::{NIL, Place, State};
 use crate::config::{OnSuspend, Policy};
 use crate::event::{Event, Unservable};
 use crate::id::{Class, Cost, Ticket};
@@ -30,7 +30,7 @@ impl<P> Core<P> {
             Outcome::Unused => Some(Cost(0)),
             _ => None,
         };
-        let flow = self.jobs[slot as usize].flow;
+        let flow = self.jobs[slot].flow;
         let target = self.leave(now, slot, actual, outcome == Outcome::Elsewhere);
         self.judge(now, slot, target, verdict);
         let settled = self.settle(now, slot, target, outcome, lease.payload);
@@ -50,7 +50,7 @@ impl<P> Core<P> {
         }
         let target = self.leave(now, ticket.slot, None, false);
         self.judge(now, ticket.slot, target, verdict);
-        let flow = self.jobs[ticket.slot as usize].flow;
+        let flow = self.jobs[ticket.slot].flow;
         self.end_leased(ticket.slot, |ended| &mut ended.failed);
         self.open_target(target);
         self.open_flow(flow);
@@ -59,7 +59,7 @@ impl<P> Core<P> {
 
     /// Leaves the gates, and corrects what was charged. Says which target it was.
     fn leave(&mut self, now: Time, slot: u32, actual: Option<Cost>, elsewhere: bool) -> u32 {
-        let entry = &self.jobs[slot as usize];
+        let entry = &self.jobs[slot];
         let State::Running { target } = entry.state else {
             unreachable!("a valid lease is of a running job")
         };
@@ -67,7 +67,7 @@ impl<P> Core<P> {
         self.running -= 1;
         for gate in [
             &mut self.gate,
-            &mut self.flows[flow as usize].gate,
+            &mut self.flows[flow].gate,
             &mut self.targets[target as usize].gate,
         ] {
             gate.leave();
@@ -91,31 +91,28 @@ impl<P> Core<P> {
         if self.config.policy == Policy::Fifo {
             return;
         }
-        let id = self.flows[flow as usize].queues[class.index()];
-        let weight = self.flows[flow as usize].config.weight;
-        let queue = &mut self.queues[id as usize];
+        let id = self.flows[flow].queues[class.index()];
+        let pace = self.flows[flow].pace;
+        let queue = &mut self.queues[id];
         let state = &mut self.classes[class.index()];
-        let (more, less) = (span(actual, weight), span(charged, weight));
-        queue.tag = (queue.tag + more).saturating_sub(less).max(state.clock);
+        queue.tag = (queue.tag + pace.span(actual))
+            .saturating_sub(pace.span(charged))
+            .max(state.clock);
         let shares = match self.config.policy {
             Policy::Wfq => true,
             Policy::Hybrid => class != Class(0),
             Policy::Strict | Policy::Fifo => false,
         };
         if shares {
-            let weight = state.config.weight;
-            state.tag = (state.tag + span(actual, weight))
-                .saturating_sub(span(charged, weight))
-                .max(self.clock);
+            let tag =
+                (state.tag + state.pace.span(actual)).saturating_sub(state.pace.span(charged));
+            state.tag = tag.max(self.clock);
         }
         if actual < charged {
             // Parked lanes may be ranked too early, never too late.
-            for index in 0..self.queues[id as usize].lanes.len() {
-                let lane = self.queues[id as usize].lanes[index];
-                if matches!(
-                    self.lanes[lane as usize].place,
-                    Place::Behind | Place::Ahead
-                ) {
+            for index in 0..self.queues[id].lanes.len() {
+                let lane = self.queues[id].lanes[index];
+                if matches!(self.lanes[lane].place, Place::Behind | Place::Ahead) {
                     self.parked_head_changed(lane);
                 }
             }
@@ -131,7 +128,7 @@ impl<P> Core<P> {
         outcome: Outcome,
         payload: P,
     ) -> Settled<P> {
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         match outcome {
             Outcome::Done { .. } => {
                 self.end_leased(slot, |ended| &mut ended.done);
@@ -160,7 +157,7 @@ impl<P> Core<P> {
     }
 
     fn retry(&mut self, slot: u32, fault: Fault, at: Time, payload: P) -> Settled<P> {
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         if fault == Fault::Overload {
             entry.used -= 1;
         }
@@ -170,21 +167,18 @@ impl<P> Core<P> {
         }
         let (class, targets, cost, flow) = (entry.class, entry.targets, entry.cost, entry.flow);
         // It may go to every target again, as far as it still fits.
-        let fits = self.gate.fits(cost) && self.flows[flow as usize].gate.fits(cost);
+        let fits = self.gate.fits(cost) && self.flows[flow].gate.fits(cost);
         let whole = self.bay_of(targets).filter(|_| fits);
         let Some(bay) = whole.and_then(|bay| self.bay_that_fits(bay, cost)) else {
             self.end_leased(slot, |ended| &mut ended.failed);
             return Settled::Failed(payload);
         };
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         entry.bay = bay;
         entry.prepaid = false;
         entry.payload = Some(payload);
         if !self.hold_delay_key(slot) {
-            let payload = self.jobs[slot as usize]
-                .payload
-                .take()
-                .expect("just put back");
+            let payload = self.jobs[slot].payload.take().expect("just put back");
             self.end_leased(slot, |ended| &mut ended.merged);
             return Settled::Merged(payload);
         }
@@ -195,15 +189,15 @@ impl<P> Core<P> {
 
     /// Counts a job that is in no lane as delayed. It has its delay key.
     pub(super) fn become_delayed(&mut self, slot: u32, due: Time) {
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         entry.state = State::Delayed { due };
         self.delayed += 1;
-        self.flows[entry.flow as usize].delayed += 1;
+        self.flows[entry.flow].delayed += 1;
         self.arm_job(slot);
     }
 
     fn elsewhere(&mut self, now: Time, slot: u32, target: u32, payload: P) -> Settled<P> {
-        let (bay, cost) = (self.jobs[slot as usize].bay, self.jobs[slot as usize].cost);
+        let (bay, cost) = (self.jobs[slot].bay, self.jobs[slot].cost);
         let rest = self.bay_without(bay, target);
         let rest = rest
             .and_then(|bay| self.bay_that_fits(bay, cost))
@@ -216,7 +210,7 @@ impl<P> Core<P> {
             self.end_leased(slot, |ended| &mut ended.failed);
             return Settled::Failed(payload);
         };
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         entry.used -= 1;
         entry.prepaid = true;
         entry.payload = Some(payload);
@@ -227,8 +221,9 @@ impl<P> Core<P> {
 
     fn end_leased(&mut self, slot: u32, count: impl FnOnce(&mut crate::stats::Ended) -> &mut u64) {
         self.release_delay_key(slot);
-        let entry = self.forget_job(slot);
-        *count(&mut self.classes[entry.class.index()].stats.ended) += 1;
+        self.forget_job(slot);
+        let class = self.jobs[slot].class.index();
+        *count(&mut self.classes[class].stats.ended) += 1;
     }
 
     /// Ends every job that waits in a bay none of whose targets will serve again.
@@ -257,9 +252,8 @@ impl<P> Core<P> {
                 self.become_delayed(slot, until);
             } else {
                 let ticket = self.ticket(slot);
-                let entry = self.forget_job(slot);
-                let flow = self.flows[entry.flow as usize].id;
-                let job = entry.into_job(flow);
+                self.forget_job(slot);
+                let job = self.hand_back(slot);
                 self.classes[job.class.index()].stats.ended.merged += 1;
                 self.events.push_back(Event::Merged { ticket, job });
             }
@@ -267,7 +261,7 @@ impl<P> Core<P> {
     }
 
     fn first_waiting(&self, bay: u32) -> Option<u32> {
-        let head = |lane: &u32| self.lanes[*lane as usize].head;
+        let head = |lane: &u32| self.lanes[*lane].head;
         self.bays[bay as usize]
             .lanes
             .iter()

@@ -115,7 +115,7 @@ impl<P> Core<P> {
 
     /// What an attempt tells of its target.
     pub(super) fn judge(&mut self, now: Time, slot: u32, target: u32, verdict: Verdict) {
-        let probing = std::mem::take(&mut self.jobs[slot as usize].probing);
+        let probing = std::mem::take(&mut self.jobs[slot].probing);
         let state = &mut self.targets[target as usize];
         if probing {
             state.probe = false;

@@ -139,15 +139,13 @@ impl<P> Core<P> {
     /// Jobs of a flow waiting in a class.
     #[must_use]
     pub fn waiting_for(&self, class: Class, flow: Flow) -> u64 {
-        let queue = self.flow_ids.get(&flow).and_then(|flow| {
-            self.flows[*flow as usize]
-                .queues
-                .get(class.index())
-                .copied()
-        });
+        let queue = self
+            .flow_ids
+            .get(&flow)
+            .and_then(|flow| self.flows[*flow].queues.get(class.index()).copied());
         queue
             .filter(|queue| *queue != NIL)
-            .map_or(0, |queue| self.queues[queue as usize].waiting)
+            .map_or(0, |queue| self.queues[queue].waiting)
     }
 
     /// Jobs waiting.

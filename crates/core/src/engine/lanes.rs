@@ -1,7 +1,7 @@
 //! Jobs in their lanes, lanes in their queues, queues in their classes.
 
 use super::Core;
-use super::parts::{Entry, FlowState, Lane, NIL, Place, Queue, Rank, State, Tag, holding};
+use super::parts::{Entry, FlowState, Lane, NIL, Pace, Place, Queue, Rank, State, Tag, holding};
 use crate::config::Policy;
 use crate::gate::Gate;
 use crate::heap::NOWHERE;
@@ -15,20 +15,20 @@ impl<P> Core<P> {
     pub(super) fn enqueue(&mut self, now: Time, slot: u32) {
         self.serial += 1;
         let seq = self.serial;
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         entry.state = State::Waiting;
         entry.seq = seq;
         entry.since.get_or_insert(now);
         let (class, flow, bay) = (entry.class, entry.flow, entry.bay);
         let lane = self.lane(class, flow, bay);
-        self.jobs[slot as usize].lane = lane;
-        let tail = std::mem::replace(&mut self.lanes[lane as usize].tail, slot);
-        self.jobs[slot as usize].lane_prev = tail;
-        self.jobs[slot as usize].lane_next = NIL;
+        self.jobs[slot].lane = lane;
+        let tail = std::mem::replace(&mut self.lanes[lane].tail, slot);
+        self.jobs[slot].lane_prev = tail;
+        self.jobs[slot].lane_next = NIL;
         if tail == NIL {
-            self.lanes[lane as usize].head = slot;
+            self.lanes[lane].head = slot;
         } else {
-            self.jobs[tail as usize].lane_next = slot;
+            self.jobs[tail].lane_next = slot;
         }
         self.take_place(slot);
         self.arm_job(slot);
@@ -40,26 +40,26 @@ impl<P> Core<P> {
 
     /// Puts a job back at the head of a lane: it keeps the place it had by age.
     pub(super) fn enqueue_first(&mut self, slot: u32) {
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         entry.state = State::Waiting;
         let (class, flow, bay, seq) = (entry.class, entry.flow, entry.bay, entry.seq);
         let lane = self.lane(class, flow, bay);
         // Others may have come back before it: the lane stays in order of arrival.
-        let mut next = self.lanes[lane as usize].head;
-        while next != NIL && self.jobs[next as usize].seq < seq {
-            next = self.jobs[next as usize].lane_next;
+        let mut next = self.lanes[lane].head;
+        while next != NIL && self.jobs[next].seq < seq {
+            next = self.jobs[next].lane_next;
         }
         let prev = if next == NIL {
-            std::mem::replace(&mut self.lanes[lane as usize].tail, slot)
+            std::mem::replace(&mut self.lanes[lane].tail, slot)
         } else {
-            std::mem::replace(&mut self.jobs[next as usize].lane_prev, slot)
+            std::mem::replace(&mut self.jobs[next].lane_prev, slot)
         };
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         (entry.lane, entry.lane_prev, entry.lane_next) = (lane, prev, next);
         if prev == NIL {
-            self.lanes[lane as usize].head = slot;
+            self.lanes[lane].head = slot;
         } else {
-            self.jobs[prev as usize].lane_next = slot;
+            self.jobs[prev].lane_next = slot;
         }
         self.take_place(slot);
         self.arm_job(slot);
@@ -74,23 +74,23 @@ impl<P> Core<P> {
             lane_prev,
             lane_next,
             ..
-        } = self.jobs[slot as usize];
+        } = self.jobs[slot];
         if lane_prev == NIL {
-            self.lanes[lane as usize].head = lane_next;
+            self.lanes[lane].head = lane_next;
         } else {
-            self.jobs[lane_prev as usize].lane_next = lane_next;
+            self.jobs[lane_prev].lane_next = lane_next;
         }
         if lane_next == NIL {
-            self.lanes[lane as usize].tail = lane_prev;
+            self.lanes[lane].tail = lane_prev;
         } else {
-            self.jobs[lane_next as usize].lane_prev = lane_prev;
+            self.jobs[lane_next].lane_prev = lane_prev;
         }
         self.give_place(now, slot);
         self.disarm_job(slot);
         if lane_prev == NIL {
             self.head_changed(lane);
         }
-        self.rechoose_flow(self.jobs[slot as usize].flow);
+        self.rechoose_flow(self.jobs[slot].flow);
     }
 
     /// Counts a job's place as taken, and links it among its queue's jobs.
@@ -101,32 +101,32 @@ impl<P> Core<P> {
             flow,
             bay,
             ..
-        } = self.jobs[slot as usize];
-        let id = self.lanes[lane as usize].queue;
-        let queue = &mut self.queues[id as usize];
+        } = self.jobs[slot];
+        let id = self.lanes[lane].queue;
+        let queue = &mut self.queues[id];
         // An arrival is the newest; a job that comes back has its old place.
-        let seq = self.jobs[slot as usize].seq;
+        let seq = self.jobs[slot].seq;
         let (mut prev, mut next) = (queue.newest, NIL);
-        while prev != NIL && self.jobs[prev as usize].seq > seq {
+        while prev != NIL && self.jobs[prev].seq > seq {
             next = prev;
-            prev = self.jobs[prev as usize].queue_prev;
+            prev = self.jobs[prev].queue_prev;
         }
-        self.jobs[slot as usize].queue_prev = prev;
-        self.jobs[slot as usize].queue_next = next;
+        self.jobs[slot].queue_prev = prev;
+        self.jobs[slot].queue_next = next;
         if prev == NIL {
             queue.oldest = slot;
         } else {
-            self.jobs[prev as usize].queue_next = slot;
+            self.jobs[prev].queue_next = slot;
         }
         if next == NIL {
             queue.newest = slot;
         } else {
-            self.jobs[next as usize].queue_prev = slot;
+            self.jobs[next].queue_prev = slot;
         }
         self.waiting += 1;
         let state = &mut self.classes[class.index()];
         state.waiting += 1;
-        let flow_state = &mut self.flows[flow as usize];
+        let flow_state = &mut self.flows[flow];
         let weight = flow_state.config.weight;
         queue.waiting += 1;
         flow_state.waiting += 1;
@@ -137,32 +137,13 @@ impl<P> Core<P> {
             self.holders.weights += u64::from(weight);
         }
         let queues = &mut self.queues;
-        let (key, at) = (
-            holding(queues[id as usize].waiting, weight),
-            queues[id as usize].held_at,
-        );
-        let most = &mut state.holders.most;
-        if at == NOWHERE {
-            most.push(key, id, |queue, at| queues[queue as usize].held_at = at);
-        } else if key < most.key(at) {
-            most.rekey(at, key, |queue, at| queues[queue as usize].held_at = at);
-        }
-        if self.shares_bound() {
-            let flows = &mut self.flows;
-            let (key, at) = (
-                holding(flows[flow as usize].waiting, weight),
-                flows[flow as usize].held_at,
-            );
-            if at == NOWHERE {
-                self.holders
-                    .most
-                    .push(key, flow, |flow, at| flows[flow as usize].held_at = at);
-            } else if key < self.holders.most.key(at) {
-                self.holders
-                    .most
-                    .rekey(at, key, |flow, at| flows[flow as usize].held_at = at);
-            }
-        }
+        let (at, held) = (queues[id].held_at, queues[id].waiting);
+        let place = |queue: u32, at: u32| queues[queue].held_at = at;
+        state.holders.took(id, at, held, weight, place);
+        let flows = &mut self.flows;
+        let (at, held) = (flows[flow].held_at, flows[flow].waiting);
+        let place = |flow: u32, at: u32| flows[flow].held_at = at;
+        self.holders.took(flow, at, held, weight, place);
         if let [target] = *self.bays[bay as usize].targets {
             self.targets[target as usize].waiting += 1;
         }
@@ -178,20 +159,20 @@ impl<P> Core<P> {
             queue_prev,
             queue_next,
             ..
-        } = self.jobs[slot as usize];
-        let queue = &mut self.queues[self.lanes[lane as usize].queue as usize];
+        } = self.jobs[slot];
+        let queue = &mut self.queues[self.lanes[lane].queue];
         if queue_prev == NIL {
             queue.oldest = queue_next;
         } else {
-            self.jobs[queue_prev as usize].queue_next = queue_next;
+            self.jobs[queue_prev].queue_next = queue_next;
         }
         if queue_next == NIL {
             queue.newest = queue_prev;
         } else {
-            self.jobs[queue_next as usize].queue_prev = queue_prev;
+            self.jobs[queue_next].queue_prev = queue_prev;
         }
         let state = &mut self.classes[class.index()];
-        let flow = &mut self.flows[flow as usize];
+        let flow = &mut self.flows[flow];
         let weight = u64::from(flow.config.weight);
         queue.waiting -= 1;
         flow.waiting -= 1;
@@ -205,6 +186,9 @@ impl<P> Core<P> {
         }
         if let [target] = *self.bays[bay as usize].targets {
             self.targets[target as usize].waiting -= 1;
+        }
+        if self.holders.kept || state.holders.kept {
+            self.unrank(class);
         }
         if self.shares_bound() {
             self.forecast.freed(now, self.waiting as usize);
@@ -223,24 +207,24 @@ impl<P> Core<P> {
             place,
             at,
             ..
-        } = self.lanes[lane as usize];
+        } = self.lanes[lane];
         let lanes = &mut self.lanes;
-        let place_lane = |lane: u32, at: u32| lanes[lane as usize].at = at;
-        let open = &mut self.queues[queue as usize].open;
+        let place_lane = |lane: u32, at: u32| lanes[lane].at = at;
+        let open = &mut self.queues[queue].open;
         match place {
             Place::Empty if head == NIL => {}
             Place::Empty => {
-                open.push(self.jobs[head as usize].seq, lane, place_lane);
-                self.lanes[lane as usize].place = Place::Open;
+                open.push(self.jobs[head].seq, lane, place_lane);
+                self.lanes[lane].place = Place::Open;
                 self.queue_changed(queue);
             }
             Place::Open if head == NIL => {
                 open.remove(at, place_lane);
-                self.lanes[lane as usize].place = Place::Empty;
+                self.lanes[lane].place = Place::Empty;
                 self.queue_changed(queue);
             }
             Place::Open => {
-                open.rekey(at, self.jobs[head as usize].seq, place_lane);
+                open.rekey(at, self.jobs[head].seq, place_lane);
                 self.queue_changed(queue);
             }
             Place::Behind | Place::Ahead => self.parked_head_changed(lane),
@@ -256,15 +240,15 @@ impl<P> Core<P> {
             at,
             ref open,
             ..
-        } = self.queues[id as usize];
+        } = self.queues[id];
         let top = open.top();
-        let parked = self.flows[flow as usize].parked;
+        let parked = self.flows[flow].parked;
         let rank = top
             .filter(|_| !parked)
             .map(|(seq, _)| (self.effective_tag(id), seq));
         let state = &mut self.classes[class.index()];
         let queues = &mut self.queues;
-        let place = |queue: u32, at: u32| queues[queue as usize].at = at;
+        let place = |queue: u32, at: u32| queues[queue].at = at;
         match rank {
             Some(rank) if at == NOWHERE => state.ready.push(rank, id, place),
             Some(rank) => state.ready.rekey(at, rank, place),
@@ -292,14 +276,14 @@ impl<P> Core<P> {
         if self.config.policy == Policy::Fifo {
             return 0;
         }
-        let queue = &self.queues[queue as usize];
+        let queue = &self.queues[queue];
         queue.tag.max(self.classes[queue.class.index()].clock)
     }
 
     /// The rank of a lane that has jobs.
     pub(super) fn rank(&self, lane: u32) -> Rank {
-        let Lane { queue, head, .. } = self.lanes[lane as usize];
-        (self.effective_tag(queue), self.jobs[head as usize].seq)
+        let Lane { queue, head, .. } = self.lanes[lane];
+        (self.effective_tag(queue), self.jobs[head].seq)
     }
 
     /// Keeps the heap of ages in step with a lane's head.
@@ -310,19 +294,19 @@ impl<P> Core<P> {
             head,
             age_at,
             ..
-        } = self.lanes[lane as usize];
-        let class = self.queues[queue as usize].class;
+        } = self.lanes[lane];
+        let class = self.queues[queue].class;
         if self.classes[class.index()].config.aging.is_none() {
             return;
         }
         let usable = self.bays[bay as usize].usable_since;
         let age = self
             .jobs
-            .get(head as usize)
+            .get(head)
             .map(|entry| (entry.since.unwrap_or(self.now).max(usable), entry.seq));
         let ages = &mut self.classes[class.index()].ages;
         let lanes = &mut self.lanes;
-        let place = |lane: u32, at: u32| lanes[lane as usize].age_at = at;
+        let place = |lane: u32, at: u32| lanes[lane].age_at = at;
         match age {
             Some(age) if age_at == NOWHERE => ages.push(age, lane, place),
             Some(age) => ages.rekey(age_at, age, place),
@@ -354,6 +338,7 @@ impl<P> Core<P> {
         let flow = self.flows.insert(FlowState {
             id,
             config,
+            pace: Pace::of(config.weight),
             gate: Gate::new(config.limits, now),
             queues: vec![NIL; self.classes.len()],
             waiting: 0,
@@ -361,13 +346,18 @@ impl<P> Core<P> {
             held_at: NOWHERE,
             parked: false,
             timer: TimerId::NONE,
-        }) as u32;
+        });
         self.flow_ids.insert(id, flow);
         flow
     }
 
     fn lane(&mut self, class: Class, flow: u32, bay: u32) -> u32 {
         let queue = self.queue(class, flow);
+        // Most queues have a lane or two: looking at them is cheaper than hashing.
+        let few = self.queues[queue].lanes.iter().take(4);
+        if let Some(lane) = few.copied().find(|lane| self.lanes[*lane].bay == bay) {
+            return lane;
+        }
         if let Some(lane) = self.lane_ids.get(&(queue, bay)) {
             return *lane;
         }
@@ -381,27 +371,27 @@ impl<P> Core<P> {
             at: NOWHERE,
             age_at: NOWHERE,
             bay_at: lanes.len() as u32,
-        }) as u32;
+        });
         lanes.push(lane);
-        self.queues[queue as usize].lanes.push(lane);
+        self.queues[queue].lanes.push(lane);
         self.lane_ids.insert((queue, bay), lane);
         lane
     }
 
     fn queue(&mut self, class: Class, flow: u32) -> u32 {
-        let queue = self.flows[flow as usize].queues[class.index()];
+        let queue = self.flows[flow].queues[class.index()];
         if queue != NIL {
             return queue;
         }
-        let queue = self.queues.insert(Queue::new(class, flow)) as u32;
-        self.flows[flow as usize].queues[class.index()] = queue;
+        let queue = self.queues.insert(Queue::new(class, flow));
+        self.flows[flow].queues[class.index()] = queue;
         queue
     }
 
     /// Forgets flows that have no jobs, no debt and nothing else worth remembering.
     fn sweep(&mut self, now: Time) {
-        let idle: Vec<u32> = (0..self.flows.capacity() as u32)
-            .filter(|flow| self.flows.contains(*flow as usize) && self.is_idle(now, *flow))
+        let idle: Vec<u32> = (0..self.flows.end())
+            .filter(|flow| self.flows.get(*flow).is_some() && self.is_idle(now, *flow))
             .collect();
         for flow in idle {
             self.forget(flow);
@@ -417,80 +407,85 @@ impl<P> Core<P> {
             ref mut gate,
             ref queues,
             ..
-        } = self.flows[flow as usize];
+        } = self.flows[flow];
         if waiting > 0 || delayed > 0 || parked || gate.running() > 0 || !gate.is_fresh(now) {
             return false;
         }
         let owes = |queue: &u32| {
-            let queue = &self.queues[*queue as usize];
+            let queue = &self.queues[*queue];
             queue.tag > self.classes[queue.class.index()].clock
         };
         !queues.iter().filter(|queue| **queue != NIL).any(owes)
     }
 
     fn forget(&mut self, flow: u32) {
-        let state = self.flows.remove(flow as usize);
+        self.flows.remove(flow);
+        let state = &mut self.flows[flow];
         self.flow_ids.remove(&state.id);
         if !state.timer.is_none() {
             self.wheel.cancel(state.timer);
         }
+        let queues = std::mem::take(&mut state.queues);
         let flows = &mut self.flows;
-        if state.held_at != NOWHERE {
-            self.holders.most.remove(state.held_at, |id, at| {
-                if id != flow {
-                    flows[id as usize].held_at = at;
-                }
-            });
-        }
-        for id in state.queues.into_iter().filter(|queue| *queue != NIL) {
-            let queue = self.queues.remove(id as usize);
+        self.holders
+            .forget(flows[flow].held_at, |flow, at| flows[flow].held_at = at);
+        for id in queues.into_iter().filter(|queue| *queue != NIL) {
+            self.queues.remove(id);
+            let lanes = std::mem::take(&mut self.queues[id].lanes);
             let queues = &mut self.queues;
-            if queue.held_at != NOWHERE {
-                self.classes[queue.class.index()].holders.most.remove(
-                    queue.held_at,
-                    |other, at| {
-                        if other != id {
-                            queues[other as usize].held_at = at;
-                        }
-                    },
-                );
+            let class = queues[id].class.index();
+            let at = queues[id].held_at;
+            self.classes[class]
+                .holders
+                .forget(at, |queue, at| queues[queue].held_at = at);
+            for lane in lanes {
+                self.forget_lane(lane);
             }
-            for lane in queue.lanes {
-                let Lane { bay, bay_at, .. } = self.lanes.remove(lane as usize);
-                self.lane_ids.remove(&(id, bay));
-                let lanes = &mut self.bays[bay as usize].lanes;
-                lanes.swap_remove(bay_at as usize);
-                if let Some(moved) = lanes.get(bay_at as usize) {
-                    self.lanes[*moved as usize].bay_at = bay_at;
-                }
-            }
+        }
+    }
+
+    fn forget_lane(&mut self, lane: u32) {
+        self.lanes.remove(lane);
+        let Lane {
+            queue, bay, bay_at, ..
+        } = self.lanes[lane];
+        self.lane_ids.remove(&(queue, bay));
+        let lanes = &mut self.bays[bay as usize].lanes;
+        lanes.swap_remove(bay_at as usize);
+        if let Some(moved) = lanes.get(bay_at as usize) {
+            self.lanes[*moved].bay_at = bay_at;
         }
     }
 
     /// Ends a job that is not leased, and hands it back.
     pub(super) fn end_unleased(&mut self, now: Time, slot: u32) -> Job<P> {
-        match self.jobs[slot as usize].state {
+        match self.jobs[slot].state {
             State::Waiting => self.dequeue(now, slot),
             State::Delayed { .. } => {
                 self.disarm_job(slot);
                 self.release_delay_key(slot);
                 self.delayed -= 1;
-                let flow = self.jobs[slot as usize].flow;
-                self.flows[flow as usize].delayed -= 1;
+                let flow = self.jobs[slot].flow;
+                self.flows[flow].delayed -= 1;
             }
             State::Running { .. } => unreachable!("a running job is not ended without its lease"),
         }
-        let entry = self.forget_job(slot);
-        let flow = self.flows[entry.flow as usize].id;
-        entry.into_job(flow)
+        self.forget_job(slot);
+        self.hand_back(slot)
     }
 
-    /// Takes a job out of every table.
-    pub(super) fn forget_job(&mut self, slot: u32) -> Entry<P> {
-        let entry = self.jobs.remove(slot as usize);
-        if let Some(key) = entry.key {
+    /// The job of an entry that was just forgotten.
+    pub(super) fn hand_back(&mut self, slot: u32) -> Job<P> {
+        let flow = self.flows[self.jobs[slot].flow].id;
+        self.jobs[slot].take_job(flow)
+    }
+
+    /// Takes a job out of every table. What was known of it can be looked at until the next insert.
+    #[inline]
+    pub(super) fn forget_job(&mut self, slot: u32) {
+        if let Some(key) = self.jobs[slot].key {
             self.keys.remove(&key);
         }
-        entry
+        self.jobs.remove(slot);
     }
 }

@@ -24,13 +24,13 @@ use crate::forecast::Forecast;
 use crate::gate::Gate;
 use crate::id::{Flow, Key, Ticket};
 use crate::job::{Cancelled, Job, Lease};
+use crate::table::Table;
 use crate::target::Target;
 use crate::time::Time;
 use crate::wheel::Wheel;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parts::{Bay, ClassState, Entry, FlowState, Holders, Lane, Queue, State, Tag, Timer};
-use slab::Slab;
 use std::collections::VecDeque;
 
 /// The scheduling core. `P` is the payload of its jobs.
@@ -52,10 +52,10 @@ pub struct Core<P> {
     config: Config,
     now: Time,
     serial: u64,
-    jobs: Slab<Entry<P>>,
-    lanes: Slab<Lane>,
-    queues: Slab<Queue>,
-    flows: Slab<FlowState>,
+    jobs: Table<Entry<P>>,
+    lanes: Table<Lane>,
+    queues: Table<Queue>,
+    flows: Table<FlowState>,
     classes: Vec<ClassState>,
     targets: Vec<Target>,
     bays: Vec<Bay>,
@@ -102,10 +102,10 @@ impl<P> Core<P> {
         let mut core = Core {
             now,
             serial: 0,
-            jobs: Slab::new(),
-            lanes: Slab::new(),
-            queues: Slab::new(),
-            flows: Slab::new(),
+            jobs: Table::default(),
+            lanes: Table::default(),
+            queues: Table::default(),
+            flows: Table::default(),
             classes: config
                 .classes
                 .iter()
@@ -179,7 +179,7 @@ impl<P> Core<P> {
         };
         match state {
             State::Running { .. } => {
-                self.jobs[ticket.slot as usize].cancelled = true;
+                self.jobs[ticket.slot].cancelled = true;
                 Cancelled::Running
             }
             State::Waiting | State::Delayed { .. } => {
@@ -212,20 +212,20 @@ impl<P> Core<P> {
         let slot = *self.keys.get(&key)?;
         Some(Ticket {
             slot,
-            serial: self.jobs[slot as usize].serial,
+            serial: self.jobs[slot].serial,
         })
     }
 
     fn entry(&self, ticket: Ticket) -> Option<&Entry<P>> {
         self.jobs
-            .get(ticket.slot as usize)
+            .get(ticket.slot)
             .filter(|entry| entry.serial == ticket.serial)
     }
 
     fn ticket(&self, slot: u32) -> Ticket {
         Ticket {
             slot,
-            serial: self.jobs[slot as usize].serial,
+            serial: self.jobs[slot].serial,
         }
     }
 

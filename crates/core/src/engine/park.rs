@@ -14,12 +14,12 @@ use crate::time::Time;
 impl<P> Core<P> {
     /// Parks an open lane in its bay: every target of it is shut.
     pub(super) fn park(&mut self, lane: u32) {
-        let Lane { queue, bay, at, .. } = self.lanes[lane as usize];
+        let Lane { queue, bay, at, .. } = self.lanes[lane];
         self.close_bay(bay);
         let lanes = &mut self.lanes;
-        self.queues[queue as usize]
+        self.queues[queue]
             .open
-            .remove(at, |lane, at| lanes[lane as usize].at = at);
+            .remove(at, |lane, at| lanes[lane].at = at);
         self.queue_changed(queue);
         self.park_by_tag(lane);
     }
@@ -28,9 +28,9 @@ impl<P> Core<P> {
     fn park_by_tag(&mut self, lane: u32) {
         let Lane {
             queue, bay, head, ..
-        } = self.lanes[lane as usize];
-        let class = self.queues[queue as usize].class;
-        let rank = (self.effective_tag(queue), self.jobs[head as usize].seq);
+        } = self.lanes[lane];
+        let class = self.queues[queue].class;
+        let rank = (self.effective_tag(queue), self.jobs[head].seq);
         let behind = rank.0 <= self.classes[class.index()].clock;
         let count = self.classes.len();
         let bay = &mut self.bays[bay as usize];
@@ -40,8 +40,8 @@ impl<P> Core<P> {
         bay.parked_classes |= 1 << class.0;
         let parked = &mut bay.parked[class.index()];
         let lanes = &mut self.lanes;
-        lanes[lane as usize].place = if behind { Place::Behind } else { Place::Ahead };
-        let place = |lane: u32, at: u32| lanes[lane as usize].at = at;
+        lanes[lane].place = if behind { Place::Behind } else { Place::Ahead };
+        let place = |lane: u32, at: u32| lanes[lane].at = at;
         if behind {
             parked.behind.push(rank.1, lane, place);
         } else {
@@ -57,12 +57,12 @@ impl<P> Core<P> {
             place,
             at,
             ..
-        } = self.lanes[lane as usize];
-        let class = self.queues[queue as usize].class;
+        } = self.lanes[lane];
+        let class = self.queues[queue].class;
         let bay = &mut self.bays[bay as usize];
         let parked = &mut bay.parked[class.index()];
         let lanes = &mut self.lanes;
-        let set = |lane: u32, at: u32| lanes[lane as usize].at = at;
+        let set = |lane: u32, at: u32| lanes[lane].at = at;
         match place {
             Place::Behind => parked.behind.remove(at, set),
             _ => parked.ahead.remove(at, set),
@@ -70,7 +70,7 @@ impl<P> Core<P> {
         if parked.behind.is_empty() && parked.ahead.is_empty() {
             bay.parked_classes &= !(1 << class.0);
         }
-        self.lanes[lane as usize].place = Place::Empty;
+        self.lanes[lane].place = Place::Empty;
     }
 
     /// A parked lane's head or tag changed.
@@ -78,26 +78,26 @@ impl<P> Core<P> {
         self.unpark(lane);
         let Lane {
             queue, bay, head, ..
-        } = self.lanes[lane as usize];
+        } = self.lanes[lane];
         if head != NIL {
             self.park_by_tag(lane);
         }
         if self.bays[bay as usize].open {
-            let class = self.queues[queue as usize].class;
+            let class = self.queues[queue].class;
             self.rank_bay(bay, class);
         }
     }
 
     /// Lets the best lane of a bay take part in the choice.
     pub(super) fn promote(&mut self, lane: u32) {
-        let Lane { queue, head, .. } = self.lanes[lane as usize];
+        let Lane { queue, head, .. } = self.lanes[lane];
         self.unpark(lane);
         let lanes = &mut self.lanes;
-        lanes[lane as usize].place = Place::Open;
-        let seq = self.jobs[head as usize].seq;
-        self.queues[queue as usize]
+        lanes[lane].place = Place::Open;
+        let seq = self.jobs[head].seq;
+        self.queues[queue]
             .open
-            .push(seq, lane, |lane, at| lanes[lane as usize].at = at);
+            .push(seq, lane, |lane, at| lanes[lane].at = at);
         self.queue_changed(queue);
     }
 
@@ -222,7 +222,7 @@ impl<P> Core<P> {
         for index in 0..self.bays[bay as usize].targets.len() {
             let target = self.bays[bay as usize].targets[index];
             let lane = self.targets[target as usize].saved_for;
-            if lane != NIL && self.lanes[lane as usize].bay == bay {
+            if lane != NIL && self.lanes[lane].bay == bay {
                 self.unsave(target);
             }
         }
@@ -232,12 +232,12 @@ impl<P> Core<P> {
     pub(super) fn save(&mut self, lane: u32, target: u32, at: Time) {
         let Lane {
             queue, at: place, ..
-        } = self.lanes[lane as usize];
+        } = self.lanes[lane];
         let lanes = &mut self.lanes;
-        self.queues[queue as usize]
+        self.queues[queue]
             .open
-            .remove(place, |lane, at| lanes[lane as usize].at = at);
-        lanes[lane as usize].place = Place::Saving(target);
+            .remove(place, |lane, at| lanes[lane].at = at);
+        lanes[lane].place = Place::Saving(target);
         self.targets[target as usize].saved_for = lane;
         self.arm_target(target, at);
         self.queue_changed(queue);
@@ -249,7 +249,7 @@ impl<P> Core<P> {
         if lane == NIL {
             return;
         }
-        self.lanes[lane as usize].place = Place::Empty;
+        self.lanes[lane].place = Place::Empty;
         self.head_changed(lane);
         for index in 0..self.targets[target as usize].bays.len() {
             let bay = self.targets[target as usize].bays[index];
@@ -259,27 +259,27 @@ impl<P> Core<P> {
 
     /// A job came to this lane: what was saved for another job on its way is to be chosen anew.
     pub(super) fn rechoose(&mut self, lane: u32) {
-        let Lane { queue, bay, .. } = self.lanes[lane as usize];
+        let Lane { queue, bay, .. } = self.lanes[lane];
         for index in 0..self.bays[bay as usize].targets.len() {
             let target = self.bays[bay as usize].targets[index];
             if self.targets[target as usize].saved_for != NIL {
                 self.unsave(target);
             }
         }
-        self.rechoose_flow(self.queues[queue as usize].flow);
+        self.rechoose_flow(self.queues[queue].flow);
     }
 
     /// A job came to this flow or left it: what its bucket is saved for is to be chosen anew.
     #[inline]
     pub(super) fn rechoose_flow(&mut self, flow: u32) {
-        if !self.flows[flow as usize].timer.is_none() {
+        if !self.flows[flow].timer.is_none() {
             self.open_flow(flow);
         }
     }
 
     /// Parks a flow whose gate is shut: none of its queues takes part.
     pub(super) fn park_flow(&mut self, flow: u32, until: Option<Time>) {
-        self.flows[flow as usize].parked = true;
+        self.flows[flow].parked = true;
         self.flow_changed(flow);
         if let Some(at) = until {
             self.arm_flow(flow, at);
@@ -288,14 +288,14 @@ impl<P> Core<P> {
 
     /// A flow's gate may have opened.
     pub(super) fn open_flow(&mut self, flow: u32) {
-        if std::mem::take(&mut self.flows[flow as usize].parked) {
+        if std::mem::take(&mut self.flows[flow].parked) {
             self.flow_changed(flow);
         }
     }
 
     fn flow_changed(&mut self, flow: u32) {
-        for class in 0..self.flows[flow as usize].queues.len() {
-            let queue = self.flows[flow as usize].queues[class];
+        for class in 0..self.flows[flow].queues.len() {
+            let queue = self.flows[flow].queues[class];
             if queue != NIL {
                 self.queue_changed(queue);
             }

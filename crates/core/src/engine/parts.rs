@@ -20,13 +20,20 @@ pub(super) const NIL: u32 = u32::MAX;
 /// Virtual time: cost over weight, scaled so that a cost of 1 over the largest weight is not lost.
 pub(super) type Tag = u128;
 
-const TAG_SCALE: u32 = 32;
+/// A weight, kept as what a cost of 1 moves a tag by: multiplying is cheaper than dividing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace(u64);
 
-/// How far a charge moves a tag.
-#[inline]
-pub(super) fn span(cost: Cost, weight: u32) -> Tag {
-    // A job that costs nothing still takes a turn.
-    (Tag::from(cost.0.max(1)) << TAG_SCALE) / Tag::from(weight)
+impl Pace {
+    pub(super) fn of(weight: u32) -> Self {
+        Pace((1 << 48) / u64::from(weight.max(1)))
+    }
+
+    /// How far a charge moves a tag. A job that costs nothing still takes a turn.
+    #[inline]
+    pub(super) fn span(self, cost: Cost) -> Tag {
+        Tag::from(cost.0.max(1)) * Tag::from(self.0)
+    }
 }
 
 /// The order of lanes and queues inside a class: the tag, then the age of the head.
@@ -77,7 +84,8 @@ pub(super) enum State {
 }
 
 impl<P> Entry<P> {
-    pub(super) fn into_job(self, flow: Flow) -> Job<P> {
+    /// The job that this was.
+    pub(super) fn take_job(&mut self, flow: Flow) -> Job<P> {
         Job {
             class: self.class,
             flow,
@@ -94,6 +102,7 @@ impl<P> Entry<P> {
             attempts: Some(self.attempts),
             payload: self
                 .payload
+                .take()
                 .expect("only a leased job is without its payload"),
         }
     }
@@ -168,6 +177,7 @@ impl Queue {
 pub(super) struct FlowState {
     pub(super) id: Flow,
     pub(super) config: FlowConfig,
+    pub(super) pace: Pace,
     pub(super) gate: Gate,
     /// By class; `NIL` where it has none.
     pub(super) queues: Vec<u32>,
@@ -183,6 +193,7 @@ pub(super) struct FlowState {
 #[derive(Debug)]
 pub(super) struct ClassState {
     pub(super) config: ClassConfig,
+    pub(super) pace: Pace,
     /// Its tag among the classes.
     pub(super) tag: Tag,
     /// The virtual time of its flows.
@@ -203,6 +214,7 @@ impl ClassState {
     pub(super) fn new(config: ClassConfig, bookings: usize) -> Self {
         ClassState {
             config,
+            pace: Pace::of(config.weight),
             tag: 0,
             clock: 0,
             ready: Heap::default(),
@@ -218,13 +230,46 @@ impl ClassState {
 
 /// Who holds the places of a bound, most first.
 ///
-/// A key may be too small, never too large: it is moved up with every place taken, and down only when
-/// it comes to the top.
+/// Only who sheds needs to know, so the heap is made when it is first needed and kept while the bound is at least half
+/// taken. A key may be too small, never too large: it is moved up with every place taken, and down only when it comes to
+/// the top.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     pub(super) most: Heap<u64>,
+    /// Whether the heap is kept.
+    pub(super) kept: bool,
     /// Weights of all who hold a place.
     pub(super) weights: u64,
+}
+
+impl Holders {
+    /// Somebody took a place.
+    #[inline]
+    pub(super) fn took(
+        &mut self,
+        id: u32,
+        at: u32,
+        held: u64,
+        weight: u32,
+        place: impl FnMut(u32, u32),
+    ) {
+        if !self.kept {
+            return;
+        }
+        let key = holding(held, weight);
+        if at == NOWHERE {
+            self.most.push(key, id, place);
+        } else if key < self.most.key(at) {
+            self.most.rekey(at, key, place);
+        }
+    }
+
+    /// Somebody will not come back.
+    pub(super) fn forget(&mut self, at: u32, place: impl FnMut(u32, u32)) {
+        if at != NOWHERE {
+            self.most.remove(at, place);
+        }
+    }
 }
 
 /// The key of a holder: the more places for its weight, the smaller.

@@ -30,7 +30,7 @@ impl<P> Core<P> {
                 Timer::Job(slot) => self.job_due(now, slot),
                 Timer::Target(target) => self.target_due(now, target),
                 Timer::Flow(flow) => {
-                    self.flows[flow as usize].timer = TimerId::NONE;
+                    self.flows[flow].timer = TimerId::NONE;
                     self.open_flow(flow);
                 }
             }
@@ -39,7 +39,7 @@ impl<P> Core<P> {
     }
 
     fn job_due(&mut self, now: Time, slot: u32) {
-        let entry = &mut self.jobs[slot as usize];
+        let entry = &mut self.jobs[slot];
         entry.timer = TimerId::NONE;
         if entry.expire_at.is_some_and(|at| at <= now) {
             let ticket = self.ticket(slot);
@@ -53,7 +53,7 @@ impl<P> Core<P> {
 
     /// A delayed job is due: it joins its lane, or is put off if there is no place or no target yet.
     fn leave_delay(&mut self, now: Time, slot: u32) {
-        let (class, bay) = (self.jobs[slot as usize].class, self.jobs[slot as usize].bay);
+        let (class, bay) = (self.jobs[slot].class, self.jobs[slot].bay);
         match (self.usable_at(now, bay), self.config.on_suspend) {
             (Some(Time::MAX), _) => return self.fail_unleased(now, slot, Unservable::NoTarget),
             (Some(_), OnSuspend::End) => {
@@ -67,15 +67,15 @@ impl<P> Core<P> {
         }
         self.release_delay_key(slot);
         self.delayed -= 1;
-        let flow = self.jobs[slot as usize].flow;
-        self.flows[flow as usize].delayed -= 1;
+        let flow = self.jobs[slot].flow;
+        self.flows[flow].delayed -= 1;
         self.enqueue(now, slot);
     }
 
     fn put_off(&mut self, slot: u32, until: Time) {
-        self.jobs[slot as usize].state = State::Delayed { due: until };
+        self.jobs[slot].state = State::Delayed { due: until };
         self.arm_job(slot);
-        let class = self.jobs[slot as usize].class;
+        let class = self.jobs[slot].class;
         self.classes[class.index()].stats.put_off += 1;
         let ticket = self.ticket(slot);
         self.events.push_back(Event::PutOff { ticket, until });
@@ -83,7 +83,7 @@ impl<P> Core<P> {
 
     /// Sets a job's one timer: for when it is due, or for when it expires if that is sooner.
     pub(super) fn arm_job(&mut self, slot: u32) {
-        let entry = &self.jobs[slot as usize];
+        let entry = &self.jobs[slot];
         let at = match entry.state {
             State::Delayed { due } => Some(entry.expire_at.map_or(due, |expire| expire.min(due))),
             State::Waiting => entry.expire_at,
@@ -91,13 +91,13 @@ impl<P> Core<P> {
         };
         self.disarm_job(slot);
         if let Some(at) = at {
-            self.jobs[slot as usize].timer = self.wheel.set(at, Timer::Job(slot));
+            self.jobs[slot].timer = self.wheel.set(at, Timer::Job(slot));
         }
     }
 
     #[inline]
     pub(super) fn disarm_job(&mut self, slot: u32) {
-        let timer = std::mem::replace(&mut self.jobs[slot as usize].timer, TimerId::NONE);
+        let timer = std::mem::replace(&mut self.jobs[slot].timer, TimerId::NONE);
         if !timer.is_none() {
             self.wheel.cancel(timer);
         }
@@ -118,10 +118,10 @@ impl<P> Core<P> {
 
     /// Has a parked flow looked at again at that time.
     pub(super) fn arm_flow(&mut self, flow: u32, at: Time) {
-        let timer = std::mem::replace(&mut self.flows[flow as usize].timer, TimerId::NONE);
+        let timer = std::mem::replace(&mut self.flows[flow].timer, TimerId::NONE);
         if !timer.is_none() {
             self.wheel.cancel(timer);
         }
-        self.flows[flow as usize].timer = self.wheel.set(at, Timer::Flow(flow));
+        self.flows[flow].timer = self.wheel.set(at, Timer::Flow(flow));
     }
 }

@@ -15,6 +15,9 @@ use std::process::ExitCode;
 /// Producers that hand in jobs at once.
 pub(crate) const PRODUCERS: u64 = 8;
 
+/// How many may wait, in every queue that has a bound. Producers that find it full wait or come again.
+pub(crate) const BOUND: usize = 10_000;
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Interleaved rounds; the median of them counts.

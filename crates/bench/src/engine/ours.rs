@@ -1,6 +1,6 @@
 //! Ours: a job with every feature.
 
-use super::{PRODUCERS, runtime};
+use super::{BOUND, PRODUCERS, runtime};
 use crate::measure::{Took, measure};
 use headworks_core::{
     Bound, Class, Config, Core, Cost, Flow, Job, Key, Limits, Outcome, Rate, TargetConfig,
@@ -29,6 +29,7 @@ pub(crate) fn config(targets: usize, bound: usize) -> Config {
         bound: Bound::Shared(bound),
         targets: vec![target; targets],
         max_waiting: Some(bound),
+        bookings: 0,
         ..Config::default()
     }
 }
@@ -71,15 +72,19 @@ pub(crate) fn pool(jobs: u64) -> Took {
             jobs,
             all: Notify::new(),
         });
-        let config = config(8, jobs as usize);
+        let config = config(8, 4 * BOUND);
         let pool = Pool::new(config, Workers::new(2, 2), Counter(count.clone()))
             .expect("a good configuration");
         let handle = tokio::runtime::Handle::current();
         measure(jobs, || {
             for producer in 0..PRODUCERS {
-                let pool = pool.clone();
+                let (pool, count) = (pool.clone(), count.clone());
                 handle.spawn(async move {
                     for n in (producer..jobs).step_by(PRODUCERS as usize) {
+                        // A full queue would shed for fairness; the producers hold back before that.
+                        while n > count.done.load(Ordering::Relaxed) + BOUND as u64 {
+                            tokio::task::yield_now().await;
+                        }
                         pool.submit(job(n, 100, 8)).expect("there is room");
                     }
                 });
@@ -94,7 +99,7 @@ pub(crate) fn pool(jobs: u64) -> Took {
 /// Eight callers acquire and finish permits.
 pub(crate) fn permits(jobs: u64) -> Took {
     runtime().block_on(async {
-        let pool = Pool::permits(config(8, jobs as usize)).expect("a good configuration");
+        let pool = Pool::permits(config(8, BOUND)).expect("a good configuration");
         let handle = tokio::runtime::Handle::current();
         measure(jobs, || {
             let callers: Vec<_> = (0..PRODUCERS)
@@ -133,7 +138,7 @@ pub(crate) fn permits(jobs: u64) -> Took {
 
 /// The core without a shell: submit, next and finish in turn, a thousand jobs queued.
 pub(crate) fn core(jobs: u64) -> Took {
-    let mut core = Core::new(config(8, jobs as usize), Time::ZERO).expect("a good configuration");
+    let mut core = Core::new(config(8, BOUND), Time::ZERO).expect("a good configuration");
     for n in 0..1000 {
         core.submit(Time::ZERO, job(n, 100, 8))
             .expect("there is room");

@@ -1,6 +1,6 @@
 //! What people build with today: tokio's channels, and a task and a semaphore a job.
 
-use super::{PRODUCERS, runtime};
+use super::{BOUND, PRODUCERS, runtime};
 use crate::measure::{Took, measure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(crate) fn mpsc(jobs: u64) -> Took {
     let done = AtomicU64::new(0);
     measure(jobs, || {
         runtime.block_on(async {
-            let (sender, mut receiver) = mpsc::channel(jobs as usize);
+            let (sender, mut receiver) = mpsc::channel(BOUND);
             produce(jobs, &sender);
             drop(sender);
             let consumer = tokio::spawn(async move {
@@ -45,7 +45,7 @@ pub(crate) fn recv_many(jobs: u64) -> Took {
     let runtime = runtime();
     measure(jobs, || {
         runtime.block_on(async {
-            let (sender, mut receiver) = mpsc::channel(jobs as usize);
+            let (sender, mut receiver) = mpsc::channel(BOUND);
             produce(jobs, &sender);
             drop(sender);
             let consumer = tokio::spawn(async move {

@@ -1,7 +1,7 @@
 //! Jobs in their lanes, lanes in their queues, queues in their classes.
 
 use super::Core;
-use super::parts::{Entry, FlowState, Lane, NIL, Pace, Place, Queue, Rank, State, Tag, holding};
+use super::parts::{Entry, FlowState, Lane, NIL, Pace, Place, Queue, Rank, State, Tag};
 use crate::config::Policy;
 use crate::gate::Gate;
 use crate::heap::NOWHERE;

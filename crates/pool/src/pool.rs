@@ -8,8 +8,8 @@ use crate::shell::{Shell, Timer, Workers};
 use crate::worker::{Handler, Run, Worker};
 use crate::{Notice, Report};
 use headworks_core::{
-    Config, ConfigError, FlowView, Job, Key, Pressure, Refused, Scale, TargetId, TargetSet,
-    TargetState, Ticket, Time, View,
+    Config, ConfigError, FlowView, Job, Key, Pressure, Refused, Scale, TargetConfig, TargetId,
+    TargetSet, TargetState, Ticket, Time, View,
 };
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -196,6 +196,15 @@ impl<P: Send + 'static> Pool<P> {
     #[must_use]
     pub fn config(&self) -> Config {
         self.core(|core, _| core.config().clone())
+    }
+
+    /// Adds a target to a pool at work: a host that was only just discovered. It is part of [`config`](Self::config)
+    /// from then on, and a later [`reconfigure`](Self::reconfigure) must name it.
+    ///
+    /// # Errors
+    /// If one of its settings cannot work; then nothing has changed.
+    pub fn add_target(&self, target: TargetConfig) -> Result<TargetId, ConfigError> {
+        self.core(|core, now| core.add_target(now, target))
     }
 
     /// The set of these targets, for [`Job::targets`].

@@ -241,3 +241,25 @@ async fn a_drain_tells_those_who_wait() {
     assert_eq!(drain.await.expect("it ends").abandoned, 0);
     assert!(handle.acquire(Job::new(())).await.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_target_added_at_work_has_limits_of_its_own() {
+    let pool = Pool::permits(Config::default()).expect("a good configuration");
+    let limits = Limits {
+        concurrent: Some(1),
+        ..Limits::default()
+    };
+    let config = TargetConfig {
+        limits,
+        ..TargetConfig::default()
+    };
+    let added = pool.add_target(config).expect("it can work");
+    let job = || Job::new(()).targets(added);
+    let first = pool.acquire(job()).await.expect("granted");
+    assert_eq!(first.target(), added);
+    assert!(pool.try_acquire(job()).is_err(), "one at once");
+    assert!(pool.try_acquire(Job::new(())).is_ok(), "the other is free");
+    drop(first);
+    assert!(pool.try_acquire(job()).is_ok());
+    assert_eq!(pool.config().targets.len(), 2);
+}

@@ -77,7 +77,7 @@ fn no_host_had_more_at_once_than_agreed(log: &[Request]) {
 /// Requests to a host start a delay apart, the first not before a page that links to it was answered. On its way a
 /// request can only lose time, so the n-th cannot have come sooner than n delays after that answer.
 fn no_host_was_asked_faster_than_agreed(log: &[Request], start: Instant) {
-    for host in 0..HOSTS.len() {
+    for (host, temper) in HOSTS.iter().enumerate() {
         let links_here = |request: &&Request| {
             let home = request.path == "/0" && request.status == 200;
             home && [1, 2]
@@ -95,8 +95,7 @@ fn no_host_was_asked_faster_than_agreed(log: &[Request], start: Instant) {
             let after = request.arrived - known;
             assert!(
                 after >= RULES.delay * n as u32,
-                "request {n} to {:?} after {after:?}",
-                HOSTS[host]
+                "request {n} to {temper:?} after {after:?}"
             );
         }
     }

@@ -27,8 +27,8 @@ pub(crate) struct Inner<P> {
     pub(crate) wakes: AtomicU64,
 }
 
-/// A pool. Clones are handles on the same one; when the last is dropped, its workers leave once they have finished
-/// what they run.
+/// A pool. Clones are handles on the same one; when the last is dropped, what waits is handed back
+/// ([`How::Returned`](crate::How::Returned)) and the workers leave once they have finished what they run.
 pub struct Pool<P> {
     inner: Arc<Inner<P>>,
     tasks: Arc<Tasks<P>>,
@@ -51,7 +51,10 @@ struct Tasks<P> {
 
 impl<P> Drop for Tasks<P> {
     fn drop(&mut self) {
-        self.inner.shell.close(self.inner.clock.now());
+        // Nobody keeps time from here on: who still waited would wait for ever.
+        let now = self.inner.clock.now();
+        self.inner.shell.drain(now);
+        self.inner.shell.close(now);
     }
 }
 

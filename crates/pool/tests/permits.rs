@@ -263,3 +263,18 @@ async fn a_target_added_at_work_has_limits_of_its_own() {
     assert!(pool.try_acquire(job()).is_ok());
     assert_eq!(pool.config().targets.len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_dropped_leaves_nobody_waiting() {
+    let mut config = slots(5);
+    config.limits.requests = Some(Rate::per_second(1.0));
+    let pool = Pool::permits(config).expect("a good configuration");
+    let first = pool.acquire(Job::new(())).await.expect("granted");
+    let second = pool.acquire(Job::new(()));
+    drop(pool);
+    let told = timeout(Duration::from_secs(60), second).await;
+    let told = told.expect("it does not wait for ever").map(|_| ());
+    assert_eq!(told, Err(Denied::Ended(How::Returned)));
+    let again = first.again(Report::retry()).await.map(|_| ());
+    assert_eq!(again, Err(Denied::Ended(How::Returned)));
+}

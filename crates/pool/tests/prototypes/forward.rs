@@ -185,12 +185,15 @@ impl Plane {
             (Event::Announce, true) => Class(1),
             (Event::Announce, false) => Class(2),
         };
-        let job = Job::new(forward)
+        let mut job = Job::new(forward)
             .class(class)
             .flow(self.seed.flow(&forward.peer))
             .targets(forward.forwarder)
-            .key(self.key(&forward))
-            .delay_key(self.seed.key(&(hash, forwarder)));
+            .key(self.key(&forward));
+        if event == Event::Announce {
+            // Of announces that wait for a time one is enough for all peers; an event must not be merged into one.
+            job = job.delay_key(self.seed.key(&(hash, forwarder)));
+        }
         self.pool
             .submit(job)
             .map(|_| ())
@@ -299,6 +302,24 @@ async fn a_forwarder_that_is_busy_is_left_alone_for_five_minutes() {
         .collect();
     assert_eq!(late, [(300, 2), (300, 3), (300, 1)]);
     assert!(plane.ended().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_delayed_but_never_merged_away() {
+    let mut plane = Plane::new(100, 1);
+    let later = Answer::RetryIn(Duration::from_secs(400));
+    plane.answer(0, &[later, Answer::Busy]);
+    let announce = |hash, peer| plane.forward(hash, 0, peer, Announce, true);
+    announce(7, 1).expect("there is room");
+    sleep(Duration::from_secs(1)).await;
+    announce(8, 2).expect("there is room");
+    announce(7, 3).expect("there is room");
+    let completed = plane.forward(7, 0, 4, Completed, false);
+    completed.expect("there is room");
+    sleep(Duration::from_secs(500)).await;
+    assert_eq!(plane.ended(), [(3, Announce, How::Merged)]);
+    let late: Vec<_> = plane.calls()[2..].iter().map(|call| call.2).collect();
+    assert_eq!(late, [4, 2, 1]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! A polite crawler, to be read in five minutes. Read this file; [`fetch`] and [`site`] are only its surroundings.
+//! A polite crawler, to be read in five minutes. Read this file; [`mod@fetch`] and [`site`] are only its surroundings.
 //!
 //! What makes a crawler hard is not fetching: it is to leave every host alone enough, to come back when a host says
 //! so, and still to keep busy. All of that is the pool's. What is left here is what a crawler knows and a pool does

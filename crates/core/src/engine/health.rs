@@ -289,8 +289,10 @@ mod tests {
         for _ in 0..4 {
             core.add_target(Time::ZERO, host(1)).unwrap();
         }
-        let mut submit = || core.submit(Time::ZERO, Job::new(()).targets(TargetId::new(4)));
-        let answers: Vec<_> = (0..5).map(|_| submit().map_err(|no| no.reason)).collect();
+        let job = || Job::new(()).targets(TargetId::new(4));
+        let answers: Vec<_> = (0..5)
+            .map(|_| core.submit(Time::ZERO, job()).map_err(|no| no.reason))
+            .collect();
         assert!(answers[..4].iter().all(Result::is_ok));
         assert_eq!(answers[4], Err(Reason::TargetFull));
     }

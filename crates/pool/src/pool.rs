@@ -149,14 +149,18 @@ impl<P: Send + 'static> Pool<P> {
         Acquire::new(self.inner.clone(), entered)
     }
 
-    /// Leave to run a job oneself, if it may run at once.
+    /// Leave to run a job oneself, if it may run at once. It costs nobody else a place: where the queue is full, it is
+    /// denied.
     ///
     /// # Errors
     /// The refusal; or, if it would have to wait, [`Denied::Ended`] with [`How::Cancelled`](crate::How::Cancelled).
     pub fn try_acquire(&self, job: Job<()>) -> Result<crate::Permit<P>, Denied> {
         use futures_util::FutureExt;
         let cancelled = Denied::Ended(crate::How::Cancelled);
-        self.acquire(job).now_or_never().unwrap_or(Err(cancelled))
+        let now = self.inner.clock.now();
+        let entered = self.inner.shell.enter_without_waiting(now, job);
+        let acquire = Acquire::new(self.inner.clone(), entered);
+        acquire.now_or_never().unwrap_or(Err(cancelled))
     }
 
     /// Takes a job back, or tells its handler to stop. `false` if it had ended.

@@ -3,7 +3,7 @@
 mod support;
 
 use headworks_core::{
-    Bound, Class, Config, Cost, Job, Limits, OnSuspend, Rate, Reason, TargetConfig, TargetId,
+    Bound, Class, Config, Cost, Flow, Job, Limits, OnSuspend, Rate, Reason, TargetConfig, TargetId,
     TargetState,
 };
 use headworks_pool::{Denied, Health, How, Permit, Pool, Report};
@@ -277,4 +277,22 @@ async fn a_pool_that_is_dropped_leaves_nobody_waiting() {
     assert_eq!(told, Err(Denied::Ended(How::Returned)));
     let again = first.again(Report::retry()).await.map(|_| ());
     assert_eq!(again, Err(Denied::Ended(How::Returned)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_would_have_to_wait_costs_nobody_a_place() {
+    let mut config = slots(1);
+    config.bound = Bound::PerClass(2);
+    let pool = Pool::permits(config).expect("a good configuration");
+    let first = pool.acquire(Job::new(())).await.expect("granted");
+    let job = |flow| Job::new(()).flow(Flow(flow));
+    let waiting = [pool.acquire(job(1)), pool.acquire(job(1))];
+    assert!(pool.try_acquire(job(2)).is_err(), "it would have to wait");
+    assert_eq!(
+        pool.inspect().waiting,
+        2,
+        "its flow has more right to a place"
+    );
+    drop((first, waiting));
+    assert!(pool.try_acquire(job(2)).is_ok());
 }

@@ -201,6 +201,12 @@ impl Default for TargetConfig {
     }
 }
 
+impl TargetConfig {
+    pub(crate) fn check(&self, index: usize) -> Result<(), ConfigError> {
+        check_gate(self.weight, &self.limits, || format!("target {index}"))
+    }
+}
+
 /// What becomes of jobs when every target that could serve them is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnSuspend {
@@ -299,7 +305,7 @@ impl Config {
             check_gate(config.weight, &config.limits, || flow.to_string())?;
         }
         for (index, target) in self.targets.iter().enumerate() {
-            check_gate(target.weight, &target.limits, || format!("target {index}"))?;
+            target.check(index)?;
         }
         Ok(())
     }

@@ -51,3 +51,8 @@ pub use worker::{Handler, Run};
 
 #[cfg(all(test, feature = "shuttle"))]
 mod model;
+
+/// The program in the guide compiles and does what it says.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/using-the-pool.md")]
+struct Guide;

@@ -8,8 +8,8 @@ use crate::shell::{Shell, Timer, Workers};
 use crate::worker::{Handler, Run, Worker};
 use crate::{Notice, Report};
 use headworks_core::{
-    Config, ConfigError, FlowView, Job, Key, Pressure, Refused, Scale, TargetId, TargetSet,
-    TargetState, Ticket, Time, View,
+    Config, ConfigError, FlowView, Job, Key, Pressure, Refused, Scale, TargetConfig, TargetId,
+    TargetSet, TargetState, Ticket, Time, View,
 };
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub(crate) struct Inner<P> {
     pub(crate) wakes: AtomicU64,
 }
 
-/// A pool. Clones are handles on the same one; when the last is dropped, its workers leave once they have finished
-/// what they run.
+/// A pool. Clones are handles on the same one; when the last is dropped, what waits is handed back
+/// ([`How::Returned`](crate::How::Returned)) and the workers leave once they have finished what they run.
 pub struct Pool<P> {
     inner: Arc<Inner<P>>,
     tasks: Arc<Tasks<P>>,
@@ -51,7 +51,10 @@ struct Tasks<P> {
 
 impl<P> Drop for Tasks<P> {
     fn drop(&mut self) {
-        self.inner.shell.close(self.inner.clock.now());
+        // Nobody keeps time from here on: who still waited would wait for ever.
+        let now = self.inner.clock.now();
+        self.inner.shell.drain(now);
+        self.inner.shell.close(now);
     }
 }
 
@@ -146,14 +149,18 @@ impl<P: Send + 'static> Pool<P> {
         Acquire::new(self.inner.clone(), entered)
     }
 
-    /// Leave to run a job oneself, if it may run at once.
+    /// Leave to run a job oneself, if it may run at once. It costs nobody else a place: where the queue is full, it is
+    /// denied.
     ///
     /// # Errors
     /// The refusal; or, if it would have to wait, [`Denied::Ended`] with [`How::Cancelled`](crate::How::Cancelled).
     pub fn try_acquire(&self, job: Job<()>) -> Result<crate::Permit<P>, Denied> {
         use futures_util::FutureExt;
         let cancelled = Denied::Ended(crate::How::Cancelled);
-        self.acquire(job).now_or_never().unwrap_or(Err(cancelled))
+        let now = self.inner.clock.now();
+        let entered = self.inner.shell.enter_without_waiting(now, job);
+        let acquire = Acquire::new(self.inner.clone(), entered);
+        acquire.now_or_never().unwrap_or(Err(cancelled))
     }
 
     /// Takes a job back, or tells its handler to stop. `false` if it had ended.
@@ -196,6 +203,15 @@ impl<P: Send + 'static> Pool<P> {
     #[must_use]
     pub fn config(&self) -> Config {
         self.core(|core, _| core.config().clone())
+    }
+
+    /// Adds a target to a pool at work: a host that was only just discovered. It is part of [`config`](Self::config)
+    /// from then on, and a later [`reconfigure`](Self::reconfigure) must name it.
+    ///
+    /// # Errors
+    /// If one of its settings cannot work; then nothing has changed.
+    pub fn add_target(&self, target: TargetConfig) -> Result<TargetId, ConfigError> {
+        self.core(|core, now| core.add_target(now, target))
     }
 
     /// The set of these targets, for [`Job::targets`].

@@ -11,8 +11,8 @@
 use crate::notice::{Denied, How, Notice};
 use crate::sync::Mutex;
 use headworks_core::{
-    Cancelled, Config, ConfigError, Core, Event, Job, Lease, Outcome, Pressure, Refused, Scale,
-    Scaler, Settled, Thresholds, Ticket, Time, Verdict,
+    Bound, Cancelled, Class, Config, ConfigError, Core, Event, Job, Lease, Outcome, Pressure,
+    Refused, Scale, Scaler, Settled, Thresholds, Ticket, Time, Verdict,
 };
 use slab::Slab;
 use std::collections::VecDeque;
@@ -204,23 +204,19 @@ impl<P> Shell<P> {
 
     /// Hands in a caller's job. The caller then waits in its seat.
     pub(crate) fn enter(&self, now: Time, job: Job<()>) -> Result<(SeatId, Ticket), Denied> {
-        let (job, ()) = split(job);
-        self.with(now, |state| {
-            let seat = SeatId(state.seats.insert(Seat::default()));
-            match state.core.submit(now, join(job, Task::Caller(seat))) {
-                Ok(ticket) => {
-                    state.callers += 1;
-                    Ok((seat, ticket))
-                }
-                Err(refused) => {
-                    state.seats.remove(seat.0);
-                    Err(Denied::Refused {
-                        reason: refused.reason,
-                        retry_after: refused.retry_after,
-                        booking: refused.booking,
-                    })
-                }
-            }
+        self.with(now, |state| state.enter(now, job))
+    }
+
+    /// Hands in the job of a caller who will not wait. It takes nobody's place: where another would have to be shed for
+    /// it, it is denied.
+    pub(crate) fn enter_without_waiting(
+        &self,
+        now: Time,
+        job: Job<()>,
+    ) -> Result<(SeatId, Ticket), Denied> {
+        self.with(now, |state| match state.is_full(job.class) {
+            true => Err(Denied::Ended(How::Cancelled)),
+            false => state.enter(now, job),
         })
     }
 
@@ -523,6 +519,33 @@ impl<P> Seat<P> {
 }
 
 impl<P> State<P> {
+    fn enter(&mut self, now: Time, job: Job<()>) -> Result<(SeatId, Ticket), Denied> {
+        let (job, ()) = split(job);
+        let seat = SeatId(self.seats.insert(Seat::default()));
+        match self.core.submit(now, join(job, Task::Caller(seat))) {
+            Ok(ticket) => {
+                self.callers += 1;
+                Ok((seat, ticket))
+            }
+            Err(refused) => {
+                self.seats.remove(seat.0);
+                Err(Denied::Refused {
+                    reason: refused.reason,
+                    retry_after: refused.retry_after,
+                    booking: refused.booking,
+                })
+            }
+        }
+    }
+
+    /// Whether a class has no free place.
+    fn is_full(&self, class: Class) -> bool {
+        match self.core.config().bound {
+            Bound::PerClass(places) => self.core.waiting_in(class) >= places as u64,
+            Bound::Shared(places) => self.core.waiting() >= places as u64,
+        }
+    }
+
     /// Grants as far as there is somebody to run it, and passes on what happened.
     fn pump(&mut self, now: Time) {
         while self.callers > 0 || !self.idle.is_empty() {

@@ -3,7 +3,7 @@
 mod support;
 
 use headworks_core::{
-    Bound, Class, Config, Cost, Job, Limits, OnSuspend, Rate, Reason, TargetConfig, TargetId,
+    Bound, Class, Config, Cost, Flow, Job, Limits, OnSuspend, Rate, Reason, TargetConfig, TargetId,
     TargetState,
 };
 use headworks_pool::{Denied, Health, How, Permit, Pool, Report};
@@ -240,4 +240,59 @@ async fn a_drain_tells_those_who_wait() {
     first.finish(Report::done());
     assert_eq!(drain.await.expect("it ends").abandoned, 0);
     assert!(handle.acquire(Job::new(())).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_added_at_work_has_limits_of_its_own() {
+    let pool = Pool::permits(Config::default()).expect("a good configuration");
+    let limits = Limits {
+        concurrent: Some(1),
+        ..Limits::default()
+    };
+    let config = TargetConfig {
+        limits,
+        ..TargetConfig::default()
+    };
+    let added = pool.add_target(config).expect("it can work");
+    let job = || Job::new(()).targets(added);
+    let first = pool.acquire(job()).await.expect("granted");
+    assert_eq!(first.target(), added);
+    assert!(pool.try_acquire(job()).is_err(), "one at once");
+    assert!(pool.try_acquire(Job::new(())).is_ok(), "the other is free");
+    drop(first);
+    assert!(pool.try_acquire(job()).is_ok());
+    assert_eq!(pool.config().targets.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_dropped_leaves_nobody_waiting() {
+    let mut config = slots(5);
+    config.limits.requests = Some(Rate::per_second(1.0));
+    let pool = Pool::permits(config).expect("a good configuration");
+    let first = pool.acquire(Job::new(())).await.expect("granted");
+    let second = pool.acquire(Job::new(()));
+    drop(pool);
+    let told = timeout(Duration::from_secs(60), second).await;
+    let told = told.expect("it does not wait for ever").map(|_| ());
+    assert_eq!(told, Err(Denied::Ended(How::Returned)));
+    let again = first.again(Report::retry()).await.map(|_| ());
+    assert_eq!(again, Err(Denied::Ended(How::Returned)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_would_have_to_wait_costs_nobody_a_place() {
+    let mut config = slots(1);
+    config.bound = Bound::PerClass(2);
+    let pool = Pool::permits(config).expect("a good configuration");
+    let first = pool.acquire(Job::new(())).await.expect("granted");
+    let job = |flow| Job::new(()).flow(Flow(flow));
+    let waiting = [pool.acquire(job(1)), pool.acquire(job(1))];
+    assert!(pool.try_acquire(job(2)).is_err(), "it would have to wait");
+    assert_eq!(
+        pool.inspect().waiting,
+        2,
+        "its flow has more right to a place"
+    );
+    drop((first, waiting));
+    assert!(pool.try_acquire(job(2)).is_ok());
 }

@@ -309,3 +309,28 @@ async fn a_reload_takes_effect_at_once() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_dropped_hands_back_what_waits() {
+    let handler = Closure::new(|_| {
+        async {
+            sleep(Duration::from_secs(2)).await;
+            Report::done()
+        }
+        .boxed()
+    });
+    let (handler, mut notices) = handler.noticed();
+    let pool = Pool::new(config(), Workers::new(1, 1), handler).expect("a good configuration");
+    pool.submit(Job::new(1)).expect("there is room");
+    until("it runs", || pool.inspect().running == 1).await;
+    pool.submit(Job::new(2)).expect("there is room");
+    drop(pool);
+    let Some(Notice::Ended { payload, how, .. }) = notices.recv().await else {
+        panic!("no notice")
+    };
+    assert_eq!((payload, how), (2, How::Returned));
+    assert!(
+        notices.recv().await.is_none(),
+        "the worker ends its job and leaves"
+    );
+}

@@ -108,7 +108,7 @@ impl<P> Core<P> {
         for index in 0..self.config.targets.len() {
             let config = self.config.targets[index];
             let Some(target) = self.targets.get_mut(index) else {
-                self.add_target(config);
+                self.push_target(config);
                 continue;
             };
             target.config = config;

@@ -52,7 +52,32 @@ impl<P> Core<P> {
         }
     }
 
-    pub(super) fn add_target(&mut self, config: TargetConfig) {
+    /// Adds a target to a core at work, with the next number in order. It is part of [`Core::config`] from then on: a
+    /// later [`reconfigure`](Core::reconfigure) must name it.
+    ///
+    /// ```
+    /// use headworks_core::{Config, Core, Job, TargetConfig, Time};
+    ///
+    /// let mut core = Core::new(Config::default(), Time::ZERO)?;
+    /// let host = core.add_target(Time::ZERO, TargetConfig::default())?;
+    /// core.submit(Time::ZERO, Job::new("fetch").targets(host)).expect("there is room");
+    /// assert_eq!(core.next(Time::ZERO).expect("nothing is limited").target, host);
+    /// # Ok::<(), headworks_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If one of its settings cannot work; then nothing has changed.
+    pub fn add_target(&mut self, now: Time, config: TargetConfig) -> Result<TargetId, ConfigError> {
+        let id = self.targets.len() as u32;
+        config.check(id as usize)?;
+        self.tick(now);
+        self.config.targets.push(config);
+        self.most_alone = self.config.waiting_for_one();
+        self.push_target(config);
+        Ok(TargetId(id))
+    }
+
+    pub(super) fn push_target(&mut self, config: TargetConfig) {
         let id = self.targets.len() as u32;
         let bay = self.new_bay(&[id]);
         self.targets.push(Target::new(config, bay, self.now));
@@ -203,5 +228,72 @@ impl<P> Core<P> {
         if state.is_usable() {
             self.open_target(target);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Bound, Config, Limits};
+    use crate::event::Reason;
+    use crate::job::Job;
+
+    fn host(concurrent: u32) -> TargetConfig {
+        TargetConfig {
+            limits: Limits {
+                concurrent: Some(concurrent),
+                ..Limits::default()
+            },
+            ..TargetConfig::default()
+        }
+    }
+
+    #[test]
+    fn a_target_added_at_work_keeps_its_own_limits_and_survives_a_reload() {
+        let config = Config {
+            targets: vec![host(1)],
+            ..Config::default()
+        };
+        let mut core = Core::new(config, Time::ZERO).unwrap();
+        let added = core.add_target(Time::from_secs(1), host(2)).unwrap();
+        assert_eq!((added, added.index()), (TargetId::new(1), 1));
+        for n in 0..4 {
+            core.submit(Time::from_secs(1), Job::new(n).targets(added))
+                .unwrap();
+        }
+        let granted = std::iter::from_fn(|| core.next(Time::from_secs(1)));
+        assert_eq!(
+            granted.map(|lease| lease.target).collect::<Vec<_>>(),
+            [added; 2]
+        );
+        let config = core.config().clone();
+        assert_eq!(config.targets, [host(1), host(2)]);
+        assert_eq!(core.reconfigure(Time::from_secs(2), config), Ok(()));
+    }
+
+    #[test]
+    fn a_target_that_cannot_work_is_not_added() {
+        let mut core = Core::<()>::new(Config::default(), Time::ZERO).unwrap();
+        let refused = core.add_target(Time::ZERO, host(0));
+        assert_eq!(refused, Err(ConfigError::Concurrent("target 1".into())));
+        assert_eq!(core.config().targets.len(), 1);
+    }
+
+    #[test]
+    fn more_targets_mean_fewer_places_for_each() {
+        let config = Config {
+            bound: Bound::Shared(10),
+            ..Config::default()
+        };
+        let mut core = Core::new(config, Time::ZERO).unwrap();
+        for _ in 0..4 {
+            core.add_target(Time::ZERO, host(1)).unwrap();
+        }
+        let job = || Job::new(()).targets(TargetId::new(4));
+        let answers: Vec<_> = (0..5)
+            .map(|_| core.submit(Time::ZERO, job()).map_err(|no| no.reason))
+            .collect();
+        assert!(answers[..4].iter().all(Result::is_ok));
+        assert_eq!(answers[4], Err(Reason::TargetFull));
     }
 }

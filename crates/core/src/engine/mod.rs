@@ -138,7 +138,7 @@ impl<P> Core<P> {
             config,
         };
         for target in core.config.targets.clone() {
-            core.add_target(target);
+            core.push_target(target);
         }
         Ok(core)
     }

@@ -1,0 +1,194 @@
+//! A small web of hosts on 127.0.0.1, each with a port and a temper of its own, and one log of what they saw.
+
+use crate::fetch::Url;
+use std::io::Result;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// What is particular about a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Temper {
+    /// Nothing.
+    Plain,
+    /// It takes its time.
+    Slow,
+    /// Three pages in ten fail at the first attempt.
+    Flaky,
+    /// Its first answer is that it wants to be left alone for a second.
+    Strict,
+    /// It has no last page.
+    Endless,
+}
+
+/// Every host there is, in the order of their ports.
+pub const HOSTS: [Temper; 5] = [
+    Temper::Plain,
+    Temper::Slow,
+    Temper::Flaky,
+    Temper::Strict,
+    Temper::Endless,
+];
+
+/// Pages of a host that has a last one, its home page among them.
+pub const PAGES: u64 = 11;
+
+/// One request, as the host saw it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Which host.
+    pub host: usize,
+    /// For what.
+    pub path: String,
+    /// When it had come.
+    pub arrived: Instant,
+    /// When the answer was about to go.
+    pub answered: Instant,
+    /// The answer.
+    pub status: u16,
+    /// How many the host was serving when it came, itself included.
+    pub at_once: u32,
+}
+
+/// The hosts. They are gone when this is dropped.
+pub struct Site {
+    hosts: Vec<String>,
+    log: Log,
+    _tasks: JoinSet<()>,
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<(Vec<Request>, [u32; HOSTS.len()])>>);
+
+impl Log {
+    fn lock(&self) -> MutexGuard<'_, (Vec<Request>, [u32; HOSTS.len()])> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Site {
+    /// Starts every host, on ports that are free.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub async fn start() -> Result<Site> {
+        let (mut listeners, mut hosts) = (Vec::new(), Vec::new());
+        for _ in HOSTS {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            hosts.push(listener.local_addr()?.to_string());
+            listeners.push(listener);
+        }
+        let (log, mut tasks) = (Log::default(), JoinSet::new());
+        for (host, listener) in listeners.into_iter().enumerate() {
+            tasks.spawn(serve(host, listener, hosts.clone(), log.clone()));
+        }
+        Ok(Site {
+            hosts,
+            log,
+            _tasks: tasks,
+        })
+    }
+
+    /// The home page of a host.
+    #[must_use]
+    pub fn home(&self, host: usize) -> Url {
+        Url {
+            host: self.hosts[host].clone(),
+            path: "/0".into(),
+        }
+    }
+
+    /// What the hosts saw so far, in order of arrival.
+    #[must_use]
+    pub fn log(&self) -> Vec<Request> {
+        let mut log = self.log.lock().0.clone();
+        log.sort_by_key(|request| request.arrived);
+        log
+    }
+}
+
+async fn serve(host: usize, listener: TcpListener, hosts: Vec<String>, log: Log) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Ok((stream, _)) = listener.accept() => {
+                let (hosts, log) = (hosts.clone(), log.clone());
+                connections.spawn(async move { answer(host, stream, &hosts, &log).await.ok() });
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn answer(host: usize, mut stream: TcpStream, hosts: &[String], log: &Log) -> Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let arrived = Instant::now();
+    let head = String::from_utf8_lossy(&head);
+    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    let (before, at_once) = {
+        let (requests, serving) = &mut *log.lock();
+        serving[host] += 1;
+        let mine = requests.iter().filter(|request| request.host == host);
+        let same = mine.clone().filter(|request| request.path == path).count();
+        ((mine.count(), same), serving[host])
+    };
+    if HOSTS[host] == Temper::Slow {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    let (status, body) = page(host, &path, before, hosts);
+    {
+        let (requests, serving) = &mut *log.lock();
+        serving[host] -= 1;
+        requests.push(Request {
+            host,
+            path,
+            arrived,
+            answered: Instant::now(),
+            status,
+            at_once,
+        });
+    }
+    let wait = if status == 429 {
+        "Retry-After: 1\r\n"
+    } else {
+        ""
+    };
+    let answer = format!("HTTP/1.1 {status} -\r\n{wait}Connection: close\r\n\r\n{body}");
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+/// What a host answers, who was asked so often before: for anything, for this.
+fn page(host: usize, path: &str, before: (usize, usize), hosts: &[String]) -> (u16, String) {
+    let temper = HOSTS[host];
+    let number = path.strip_prefix('/').and_then(|path| path.parse().ok());
+    let Some(number) = number.filter(|n| temper == Temper::Endless || *n < PAGES) else {
+        return (404, String::new());
+    };
+    if temper == Temper::Strict && before.0 == 0 {
+        return (429, String::new());
+    }
+    if temper == Temper::Flaky && before.1 == 0 && number * 7 % 10 < 3 {
+        return (503, String::new());
+    }
+    let mut links: Vec<String> = match (temper, number) {
+        (Temper::Endless, n) => vec![format!("/{}", 2 * n + 1), format!("/{}", 2 * n + 2)],
+        (_, 0) => (1..PAGES).map(|n| format!("/{n}")).collect(),
+        (_, n) => vec![format!("/{}", n % (PAGES - 1) + 1), "/0".into()],
+    };
+    if number == 0 {
+        // Other hosts are known by their home pages alone, so the first request to a host is for that.
+        let others = [1, 2].map(|step| format!("http://{}/0", hosts[(host + step) % hosts.len()]));
+        links.extend(others);
+        links.push("/gone".into());
+    }
+    let links = links
+        .iter()
+        .map(|link| format!("<a href=\"{link}\">{link}</a>\n"));
+    (200, links.collect())
+}

@@ -257,6 +257,8 @@ impl<P> Core<P> {
         if charge.is_some() {
             self.charge_tags(queue, lease.cost, aged);
         }
+        self.queues[queue as usize].owed.enter(lease.cost);
+        self.classes[class.index()].owed.enter(lease.cost);
         self.running += 1;
         self.since_aged = if aged {
             0
@@ -282,7 +284,8 @@ impl<P> Core<P> {
         let start = self.effective_tag(queue);
         let Queue { class, flow, .. } = self.queues[queue as usize];
         let weight = self.flows[flow as usize].config.weight;
-        self.queues[queue as usize].tag = start + span(cost, weight);
+        let state = &mut self.queues[queue as usize];
+        state.tag = start + state.owed.pay(span(cost, weight));
         let tag = self.class_tag(class);
         let state = &mut self.classes[class.index()];
         if !out_of_turn {
@@ -294,7 +297,7 @@ impl<P> Core<P> {
             Policy::Strict | Policy::Fifo => false,
         };
         if shares {
-            state.tag = tag + span(cost, state.config.weight);
+            state.tag = tag + state.owed.pay(span(cost, state.config.weight));
             if !out_of_turn {
                 self.clock = tag;
             }

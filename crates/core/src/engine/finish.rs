@@ -1,7 +1,7 @@
 //! The end of a lease.
 
 use super::Core;
-use super::parts::{NIL, Place, State, span};
+use super::parts::{NIL, Place, State};
 use crate::config::{OnSuspend, Policy};
 use crate::event::{Event, Unservable};
 use crate::id::{Class, Cost, Ticket};
@@ -83,6 +83,9 @@ impl<P> Core<P> {
         {
             self.correct_tags(class, flow, charged, actual);
         }
+        let queue = self.flows[flow as usize].queues[class.index()];
+        self.queues[queue as usize].owed.leave(charged);
+        self.classes[class.index()].owed.leave(charged);
         target
     }
 
@@ -95,18 +98,21 @@ impl<P> Core<P> {
         let weight = self.flows[flow as usize].config.weight;
         let queue = &mut self.queues[id as usize];
         let state = &mut self.classes[class.index()];
-        let (more, less) = (span(actual, weight), span(charged, weight));
-        queue.tag = (queue.tag + more).saturating_sub(less).max(state.clock);
+        let costs = (charged, actual);
+        let waits = queue.waiting > 0;
+        queue.tag = queue
+            .owed
+            .correct(queue.tag, state.clock, costs, weight, waits);
         let shares = match self.config.policy {
             Policy::Wfq => true,
             Policy::Hybrid => class != Class(0),
             Policy::Strict | Policy::Fifo => false,
         };
         if shares {
-            let weight = state.config.weight;
-            state.tag = (state.tag + span(actual, weight))
-                .saturating_sub(span(charged, weight))
-                .max(self.clock);
+            let (weight, waits) = (state.config.weight, state.waiting > 0);
+            state.tag = state
+                .owed
+                .correct(state.tag, self.clock, costs, weight, waits);
         }
         if actual < charged {
             // Parked lanes may be ranked too early, never too late.

@@ -38,7 +38,7 @@ pub struct Config {
     /// The targets, known by their place. None means one without limits.
     pub targets: Vec<TargetConfig>,
     /// How many jobs that only one target can serve may wait for it; `None` for
-    /// max(bound / 10, 2 × bound / targets).
+    /// max(bound / 10, 2 × bound / targets), where a bound for each class counts for all of them.
     pub max_waiting: Option<usize>,
     /// What becomes of the jobs that wait for a target when it is suspended.
     pub on_suspend: OnSuspend,
@@ -312,10 +312,14 @@ impl Config {
 
     /// How many jobs may wait for one target that alone can serve them.
     pub(crate) fn waiting_for_one(&self) -> usize {
-        let bound = self.bound.places();
+        // All places there are: with a bound for each class, one target must be able to hold what they all may.
+        let bound = match self.bound {
+            Bound::Shared(places) => places,
+            Bound::PerClass(places) => places.saturating_mul(self.classes.len()),
+        };
         self.max_waiting.unwrap_or_else(|| {
             (bound / 10)
-                .max(2 * bound / self.targets.len().max(1))
+                .max(bound.saturating_mul(2) / self.targets.len().max(1))
                 .max(1)
         })
     }

@@ -254,6 +254,8 @@ impl<P> Core<P> {
         if charge.is_some() {
             self.charge_tags(queue, lease.cost, aged);
         }
+        self.queues[queue].owed.enter(lease.cost);
+        self.classes[class.index()].owed.enter(lease.cost);
         self.running += 1;
         self.since_aged = if aged {
             0
@@ -281,7 +283,9 @@ impl<P> Core<P> {
         }
         let start = self.effective_tag(queue);
         let Queue { class, flow, .. } = self.queues[queue];
-        self.queues[queue].tag = start + self.flows[flow].pace.span(cost);
+        let charge = self.flows[flow].pace.span(cost);
+        let state = &mut self.queues[queue];
+        state.tag = start + state.owed.pay(charge);
         let tag = self.class_tag(class);
         let state = &mut self.classes[class.index()];
         if !out_of_turn {
@@ -293,7 +297,7 @@ impl<P> Core<P> {
             Policy::Strict | Policy::Fifo => false,
         };
         if shares {
-            state.tag = tag + state.pace.span(cost);
+            state.tag = tag + state.owed.pay(state.pace.span(cost));
             if !out_of_turn {
                 self.clock = tag;
             }

@@ -83,6 +83,9 @@ impl<P> Core<P> {
         {
             self.correct_tags(class, flow, charged, actual);
         }
+        let queue = self.flows[flow].queues[class.index()];
+        self.queues[queue].owed.leave(charged);
+        self.classes[class.index()].owed.leave(charged);
         target
     }
 
@@ -95,18 +98,19 @@ impl<P> Core<P> {
         let pace = self.flows[flow].pace;
         let queue = &mut self.queues[id];
         let state = &mut self.classes[class.index()];
-        queue.tag = (queue.tag + pace.span(actual))
-            .saturating_sub(pace.span(charged))
-            .max(state.clock);
+        let costs = (charged, actual);
+        let waits = queue.waiting > 0;
+        let owed = &mut queue.owed;
+        queue.tag = owed.correct(queue.tag, state.clock, costs, pace, waits);
         let shares = match self.config.policy {
             Policy::Wfq => true,
             Policy::Hybrid => class != Class(0),
             Policy::Strict | Policy::Fifo => false,
         };
         if shares {
-            let tag =
-                (state.tag + state.pace.span(actual)).saturating_sub(state.pace.span(charged));
-            state.tag = tag.max(self.clock);
+            let (pace, waits) = (state.pace, state.waiting > 0);
+            let owed = &mut state.owed;
+            state.tag = owed.correct(state.tag, self.clock, costs, pace, waits);
         }
         if actual < charged {
             // Parked lanes may be ranked too early, never too late.

@@ -180,6 +180,10 @@ impl<P> Core<P> {
         self.waiting -= 1;
         if queue.waiting == 0 {
             state.holders.weights -= weight;
+            queue.owed.forfeit();
+        }
+        if state.waiting == 0 {
+            state.owed.forfeit();
         }
         if flow.waiting == 0 {
             self.holders.weights -= weight;

@@ -36,6 +36,73 @@ impl Pace {
     }
 }
 
+/// What a queue or class that waits was charged too much and could not get back by its tag, because the clock had
+/// passed the place where the tag belonged.
+///
+/// Without it, estimates that are too high cost a backlogged class part of its share whenever several jobs run at
+/// once. It pays for later grants, is never more than what is charged for the jobs in flight, and is forfeited
+/// when nothing waits any more: idle or parked earns nothing.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    credit: Tag,
+    /// The cost charged for the jobs in flight.
+    in_flight: u64,
+    /// The most that was in flight at once since something waits.
+    most: u64,
+}
+
+impl Owed {
+    /// A job of that cost was leased.
+    #[inline]
+    pub(super) fn enter(&mut self, cost: Cost) {
+        self.in_flight = self.in_flight.saturating_add(cost.0);
+        self.most = self.most.max(self.in_flight);
+    }
+
+    /// A job that was leased at that cost is back.
+    #[inline]
+    pub(super) fn leave(&mut self, cost: Cost) {
+        self.in_flight = self.in_flight.saturating_sub(cost.0);
+    }
+
+    /// What is left of a charge after the credit has paid for what it can.
+    #[inline]
+    pub(super) fn pay(&mut self, charge: Tag) -> Tag {
+        let paid = charge.min(self.credit);
+        self.credit -= paid;
+        charge - paid
+    }
+
+    /// Nothing waits any more.
+    #[inline]
+    pub(super) fn forfeit(&mut self) {
+        self.credit = 0;
+        self.most = self.in_flight;
+    }
+
+    /// Where a tag belongs after a correction. Never behind the clock: what that takes away from one who waits is owed.
+    /// One that the clock had passed already was idle or parked, and is owed nothing.
+    pub(super) fn correct(
+        &mut self,
+        tag: Tag,
+        clock: Tag,
+        (charged, actual): (Cost, Cost),
+        pace: Pace,
+        waits: bool,
+    ) -> Tag {
+        let (less, more) = (pace.span(charged), pace.span(actual));
+        if more >= less {
+            return (tag + self.pay(more - less)).max(clock);
+        }
+        let surplus = less - more;
+        if waits && tag >= clock {
+            let lost = surplus.saturating_sub(tag - clock);
+            self.credit = (self.credit + lost).min(pace.span(Cost(self.most)));
+        }
+        tag.saturating_sub(surplus).max(clock)
+    }
+}
+
 /// The order of lanes and queues inside a class: the tag, then the age of the head.
 pub(super) type Rank = (Tag, u64);
 
@@ -143,6 +210,7 @@ pub(super) struct Queue {
     pub(super) class: Class,
     pub(super) flow: u32,
     pub(super) tag: Tag,
+    pub(super) owed: Owed,
     /// Lanes that are not parked, by the age of their heads.
     pub(super) open: Heap<u64>,
     /// Its position among its class's queues.
@@ -162,6 +230,7 @@ impl Queue {
             class,
             flow,
             tag: 0,
+            owed: Owed::default(),
             open: Heap::default(),
             at: NOWHERE,
             waiting: 0,
@@ -196,6 +265,7 @@ pub(super) struct ClassState {
     pub(super) pace: Pace,
     /// Its tag among the classes.
     pub(super) tag: Tag,
+    pub(super) owed: Owed,
     /// The virtual time of its flows.
     pub(super) clock: Tag,
     /// Queues with an open lane, whose flow is not parked.
@@ -216,6 +286,7 @@ impl ClassState {
             config,
             pace: Pace::of(config.weight),
             tag: 0,
+            owed: Owed::default(),
             clock: 0,
             ready: Heap::default(),
             bays: Heap::default(),

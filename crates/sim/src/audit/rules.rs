@@ -518,7 +518,10 @@ impl Books {
     }
 
     fn most_alone(&self) -> usize {
-        let bound = self.config.bound.places();
+        let bound = match self.config.bound {
+            Bound::Shared(places) => places,
+            Bound::PerClass(places) => places * self.config.classes.len(),
+        };
         self.config.max_waiting.unwrap_or_else(|| {
             (bound / 10)
                 .max(2 * bound / self.config.targets.len().max(1))

@@ -43,6 +43,12 @@ impl Rate {
         }
     }
 
+    /// One every so often, and never two at once.
+    #[must_use]
+    pub fn every(interval: Duration) -> Self {
+        Rate::per_second(1.0 / interval.as_secs_f64().max(1e-9)).with_burst(Cost(1))
+    }
+
     /// The same rate with another burst, at least 1.
     #[must_use]
     pub fn with_burst(self, burst: Cost) -> Self {

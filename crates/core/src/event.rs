@@ -175,3 +175,15 @@ pub struct Refused<P> {
     /// The job.
     pub job: Job<P>,
 }
+
+impl<P> fmt::Display for Refused<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "refused: {}", self.reason)?;
+        match self.retry_after {
+            Some(after) => write!(f, "; come back in {:.1} s", after.as_secs_f64()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<P: fmt::Debug> std::error::Error for Refused<P> {}

@@ -160,7 +160,26 @@ impl Forecast {
         )
     }
 
-    /// The holder of a booking has its place, or gets a new booking: the old one is gone.
+    /// The holder of a booking came, but its place was not free yet: it keeps its turn, for the next place that is.
+    pub fn renew(&mut self, now: Time, booking: Booking) -> Option<Duration> {
+        let index = usize::try_from(booking.0.checked_sub(self.first)?).ok()?;
+        let interval = self.interval()?;
+        let freed = self.freed_at.unwrap_or(now);
+        let promise = self
+            .bookings
+            .get_mut(index)
+            .filter(|promise| promise.open)?;
+        let wait = (freed + interval)
+            .max(promise.due)
+            .since(now)
+            .max(interval / 2)
+            .min(LONGEST);
+        promise.due = now + wait;
+        promise.until = promise.until.max(promise.due + (wait / 4).max(GRACE));
+        Some(wait)
+    }
+
+    /// The holder of a booking has its place: the booking is used up.
     pub fn release(&mut self, booking: Booking) {
         let Some(index) = booking.0.checked_sub(self.first) else {
             return;
@@ -216,6 +235,19 @@ mod tests {
         );
         assert_eq!(forecast.promised(now + wait), 1);
         assert!(first.is_some());
+    }
+
+    #[test]
+    fn a_holder_whose_place_is_late_keeps_its_turn() {
+        let (mut forecast, now) = steady();
+        let (wait, first) = forecast.book(now);
+        let (_, second) = forecast.book(now);
+        let (first, second) = (first.expect("booked"), second.expect("booked"));
+        let back = now + wait;
+        let again = forecast.renew(back, first).expect("its turn is kept");
+        assert!(again <= Duration::from_millis(100), "{again:?}");
+        assert_eq!(forecast.ahead_of(back + again, first), Some(0));
+        assert_eq!(forecast.ahead_of(back, second), Some(1));
     }
 
     #[test]

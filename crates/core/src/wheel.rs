@@ -131,8 +131,12 @@ impl<T: Copy> Wheel<T> {
 
     /// Takes a timer back. It must be running.
     pub fn cancel(&mut self, timer: TimerId) {
+        let time = self.nodes[timer.0 as usize].time;
         self.unlink(timer.0);
         self.release(timer.0);
+        if time <= self.next {
+            self.next = self.find_next();
+        }
     }
 
     /// A time before which no timer is due: the exact time of the next one, or an earlier one if timers were cancelled.

@@ -2,6 +2,7 @@
 
 use headworks_core::Time;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -10,7 +11,28 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    chance: AtomicU64,
+    chance: Arc<AtomicU64>,
+}
+
+/// A source of random numbers, good enough for jitter.
+#[derive(Clone, Debug)]
+pub(crate) struct Jitter(Arc<AtomicU64>);
+
+impl Jitter {
+    pub(crate) fn random(&self) -> u64 {
+        let step = 0x9e37_79b9_7f4a_7c15;
+        let mut word = self.0.fetch_add(step, Ordering::Relaxed);
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// Up to a tenth longer, so that those who were sent away together do not come back together. A booking waits longer
+    /// than that.
+    pub(crate) fn stretch(&self, time: Duration) -> Duration {
+        let tenth = u32::try_from(self.random() >> 40).unwrap_or(0) % 1000;
+        time + time / 10_000 * tenth
+    }
 }
 
 impl Clock {
@@ -18,7 +40,7 @@ impl Clock {
         let seed = RandomState::new().build_hasher().finish();
         Clock {
             start: Instant::now(),
-            chance: AtomicU64::new(seed),
+            chance: Arc::new(AtomicU64::new(seed)),
         }
     }
 
@@ -33,12 +55,15 @@ impl Clock {
         self.start + time.since(Time::ZERO).min(far)
     }
 
-    /// A random number, good enough for jitter.
+    pub(crate) fn jitter(&self) -> Jitter {
+        Jitter(self.chance.clone())
+    }
+
+    pub(crate) fn jittered(&self, time: Duration) -> Duration {
+        self.jitter().stretch(time)
+    }
+
     pub(crate) fn random(&self) -> u64 {
-        let step = 0x9e37_79b9_7f4a_7c15;
-        let mut word = self.chance.fetch_add(step, Ordering::Relaxed);
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+        self.jitter().random()
     }
 }

@@ -1,8 +1,8 @@
 //! The scheduling core under tokio.
 //!
-//! A [`Pool`] runs work in two ways. Workers run a [`Handler`] for every job that is [submitted](Pool::submit); their
-//! number follows the queue. Or a caller [acquires](Pool::acquire) a [`Permit`], which names a target, and runs the work
-//! himself, as a proxy does. Either way the core decides who goes next, and where.
+//! Work is run in two ways. A [`Pool`] has workers that run a [`Handler`] for every job that is [submitted](Pool::submit);
+//! their number follows the queue. [`Permits`] lets a caller [acquire](Permits::acquire) a [`Permit`], which names a target,
+//! and run the work himself, as a proxy does. Either way the core decides who goes next, and where.
 //!
 //! The state has one owner, the shell, behind one lock that is never held across an await. One timer sleeps until the core
 //! wants to be called; nothing polls, and an idle pool costs no CPU.
@@ -25,26 +25,30 @@
 //! # async fn main() -> Result<(), headworks_core::ConfigError> {
 //! let pool = Pool::new(Config::default(), Workers::new(2, 8), Greeter)?;
 //! pool.submit(Job::new("river".to_string())).expect("there is room");
-//! # while pool.inspect().classes[0].stats.ended.done < 1 { tokio::task::yield_now().await; }
+//! pool.idle().await;
 //! pool.shutdown(Duration::from_secs(5)).await;
 //! # Ok(())
 //! # }
 //! ```
 
 mod clock;
+mod controls;
 mod metrics;
 mod notice;
 mod permit;
+mod permits;
 mod pool;
 mod report;
 mod shell;
 mod sync;
 mod worker;
 
+pub use controls::{Controls, Drained};
 pub use metrics::{Kind, Metrics, Sample};
-pub use notice::{Denied, How, Notice};
+pub use notice::{Cancel, Denied, How, Notice};
 pub use permit::{Acquire, Permit};
-pub use pool::{Drained, Pool};
+pub use permits::Permits;
+pub use pool::Pool;
 pub use report::{Health, Report};
 pub use shell::Workers;
 pub use worker::{Handler, Run};

@@ -1,5 +1,6 @@
 //! What a pool tells of jobs that did not run to their end, and of targets.
 
+use crate::clock::Jitter;
 use headworks_core::{Booking, Reason, TargetId, TargetState, Ticket, Unservable};
 use std::time::Duration;
 use thiserror::Error;
@@ -61,6 +62,49 @@ pub enum How {
     Unservable(Unservable),
 }
 
+impl How {
+    fn jittered(self, jitter: &Jitter) -> Self {
+        match self {
+            How::Shed {
+                retry_after,
+                booking,
+            } => How::Shed {
+                retry_after: retry_after.map(|after| jitter.stretch(after)),
+                booking,
+            },
+            other => other,
+        }
+    }
+}
+
+impl<P> Notice<P> {
+    pub(crate) fn jittered(self, jitter: &Jitter) -> Self {
+        match self {
+            Notice::Ended {
+                ticket,
+                payload,
+                how,
+            } => Notice::Ended {
+                ticket,
+                payload,
+                how: how.jittered(jitter),
+            },
+            other => other,
+        }
+    }
+}
+
+/// What became of a job that was to be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancel {
+    /// It had not begun, and is gone.
+    Removed,
+    /// It runs.
+    Running,
+    /// It had ended before.
+    Ended,
+}
+
 /// Why a caller gets no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -75,7 +119,48 @@ pub enum Denied {
         /// The place booked for that time.
         booking: Option<Booking>,
     },
+    /// It could not run at once, and the caller would not wait.
+    #[error("it would have to wait")]
+    WouldWait,
     /// It was admitted, but ended before its turn.
     #[error("{0}")]
     Ended(How),
+}
+
+impl Denied {
+    /// When to come back, where that would help.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Denied::Refused { retry_after, .. } | Denied::Ended(How::Shed { retry_after, .. }) => {
+                *retry_after
+            }
+            Denied::WouldWait | Denied::Ended(_) => None,
+        }
+    }
+
+    /// The place that was booked for that time.
+    #[must_use]
+    pub fn booking(&self) -> Option<Booking> {
+        match self {
+            Denied::Refused { booking, .. } | Denied::Ended(How::Shed { booking, .. }) => *booking,
+            Denied::WouldWait | Denied::Ended(_) => None,
+        }
+    }
+
+    pub(crate) fn jittered(self, jitter: &Jitter) -> Self {
+        match self {
+            Denied::Refused {
+                reason,
+                retry_after,
+                booking,
+            } => Denied::Refused {
+                reason,
+                retry_after: retry_after.map(|after| jitter.stretch(after)),
+                booking,
+            },
+            Denied::Ended(how) => Denied::Ended(how.jittered(jitter)),
+            Denied::WouldWait => Denied::WouldWait,
+        }
+    }
 }

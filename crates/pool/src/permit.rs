@@ -1,10 +1,11 @@
 //! Permits: leave to run one job oneself, given back when dropped.
 
+use crate::controls::Inner;
 use crate::notice::Denied;
-use crate::pool::Inner;
 use crate::report::Report;
 use crate::shell::{SeatId, Task, Word};
 use headworks_core::{Class, Cost, Flow, Lease, Outcome, TargetId, Ticket, Verdict};
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Waits for a permit. Dropping it gives up the place.
 #[must_use = "futures do nothing unless polled"]
-pub struct Acquire<P> {
-    inner: Arc<Inner<P>>,
+pub struct Acquire {
+    inner: Arc<Inner<Infallible>>,
     wait: Wait,
 }
 
@@ -24,11 +25,14 @@ enum Wait {
     Over(Option<Denied>),
 }
 
-impl<P> Acquire<P> {
-    pub(crate) fn new(inner: Arc<Inner<P>>, entered: Result<(SeatId, Ticket), Denied>) -> Self {
+impl Acquire {
+    pub(crate) fn new(
+        inner: Arc<Inner<Infallible>>,
+        entered: Result<(SeatId, Ticket), Denied>,
+    ) -> Self {
         let wait = match entered {
             Ok((seat, ticket)) => Wait::Seated(seat, ticket),
-            Err(denied) => Wait::Over(Some(denied)),
+            Err(denied) => Wait::Over(Some(denied.jittered(&inner.clock.jitter()))),
         };
         Acquire { inner, wait }
     }
@@ -43,8 +47,8 @@ impl<P> Acquire<P> {
     }
 }
 
-impl<P> Future for Acquire<P> {
-    type Output = Result<Permit<P>, Denied>;
+impl Future for Acquire {
+    type Output = Result<Permit, Denied>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (seat, ticket) = match &mut self.wait {
@@ -66,7 +70,7 @@ impl<P> Future for Acquire<P> {
             }),
             Word::Denied(denied) => {
                 self.inner.shell.stand_up(seat);
-                Err(denied)
+                Err(denied.jittered(&self.inner.clock.jitter()))
             }
             Word::Leave => {
                 unreachable!("only workers are told to leave; job {ticket:?} is a caller's")
@@ -75,7 +79,7 @@ impl<P> Future for Acquire<P> {
     }
 }
 
-impl<P> Drop for Acquire<P> {
+impl Drop for Acquire {
     fn drop(&mut self) {
         if let Wait::Seated(seat, ticket) = self.wait {
             self.inner
@@ -88,14 +92,14 @@ impl<P> Drop for Acquire<P> {
 /// Leave to run one job now, on one target. It ends when it is finished or dropped; dropped without a word, it keeps
 /// its charge.
 #[must_use = "the slot is given back when this is dropped"]
-pub struct Permit<P> {
-    inner: Arc<Inner<P>>,
+pub struct Permit {
+    inner: Arc<Inner<Infallible>>,
     seat: SeatId,
-    lease: Option<Lease<Task<P>>>,
+    lease: Option<Lease<Task<Infallible>>>,
 }
 
-impl<P> Permit<P> {
-    fn lease(&self) -> &Lease<Task<P>> {
+impl Permit {
+    fn lease(&self) -> &Lease<Task<Infallible>> {
         self.lease
             .as_ref()
             .expect("a permit has its lease until it is given back")
@@ -143,7 +147,7 @@ impl<P> Permit<P> {
         self.lease().aged
     }
 
-    /// Cancelled when somebody [cancels](crate::Pool::cancel) the job.
+    /// Cancelled when somebody [cancels](crate::Controls::cancel) the job.
     #[must_use]
     pub fn cancellation(&self) -> CancellationToken {
         self.inner.shell.token(self.seat)
@@ -156,7 +160,7 @@ impl<P> Permit<P> {
     }
 
     /// Gives it back and waits again, as the report says: [elsewhere](Report::elsewhere), or [later](Report::retry).
-    pub fn again(mut self, report: Report) -> Acquire<P> {
+    pub fn again(mut self, report: Report) -> Acquire {
         let lease = self.lease.take().expect("a permit is given back once");
         let (inner, seat, ticket) = (self.inner.clone(), self.seat, lease.ticket);
         let now = inner.clock.now();
@@ -169,7 +173,7 @@ impl<P> Permit<P> {
     }
 }
 
-impl<P> Drop for Permit<P> {
+impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
             let now = self.inner.clock.now();

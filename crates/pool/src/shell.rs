@@ -8,14 +8,14 @@
 //! Why a lock and not a task that owns the core: a submit must answer with the core's own verdict, and a hop to a task
 //! and back costs ten times a lock. `headworks-bench engine` measures it.
 
-use crate::notice::{Denied, How, Notice};
+use crate::notice::{Cancel, Denied, How, Notice};
 use crate::sync::Mutex;
 use headworks_core::{
     Bound, Cancelled, Class, Config, ConfigError, Core, Event, Job, Lease, Outcome, Pressure,
     Refused, Scale, Scaler, Settled, Thresholds, Ticket, Time, Verdict,
 };
 use slab::Slab;
-use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::task::Waker;
 use tokio_util::sync::CancellationToken;
 
@@ -72,8 +72,6 @@ struct State<P> {
     idle: Vec<SeatId>,
     /// Callers whose job waits in the core.
     callers: usize,
-    /// Work that was granted while no worker was idle: only where callers and workers share a pool.
-    ready: VecDeque<Lease<Task<P>>>,
     workers: usize,
     /// When the timer will call.
     armed: Option<Time>,
@@ -133,7 +131,6 @@ impl<P> Shell<P> {
             seats: Slab::new(),
             idle: Vec::new(),
             callers: 0,
-            ready: VecDeque::new(),
             workers: 0,
             armed: None,
             timer: None,
@@ -175,7 +172,9 @@ impl<P> Shell<P> {
             waker.wake();
         }
         for notice in after.notices {
-            (self.listener)(notice);
+            // A listener that panics must not keep the others from being told; the panic itself is reported by its hook.
+            let told = AssertUnwindSafe(|| (self.listener)(notice));
+            let _ = std::panic::catch_unwind(told);
         }
     }
 
@@ -215,7 +214,7 @@ impl<P> Shell<P> {
         job: Job<()>,
     ) -> Result<(SeatId, Ticket), Denied> {
         self.with(now, |state| match state.is_full(job.class) {
-            true => Err(Denied::Ended(How::Cancelled)),
+            true => Err(Denied::WouldWait),
             false => state.enter(now, job),
         })
     }
@@ -349,24 +348,25 @@ impl<P> Shell<P> {
         token
     }
 
-    /// Cancels a job: it is taken back, or told to stop. `false` if it had ended.
-    pub(crate) fn cancel(&self, now: Time, ticket: Ticket) -> bool {
-        self.with(now, |state| match state.core.cancel(now, ticket) {
-            Cancelled::Ended => false,
-            Cancelled::Running => {
-                if let Some((_, seat)) = state
-                    .seats
-                    .iter_mut()
-                    .find(|(_, seat)| seat.running == Some(ticket))
-                {
+    /// Cancels a job: it is taken back, or told to stop.
+    pub(crate) fn cancel(&self, now: Time, ticket: Ticket) -> Cancel {
+        self.with(now, |state| {
+            let cancelled = state.core.cancel(now, ticket);
+            if let Cancelled::Running = cancelled {
+                let mut seats = state.seats.iter_mut();
+                if let Some((_, seat)) = seats.find(|(_, seat)| seat.running == Some(ticket)) {
                     seat.stop();
                 }
-                true
             }
-            Cancelled::Removed(job) => {
-                state.end(ticket, job.payload, How::Cancelled);
-                true
-            }
+            state.cancelled(ticket, cancelled)
+        })
+    }
+
+    /// Takes a job back if it has not begun.
+    pub(crate) fn withdraw(&self, now: Time, ticket: Ticket) -> Cancel {
+        self.with(now, |state| {
+            let cancelled = state.core.withdraw(now, ticket);
+            state.cancelled(ticket, cancelled)
         })
     }
 
@@ -480,7 +480,7 @@ impl<P> Shell<P> {
 /// How many workers there should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// Always so many. None at all makes a pool for callers only.
+    /// Always so many, at least one.
     pub base: usize,
     /// Never more than so many.
     pub max: usize,
@@ -489,6 +489,21 @@ pub struct Workers {
 }
 
 impl Workers {
+    /// For pools whose callers run the work.
+    pub(crate) fn none() -> Self {
+        Workers::new(0, 0)
+    }
+
+    /// With no worker, nothing would ever end.
+    pub(crate) fn at_least_one(self) -> Self {
+        let base = self.base.max(1);
+        Workers {
+            base,
+            max: self.max.max(base),
+            ..self
+        }
+    }
+
     /// Between `base` and `max`, by the default thresholds.
     #[must_use]
     pub fn new(base: usize, max: usize) -> Self {
@@ -610,12 +625,10 @@ impl<P> State<P> {
                 self.callers -= 1;
                 self.say(seat, Word::Granted(lease));
             }
-            Task::Work(_) => match self.idle.pop() {
-                Some(seat) => {
-                    self.say(seat, Word::Granted(lease));
-                }
-                None => self.ready.push_back(lease),
-            },
+            Task::Work(_) => {
+                let seat = self.idle.pop().expect("work is leased for an idle worker");
+                self.say(seat, Word::Granted(lease));
+            }
         }
     }
 
@@ -626,10 +639,6 @@ impl<P> State<P> {
         }
         if self.closed {
             return Some(Word::Leave);
-        }
-        if let Some(lease) = self.ready.pop_front() {
-            self.begin(seat, &lease);
-            return Some(Word::Granted(lease));
         }
         while let Some(lease) = self.core.next(now) {
             if let Task::Work(_) = lease.payload {
@@ -719,6 +728,18 @@ impl<P> State<P> {
             Task::Caller(seat) => {
                 self.callers -= 1;
                 self.say(seat, Word::Denied(Denied::Ended(how)));
+            }
+        }
+    }
+
+    fn cancelled(&mut self, ticket: Ticket, cancelled: Cancelled<Task<P>>) -> Cancel {
+        match cancelled {
+            Cancelled::Ended => Cancel::Ended,
+            Cancelled::Running => Cancel::Running,
+            Cancelled::Removed(job) => {
+                self.end(ticket, job.payload, How::Cancelled);
+                self.check_drained();
+                Cancel::Removed
             }
         }
     }

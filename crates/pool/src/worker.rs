@@ -1,11 +1,11 @@
 //! Workers: tasks that run a handler, one job at a time.
 
+use crate::controls::Inner;
 use crate::notice::Notice;
-use crate::pool::Inner;
 use crate::report::Report;
 use crate::shell::{SeatId, Task, Word};
 use futures_util::FutureExt;
-use headworks_core::{Class, Cost, Flow, Lease, Outcome, TargetId, Ticket, Verdict};
+use headworks_core::{Class, Cost, Flow, Job, Lease, Outcome, Refused, TargetId, Ticket, Verdict};
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -55,7 +55,19 @@ pub struct Run<'a, P> {
 }
 
 impl<P> Run<'_, P> {
-    /// Cancelled when somebody [cancels](crate::Pool::cancel) the job, or the pool's grace period is over.
+    /// Hands in more work for the pool that runs this.
+    ///
+    /// # Errors
+    /// The refusal, with the job.
+    #[expect(
+        clippy::result_large_err,
+        reason = "a refusal hands the job back by value: boxing it would allocate"
+    )]
+    pub fn submit(&self, job: Job<P>) -> Result<Ticket, Refused<P>> {
+        self.inner.submit(job)
+    }
+
+    /// Cancelled when somebody [cancels](crate::Controls::cancel) the job, or the pool's grace period is over.
     #[must_use]
     pub fn cancellation(&self) -> CancellationToken {
         self.inner.shell.token(self.seat)

@@ -6,7 +6,7 @@ use headworks_core::{
     Bound, Class, Config, Cost, Flow, Job, Limits, OnSuspend, Rate, Reason, TargetConfig, TargetId,
     TargetState,
 };
-use headworks_pool::{Denied, Health, How, Permit, Pool, Report};
+use headworks_pool::{Denied, Health, How, Permit, Permits, Report};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn slots(concurrent: u32) -> Config {
 
 #[tokio::test(start_paused = true)]
 async fn never_more_than_allowed_and_all_free_afterwards() {
-    let pool = Pool::permits(slots(5)).expect("a good configuration");
+    let pool = Permits::new(slots(5)).expect("a good configuration");
     let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let callers = (0..200).map(|n| {
         let (pool, now, most) = (pool.clone(), now.clone(), most.clone());
@@ -52,7 +52,7 @@ async fn never_more_than_allowed_and_all_free_afterwards() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_or_a_wait_that_is_dropped_gives_its_slot_back() {
-    let pool = Pool::permits(slots(1)).expect("a good configuration");
+    let pool = Permits::new(slots(1)).expect("a good configuration");
     let first = pool.acquire(Job::new(())).await.expect("granted");
     let second = tokio::spawn({
         let pool = pool.clone();
@@ -77,7 +77,7 @@ async fn a_permit_or_a_wait_that_is_dropped_gives_its_slot_back() {
 async fn a_caller_who_left_just_as_it_was_granted_pays_nothing() {
     let mut config = slots(1);
     config.limits.cost = Some(Rate::per_second(100.0));
-    let pool = Pool::permits(config).expect("a good configuration");
+    let pool = Permits::new(config).expect("a good configuration");
     let first = pool
         .acquire(Job::new(()).cost(Cost(1)))
         .await
@@ -101,7 +101,7 @@ async fn a_caller_who_left_just_as_it_was_granted_pays_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_most_urgent_goes_next() {
-    let pool = Pool::permits(slots(1)).expect("a good configuration");
+    let pool = Permits::new(slots(1)).expect("a good configuration");
     let first = pool.acquire(Job::new(())).await.expect("granted");
     let mut bulk = Box::pin(pool.acquire(Job::new(()).class(Class(9))));
     let mut chat = Box::pin(pool.acquire(Job::new(()).class(Class(0))));
@@ -113,7 +113,7 @@ async fn the_most_urgent_goes_next() {
     assert_eq!(chat.class(), Class(0));
 }
 
-fn two_upstreams() -> (Pool<()>, Job<()>) {
+fn two_upstreams() -> (Permits, Job<()>) {
     let limits = Limits {
         concurrent: Some(1),
         ..Limits::default()
@@ -129,7 +129,7 @@ fn two_upstreams() -> (Pool<()>, Job<()>) {
         on_suspend: OnSuspend::Keep,
         ..Config::default()
     };
-    let pool = Pool::permits(config).expect("a good configuration");
+    let pool = Permits::new(config).expect("a good configuration");
     let both = pool
         .targets(&[TargetId::new(0), TargetId::new(1)])
         .expect("they exist");
@@ -146,10 +146,7 @@ async fn what_one_target_refuses_goes_elsewhere() {
         .await
         .expect("the other takes it");
     assert_ne!(permit.target(), first);
-    let refused = permit
-        .again(Report::elsewhere())
-        .await
-        .map(|_: Permit<()>| ());
+    let refused = permit.again(Report::elsewhere()).await.map(|_: Permit| ());
     assert_eq!(
         refused,
         Err(Denied::Ended(How::Failed)),
@@ -187,7 +184,7 @@ async fn an_overloaded_target_is_left_alone_and_probed_afterwards() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_too_long_is_told_so() {
-    let pool = Pool::permits(slots(1)).expect("a good configuration");
+    let pool = Permits::new(slots(1)).expect("a good configuration");
     let _first = pool.acquire(Job::new(())).await.expect("granted");
     let expire = pool.now() + Duration::from_millis(250);
     let start = Instant::now();
@@ -207,7 +204,7 @@ async fn a_wait_that_is_too_long_is_told_so() {
 async fn a_full_queue_says_when_to_come_back() {
     let mut config = slots(1);
     config.bound = Bound::PerClass(2);
-    let pool = Pool::permits(config).expect("a good configuration");
+    let pool = Permits::new(config).expect("a good configuration");
     let first = pool.acquire(Job::new(())).await.expect("granted");
     let waiting = [pool.acquire(Job::new(())), pool.acquire(Job::new(()))];
     let denied = pool.acquire(Job::new(())).await.map(|_| ());
@@ -231,7 +228,7 @@ async fn a_full_queue_says_when_to_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_tells_those_who_wait() {
-    let pool = Pool::permits(slots(1)).expect("a good configuration");
+    let pool = Permits::new(slots(1)).expect("a good configuration");
     let first = pool.acquire(Job::new(())).await.expect("granted");
     let second = pool.acquire(Job::new(()));
     let handle = pool.clone();
@@ -244,7 +241,7 @@ async fn a_drain_tells_those_who_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_target_added_at_work_has_limits_of_its_own() {
-    let pool = Pool::permits(Config::default()).expect("a good configuration");
+    let pool = Permits::new(Config::default()).expect("a good configuration");
     let limits = Limits {
         concurrent: Some(1),
         ..Limits::default()
@@ -268,7 +265,7 @@ async fn a_target_added_at_work_has_limits_of_its_own() {
 async fn a_pool_that_is_dropped_leaves_nobody_waiting() {
     let mut config = slots(5);
     config.limits.requests = Some(Rate::per_second(1.0));
-    let pool = Pool::permits(config).expect("a good configuration");
+    let pool = Permits::new(config).expect("a good configuration");
     let first = pool.acquire(Job::new(())).await.expect("granted");
     let second = pool.acquire(Job::new(()));
     drop(pool);
@@ -283,7 +280,7 @@ async fn a_pool_that_is_dropped_leaves_nobody_waiting() {
 async fn a_try_that_would_have_to_wait_costs_nobody_a_place() {
     let mut config = slots(1);
     config.bound = Bound::PerClass(2);
-    let pool = Pool::permits(config).expect("a good configuration");
+    let pool = Permits::new(config).expect("a good configuration");
     let first = pool.acquire(Job::new(())).await.expect("granted");
     let job = |flow| Job::new(()).flow(Flow(flow));
     let waiting = [pool.acquire(job(1)), pool.acquire(job(1))];

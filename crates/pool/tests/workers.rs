@@ -4,7 +4,7 @@ mod support;
 
 use futures_util::FutureExt;
 use headworks_core::{Backoff, Bound, Class, Config, Job, Thresholds};
-use headworks_pool::{How, Notice, Pool, Report, Workers};
+use headworks_pool::{Cancel, How, Notice, Pool, Report, Workers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -147,7 +147,7 @@ async fn cancelling_takes_back_what_waits_and_signals_what_runs() {
     let running = pool.submit(Job::new(1)).expect("there is room");
     until("it runs", || pool.inspect().running == 1).await;
     let waiting = pool.submit(Job::new(2)).expect("there is room");
-    assert!(pool.cancel(waiting));
+    assert_eq!(pool.cancel(waiting), Cancel::Removed);
     let Some(Notice::Ended {
         payload: 2,
         how: How::Cancelled,
@@ -156,7 +156,8 @@ async fn cancelling_takes_back_what_waits_and_signals_what_runs() {
     else {
         panic!("the second was cancelled")
     };
-    assert!(pool.cancel(running));
+    assert_eq!(pool.withdraw(running), Cancel::Running, "left alone");
+    assert_eq!(pool.cancel(running), Cancel::Running);
     let Some(Notice::Ended {
         payload: 1,
         how: How::Cancelled,
@@ -165,7 +166,7 @@ async fn cancelling_takes_back_what_waits_and_signals_what_runs() {
     else {
         panic!("the first was cancelled")
     };
-    assert!(!pool.cancel(running), "it had ended");
+    assert_eq!(pool.cancel(running), Cancel::Ended);
     // The next job from the same seat is not cancelled with it.
     pool.submit(Job::new(3)).expect("there is room");
     until("it runs", || pool.inspect().running == 1).await;

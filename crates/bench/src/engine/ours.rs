@@ -6,7 +6,7 @@ use headworks_core::{
     Bound, Class, Config, Core, Cost, Flow, Job, Key, Limits, Outcome, Rate, TargetConfig,
     TargetId, Time, Verdict,
 };
-use headworks_pool::{Handler, Pool, Report, Run, Workers};
+use headworks_pool::{Handler, Permits, Pool, Report, Run, Workers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
@@ -99,7 +99,7 @@ pub(crate) fn pool(jobs: u64) -> Took {
 /// Eight callers acquire and finish permits.
 pub(crate) fn permits(jobs: u64) -> Took {
     runtime().block_on(async {
-        let pool = Pool::permits(config(8, BOUND)).expect("a good configuration");
+        let pool = Permits::new(config(8, BOUND)).expect("a good configuration");
         let handle = tokio::runtime::Handle::current();
         measure(jobs, || {
             let callers: Vec<_> = (0..PRODUCERS)

@@ -360,10 +360,11 @@ impl<P> Core<P> {
 
     fn refuse_full(&mut self, now: Time, job: Job<P>) -> Refused<P> {
         let forecast = self.forecast(job.class);
-        if let Some(booking) = job.booking {
-            forecast.release(booking);
-        }
-        let (after, booking) = forecast.book(now);
+        let renewed = job.booking.and_then(|booking| forecast.renew(now, booking));
+        let (after, booking) = match renewed {
+            Some(after) => (after, job.booking),
+            None => forecast.book(now),
+        };
         self.refuse(job, Reason::Full, Some(after), booking)
     }
 

@@ -170,6 +170,14 @@ impl<P> Core<P> {
         self.tick(now);
     }
 
+    /// Takes a job back if it has not begun; one that runs is left alone.
+    pub fn withdraw(&mut self, now: Time, ticket: Ticket) -> Cancelled<P> {
+        match self.entry(ticket).map(|entry| entry.state) {
+            Some(State::Running { .. }) => Cancelled::Running,
+            _ => self.cancel(now, ticket),
+        }
+    }
+
     /// Takes a job back. One that runs goes on until its lease is finished; its handler is for the driver to
     /// signal.
     pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Cancelled<P> {

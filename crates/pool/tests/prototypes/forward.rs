@@ -7,7 +7,7 @@ use headworks_core::{
     Bound, Class, ClassConfig, Config, Disabled, Job, Key, KeySeed, OnSuspend, Policy, Reason,
     TargetConfig, TargetId, TargetState, Unservable,
 };
-use headworks_pool::{Handler, Health, How, Notice, Pool, Report, Run, Workers};
+use headworks_pool::{Cancel, Handler, Health, How, Notice, Pool, Report, Run, Workers};
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -175,7 +175,7 @@ impl Plane {
                 ..forward
             };
             if let Some(ticket) = self.pool.find(self.key(&announce))
-                && self.pool.cancel(ticket)
+                && self.pool.cancel(ticket) != Cancel::Ended
             {
                 return Ok(()); // the announce's own end tells the rest
             }

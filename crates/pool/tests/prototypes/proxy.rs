@@ -7,7 +7,7 @@ use headworks_core::{
     Booking, Bound, Class, Config, Cost, Flow, Job, Limits, Policy, Rate, TargetConfig, TargetId,
     TargetSet,
 };
-use headworks_pool::{Denied, How, Pool, Report};
+use headworks_pool::{Denied, How, Permits, Report};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +26,7 @@ struct Request {
 type Answer = (u64, u64, u64);
 
 struct Proxy {
-    pool: Pool<()>,
+    pool: Permits,
     group: TargetSet,
     /// The first upstream takes no connection before this.
     heals: Instant,
@@ -37,7 +37,7 @@ struct Proxy {
 
 impl Proxy {
     fn new(config: Config) -> Arc<Proxy> {
-        let pool = Pool::permits(config).expect("a good configuration");
+        let pool = Permits::new(config).expect("a good configuration");
         let both = [TargetId::new(0), TargetId::new(1)];
         Arc::new(Proxy {
             group: pool.targets(&both).expect("both exist"),

@@ -55,6 +55,24 @@ impl<P> Job<P> {
         }
     }
 
+    /// The same job with another payload, and the payload it had.
+    pub fn replace<Q>(self, payload: Q) -> (Job<Q>, P) {
+        let job = Job {
+            class: self.class,
+            flow: self.flow,
+            cost: self.cost,
+            targets: self.targets,
+            key: self.key,
+            delay_key: self.delay_key,
+            start_at: self.start_at,
+            expire_at: self.expire_at,
+            booking: self.booking,
+            attempts: self.attempts,
+            payload,
+        };
+        (job, self.payload)
+    }
+
     /// Sets how urgent it is.
     #[must_use]
     pub fn class(mut self, class: Class) -> Self {

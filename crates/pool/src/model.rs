@@ -72,6 +72,16 @@ async fn acquire(shell: &Shell<usize>) -> (SeatId, Lease<Task<usize>>) {
     }
 }
 
+/// Waits until nothing runs or waits.
+fn drained(shell: &Shell<usize>) {
+    block_on(poll_fn(|context| {
+        match shell.poll_drained(context.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }));
+}
+
 fn all_free(shell: &Shell<usize>) {
     let view = shell.core(NOW, |core| core.inspect());
     assert_eq!((view.running, view.waiting, view.delayed), (0, 0, 0));
@@ -211,43 +221,55 @@ fn a_caller_who_leaves_takes_no_permit_with_it() {
 }
 
 #[test]
-fn a_drain_reaches_everybody() {
+fn a_drain_hands_back_what_no_worker_has() {
     check(|| {
         let (ran, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let shell = shell(1, &ended);
         let worker = spawn(work(shell.clone(), ran.clone()));
-        let caller = {
-            let shell = shell.clone();
-            spawn(async move {
-                let Ok((seat, _)) = shell.enter(NOW, Job::new(())) else {
-                    return;
-                };
-                match word(&shell, seat).await {
-                    Word::Granted(lease) => {
-                        shell.give_back(NOW, seat, lease, Outcome::DONE, Verdict::Fine);
-                    }
-                    Word::Denied(_) => shell.stand_up(seat),
-                    Word::Leave => panic!("callers are not told to leave"),
-                }
-            })
-        };
         let submitter = {
             let shell = shell.clone();
-            shuttle::thread::spawn(move || shell.submit(NOW, Job::new(1)).is_ok())
+            shuttle::thread::spawn(move || {
+                let admitted = |n| usize::from(shell.submit(NOW, Job::new(n)).is_ok());
+                admitted(1) + admitted(2)
+            })
         };
         shell.drain(NOW);
         let admitted = submitter.join().expect("it does not panic");
-        block_on(poll_fn(|context| {
-            match shell.poll_drained(context.waker()) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        }));
+        drained(&shell);
         shell.close(NOW);
         block_on(worker).expect("it leaves");
-        block_on(caller).expect("it has its answer");
         let known = ran.load(Ordering::SeqCst) + ended.load(Ordering::SeqCst);
-        assert_eq!(known, usize::from(admitted), "run or handed back, once");
+        assert_eq!(known, admitted, "run or handed back, once");
+        all_free(&shell);
+    });
+}
+
+#[test]
+fn a_drain_tells_every_caller() {
+    check(|| {
+        let shell = shell(1, &Arc::default());
+        let callers: Vec<_> = (0..2)
+            .map(|_| {
+                let shell = shell.clone();
+                spawn(async move {
+                    let Ok((seat, _)) = shell.enter(NOW, Job::new(())) else {
+                        return;
+                    };
+                    match word(&shell, seat).await {
+                        Word::Granted(lease) => {
+                            shell.give_back(NOW, seat, lease, Outcome::DONE, Verdict::Fine);
+                        }
+                        Word::Denied(_) => shell.stand_up(seat),
+                        Word::Leave => panic!("callers are not told to leave"),
+                    }
+                })
+            })
+            .collect();
+        shell.drain(NOW);
+        drained(&shell);
+        for caller in callers {
+            block_on(caller).expect("it has its answer");
+        }
         all_free(&shell);
     });
 }

@@ -57,9 +57,8 @@ impl Future for Acquire {
                 return Poll::Ready(Err(denied.take().expect("polled after it was ready")));
             }
         };
-        let word = match self.inner.shell.poll_seat(seat, context.waker()) {
-            None => return Poll::Pending,
-            Some(word) => word,
+        let Some(word) = self.inner.shell.poll_seat(seat, context.waker()) else {
+            return Poll::Pending;
         };
         self.wait = Wait::Over(None);
         Poll::Ready(match word {

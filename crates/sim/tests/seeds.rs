@@ -62,6 +62,7 @@ const EVERYTHING: &[&str] = &[
     "paused",
     "clock went back",
     "admitted by shedding",
+    "shed for a full target",
     "admitted with a booking",
 ];
 

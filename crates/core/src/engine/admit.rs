@@ -32,7 +32,11 @@ impl<P> Core<P> {
     pub(super) fn admit(&mut self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
         match self.examine_arrival(now, &job) {
             Ok((bay, flow, Some(due))) => Ok(self.admit_delayed(job, bay, flow, due)),
-            Ok((bay, flow, None)) => match self.entrance(now, &job, flow) {
+            Ok((bay, flow, None)) => match self.entrance(now, &job, flow, bay) {
+                Err(Reason::TargetFull) => {
+                    let after = self.retry_hint(now, &job, Reason::TargetFull);
+                    Err(self.refuse(job, Reason::TargetFull, after, None))
+                }
                 Ok(entrance) => {
                     if let Entrance::Shed(victim) = entrance {
                         self.shed(now, victim);
@@ -41,7 +45,7 @@ impl<P> Core<P> {
                     self.enqueue(now, slot);
                     Ok(self.ticket(slot))
                 }
-                Err(()) => Err(self.refuse_full(now, job)),
+                Err(_) => Err(self.refuse_full(now, job)),
             },
             Err(reason) => {
                 let after = self.retry_hint(now, &job, reason);
@@ -94,8 +98,6 @@ impl<P> Core<P> {
             {
                 return Err(Reason::Merged);
             }
-        } else if !self.has_room_alone(bay) {
-            return Err(Reason::TargetFull);
         } else if self.is_hopeless(now, job) {
             return Err(Reason::Hopeless);
         }
@@ -148,7 +150,68 @@ impl<P> Core<P> {
         }
     }
 
-    fn entrance(&mut self, now: Time, job: &Job<P>, flow: u32) -> Result<Entrance, ()> {
+    /// How an arrival comes by a place of its target and of its bound.
+    fn entrance(
+        &mut self,
+        now: Time,
+        job: &Job<P>,
+        flow: u32,
+        bay: u32,
+    ) -> Result<Entrance, Reason> {
+        if self.has_room_alone(bay) {
+            return self.place(now, job, flow).ok_or(Reason::Full);
+        }
+        let victim = self.victim_in(bay, job.class, flow);
+        let victim = victim.filter(|_| !self.is_over(job.class));
+        victim.map(Entrance::Shed).ok_or(Reason::TargetFull)
+    }
+
+    /// Who gives up a place of a target that alone can serve an arrival: the newest job of the least urgent class that it
+    /// displaces, or of the flow that holds most of them, if that is more for its weight than the arrival's flow will.
+    /// The place must count towards the arrival's bound, so that one is given for one.
+    fn victim_in(&self, bay: u32, class: Class, flow: u32) -> Option<u32> {
+        let lanes = &self.bays[bay as usize].lanes;
+        let shared = self.shares_bound();
+        let queue = |lane: u32| &self.queues[self.lanes[lane].queue];
+        let lanes = || {
+            let waiting = lanes
+                .iter()
+                .copied()
+                .filter(|lane| self.lanes[*lane].len > 0);
+            waiting.filter(move |lane| shared || queue(*lane).class == class)
+        };
+        let newest = |lane: u32| self.lanes[lane].tail;
+        let displaces = self.classes[class.index()].config.displaces;
+        if let Some(from) = displaces.filter(|_| shared) {
+            let age = |lane: &u32| (queue(*lane).class, self.jobs[newest(*lane)].seq);
+            let victim = lanes()
+                .filter(|lane| queue(*lane).class >= from)
+                .max_by_key(age);
+            if let Some(lane) = victim {
+                return Some(newest(lane));
+            }
+        }
+        // Who holds an equal part already is refused without looking at everybody.
+        let own = self.flows[flow].queues[class.index()];
+        let own = self
+            .lane_ids
+            .get(&(own, bay))
+            .map_or(0, |lane| self.lanes[*lane].len);
+        if (own + 1) * self.bays[bay as usize].lanes.len() as u64 > self.most_alone as u64 {
+            return None;
+        }
+        let key = |flow: u32, more: u64| {
+            let held = lanes().filter(|lane| queue(*lane).flow == flow);
+            let held: u64 = held.map(|lane| self.lanes[lane].len).sum();
+            holding(held + more, self.flows[flow].config.weight)
+        };
+        let longest = lanes().max_by_key(|lane| (self.lanes[*lane].len, newest(*lane)))?;
+        let most = queue(longest).flow;
+        (key(most, 0) < key(flow, 1)).then(|| newest(longest))
+    }
+
+    /// How an arrival comes by a place of its bound.
+    fn place(&mut self, now: Time, job: &Job<P>, flow: u32) -> Option<Entrance> {
         let free = self.places_free(job.class) as usize;
         let promised = self.forecast(job.class).promised(now);
         if let Some(booking) = job.booking {
@@ -156,11 +219,11 @@ impl<P> Core<P> {
             let ahead = forecast.ahead_of(now, booking);
             if ahead.is_some_and(|ahead| free > ahead) {
                 forecast.release(booking);
-                return Ok(Entrance::Free);
+                return Some(Entrance::Free);
             }
         }
         if free > promised {
-            return Ok(Entrance::Free);
+            return Some(Entrance::Free);
         }
         let deserves = self.holds_less_than_its_share(job.class, flow);
         let displaces =
@@ -168,13 +231,13 @@ impl<P> Core<P> {
         if free > 0 {
             // What is left was promised to others: only who could shed them may have it.
             return if deserves || displaces {
-                Ok(Entrance::Free)
+                Some(Entrance::Free)
             } else {
-                Err(())
+                None
             };
         }
         if self.is_over(job.class) {
-            return Err(());
+            return None;
         }
         let victim = if deserves {
             self.victim(job.class, flow)
@@ -184,7 +247,6 @@ impl<P> Core<P> {
         victim
             .or_else(|| self.displaced(job.class))
             .map(Entrance::Shed)
-            .ok_or(())
     }
 
     fn holds_less_than_its_share(&self, class: Class, flow: u32) -> bool {

@@ -102,6 +102,7 @@ impl<P> Core<P> {
             bay,
             ..
         } = self.jobs[slot];
+        self.lanes[lane].len += 1;
         let id = self.lanes[lane].queue;
         let queue = &mut self.queues[id];
         // An arrival is the newest; a job that comes back has its old place.
@@ -160,6 +161,7 @@ impl<P> Core<P> {
             queue_next,
             ..
         } = self.jobs[slot];
+        self.lanes[lane].len -= 1;
         let queue = &mut self.queues[self.lanes[lane].queue];
         if queue_prev == NIL {
             queue.oldest = queue_next;
@@ -371,6 +373,7 @@ impl<P> Core<P> {
             bay,
             head: NIL,
             tail: NIL,
+            len: 0,
             place: Place::Empty,
             at: NOWHERE,
             age_at: NOWHERE,

@@ -181,6 +181,7 @@ pub(super) struct Lane {
     pub(super) bay: u32,
     pub(super) head: u32,
     pub(super) tail: u32,
+    pub(super) len: u64,
     pub(super) place: Place,
     /// Its position in the heap of that place.
     pub(super) at: u32,

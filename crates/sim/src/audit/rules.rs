@@ -153,12 +153,33 @@ impl Books {
         };
         self.due(self.now);
         let (class, flow) = (arrival.class, arrival.flow);
-        let full = self.held(class).count() >= self.config.bound.places();
-        self.require(full, || "shed though there was room".into())?;
         let displaces = matches!(self.config.bound, Bound::Shared(_))
             && self.config.classes[usize::from(class.0)]
                 .displaces
                 .is_some_and(|from| job.class >= from);
+        let allowed = self.fitting(arrival.targets, arrival.cost);
+        let alone = |record: &Record| record.allowed == allowed;
+        let waiting = self.waiting().filter(|(_, record)| alone(record)).count();
+        if allowed.len() == 1 && waiting >= self.most_alone() {
+            let victim = &self.jobs[&job.payload];
+            self.require(alone(victim), || {
+                "shed from another target than the full one".into()
+            })?;
+            let holds = |flow: Flow| {
+                let mine = self
+                    .held(class)
+                    .filter(|(_, record)| alone(record) && record.flow == flow);
+                mine.count() as u64
+            };
+            let more = (holds(job.flow) << 20) / self.flow_weight(job.flow)
+                > ((holds(flow) + 1) << 20) / self.flow_weight(flow);
+            self.coverage.note("shed for a full target");
+            return self.require(more || displaces, || {
+                format!("job {} was shed for a flow that holds as much", job.payload)
+            });
+        }
+        let full = self.held(class).count() >= self.config.bound.places();
+        self.require(full, || "shed though there was room".into())?;
         if displaces && !(self.deserves(class, flow) && self.undeserving(class, flow).is_some()) {
             self.coverage.note("displaced");
             return Ok(());

@@ -1,0 +1,119 @@
+//! How many workers there should be, and when that is worth a thought.
+
+use super::state::State;
+use headworks_core::{Scale, Scaler, Thresholds, Time};
+
+/// How many workers there should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// Always so many, at least one.
+    pub base: usize,
+    /// Never more than so many.
+    pub max: usize,
+    /// How full is full enough for more.
+    pub thresholds: Thresholds,
+}
+
+impl Workers {
+    /// For pools whose callers run the work.
+    pub(crate) fn none() -> Self {
+        Workers::new(0, 0)
+    }
+
+    /// With no worker, nothing would ever end.
+    pub(crate) fn at_least_one(self) -> Self {
+        let base = self.base.max(1);
+        Workers {
+            base,
+            max: self.max.max(base),
+            ..self
+        }
+    }
+
+    /// Between `base` and `max`, by the default thresholds.
+    #[must_use]
+    pub fn new(base: usize, max: usize) -> Self {
+        Workers {
+            base,
+            max: max.max(base),
+            thresholds: Thresholds::default(),
+        }
+    }
+}
+/// How many workers there should be, and when that is worth a thought.
+pub(super) struct Scaling {
+    pub(super) scaler: Scaler,
+    pub(super) base: usize,
+    pub(super) max: usize,
+    pub(super) thresholds: Thresholds,
+    /// The timer knows that the scaler has something to decide.
+    pub(super) told: bool,
+}
+
+impl Scaling {
+    pub(super) fn reconfigure(&mut self, workers: Workers) {
+        let Workers {
+            base,
+            max,
+            thresholds,
+        } = workers;
+        self.scaler.reconfigure(base, max, thresholds);
+        (self.base, self.max, self.thresholds) = (base, max, thresholds);
+    }
+
+    pub(super) fn new(workers: Workers) -> Self {
+        let Workers {
+            base,
+            max,
+            thresholds,
+        } = workers;
+        let mut scaler = Scaler::new(base, max);
+        scaler.reconfigure(base, max, thresholds);
+        Scaling {
+            scaler,
+            base,
+            max,
+            thresholds,
+            told: false,
+        }
+    }
+}
+
+impl<P> State<P> {
+    /// Whether the scaler should be asked, and has not been told yet.
+    #[inline]
+    pub(super) fn wants_scaling(&mut self) -> bool {
+        let Scaling {
+            base,
+            max,
+            told,
+            thresholds,
+            ..
+        } = self.scaling;
+        if told || max == 0 || (self.workers == base && self.core.waiting() == 0) {
+            return false;
+        }
+        let pressure = thresholds.at(self.core.waiting() as usize, self.core.capacity() as usize);
+        let wants = self.workers < base
+            || (self.workers < max && pressure.scales())
+            || (self.workers > base && !self.idle.is_empty());
+        self.scaling.told = wants;
+        wants
+    }
+
+    /// What to do about the number of workers, and when to ask again.
+    pub(super) fn scale(&mut self, now: Time) -> (Scale, Option<Time>) {
+        if self.scaling.max == 0 {
+            return (Scale::Hold, None);
+        }
+        let pressure = self
+            .scaling
+            .thresholds
+            .at(self.core.waiting() as usize, self.core.capacity() as usize);
+        let scaler = &mut self.scaling.scaler;
+        let scale = scaler.decide(now, pressure.fill(), self.workers, self.idle.len());
+        let again = scaler.wake_at();
+        self.scaling.told = again.is_some();
+        (scale, again)
+    }
+}

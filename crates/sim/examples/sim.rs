@@ -41,7 +41,10 @@ fn wish(mut args: impl Iterator<Item = String>) -> Result<Wish, String> {
         match arg.as_str() {
             "--seed" => {
                 let seed = value()?;
-                wish.seed = Some(seed.parse().map_err(|_| format!("--seed {seed}: not a number"))?);
+                wish.seed = Some(
+                    seed.parse()
+                        .map_err(|_| format!("--seed {seed}: not a number"))?,
+                );
             }
             "--json" => wish.json = true,
             "--html" => wish.html = Some(value()?.into()),
@@ -58,7 +61,11 @@ fn report(wish: &Wish) -> Result<Report, String> {
     let scenario = match (&wish.scenario, &wish.trace) {
         (Some(name), _) => Scenario::open(name).map_err(|error| error.to_string())?,
         (None, Some(_)) => Scenario::for_replay(),
-        (None, None) => return Err("give a scenario file or the name of a shipped one; --list shows them".to_owned()),
+        (None, None) => {
+            return Err(
+                "give a scenario file or the name of a shipped one; --list shows them".to_owned(),
+            );
+        }
     };
     let seed = wish.seed.unwrap_or(scenario.seed());
     match &wish.trace {

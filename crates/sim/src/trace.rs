@@ -103,10 +103,10 @@ impl Trace {
         }
     }
 
-    /// A first line whose first field is words.
+    /// A first line whose first field is a word.
     fn is_header(&self) -> bool {
-        let first = self.record.get(0).unwrap_or_default();
-        first.first().is_some_and(u8::is_ascii_alphabetic)
+        let first = std::str::from_utf8(self.record.get(0).unwrap_or_default()).unwrap_or_default();
+        first.starts_with(|letter: char| letter.is_alphabetic()) && first.parse::<f64>().is_err()
     }
 
     fn unreadable(&self, error: csv::Error) -> SimError {
@@ -115,7 +115,10 @@ impl Trace {
                 file: self.file.clone(),
                 source,
             },
-            _ => self.wrong(0, "the line cannot be read as CSV; check its quotes".to_owned()),
+            _ => self.wrong(
+                0,
+                "the line cannot be read as CSV; check its quotes".to_owned(),
+            ),
         }
     }
 

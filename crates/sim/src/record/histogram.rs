@@ -31,10 +31,6 @@ impl Histogram {
         self.count += other.count;
     }
 
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
     /// The seconds that a part `q` of all did not exceed; to a thirtieth.
     pub(crate) fn quantile(&self, q: f64) -> Option<f64> {
         let rank = (q * self.count as f64).ceil().max(1.0) as u64;
@@ -85,7 +81,10 @@ mod tests {
             let got = all.quantile(q).unwrap();
             assert!((got / q - 1.0).abs() < 0.04, "{q}: {got}");
         }
-        assert_eq!((all.count(), Histogram::default().quantile(0.5)), (1000, None));
+        assert_eq!(
+            (all.count, Histogram::default().quantile(0.5)),
+            (1000, None)
+        );
     }
 
     #[test]
@@ -96,7 +95,10 @@ mod tests {
                 let step = step(Duration::from_micros(length));
                 assert!(step >= last);
                 last = step;
-                assert!((middle(step) / length as f64 - 1.0).abs() < 0.04, "{length}");
+                assert!(
+                    (middle(step) / length as f64 - 1.0).abs() < 0.04,
+                    "{length}"
+                );
             }
         }
         step(Duration::MAX);

@@ -99,7 +99,6 @@ pub(crate) struct Record {
     pub(crate) loads: Vec<LoadTally>,
     pub(crate) targets: Vec<TargetTally>,
     pub(crate) series: Series,
-    pub(crate) workers: u64,
 }
 
 impl Record {
@@ -116,7 +115,6 @@ impl Record {
             loads: vec![LoadTally::default(); loads],
             targets: vec![TargetTally::default(); targets],
             series: Series::new(classes, length),
-            workers: 0,
         }
     }
 

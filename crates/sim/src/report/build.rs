@@ -142,14 +142,26 @@ fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<F
         let own = config.flows.get(&Flow(flow as u64));
         own.unwrap_or(&config.default_flow).weight
     };
-    let seen = || record.flows.iter().enumerate().filter(|(_, tally)| tally.offered > 0);
+    let seen = || {
+        record
+            .flows
+            .iter()
+            .enumerate()
+            .filter(|(_, tally)| tally.offered > 0)
+    };
     let all: u64 = seen().map(|(_, tally)| tally.cost).sum();
     let weights: u64 = seen().map(|(flow, _)| u64::from(weight(flow))).sum();
     let mut flows: Vec<FlowReport> = seen()
         .map(|(flow, tally)| {
-            let (share, due) = (part(tally.cost, all), part(u64::from(weight(flow)), weights));
+            let (share, due) = (
+                part(tally.cost, all),
+                part(u64::from(weight(flow)), weights),
+            );
             FlowReport {
-                name: names.get(flow).cloned().unwrap_or_else(|| format!("flow {flow}")),
+                name: names
+                    .get(flow)
+                    .cloned()
+                    .unwrap_or_else(|| format!("flow {flow}")),
                 weight: weight(flow),
                 offered: tally.offered,
                 admitted: tally.admitted,
@@ -176,13 +188,16 @@ fn loads(scenario: &Scenario, record: &Record) -> Vec<LoadReport> {
         if tally.requests == 0 {
             continue;
         }
-        let index = loads.iter().position(|load| load.name == name).unwrap_or_else(|| {
-            loads.push(LoadReport {
-                name: name.to_owned(),
-                ..LoadReport::default()
+        let index = loads
+            .iter()
+            .position(|load| load.name == name)
+            .unwrap_or_else(|| {
+                loads.push(LoadReport {
+                    name: name.to_owned(),
+                    ..LoadReport::default()
+                });
+                loads.len() - 1
             });
-            loads.len() - 1
-        });
         let load = &mut loads[index];
         load.requests += tally.requests;
         load.done += tally.done;
@@ -262,7 +277,12 @@ fn series(series: &Series) -> SeriesReport {
     };
     let drops: BTreeMap<&'static str, Vec<u32>> = (0..DROPS)
         .filter(|why| slots.iter().any(|slot| slot.drops[*why] > 0))
-        .map(|why| (drop_name(why), slots.iter().map(|slot| slot.drops[why]).collect()))
+        .map(|why| {
+            (
+                drop_name(why),
+                slots.iter().map(|slot| slot.drops[why]).collect(),
+            )
+        })
         .collect();
     let gauge = |read: fn(&crate::record::Gauges) -> u64| {
         slots.iter().map(|slot| read(&slot.gauges)).collect()

@@ -19,7 +19,10 @@ pub struct Checked {
 }
 
 pub(super) fn check(expects: &[Expect], report: &Report) -> Vec<Checked> {
-    expects.iter().map(|expect| check_one(expect, report)).collect()
+    expects
+        .iter()
+        .map(|expect| check_one(expect, report))
+        .collect()
 }
 
 fn check_one(expect: &Expect, report: &Report) -> Checked {
@@ -52,7 +55,10 @@ fn measure(metric: Metric, scope: &Scope, report: &Report) -> Vec<(String, f64)>
             .filter(|(index, class)| match which {
                 Some(which) => which == index,
                 // Who goes before all others has no share to deviate from.
-                None => class.offered > 0 && (metric != Metric::ShareDeviation || class.deviation.is_some()),
+                None => {
+                    class.offered > 0
+                        && (metric != Metric::ShareDeviation || class.deviation.is_some())
+                }
             })
             .map(|(_, class)| (class.name.clone(), of_class(metric, class)))
             .collect(),

@@ -23,7 +23,10 @@ pub(super) fn text(report: &Report) -> String {
 fn table(out: &mut String, header: &[&str], rows: &[Vec<String>]) {
     let wide = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([header[column].chars().count()]).max().unwrap_or(0)
+        cells
+            .chain([header[column].chars().count()])
+            .max()
+            .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..header.len()).map(wide).collect();
     let header: Vec<String> = header.iter().map(|name| (*name).to_owned()).collect();
@@ -88,7 +91,11 @@ fn head(report: &Report, out: &mut String) {
         left,
         ..
     } = report;
-    let _ = writeln!(out, "{scenario}  ({policy}, {} simulated, seed {seed})", seconds(report.seconds));
+    let _ = writeln!(
+        out,
+        "{scenario}  ({policy}, {} simulated, seed {seed})",
+        seconds(report.seconds)
+    );
     if !about.is_empty() {
         let _ = writeln!(out, "{about}");
     }
@@ -112,8 +119,20 @@ fn head(report: &Report, out: &mut String) {
 
 fn classes(report: &Report, out: &mut String) {
     let header = [
-        "class", "offered", "admitted", "refused", "shed", "expired", "failed", "granted", "share",
-        "by weight", "off by", "wait p50", "p90", "p99",
+        "class",
+        "offered",
+        "admitted",
+        "refused",
+        "shed",
+        "expired",
+        "failed",
+        "granted",
+        "share",
+        "by weight",
+        "off by",
+        "wait p50",
+        "p90",
+        "p99",
     ];
     let rows: Vec<Vec<String>> = report
         .classes
@@ -160,7 +179,17 @@ fn flows(report: &Report, out: &mut String) {
     if report.flow_count < 2 {
         return;
     }
-    let header = ["flow", "offered", "admitted", "refused", "shed", "granted", "share", "by weight", "off by"];
+    let header = [
+        "flow",
+        "offered",
+        "admitted",
+        "refused",
+        "shed",
+        "granted",
+        "share",
+        "by weight",
+        "off by",
+    ];
     let mut rows: Vec<Vec<String>> = report
         .flows
         .iter()
@@ -193,7 +222,14 @@ fn more(rows: &mut Vec<Vec<String>>, count: usize, columns: usize) {
 }
 
 fn loads(report: &Report, out: &mut String) {
-    let header = ["load", "requests", "done", "came back", "admitted then", "gave up"];
+    let header = [
+        "load",
+        "requests",
+        "done",
+        "came back",
+        "admitted then",
+        "gave up",
+    ];
     let rows: Vec<Vec<String>> = report
         .loads
         .iter()
@@ -222,7 +258,15 @@ fn targets(report: &Report, out: &mut String) {
     if report.targets.len() < 2 && report.targets.iter().all(plain) {
         return;
     }
-    let header = ["target", "granted", "failures", "429", "changes", "suspended", "held"];
+    let header = [
+        "target",
+        "granted",
+        "failures",
+        "429",
+        "changes",
+        "suspended",
+        "held",
+    ];
     // Those with most to tell first.
     let mut order: Vec<&TargetReport> = report.targets.iter().collect();
     order.sort_by_key(|target| std::cmp::Reverse((target.changes, target.failures)));
@@ -247,7 +291,9 @@ fn targets(report: &Report, out: &mut String) {
 
 fn rounds(report: &Report, out: &mut String) {
     let Some(rounds) = &report.rounds else { return };
-    let header = ["side", "nodes", "failed", "passes", "rounds", "retried", "took p50", "p99", "ended at", ""];
+    let header = [
+        "side", "nodes", "failed", "passes", "rounds", "retried", "took p50", "p99", "ended at", "",
+    ];
     let row = |name: &str, side: &SideReport| {
         vec![
             name.to_owned(),
@@ -259,12 +305,24 @@ fn rounds(report: &Report, out: &mut String) {
             maybe_seconds(side.took.p50),
             maybe_seconds(side.took.p99),
             maybe_seconds(side.rounds.last().map(|round| round.closed)),
-            if side.completed { "completed" } else { "not completed" }.to_owned(),
+            if side.completed {
+                "completed"
+            } else {
+                "not completed"
+            }
+            .to_owned(),
         ]
     };
-    let rows = [row("leader", &rounds.leader), row("follower", &rounds.follower)];
+    let rows = [
+        row("leader", &rounds.leader),
+        row("follower", &rounds.follower),
+    ];
     table(out, &header, &rows);
-    let _ = writeln!(out, "the leader was at most {} rounds ahead\n", rounds.max_lead);
+    let _ = writeln!(
+        out,
+        "the leader was at most {} rounds ahead\n",
+        rounds.max_lead
+    );
 }
 
 fn expectations(report: &Report, out: &mut String) {

@@ -85,9 +85,7 @@ impl<'de> Deserialize<'de> for Latency {
         impl<'de> Visitor<'de> for Reader {
             type Value = Latency;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "\"50ms\", \"20ms-80ms\" or { mean = \"80ms\", sigma = 0.5 }",
-                )
+                f.write_str("\"50ms\", \"20ms-80ms\" or { mean = \"80ms\", sigma = 0.5 }")
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Latency, E> {
                 parse_latency(text).map(Latency).ok_or_else(|| {

@@ -1,5 +1,6 @@
 //! From the tables of a file to what is run: names looked up, groups expanded, values checked against each other.
 
+use super::Scenario;
 use super::amount::{Name, Names};
 use super::expect::{Expect, Scope};
 use super::file::{
@@ -12,7 +13,6 @@ use super::model::{
     RoundsPlan,
 };
 use super::place::Wrong;
-use super::Scenario;
 use headworks_core::{
     Bound, Class, ClassConfig, Config, Coordinator, Cost, Flow, FlowConfig, Limits, MAX_CLASSES,
     MAX_SET, OnSuspend, Policy, Rate, TargetConfig, Time,
@@ -28,7 +28,10 @@ type Checked<T> = Result<T, Wrong>;
 
 pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
     if file.duration.0.is_zero() {
-        return Err(Wrong::new("duration", "nothing happens in no time; write \"60s\" or more"));
+        return Err(Wrong::new(
+            "duration",
+            "nothing happens in no time; write \"60s\" or more",
+        ));
     }
     let mut config = scheduler(&file.scheduler)?;
     let classes = classes(&file, &mut config)?;
@@ -55,10 +58,16 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
     };
     let workers = match &file.workers {
         Some(workers) if workers.base == 0 => {
-            return Err(Wrong::new("workers.base", "must be at least 1, or nothing would ever run"));
+            return Err(Wrong::new(
+                "workers.base",
+                "must be at least 1, or nothing would ever run",
+            ));
         }
         Some(workers) if workers.max < workers.base => {
-            return Err(Wrong::new("workers.max", "must be at least as many as base"));
+            return Err(Wrong::new(
+                "workers.max",
+                "must be at least as many as base",
+            ));
         }
         Some(workers) => Some((
             most("workers.base", workers.base)? as usize,
@@ -115,12 +124,13 @@ impl Interner {
     fn group(&mut self, name: &str, count: Option<u64>) -> Checked<Vec<u32>> {
         match count {
             None => Ok(vec![self.number(name)]),
-            Some(0) => Err(Wrong::new("flows", "must be at least 1; leave it out for one")),
+            Some(0) => Err(Wrong::new(
+                "flows",
+                "must be at least 1; leave it out for one",
+            )),
             Some(count) => {
                 let count = most("flows", count)?;
-                Ok((1..=count)
-                    .map(|n| self.number(&member(name, n)))
-                    .collect())
+                Ok((1..=count).map(|n| self.number(&member(name, n))).collect())
             }
         }
     }
@@ -134,14 +144,20 @@ fn most(key: &str, value: u64) -> Checked<u64> {
     if value <= MOST {
         return Ok(value);
     }
-    Err(Wrong::new(key, format!("{value} is too many; at most {MOST} are possible")))
+    Err(Wrong::new(
+        key,
+        format!("{value} is too many; at most {MOST} are possible"),
+    ))
 }
 
 fn positive(key: &str, value: f64) -> Checked<f64> {
     if value.is_finite() && value > 0.0 && value <= 1e12 {
         return Ok(value);
     }
-    Err(Wrong::new(key, format!("{value} cannot work; write a number above 0, at most 1e12")))
+    Err(Wrong::new(
+        key,
+        format!("{value} cannot work; write a number above 0, at most 1e12"),
+    ))
 }
 
 fn part(key: &str, value: Option<f64>) -> Checked<f64> {
@@ -171,7 +187,11 @@ impl Lookup<'_> {
         let none = || {
             Wrong::new(
                 key,
-                format!("there is no class `{name}`; there are 0 to {}, named {}", count - 1, self.classes.join(", ")),
+                format!(
+                    "there is no class `{name}`; there are 0 to {}, named {}",
+                    count - 1,
+                    self.classes.join(", ")
+                ),
             )
         };
         index.map(|index| Class(index as u8)).ok_or_else(none)
@@ -187,7 +207,10 @@ impl Lookup<'_> {
             return Ok((0..self.classes.len()).map(|c| Class(c as u8)).collect());
         }
         if names.is_empty() {
-            return Err(Wrong::new(key, "is an empty list; name a class, or leave it out for 0"));
+            return Err(Wrong::new(
+                key,
+                "is an empty list; name a class, or leave it out for 0",
+            ));
         }
         names.iter().map(|name| self.class(key, name)).collect()
     }
@@ -206,13 +229,19 @@ impl Lookup<'_> {
                 target.group == wanted || target.name == wanted
             }));
             if all.len() == before {
-                return Err(Wrong::new(key, format!("there is no target `{name}`; name one of [[targets]]")));
+                return Err(Wrong::new(
+                    key,
+                    format!("there is no target `{name}`; name one of [[targets]]"),
+                ));
             }
         }
         all.sort_unstable();
         all.dedup();
         if all.is_empty() {
-            return Err(Wrong::new(key, "is an empty list; name a target, or leave it out for all"));
+            return Err(Wrong::new(
+                key,
+                "is an empty list; name a target, or leave it out for all",
+            ));
         }
         Ok(all)
     }
@@ -260,7 +289,10 @@ fn scheduler(file: &SchedulerFile) -> Checked<Config> {
     config.attempts = file.attempts.unwrap_or(config.attempts);
     if let Some(put_off) = file.put_off {
         if put_off.0.is_zero() {
-            return Err(Wrong::new("scheduler.put_off", "must be longer than nothing, as in \"10s\""));
+            return Err(Wrong::new(
+                "scheduler.put_off",
+                "must be longer than nothing, as in \"10s\"",
+            ));
         }
         config.put_off = put_off.0;
     }
@@ -280,23 +312,37 @@ fn backoff(file: &BackoffFile, config: &mut Config) {
 
 fn limits(file: &LimitsFile) -> Checked<Limits> {
     if file.concurrent == Some(0) {
-        return Err(Wrong::new("concurrent", "must be at least 1; leave it out for no limit"));
+        return Err(Wrong::new(
+            "concurrent",
+            "must be at least 1; leave it out for no limit",
+        ));
     }
-    let rate = |key: &str, burst_key: &str, rate: Option<f64>, burst: Option<u64>| match (rate, burst) {
-        (None, Some(_)) => Err(Wrong::new(burst_key, format!("is a burst without a rate; add {key}"))),
-        (None, None) => Ok(None),
-        (Some(rate), burst) => {
-            let rate = Rate::per_second(positive(key, rate)?);
-            Ok(Some(burst.map_or(rate, |burst| rate.with_burst(Cost(burst)))))
-        }
-    };
+    let rate =
+        |key: &str, burst_key: &str, rate: Option<f64>, burst: Option<u64>| match (rate, burst) {
+            (None, Some(_)) => Err(Wrong::new(
+                burst_key,
+                format!("is a burst without a rate; add {key}"),
+            )),
+            (None, None) => Ok(None),
+            (Some(rate), burst) => {
+                let rate = Rate::per_second(positive(key, rate)?);
+                Ok(Some(
+                    burst.map_or(rate, |burst| rate.with_burst(Cost(burst))),
+                ))
+            }
+        };
     let requests = rate(
         "requests_per_second",
         "requests_burst",
         file.requests_per_second,
         file.requests_burst,
     )?;
-    let cost = rate("cost_per_second", "cost_burst", file.cost_per_second, file.cost_burst)?;
+    let cost = rate(
+        "cost_per_second",
+        "cost_burst",
+        file.cost_per_second,
+        file.cost_burst,
+    )?;
     Ok(Limits {
         concurrent: file.concurrent,
         requests,
@@ -311,7 +357,10 @@ fn limits(file: &LimitsFile) -> Checked<Limits> {
 fn classes(file: &File, config: &mut Config) -> Checked<Vec<String>> {
     match (file.scheduler.classes, file.classes.len()) {
         (Some(_), 1..) => {
-            return Err(Wrong::new("scheduler.classes", "is given beside [[classes]]; leave one of them out"));
+            return Err(Wrong::new(
+                "scheduler.classes",
+                "is given beside [[classes]]; leave one of them out",
+            ));
         }
         (Some(count), 0) => {
             if !(1..=MAX_CLASSES as u64).contains(&count) {
@@ -322,7 +371,10 @@ fn classes(file: &File, config: &mut Config) -> Checked<Vec<String>> {
         }
         (None, 0) => {}
         (None, count) if count > MAX_CLASSES => {
-            return Err(Wrong::new("classes", format!("{count} given, 1 to {MAX_CLASSES} are possible")));
+            return Err(Wrong::new(
+                "classes",
+                format!("{count} given, 1 to {MAX_CLASSES} are possible"),
+            ));
         }
         (None, _) => config.classes.clear(),
     }
@@ -351,7 +403,10 @@ fn class_of(file: &ClassFile, index: usize, names: &[String]) -> Checked<ClassCo
         };
         let displaced = lookup.class("displaces", name)?;
         if usize::from(displaced.0) <= index {
-            return Err(Wrong::new("displaces", format!("`{name}` is not less urgent; name a later class")));
+            return Err(Wrong::new(
+                "displaces",
+                format!("`{name}` is not less urgent; name a later class"),
+            ));
         }
         class.displaces = Some(displaced);
     }
@@ -374,10 +429,16 @@ fn flows(file: &File, config: &mut Config, names: &mut Interner) -> Checked<()> 
         let below = |wrong: Wrong| wrong.below(&format!("flows[{index}]"));
         let built = flow_of(flow).map_err(below)?;
         let Some(name) = &flow.name else {
-            return Err(below(Wrong::new("name", "is missing; name the flow or the group of flows")));
+            return Err(below(Wrong::new(
+                "name",
+                "is missing; name the flow or the group of flows",
+            )));
         };
         let group = names.group(name, flow.count).map_err(|wrong| {
-            below(Wrong { key: "count".to_owned(), ..wrong })
+            below(Wrong {
+                key: "count".to_owned(),
+                ..wrong
+            })
         })?;
         for number in group {
             config.flows.insert(Flow(u64::from(number)), built);
@@ -400,7 +461,10 @@ fn targets(files: &[TargetFile], config: &mut Config) -> Checked<Vec<FarSide>> {
         let (settings, far) = target_of(file).map_err(below)?;
         let repeated = |target: &FarSide| target.group == file.name || target.name == file.name;
         if targets.iter().any(repeated) {
-            let problem = format!("`{}` is the name of an earlier one; give each its own", file.name);
+            let problem = format!(
+                "`{}` is the name of an earlier one; give each its own",
+                file.name
+            );
             return Err(below(Wrong::new("name", problem)));
         }
         let count = most("count", file.count.unwrap_or(1)).map_err(below)?;
@@ -453,17 +517,23 @@ fn target_of(file: &TargetFile) -> Checked<(TargetConfig, FarSide)> {
         ..TargetConfig::default()
     };
     settings.fault_threshold = file.fault_threshold.unwrap_or(settings.fault_threshold);
-    settings.suspend_for = file.suspend_for.map_or(settings.suspend_for, |length| length.0);
+    settings.suspend_for = file
+        .suspend_for
+        .map_or(settings.suspend_for, |length| length.0);
     let mut far = FarSide::plain();
     far.name.clone_from(&file.name);
     far.group.clone_from(&file.name);
     if let Some(latency) = &file.latency {
         far.latency = latency.0.clone();
     }
-    far.latency_per_cost = file.latency_per_cost.map_or(Duration::ZERO, |length| length.0);
+    far.latency_per_cost = file
+        .latency_per_cost
+        .map_or(Duration::ZERO, |length| length.0);
     errors(&file.errors, &mut far).map_err(|wrong| wrong.below("errors"))?;
     far.timeout = file.timeout.map_or(far.timeout, |length| length.0);
-    far.overload_pause = file.overload_pause.map_or(far.overload_pause, |length| length.0);
+    far.overload_pause = file
+        .overload_pause
+        .map_or(far.overload_pause, |length| length.0);
     if let Some(capacity) = &file.capacity {
         let rate = |key: &str, rate: Option<f64>| match rate {
             Some(rate) => positive(key, rate)
@@ -500,7 +570,10 @@ fn errors(file: &ErrorsFile, far: &mut FarSide) -> Checked<()> {
     far.silent = part("silent", file.silent)?;
     far.gone = part("gone", file.gone)?;
     if far.fault + far.rejected + far.silent + far.gone > 1.0 {
-        return Err(Wrong::new("fault", "all errors together are more than 1; make them smaller"));
+        return Err(Wrong::new(
+            "fault",
+            "all errors together are more than 1; make them smaller",
+        ));
     }
     Ok(())
 }
@@ -520,7 +593,10 @@ fn load_of(
     if let Arrivals::OnOff { off, .. } = file.arrivals
         && off > duration.saturating_mul(1000)
     {
-        return Err(Wrong::new("arrivals.off", "is far longer than the run; shorten it"));
+        return Err(Wrong::new(
+            "arrivals.off",
+            "is far longer than the run; shorten it",
+        ));
     }
     let classes = lookup.classes("class", file.class.as_ref())?;
     let flows = names.group(file.flow.as_ref().unwrap_or(&file.name), file.flows)?;
@@ -529,7 +605,10 @@ fn load_of(
         None | Some(PickFile::Any) => any(targets)?,
         Some(PickFile::One) => Pick::One(targets),
         Some(PickFile::Each) if matches!(file.arrivals, Arrivals::Closed { .. }) => {
-            return Err(Wrong::new("pick", "`each` makes many jobs of a request, which clients of a closed load cannot wait for; use `one`"));
+            return Err(Wrong::new(
+                "pick",
+                "`each` makes many jobs of a request, which clients of a closed load cannot wait for; use `one`",
+            ));
         }
         Some(PickFile::Each) => Pick::Each(targets),
     };
@@ -540,7 +619,10 @@ fn load_of(
             .map_or(Distribution::Constant { value: 1 }, |cost| cost.0.clone()),
         actual: match (&file.actual, file.misjudged) {
             (Some(_), Some(_)) => {
-                return Err(Wrong::new("misjudged", "is given beside actual; leave one of them out"));
+                return Err(Wrong::new(
+                    "misjudged",
+                    "is given beside actual; leave one of them out",
+                ));
             }
             (Some(drawn), None) => Actual::Drawn(drawn.0.clone()),
             (None, factor) => misjudged(factor)?,
@@ -583,7 +665,9 @@ fn misjudged(factor: Option<f64>) -> Checked<Actual> {
         Some(factor) if (1.0..=1e6).contains(&factor) => Ok(Actual::Within(factor)),
         Some(factor) => Err(Wrong::new(
             "misjudged",
-            format!("{factor} is not a factor; write 1 (exact) to 1e6, as in 4 for a quarter to four times the estimate"),
+            format!(
+                "{factor} is not a factor; write 1 (exact) to 1e6, as in 4 for a quarter to four times the estimate"
+            ),
         )),
     }
 }
@@ -625,7 +709,10 @@ fn rounds_of(file: &RoundsFile, lookup: &Lookup<'_>, names: &mut Interner) -> Ch
     Coordinator::new(lag, max_lead).map_err(|error| Wrong::new("max_lead", error.to_string()))?;
     let (folders, files) = file.tree.expected_nodes();
     if !(folders + files).is_finite() || folders + files > 1e9 {
-        let problem = format!("has about {:.1e} nodes; at most 1e9 can be simulated, so make depth or dirs smaller", folders + files);
+        let problem = format!(
+            "has about {:.1e} nodes; at most 1e9 can be simulated, so make depth or dirs smaller",
+            folders + files
+        );
         return Err(Wrong::new("tree", problem));
     }
     let class = match &file.class {
@@ -641,7 +728,9 @@ fn rounds_of(file: &RoundsFile, lookup: &Lookup<'_>, names: &mut Interner) -> Ch
         class,
         lag,
         max_lead,
-        retry_budget: file.retry_budget.map_or(Duration::from_secs(60), |length| length.0),
+        retry_budget: file
+            .retry_budget
+            .map_or(Duration::from_secs(60), |length| length.0),
         passes: file.passes.unwrap_or(3).max(1),
         in_flight: file.in_flight.unwrap_or(64).max(1),
         sides: [
@@ -653,11 +742,17 @@ fn rounds_of(file: &RoundsFile, lookup: &Lookup<'_>, names: &mut Interner) -> Ch
 
 fn expect_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Expect> {
     if file.at_least.is_none() && file.at_most.is_none() {
-        return Err(Wrong::new("metric", "expects nothing; add at_least or at_most"));
+        return Err(Wrong::new(
+            "metric",
+            "expects nothing; add at_least or at_most",
+        ));
     }
     let scope = scope_of(file, scenario)?;
     if !file.metric.applies(&scope) {
-        let problem = format!("`{}` cannot be measured of {scope}; name a class, flow, load, target or side that it belongs to", file.metric);
+        let problem = format!(
+            "`{}` cannot be measured of {scope}; name a class, flow, load, target or side that it belongs to",
+            file.metric
+        );
         return Err(Wrong::new("metric", problem));
     }
     Ok(Expect {
@@ -677,13 +772,21 @@ fn scope_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Scope> {
         file.side.is_some(),
     ];
     if given.into_iter().filter(|given| *given).count() > 1 {
-        return Err(Wrong::new("metric", "is of one thing; give only one of class, flow, load, target and side"));
+        return Err(Wrong::new(
+            "metric",
+            "is of one thing; give only one of class, flow, load, target and side",
+        ));
     }
     let lookup = Lookup {
         classes: &scenario.classes,
         targets: &scenario.targets,
     };
-    let unknown = |key: &str, name: &str| Err(Wrong::new(key, format!("there is no {key} `{name}` in this scenario")));
+    let unknown = |key: &str, name: &str| {
+        Err(Wrong::new(
+            key,
+            format!("there is no {key} `{name}` in this scenario"),
+        ))
+    };
     if let Some(name) = &file.class {
         return Ok(Scope::Class(match name {
             Name::Word(every) if every == "every" => None,
@@ -693,7 +796,9 @@ fn scope_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Scope> {
     if let Some(name) = &file.flow {
         return match name.as_str() {
             "every" => Ok(Scope::Flow(None)),
-            name if scenario.flows.iter().any(|flow| flow == name) => Ok(Scope::Flow(Some(name.to_owned()))),
+            name if scenario.flows.iter().any(|flow| flow == name) => {
+                Ok(Scope::Flow(Some(name.to_owned())))
+            }
             name => unknown("flow", name),
         };
     }
@@ -711,6 +816,9 @@ fn scope_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Scope> {
         None => Ok(Scope::All),
         Some("leader") if scenario.rounds.is_some() => Ok(Scope::Side("leader")),
         Some("follower") if scenario.rounds.is_some() => Ok(Scope::Side("follower")),
-        Some(_) => Err(Wrong::new("side", "is `leader` or `follower`, in a scenario that has [rounds]")),
+        Some(_) => Err(Wrong::new(
+            "side",
+            "is `leader` or `follower`, in a scenario that has [rounds]",
+        )),
     }
 }

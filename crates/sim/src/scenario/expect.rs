@@ -72,28 +72,55 @@ impl Metric {
         match scope {
             Scope::All => matches!(
                 self,
-                M::Requests | M::Offered | M::Admitted | M::AdmittedShare | M::Refused | M::Shed
-                    | M::Expired | M::Failed | M::Done | M::DoneShare | M::Granted | M::Aged
-                    | M::WaitP50 | M::WaitP90 | M::WaitP99
+                M::Requests
+                    | M::Offered
+                    | M::Admitted
+                    | M::AdmittedShare
+                    | M::Refused
+                    | M::Shed
+                    | M::Expired
+                    | M::Failed
+                    | M::Done
+                    | M::DoneShare
+                    | M::Granted
+                    | M::Aged
+                    | M::WaitP50
+                    | M::WaitP90
+                    | M::WaitP99
             ),
             Scope::Class(_) => {
                 self.applies(&Scope::All) || matches!(self, M::Share | M::ShareDeviation)
             }
             Scope::Flow(_) => matches!(
                 self,
-                M::Offered | M::Admitted | M::AdmittedShare | M::Refused | M::Shed | M::Done
-                    | M::Granted | M::Share | M::ShareDeviation
+                M::Offered
+                    | M::Admitted
+                    | M::AdmittedShare
+                    | M::Refused
+                    | M::Shed
+                    | M::Done
+                    | M::Granted
+                    | M::Share
+                    | M::ShareDeviation
             ),
             Scope::Load(_) => matches!(
                 self,
-                M::Requests | M::Done | M::DoneShare | M::Returned | M::ReadmittedShare | M::GivenUp
+                M::Requests
+                    | M::Done
+                    | M::DoneShare
+                    | M::Returned
+                    | M::ReadmittedShare
+                    | M::GivenUp
             ),
             Scope::Target(_) => matches!(
                 self,
                 M::Granted | M::Failures | M::Overloads | M::Suspensions | M::HeldShare
             ),
             Scope::Side(_) => {
-                matches!(self, M::Completed | M::Nodes | M::MaxLead | M::Passes | M::Failed)
+                matches!(
+                    self,
+                    M::Completed | M::Nodes | M::MaxLead | M::Passes | M::Failed
+                )
             }
         }
     }

@@ -67,9 +67,10 @@ impl Scenario {
     /// The first thing that is wrong with it.
     pub fn from_text(file: &str, text: &str) -> Result<Self, SimError> {
         let read = read::read(file, text)?;
-        let name = Path::new(file)
-            .file_stem()
-            .map_or_else(|| file.to_owned(), |stem| stem.to_string_lossy().into_owned());
+        let name = Path::new(file).file_stem().map_or_else(
+            || file.to_owned(),
+            |stem| stem.to_string_lossy().into_owned(),
+        );
         build::build(name, read).map_err(|wrong| wrong.at(file, text))
     }
 

@@ -2,8 +2,8 @@
 
 use crate::error::{Place, SimError};
 use std::ops::Range;
-use toml::de::{DeTable, DeValue};
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// A key and what is wrong with its value: found while the scenario is put together, before the place is known.
 #[derive(Debug)]
@@ -82,6 +82,17 @@ pub(super) fn key_at(table: &DeTable<'_>, offset: usize) -> Option<String> {
         }
     });
     best.map(|(_, path)| path)
+}
+
+/// The table that covers just that; `None` for the whole file.
+pub(super) fn table_over(table: &DeTable<'_>, wanted: &Range<usize>) -> Option<String> {
+    let mut found = None;
+    visit(table, "", &mut |path, span| {
+        if span == *wanted {
+            found = Some(path.to_owned());
+        }
+    });
+    found
 }
 
 fn visit(table: &DeTable<'_>, outer: &str, see: &mut impl FnMut(&str, Range<usize>)) {

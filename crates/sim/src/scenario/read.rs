@@ -1,7 +1,7 @@
 //! From text to tables, with errors that say where and what to write instead.
 
 use super::file::File;
-use super::place::{key_at, place};
+use super::place::{key_at, place, table_over};
 use crate::error::SimError;
 use toml::de::DeTable;
 
@@ -16,19 +16,16 @@ pub(super) fn read(file: &str, text: &str) -> Result<File, SimError> {
         }
     };
     toml::from_str(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        let key = key_at(table.get_ref(), offset);
-        explain(file, text, offset, key, error.message())
+        let span = error.span().unwrap_or(0..0);
+        let key = match error.message().starts_with("missing field") {
+            true => table_over(table.get_ref(), &span),
+            false => key_at(table.get_ref(), span.start),
+        };
+        explain(file, text, span.start, key, error.message())
     })
 }
 
-fn explain(
-    file: &str,
-    text: &str,
-    offset: usize,
-    key: Option<String>,
-    message: &str,
-) -> SimError {
+fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: &str) -> SimError {
     let place = place(file, text, offset);
     let message = message.trim();
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
@@ -47,7 +44,9 @@ fn explain(
         };
     }
     let problem = match (message.starts_with("unknown variant"), quoted.as_slice()) {
-        (true, [wrong, right @ ..]) => format!("unknown value `{wrong}`; {}", way_out(wrong, right)),
+        (true, [wrong, right @ ..]) => {
+            format!("unknown value `{wrong}`; {}", way_out(wrong, right))
+        }
         _ => message.replace('\n', ", "),
     };
     SimError::Value {

@@ -110,7 +110,8 @@ impl<'a> Simulation<'a> {
         let rng = Rng::new(seed);
         let mut config = scenario.config.clone();
         config.seed = seed;
-        let mut core = Core::new(config, Time::ZERO).expect("a scenario is checked when it is read");
+        let mut core =
+            Core::new(config, Time::ZERO).expect("a scenario is checked when it is read");
         let split = |purpose: Purpose, index: usize| rng.split(purpose as u64).split(index as u64);
         let fars = scenario
             .targets
@@ -119,7 +120,11 @@ impl<'a> Simulation<'a> {
             .map(|(index, side)| Far::new(side, split(Purpose::Targets, index)))
             .collect();
         let replays = trace.is_some();
-        let loads = if replays { &[] } else { scenario.loads.as_slice() };
+        let loads = if replays {
+            &[]
+        } else {
+            scenario.loads.as_slice()
+        };
         let sources = loads
             .iter()
             .enumerate()
@@ -174,14 +179,14 @@ impl<'a> Simulation<'a> {
                 self.happen(happening);
             }
             self.pump();
-            if let Some(error) = self.failed.take() {
-                return Err(error);
-            }
-            if self.is_over() {
+            if self.failed.is_some() || self.is_over() {
                 break;
             }
         }
-        Ok(self.finish())
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(self.finish()),
+        }
     }
 
     /// Whether nothing but the clock would still move.
@@ -456,7 +461,9 @@ impl<'a> Simulation<'a> {
 
     fn come_back(&mut self, slot: u32) {
         let mut job = self.returning.remove(slot as usize);
-        let timeout = self.request(job.payload.origin).and_then(|request| request.timeout);
+        let timeout = self
+            .request(job.payload.origin)
+            .and_then(|request| request.timeout);
         job.expire_at = timeout.map(|timeout| self.now + timeout);
         self.hand_in(job);
     }
@@ -484,8 +491,7 @@ impl<'a> Simulation<'a> {
             return;
         };
         if let Some((at, number)) = source.answered(work.number, self.now) {
-            self.agenda
-                .set(at, Happening::Arrival(work.origin, number));
+            self.agenda.set(at, Happening::Arrival(work.origin, number));
         }
     }
 
@@ -532,7 +538,10 @@ impl<'a> Simulation<'a> {
         Gauges {
             running: self.core.running(),
             delayed: self.core.delayed(),
-            workers: self.workers.as_ref().map_or(0, |workers| workers.count() as u64),
+            workers: self
+                .workers
+                .as_ref()
+                .map_or(0, |workers| workers.count() as u64),
             nodes: self.walk.as_ref().map_or([0; 2], Walk::nodes),
         }
     }

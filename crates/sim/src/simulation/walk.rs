@@ -247,19 +247,23 @@ impl Walk {
             return false;
         }
         side.note();
-        self.coordinator.report(SIDES[index], side.rounds.position());
+        self.coordinator
+            .report(SIDES[index], side.rounds.position());
         let Some(leave) = self.coordinator.leave(SIDES[index]) else {
             return false;
         };
         side.rounds.advance(now, leave);
-        self.coordinator.report(SIDES[index], side.rounds.position());
+        self.coordinator
+            .report(SIDES[index], side.rounds.position());
         true
     }
 
     fn watch_lead(&mut self) {
         let [leader, follower] = SIDES.map(|side| self.coordinator.position(side));
         if self.sides[1].rounds.is_seeded() && !follower.is_done() {
-            self.max_lead = self.max_lead.max(leader.round.saturating_sub(follower.round));
+            self.max_lead = self
+                .max_lead
+                .max(leader.round.saturating_sub(follower.round));
         }
     }
 

@@ -285,7 +285,10 @@ fn a_lost_worker_leaves_its_slot() {
                 let seat = shell.hire();
                 let word = shell.turn(NOW, seat, None);
                 // The worker's task is aborted here, whatever it had.
-                assert!(!matches!(word, Some(Word::Denied(_))), "workers are not denied");
+                assert!(
+                    !matches!(word, Some(Word::Denied(_))),
+                    "workers are not denied"
+                );
                 shell.reclaim(NOW, seat);
                 shell.dismiss(NOW, seat);
             })

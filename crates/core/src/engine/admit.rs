@@ -213,7 +213,8 @@ impl<P> Core<P> {
     /// How an arrival comes by a place of its bound.
     fn place(&mut self, now: Time, job: &Job<P>, flow: u32) -> Option<Entrance> {
         let free = self.places_free(job.class) as usize;
-        let promised = self.forecast(job.class).promised(now);
+        let places = self.config.bound.places();
+        let kept = self.forecast(job.class).kept(now, places);
         if let Some(booking) = job.booking {
             let forecast = self.forecast(job.class);
             let ahead = forecast.ahead_of(now, booking);
@@ -222,31 +223,22 @@ impl<P> Core<P> {
                 return Some(Entrance::Free);
             }
         }
-        if free > promised {
+        if free > kept {
             return Some(Entrance::Free);
-        }
-        let deserves = self.holds_less_than_its_share(job.class, flow);
-        let displaces =
-            self.shares_bound() && self.classes[job.class.index()].config.displaces.is_some();
-        if free > 0 {
-            // What is left was promised to others: only who could shed them may have it.
-            return if deserves || displaces {
-                Some(Entrance::Free)
-            } else {
-                None
-            };
         }
         if self.is_over(job.class) {
             return None;
         }
-        let victim = if deserves {
-            self.victim(job.class, flow)
-        } else {
-            None
+        let victim = match self.holds_less_than_its_share(job.class, flow) {
+            true => self.victim(job.class, flow),
+            false => None,
         };
-        victim
-            .or_else(|| self.displaced(job.class))
-            .map(Entrance::Shed)
+        let victim = victim.or_else(|| self.displaced(job.class))?;
+        // What is left was promised to others: only who could shed somebody for it may have it.
+        Some(match free {
+            0 => Entrance::Shed(victim),
+            _ => Entrance::Free,
+        })
     }
 
     fn holds_less_than_its_share(&self, class: Class, flow: u32) -> bool {
@@ -408,10 +400,13 @@ impl<P> Core<P> {
 
     fn shed(&mut self, now: Time, slot: u32) {
         let ticket = self.ticket(slot);
+        let class = self.jobs[slot].class;
+        // The place goes from one to another: it tells nothing about how fast places are freed.
+        let pace = self.forecast(class).pace();
         let job = self.end_unleased(now, slot);
-        let state = &mut self.classes[job.class.index()];
-        state.stats.ended.shed += 1;
-        let (after, booking) = self.forecast(job.class).book(now);
+        self.forecast(class).set_pace(pace);
+        self.classes[class.index()].stats.ended.shed += 1;
+        let (after, booking) = self.book(now, job.class);
         self.events.push_back(Event::Shed {
             ticket,
             job,
@@ -421,18 +416,27 @@ impl<P> Core<P> {
     }
 
     fn refuse_full(&mut self, now: Time, job: Job<P>) -> Refused<P> {
-        let forecast = self.forecast(job.class);
-        let renewed = job.booking.and_then(|booking| forecast.renew(now, booking));
-        let (after, booking) = match renewed {
-            Some(after) => (after, job.booking),
-            None => forecast.book(now),
-        };
+        if let Some(booking) = job.booking {
+            self.forecast(job.class).release(booking);
+        }
+        let (after, booking) = self.book(now, job.class);
         self.refuse(job, Reason::Full, Some(after), booking)
+    }
+
+    fn book(&mut self, now: Time, class: Class) -> (Duration, Option<Booking>) {
+        let (free, places) = (self.places_free(class), self.config.bound.places());
+        self.forecast(class).book(now, free as usize, places)
     }
 
     fn retry_hint(&mut self, now: Time, job: &Job<P>, reason: Reason) -> Option<Duration> {
         match reason {
-            Reason::TargetFull | Reason::Hopeless => Some(self.forecast(job.class).next_free(now)),
+            Reason::TargetFull | Reason::Hopeless => {
+                let (free, places) = (self.places_free(job.class), self.config.bound.places());
+                Some(
+                    self.forecast(job.class)
+                        .next_free(now, free as usize, places),
+                )
+            }
             Reason::Suspended => {
                 let bay = self.bay_of(job.targets)?;
                 self.usable_at(now, bay).map(|at| at.since(now))

@@ -1,0 +1,81 @@
+//! What can be wrong with a scenario or a trace, said so that it can be put right.
+
+use std::fmt;
+
+/// A place in a file that a user wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file, as it was named.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u64,
+    /// The column, from 1.
+    pub column: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// Why a simulation could not be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// A file that cannot be read.
+    #[error("{file}: cannot be read: {source}; check the path and its permissions")]
+    Read {
+        /// The file, as it was named.
+        file: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A scenario that is neither a file nor shipped.
+    #[error(
+        "`{name}` is neither a file nor a scenario that is shipped; those are {}",
+        crate::scenario::shipped_names().join(", ")
+    )]
+    NoSuchScenario {
+        /// What was asked for.
+        name: String,
+    },
+    /// A file that is not TOML.
+    #[error("{place}: not TOML: {problem}; see https://toml.io for how it is written")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What the parser stumbled over.
+        problem: String,
+    },
+    /// A key that does not exist.
+    #[error("{place}: unknown key `{key}`; {way_out}")]
+    UnknownKey {
+        /// Where.
+        place: Place,
+        /// The key as it was written, with the tables it is in.
+        key: String,
+        /// The nearest right one, or all that there are.
+        way_out: String,
+    },
+    /// A key that is missing, or has a value of the wrong type, or one that cannot work.
+    #[error("{place}: `{key}`: {problem}")]
+    Value {
+        /// Where.
+        place: Place,
+        /// The key, with the tables it is in.
+        key: String,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// A line of a trace that is not a request.
+    #[error("{place}: {field}: {problem}")]
+    Trace {
+        /// Where.
+        place: Place,
+        /// The field of the line.
+        field: &'static str,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+}

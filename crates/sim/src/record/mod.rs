@@ -1,0 +1,132 @@
+//! What happened in a run, counted as it happens.
+//!
+//! Written by the simulation, from its own calls and the core's answers; read by the report when the run is over.
+//! Its size depends on the numbers of classes, flows and targets, never on the number of jobs.
+
+mod histogram;
+mod series;
+
+pub(crate) use histogram::Histogram;
+pub(crate) use series::{DROPS, EXPIRED, FAILED, Gauges, SHED, Series, drop_name};
+
+use headworks_core::{Reason, TargetState, Time};
+use std::time::Duration;
+
+/// Counters of a class.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClassTally {
+    pub(crate) requests: u64,
+    pub(crate) offered: u64,
+    pub(crate) admitted: u64,
+    pub(crate) refused: [u64; Reason::ALL.len()],
+    pub(crate) shed: u64,
+    pub(crate) expired: u64,
+    pub(crate) failed: u64,
+    pub(crate) done: u64,
+    pub(crate) granted: u64,
+    pub(crate) aged: u64,
+    pub(crate) retried: u64,
+    /// What was charged, corrected by what was drawn.
+    pub(crate) cost: u64,
+    pub(crate) waits: Histogram,
+}
+
+/// Counters of a flow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FlowTally {
+    pub(crate) offered: u64,
+    pub(crate) admitted: u64,
+    pub(crate) refused: u64,
+    pub(crate) shed: u64,
+    pub(crate) granted: u64,
+    pub(crate) done: u64,
+    pub(crate) cost: u64,
+}
+
+/// Counters of a load.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoadTally {
+    pub(crate) requests: u64,
+    pub(crate) done: u64,
+    /// Visits of clients that were told when to come back and did.
+    pub(crate) returned: u64,
+    pub(crate) readmitted: u64,
+    pub(crate) given_up: u64,
+}
+
+/// Counters of a target, and its states.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TargetTally {
+    pub(crate) granted: u64,
+    pub(crate) failures: u64,
+    pub(crate) overloads: u64,
+    pub(crate) suspensions: u64,
+    pub(crate) changes: u64,
+    pub(crate) held: Duration,
+    held_since: Option<Time>,
+    /// When it came to which state; the first [`Self::MOST`] of them.
+    pub(crate) states: Vec<(Time, &'static str)>,
+}
+
+impl TargetTally {
+    const MOST: usize = 4096;
+
+    pub(crate) fn change(&mut self, now: Time, state: TargetState) {
+        self.changes += 1;
+        self.suspensions += u64::from(matches!(state, TargetState::Suspended { .. }));
+        if state == TargetState::Active {
+            self.end(now);
+        } else {
+            self.held_since.get_or_insert(now);
+        }
+        if self.states.len() < Self::MOST {
+            self.states.push((now, state.name()));
+        }
+    }
+
+    /// Counts the time up to now.
+    pub(crate) fn end(&mut self, now: Time) {
+        if let Some(since) = self.held_since.take() {
+            self.held += now.since(since);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) classes: Vec<ClassTally>,
+    pub(crate) flows: Vec<FlowTally>,
+    pub(crate) loads: Vec<LoadTally>,
+    pub(crate) targets: Vec<TargetTally>,
+    pub(crate) series: Series,
+}
+
+impl Record {
+    pub(crate) fn new(
+        classes: usize,
+        flows: usize,
+        loads: usize,
+        targets: usize,
+        length: Option<Duration>,
+    ) -> Self {
+        Record {
+            classes: vec![ClassTally::default(); classes],
+            flows: vec![FlowTally::default(); flows],
+            loads: vec![LoadTally::default(); loads],
+            targets: vec![TargetTally::default(); targets],
+            series: Series::new(classes, length),
+        }
+    }
+
+    pub(crate) fn flow(&mut self, flow: u64) -> &mut FlowTally {
+        let flow = flow as usize;
+        if flow >= self.flows.len() {
+            self.flows.resize(flow + 1, FlowTally::default());
+        }
+        &mut self.flows[flow]
+    }
+
+    pub(crate) fn drop(&mut self, why: usize) {
+        self.series.slot().drops[why] += 1;
+    }
+}

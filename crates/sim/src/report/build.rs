@@ -1,0 +1,300 @@
+//! From what was counted to a report.
+
+use super::expect::check;
+use super::{
+    ClassReport, ClassSeries, FlowReport, LoadReport, Report, RoundReport, RoundsReport,
+    SeriesReport, SideReport, TargetReport, Totals, Waits,
+};
+use crate::record::{ClassTally, DROPS, Histogram, Record, Series, drop_name};
+use crate::scenario::Scenario;
+use crate::simulation::{Run, SideTally, WalkTally};
+use headworks_core::{Flow, Policy, Reason, Time};
+use std::collections::BTreeMap;
+
+/// So many flows are told of one by one.
+const FLOWS: usize = 100;
+
+impl Report {
+    pub(crate) fn new(scenario: &Scenario, seed: u64, run: Run) -> Self {
+        let Run {
+            record,
+            walk,
+            end,
+            left,
+            flows,
+            most_workers,
+        } = run;
+        let mut report = Report {
+            scenario: scenario.name.clone(),
+            about: scenario.about.clone(),
+            seed,
+            policy: policy_name(scenario.config.policy),
+            seconds: end.as_secs_f64(),
+            totals: totals(&record.classes),
+            left,
+            most_workers,
+            classes: classes(scenario, &record.classes),
+            flows: flow_reports(scenario, &record, &flows),
+            flow_count: 0,
+            loads: loads(scenario, &record),
+            targets: targets(scenario, &record, end),
+            rounds: walk.map(|walk| rounds(&walk)),
+            expectations: Vec::new(),
+            series: series(&record.series),
+        };
+        report.expectations = check(&scenario.expects, &report);
+        report.flow_count = report.flows.len();
+        report.flows.truncate(FLOWS);
+        report
+    }
+}
+
+fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Fifo => "fifo",
+        Policy::Strict => "strict",
+        Policy::Wfq => "wfq",
+        Policy::Hybrid => "hybrid",
+        _ => "other",
+    }
+}
+
+fn waits(histogram: &Histogram) -> Waits {
+    Waits {
+        p50: histogram.quantile(0.5),
+        p90: histogram.quantile(0.9),
+        p99: histogram.quantile(0.99),
+    }
+}
+
+fn totals(classes: &[ClassTally]) -> Totals {
+    let mut totals = Totals::default();
+    let mut all = Histogram::default();
+    for class in classes {
+        totals.requests += class.requests;
+        totals.offered += class.offered;
+        totals.admitted += class.admitted;
+        totals.refused += class.refused.iter().sum::<u64>();
+        totals.shed += class.shed;
+        totals.expired += class.expired;
+        totals.failed += class.failed;
+        totals.done += class.done;
+        totals.granted += class.granted;
+        totals.aged += class.aged;
+        all.add(&class.waits);
+    }
+    totals.waits = waits(&all);
+    totals
+}
+
+/// A part of a whole; nothing of nothing.
+fn part(of: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    of as f64 / whole as f64
+}
+
+fn classes(scenario: &Scenario, tallies: &[ClassTally]) -> Vec<ClassReport> {
+    let weight = |class: usize| scenario.config.classes[class].weight;
+    // In hybrid the first class goes before the others and shares nothing.
+    let shares = |class: usize| {
+        tallies[class].offered > 0 && (scenario.config.policy != Policy::Hybrid || class > 0)
+    };
+    let all: u64 = tallies.iter().map(|tally| tally.cost).sum();
+    let sharing = || (0..tallies.len()).filter(|class| shares(*class));
+    let shared: u64 = sharing().map(|class| tallies[class].cost).sum();
+    let weights: u64 = sharing().map(|class| u64::from(weight(class))).sum();
+    let report = |(class, tally): (usize, &ClassTally)| {
+        let due = shares(class).then(|| part(u64::from(weight(class)), weights));
+        ClassReport {
+            name: scenario.classes[class].clone(),
+            weight: weight(class),
+            requests: tally.requests,
+            offered: tally.offered,
+            admitted: tally.admitted,
+            refused: Reason::ALL
+                .iter()
+                .zip(tally.refused)
+                .filter(|(_, count)| *count > 0)
+                .map(|(reason, count)| (reason.name(), count))
+                .collect(),
+            shed: tally.shed,
+            expired: tally.expired,
+            failed: tally.failed,
+            done: tally.done,
+            granted: tally.granted,
+            aged: tally.aged,
+            retried: tally.retried,
+            cost: tally.cost,
+            share: part(tally.cost, all),
+            weight_share: due,
+            deviation: due.map(|due| part(tally.cost, shared) / due - 1.0),
+            waits: waits(&tally.waits),
+        }
+    };
+    tallies.iter().enumerate().map(report).collect()
+}
+
+fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<FlowReport> {
+    let config = &scenario.config;
+    let weight = |flow: usize| {
+        let own = config.flows.get(&Flow(flow as u64));
+        own.unwrap_or(&config.default_flow).weight
+    };
+    let seen = || {
+        record
+            .flows
+            .iter()
+            .enumerate()
+            .filter(|(_, tally)| tally.offered > 0)
+    };
+    let all: u64 = seen().map(|(_, tally)| tally.cost).sum();
+    let weights: u64 = seen().map(|(flow, _)| u64::from(weight(flow))).sum();
+    let mut flows: Vec<FlowReport> = seen()
+        .map(|(flow, tally)| {
+            let (share, due) = (
+                part(tally.cost, all),
+                part(u64::from(weight(flow)), weights),
+            );
+            FlowReport {
+                name: names
+                    .get(flow)
+                    .cloned()
+                    .unwrap_or_else(|| format!("flow {flow}")),
+                weight: weight(flow),
+                offered: tally.offered,
+                admitted: tally.admitted,
+                refused: tally.refused,
+                shed: tally.shed,
+                granted: tally.granted,
+                done: tally.done,
+                cost: tally.cost,
+                share,
+                weight_share: due,
+                deviation: share / due - 1.0,
+            }
+        })
+        .collect();
+    flows.sort_by(|a, b| b.cost.cmp(&a.cost).then_with(|| a.name.cmp(&b.name)));
+    flows
+}
+
+/// By name: a load of several classes counts as one.
+fn loads(scenario: &Scenario, record: &Record) -> Vec<LoadReport> {
+    let names = scenario.loads.iter().map(|load| load.name.as_str());
+    let mut loads: Vec<LoadReport> = Vec::new();
+    for (name, tally) in names.chain(["trace"]).zip(&record.loads) {
+        if tally.requests == 0 {
+            continue;
+        }
+        let index = loads
+            .iter()
+            .position(|load| load.name == name)
+            .unwrap_or_else(|| {
+                loads.push(LoadReport {
+                    name: name.to_owned(),
+                    ..LoadReport::default()
+                });
+                loads.len() - 1
+            });
+        let load = &mut loads[index];
+        load.requests += tally.requests;
+        load.done += tally.done;
+        load.returned += tally.returned;
+        load.readmitted += tally.readmitted;
+        load.given_up += tally.given_up;
+    }
+    loads
+}
+
+fn targets(scenario: &Scenario, record: &Record, end: Time) -> Vec<TargetReport> {
+    let seconds = end.as_secs_f64().max(f64::MIN_POSITIVE);
+    scenario
+        .targets
+        .iter()
+        .zip(&record.targets)
+        .map(|(side, tally)| TargetReport {
+            name: side.name.clone(),
+            group: side.group.clone(),
+            granted: tally.granted,
+            failures: tally.failures,
+            overloads: tally.overloads,
+            suspensions: tally.suspensions,
+            changes: tally.changes,
+            held_share: tally.held.as_secs_f64() / seconds,
+            states: tally
+                .states
+                .iter()
+                .map(|(at, state)| (at.as_secs_f64(), *state))
+                .collect(),
+        })
+        .collect()
+}
+
+fn rounds(walk: &WalkTally) -> RoundsReport {
+    let side = |tally: &SideTally| SideReport {
+        completed: tally.completed,
+        nodes: tally.nodes,
+        failed: tally.failed,
+        passes: tally.passes,
+        took: waits(&tally.took),
+        rounds: tally
+            .rounds
+            .iter()
+            .map(|round| RoundReport {
+                pass: round.pass,
+                round: round.round,
+                nodes: round.declared,
+                failed: round.failed,
+                retried: round.retried,
+                opened: round.opened.as_secs_f64(),
+                closed: round.closed.as_secs_f64(),
+            })
+            .collect(),
+    };
+    let [leader, follower] = &walk.sides;
+    RoundsReport {
+        max_lead: walk.max_lead,
+        leader: side(leader),
+        follower: side(follower),
+    }
+}
+
+fn series(series: &Series) -> SeriesReport {
+    let slots = &series.slots;
+    let count = slots.first().map_or(0, |slot| slot.classes.len());
+    let class = |class: usize| {
+        let of = || slots.iter().map(move |slot| &slot.classes[class]);
+        ClassSeries {
+            offered: of().map(|slot| slot.offered).collect(),
+            granted: of().map(|slot| slot.granted).collect(),
+            cost: of().map(|slot| slot.cost).collect(),
+            depth: of().map(|slot| slot.depth).collect(),
+            wait_p50: of().map(|slot| slot.waits.quantile(0.5)).collect(),
+            wait_p95: of().map(|slot| slot.waits.quantile(0.95)).collect(),
+        }
+    };
+    let drops: BTreeMap<&'static str, Vec<u32>> = (0..DROPS)
+        .filter(|why| slots.iter().any(|slot| slot.drops[*why] > 0))
+        .map(|why| {
+            (
+                drop_name(why),
+                slots.iter().map(|slot| slot.drops[why]).collect(),
+            )
+        })
+        .collect();
+    let gauge = |read: fn(&crate::record::Gauges) -> u64| {
+        slots.iter().map(|slot| read(&slot.gauges)).collect()
+    };
+    SeriesReport {
+        width: series.width.as_secs_f64(),
+        classes: (0..count).map(class).collect(),
+        drops,
+        running: gauge(|gauges| gauges.running),
+        delayed: gauge(|gauges| gauges.delayed),
+        workers: gauge(|gauges| gauges.workers),
+        leader_nodes: gauge(|gauges| gauges.nodes[0]),
+        follower_nodes: gauge(|gauges| gauges.nodes[1]),
+    }
+}

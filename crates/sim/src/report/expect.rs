@@ -1,0 +1,197 @@
+//! Whether a run kept what its scenario promises.
+
+use super::{ClassReport, FlowReport, LoadReport, Report, SideReport, TargetReport, Waits};
+use crate::scenario::{Expect, Metric, Scope};
+use serde::Serialize;
+
+/// A promise, and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Checked {
+    /// The promise in words.
+    pub expected: String,
+    /// What the worst was measured of.
+    pub of: String,
+    /// The number that was measured.
+    pub measured: f64,
+    /// Whether the promise was kept.
+    pub met: bool,
+}
+
+pub(super) fn check(expects: &[Expect], report: &Report) -> Vec<Checked> {
+    expects
+        .iter()
+        .map(|expect| check_one(expect, report))
+        .collect()
+}
+
+fn check_one(expect: &Expect, report: &Report) -> Checked {
+    let measured = measure(expect.metric, &expect.scope, report);
+    // The first that breaks the promise speaks for all; else the one closest to a limit does.
+    let margin = |value: f64| {
+        let above = expect.at_least.map_or(f64::INFINITY, |least| value - least);
+        let below = expect.at_most.map_or(f64::INFINITY, |most| most - value);
+        above.min(below)
+    };
+    let worst = measured
+        .into_iter()
+        .min_by(|a, b| margin(a.1).total_cmp(&margin(b.1)));
+    let (of, value) = worst.unwrap_or_else(|| ("nothing that ran".to_owned(), f64::NAN));
+    Checked {
+        expected: expect.to_string(),
+        of,
+        measured: value,
+        met: expect.is_met(value),
+    }
+}
+
+fn measure(metric: Metric, scope: &Scope, report: &Report) -> Vec<(String, f64)> {
+    match scope {
+        Scope::All => vec![("all".to_owned(), of_all(metric, report))],
+        Scope::Class(which) => report
+            .classes
+            .iter()
+            .enumerate()
+            .filter(|(index, class)| match which {
+                Some(which) => which == index,
+                // Who goes before all others has no share to deviate from.
+                None => {
+                    class.offered > 0
+                        && (metric != Metric::ShareDeviation || class.deviation.is_some())
+                }
+            })
+            .map(|(_, class)| (class.name.clone(), of_class(metric, class)))
+            .collect(),
+        Scope::Flow(which) => report
+            .flows
+            .iter()
+            .filter(|flow| which.as_ref().is_none_or(|which| *which == flow.name))
+            .map(|flow| (flow.name.clone(), of_flow(metric, flow)))
+            .collect(),
+        Scope::Load(name) => report
+            .loads
+            .iter()
+            .filter(|load| load.name == *name)
+            .map(|load| (load.name.clone(), of_load(metric, load)))
+            .collect(),
+        Scope::Target(name) => report
+            .targets
+            .iter()
+            .filter(|target| target.group == *name || target.name == *name)
+            .map(|target| (target.name.clone(), of_target(metric, target)))
+            .collect(),
+        Scope::Side(name) => report
+            .rounds
+            .iter()
+            .map(|rounds| {
+                let side = match *name {
+                    "leader" => &rounds.leader,
+                    _ => &rounds.follower,
+                };
+                ((*name).to_owned(), of_side(metric, side, rounds.max_lead))
+            })
+            .collect(),
+    }
+}
+
+fn ratio(of: u64, whole: u64) -> f64 {
+    of as f64 / whole as f64
+}
+
+fn of_waits(metric: Metric, waits: Waits) -> f64 {
+    let value = match metric {
+        Metric::WaitP50 => waits.p50,
+        Metric::WaitP90 => waits.p90,
+        Metric::WaitP99 => waits.p99,
+        _ => None,
+    };
+    value.unwrap_or(f64::NAN)
+}
+
+fn of_all(metric: Metric, report: &Report) -> f64 {
+    let totals = &report.totals;
+    match metric {
+        Metric::Requests => totals.requests as f64,
+        Metric::Offered => totals.offered as f64,
+        Metric::Admitted => totals.admitted as f64,
+        Metric::AdmittedShare => ratio(totals.admitted, totals.offered),
+        Metric::Refused => totals.refused as f64,
+        Metric::Shed => totals.shed as f64,
+        Metric::Expired => totals.expired as f64,
+        Metric::Failed => totals.failed as f64,
+        Metric::Done => totals.done as f64,
+        Metric::DoneShare => ratio(totals.done, totals.requests),
+        Metric::Granted => totals.granted as f64,
+        Metric::Aged => totals.aged as f64,
+        _ => of_waits(metric, totals.waits),
+    }
+}
+
+fn of_class(metric: Metric, class: &ClassReport) -> f64 {
+    match metric {
+        Metric::Requests => class.requests as f64,
+        Metric::Offered => class.offered as f64,
+        Metric::Admitted => class.admitted as f64,
+        Metric::AdmittedShare => ratio(class.admitted, class.offered),
+        Metric::Refused => class.refused_in_all() as f64,
+        Metric::Shed => class.shed as f64,
+        Metric::Expired => class.expired as f64,
+        Metric::Failed => class.failed as f64,
+        Metric::Done => class.done as f64,
+        Metric::DoneShare => ratio(class.done, class.requests),
+        Metric::Granted => class.granted as f64,
+        Metric::Aged => class.aged as f64,
+        Metric::Share => class.share,
+        Metric::ShareDeviation => class.deviation.map_or(f64::NAN, f64::abs),
+        _ => of_waits(metric, class.waits),
+    }
+}
+
+fn of_flow(metric: Metric, flow: &FlowReport) -> f64 {
+    match metric {
+        Metric::Offered => flow.offered as f64,
+        Metric::Admitted => flow.admitted as f64,
+        Metric::AdmittedShare => ratio(flow.admitted, flow.offered),
+        Metric::Refused => flow.refused as f64,
+        Metric::Shed => flow.shed as f64,
+        Metric::Granted => flow.granted as f64,
+        Metric::Done => flow.done as f64,
+        Metric::Share => flow.share,
+        Metric::ShareDeviation => flow.deviation.abs(),
+        _ => f64::NAN,
+    }
+}
+
+fn of_load(metric: Metric, load: &LoadReport) -> f64 {
+    match metric {
+        Metric::Requests => load.requests as f64,
+        Metric::Done => load.done as f64,
+        Metric::DoneShare => ratio(load.done, load.requests),
+        Metric::Returned => load.returned as f64,
+        Metric::ReadmittedShare => ratio(load.readmitted, load.returned),
+        Metric::GivenUp => load.given_up as f64,
+        _ => f64::NAN,
+    }
+}
+
+fn of_target(metric: Metric, target: &TargetReport) -> f64 {
+    match metric {
+        Metric::Granted => target.granted as f64,
+        Metric::Failures => target.failures as f64,
+        Metric::Overloads => target.overloads as f64,
+        Metric::Suspensions => target.suspensions as f64,
+        Metric::HeldShare => target.held_share,
+        _ => f64::NAN,
+    }
+}
+
+fn of_side(metric: Metric, side: &SideReport, max_lead: u32) -> f64 {
+    match metric {
+        Metric::Completed => f64::from(u8::from(side.completed)),
+        Metric::Nodes => side.nodes as f64,
+        Metric::MaxLead => f64::from(max_lead),
+        Metric::Passes => f64::from(side.passes),
+        Metric::Failed => side.failed as f64,
+        _ => f64::NAN,
+    }
+}

@@ -1,0 +1,230 @@
+//! What a run came to: numbers for machines, a table for a terminal, a page to look at.
+
+mod build;
+mod expect;
+mod html;
+mod plot;
+mod text;
+
+pub use expect::Checked;
+
+use crate::simulation::Left;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The report of a run.
+///
+/// ```
+/// use headworks_sim::{Scenario, run};
+/// use std::time::Duration;
+///
+/// let scenario = Scenario::shipped("rounds").unwrap().shortened(Duration::from_secs(60));
+/// let page = run(&scenario, 1).to_html();
+/// assert!(page.starts_with("<!doctype html>") && !page.contains("http://"));
+/// ```
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub(crate) scenario: String,
+    pub(crate) about: String,
+    pub(crate) seed: u64,
+    pub(crate) policy: &'static str,
+    /// How long it ran, in its own time.
+    pub(crate) seconds: f64,
+    pub(crate) totals: Totals,
+    pub(crate) left: Left,
+    pub(crate) most_workers: Option<usize>,
+    pub(crate) classes: Vec<ClassReport>,
+    /// The flows that were given most.
+    pub(crate) flows: Vec<FlowReport>,
+    pub(crate) flow_count: usize,
+    pub(crate) loads: Vec<LoadReport>,
+    pub(crate) targets: Vec<TargetReport>,
+    pub(crate) rounds: Option<RoundsReport>,
+    pub(crate) expectations: Vec<Checked>,
+    pub(crate) series: SeriesReport,
+}
+
+/// Everything together.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Totals {
+    pub(crate) requests: u64,
+    pub(crate) offered: u64,
+    pub(crate) admitted: u64,
+    pub(crate) refused: u64,
+    pub(crate) shed: u64,
+    pub(crate) expired: u64,
+    pub(crate) failed: u64,
+    pub(crate) done: u64,
+    pub(crate) granted: u64,
+    pub(crate) aged: u64,
+    pub(crate) waits: Waits,
+}
+
+/// Quantiles of waits, in seconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Waits {
+    pub(crate) p50: Option<f64>,
+    pub(crate) p90: Option<f64>,
+    pub(crate) p99: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ClassReport {
+    pub(crate) name: String,
+    pub(crate) weight: u32,
+    pub(crate) requests: u64,
+    pub(crate) offered: u64,
+    pub(crate) admitted: u64,
+    pub(crate) refused: BTreeMap<&'static str, u64>,
+    pub(crate) shed: u64,
+    pub(crate) expired: u64,
+    pub(crate) failed: u64,
+    pub(crate) done: u64,
+    pub(crate) granted: u64,
+    pub(crate) aged: u64,
+    pub(crate) retried: u64,
+    pub(crate) cost: u64,
+    /// The part of all cost.
+    pub(crate) share: f64,
+    /// The part that its weight gives it of what is shared by weight; none for a class that goes before the others.
+    pub(crate) weight_share: Option<f64>,
+    pub(crate) deviation: Option<f64>,
+    pub(crate) waits: Waits,
+}
+
+impl ClassReport {
+    pub(crate) fn refused_in_all(&self) -> u64 {
+        self.refused.values().sum()
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FlowReport {
+    pub(crate) name: String,
+    pub(crate) weight: u32,
+    pub(crate) offered: u64,
+    pub(crate) admitted: u64,
+    pub(crate) refused: u64,
+    pub(crate) shed: u64,
+    pub(crate) granted: u64,
+    pub(crate) done: u64,
+    pub(crate) cost: u64,
+    pub(crate) share: f64,
+    pub(crate) weight_share: f64,
+    pub(crate) deviation: f64,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct LoadReport {
+    pub(crate) name: String,
+    pub(crate) requests: u64,
+    pub(crate) done: u64,
+    pub(crate) returned: u64,
+    pub(crate) readmitted: u64,
+    pub(crate) given_up: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TargetReport {
+    pub(crate) name: String,
+    pub(crate) group: String,
+    pub(crate) granted: u64,
+    pub(crate) failures: u64,
+    pub(crate) overloads: u64,
+    pub(crate) suspensions: u64,
+    pub(crate) changes: u64,
+    /// The part of the time for which it was not active.
+    pub(crate) held_share: f64,
+    /// When it came to which state, in seconds.
+    pub(crate) states: Vec<(f64, &'static str)>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RoundsReport {
+    pub(crate) max_lead: u32,
+    pub(crate) leader: SideReport,
+    pub(crate) follower: SideReport,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SideReport {
+    pub(crate) completed: bool,
+    pub(crate) nodes: u64,
+    pub(crate) failed: u64,
+    pub(crate) passes: u32,
+    pub(crate) took: Waits,
+    pub(crate) rounds: Vec<RoundReport>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct RoundReport {
+    pub(crate) pass: u32,
+    pub(crate) round: u32,
+    pub(crate) nodes: u64,
+    pub(crate) failed: u64,
+    pub(crate) retried: u64,
+    pub(crate) opened: f64,
+    pub(crate) closed: f64,
+}
+
+/// What happened over time, slot by slot.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SeriesReport {
+    /// How long a slot is, in seconds.
+    pub(crate) width: f64,
+    pub(crate) classes: Vec<ClassSeries>,
+    pub(crate) drops: BTreeMap<&'static str, Vec<u32>>,
+    pub(crate) running: Vec<u64>,
+    pub(crate) delayed: Vec<u64>,
+    pub(crate) workers: Vec<u64>,
+    pub(crate) leader_nodes: Vec<u64>,
+    pub(crate) follower_nodes: Vec<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ClassSeries {
+    pub(crate) offered: Vec<u32>,
+    pub(crate) granted: Vec<u32>,
+    pub(crate) cost: Vec<u64>,
+    pub(crate) depth: Vec<u64>,
+    pub(crate) wait_p50: Vec<Option<f64>>,
+    pub(crate) wait_p95: Vec<Option<f64>>,
+}
+
+impl Report {
+    /// Whether everything that the scenario promises came about.
+    #[must_use]
+    pub fn is_as_expected(&self) -> bool {
+        self.expectations.iter().all(|checked| checked.met)
+    }
+
+    /// What the scenario promises, and what came of it.
+    #[must_use]
+    pub fn expectations(&self) -> &[Checked] {
+        &self.expectations
+    }
+
+    /// Jobs that were handed in, returns included.
+    #[must_use]
+    pub fn offered(&self) -> u64 {
+        self.totals.offered
+    }
+
+    /// The report for machines. The same run always gives the same text.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and names can be written")
+    }
+
+    /// The report for a terminal.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        text::text(self)
+    }
+
+    /// The report as one page that needs nothing else.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        html::html(self)
+    }
+}

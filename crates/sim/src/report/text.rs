@@ -1,0 +1,347 @@
+//! The report for a terminal.
+
+use super::{Report, SideReport, TargetReport};
+use std::fmt::Write;
+
+/// So many rows of flows and of targets are shown.
+const ROWS: usize = 10;
+
+pub(super) fn text(report: &Report) -> String {
+    let mut out = String::new();
+    head(report, &mut out);
+    classes(report, &mut out);
+    drops(report, &mut out);
+    flows(report, &mut out);
+    loads(report, &mut out);
+    targets(report, &mut out);
+    rounds(report, &mut out);
+    expectations(report, &mut out);
+    out
+}
+
+/// Columns as wide as their widest cell; the first to the left, the others to the right.
+fn table(out: &mut String, header: &[&str], rows: &[Vec<String>]) {
+    let wide = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells
+            .chain([header[column].chars().count()])
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(wide).collect();
+    let header: Vec<String> = header.iter().map(|name| (*name).to_owned()).collect();
+    for row in std::iter::once(&header).chain(rows) {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = match column {
+                0 => write!(line, "{cell:<width$}"),
+                _ => write!(line, "  {cell:>width$}"),
+            };
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+/// A whole number in groups of three.
+pub(super) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Seconds, in the unit that fits.
+pub(super) fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.000_5 => format!("{:.0} µs", s * 1e6),
+        s if s < 0.009_95 => format!("{:.1} ms", s * 1e3),
+        s if s < 0.999_5 => format!("{:.0} ms", s * 1e3),
+        s if s < 99.5 => format!("{s:.1} s"),
+        s if s < 5_970.0 => format!("{:.0} s", s),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+fn maybe_seconds(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), seconds)
+}
+
+pub(super) fn percent(part: f64) -> String {
+    format!("{:.2} %", part * 100.0)
+}
+
+fn deviation(deviation: Option<f64>) -> String {
+    deviation.map_or_else(|| "–".to_owned(), |part| format!("{:+.2} %", part * 100.0))
+}
+
+fn head(report: &Report, out: &mut String) {
+    let Report {
+        scenario,
+        about,
+        policy,
+        seed,
+        totals,
+        left,
+        ..
+    } = report;
+    let _ = writeln!(
+        out,
+        "{scenario}  ({policy}, {} simulated, seed {seed})",
+        seconds(report.seconds)
+    );
+    if !about.is_empty() {
+        let _ = writeln!(out, "{about}");
+    }
+    let _ = write!(
+        out,
+        "\n{} requests, {} jobs handed in, {} done; left over: {} waiting, {} delayed, {} running",
+        number(totals.requests),
+        number(totals.offered),
+        number(totals.done),
+        number(left.waiting),
+        number(left.delayed),
+        number(left.running),
+    );
+    match report.most_workers {
+        Some(most) => {
+            let _ = writeln!(out, "; at most {most} workers\n");
+        }
+        None => out.push_str("\n\n"),
+    }
+}
+
+fn classes(report: &Report, out: &mut String) {
+    let header = [
+        "class",
+        "offered",
+        "admitted",
+        "refused",
+        "shed",
+        "expired",
+        "failed",
+        "granted",
+        "share",
+        "by weight",
+        "off by",
+        "wait p50",
+        "p90",
+        "p99",
+    ];
+    let rows: Vec<Vec<String>> = report
+        .classes
+        .iter()
+        .filter(|class| class.offered > 0)
+        .map(|class| {
+            vec![
+                class.name.clone(),
+                number(class.offered),
+                number(class.admitted),
+                number(class.refused_in_all()),
+                number(class.shed),
+                number(class.expired),
+                number(class.failed),
+                number(class.granted),
+                percent(class.share),
+                class.weight_share.map_or_else(|| "–".to_owned(), percent),
+                deviation(class.deviation),
+                maybe_seconds(class.waits.p50),
+                maybe_seconds(class.waits.p90),
+                maybe_seconds(class.waits.p99),
+            ]
+        })
+        .collect();
+    table(out, &header, &rows);
+}
+
+fn drops(report: &Report, out: &mut String) {
+    let drops: Vec<String> = report
+        .series
+        .drops
+        .iter()
+        .map(|(why, counts)| {
+            let count: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+            format!("{} {}", why, number(count))
+        })
+        .collect();
+    if !drops.is_empty() {
+        let _ = writeln!(out, "dropped: {}\n", drops.join(", "));
+    }
+}
+
+fn flows(report: &Report, out: &mut String) {
+    if report.flow_count < 2 {
+        return;
+    }
+    let header = [
+        "flow",
+        "offered",
+        "admitted",
+        "refused",
+        "shed",
+        "granted",
+        "share",
+        "by weight",
+        "off by",
+    ];
+    let mut rows: Vec<Vec<String>> = report
+        .flows
+        .iter()
+        .take(ROWS)
+        .map(|flow| {
+            vec![
+                flow.name.clone(),
+                number(flow.offered),
+                number(flow.admitted),
+                number(flow.refused),
+                number(flow.shed),
+                number(flow.granted),
+                percent(flow.share),
+                percent(flow.weight_share),
+                deviation(Some(flow.deviation)),
+            ]
+        })
+        .collect();
+    more(&mut rows, report.flow_count, header.len());
+    table(out, &header, &rows);
+}
+
+/// A last row that says how many are not shown.
+fn more(rows: &mut Vec<Vec<String>>, count: usize, columns: usize) {
+    if count > rows.len() {
+        let mut row = vec![String::new(); columns];
+        row[0] = format!("and {} more", count - rows.len());
+        rows.push(row);
+    }
+}
+
+fn loads(report: &Report, out: &mut String) {
+    let header = [
+        "load",
+        "requests",
+        "done",
+        "came back",
+        "admitted then",
+        "gave up",
+    ];
+    let rows: Vec<Vec<String>> = report
+        .loads
+        .iter()
+        .filter(|load| load.returned > 0 || load.given_up > 0)
+        .map(|load| {
+            vec![
+                load.name.clone(),
+                number(load.requests),
+                number(load.done),
+                number(load.returned),
+                match load.returned {
+                    0 => "–".to_owned(),
+                    returned => percent(load.readmitted as f64 / returned as f64),
+                },
+                number(load.given_up),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        table(out, &header, &rows);
+    }
+}
+
+fn targets(report: &Report, out: &mut String) {
+    let plain = |target: &TargetReport| target.failures == 0 && target.changes == 0;
+    if report.targets.len() < 2 && report.targets.iter().all(plain) {
+        return;
+    }
+    let header = [
+        "target",
+        "granted",
+        "failures",
+        "429",
+        "changes",
+        "suspended",
+        "held",
+    ];
+    // Those with most to tell first.
+    let mut order: Vec<&TargetReport> = report.targets.iter().collect();
+    order.sort_by_key(|target| std::cmp::Reverse((target.changes, target.failures)));
+    let mut rows: Vec<Vec<String>> = order
+        .into_iter()
+        .take(ROWS + 5)
+        .map(|target| {
+            vec![
+                target.name.clone(),
+                number(target.granted),
+                number(target.failures),
+                number(target.overloads),
+                number(target.changes),
+                number(target.suspensions),
+                percent(target.held_share),
+            ]
+        })
+        .collect();
+    more(&mut rows, report.targets.len(), header.len());
+    table(out, &header, &rows);
+}
+
+fn rounds(report: &Report, out: &mut String) {
+    let Some(rounds) = &report.rounds else { return };
+    let header = [
+        "side", "nodes", "failed", "passes", "rounds", "retried", "took p50", "p99", "ended at", "",
+    ];
+    let row = |name: &str, side: &SideReport| {
+        vec![
+            name.to_owned(),
+            number(side.nodes),
+            number(side.failed),
+            side.passes.to_string(),
+            side.rounds.len().to_string(),
+            number(side.rounds.iter().map(|round| round.retried).sum()),
+            maybe_seconds(side.took.p50),
+            maybe_seconds(side.took.p99),
+            maybe_seconds(side.rounds.last().map(|round| round.closed)),
+            if side.completed {
+                "completed"
+            } else {
+                "not completed"
+            }
+            .to_owned(),
+        ]
+    };
+    let rows = [
+        row("leader", &rounds.leader),
+        row("follower", &rounds.follower),
+    ];
+    table(out, &header, &rows);
+    let _ = writeln!(
+        out,
+        "the leader was at most {} rounds ahead\n",
+        rounds.max_lead
+    );
+}
+
+fn expectations(report: &Report, out: &mut String) {
+    for checked in &report.expectations {
+        let word = if checked.met { "kept  " } else { "BROKEN" };
+        let _ = writeln!(
+            out,
+            "{word}  {}: {} for {}",
+            checked.expected,
+            short(checked.measured),
+            checked.of
+        );
+    }
+}
+
+/// A number with as many digits as it needs.
+pub(super) fn short(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        return format!("{value}");
+    }
+    format!("{value:.4}")
+}

@@ -1,0 +1,253 @@
+//! A scenario as it is written: the tables and keys of the file, before anything is looked up or checked against
+//! anything else.
+
+use super::amount::{Amount, Latency, Length, Name, Names};
+use super::expect::Metric;
+use headworks_synth::{Arrivals, TreeSpec};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) about: Option<String>,
+    pub(super) seed: Option<u64>,
+    pub(super) duration: Length,
+    #[serde(default)]
+    pub(super) scheduler: SchedulerFile,
+    #[serde(default)]
+    pub(super) classes: Vec<ClassFile>,
+    pub(super) default_flow: Option<FlowFile>,
+    #[serde(default)]
+    pub(super) flows: Vec<FlowFile>,
+    #[serde(default)]
+    pub(super) targets: Vec<TargetFile>,
+    #[serde(default)]
+    pub(super) loads: Vec<LoadFile>,
+    pub(super) workers: Option<WorkersFile>,
+    pub(super) rounds: Option<RoundsFile>,
+    pub(super) trace: Option<TraceFile>,
+    #[serde(default)]
+    pub(super) expect: Vec<ExpectFile>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PolicyFile {
+    Fifo,
+    Strict,
+    Wfq,
+    Hybrid,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum OnSuspendFile {
+    Keep,
+    Delay,
+    End,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SchedulerFile {
+    pub(super) policy: Option<PolicyFile>,
+    pub(super) classes: Option<u64>,
+    pub(super) bound: Option<u64>,
+    pub(super) shared_bound: Option<u64>,
+    pub(super) delayed_bound: Option<u64>,
+    pub(super) bookings: Option<u64>,
+    pub(super) max_waiting: Option<u64>,
+    pub(super) on_suspend: Option<OnSuspendFile>,
+    pub(super) attempts: Option<u32>,
+    pub(super) put_off: Option<Length>,
+    pub(super) refuse_hopeless: Option<bool>,
+    #[serde(default)]
+    pub(super) limits: LimitsFile,
+    #[serde(default)]
+    pub(super) backoff: BackoffFile,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitsFile {
+    pub(super) concurrent: Option<u32>,
+    pub(super) requests_per_second: Option<f64>,
+    pub(super) requests_burst: Option<u64>,
+    pub(super) cost_per_second: Option<f64>,
+    pub(super) cost_burst: Option<u64>,
+    pub(super) refund: Option<bool>,
+    pub(super) max_cost: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BackoffFile {
+    pub(super) base: Option<Length>,
+    pub(super) factor: Option<u32>,
+    pub(super) max: Option<Length>,
+    pub(super) jitter: Option<u8>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClassFile {
+    pub(super) name: Option<String>,
+    pub(super) weight: u32,
+    pub(super) aging: Option<Length>,
+    pub(super) displaces: Option<Name>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FlowFile {
+    pub(super) name: Option<String>,
+    pub(super) count: Option<u64>,
+    pub(super) weight: Option<u32>,
+    #[serde(default)]
+    pub(super) limits: LimitsFile,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TargetFile {
+    pub(super) name: String,
+    pub(super) count: Option<u64>,
+    pub(super) weight: Option<u32>,
+    #[serde(default)]
+    pub(super) limits: LimitsFile,
+    pub(super) fault_threshold: Option<u32>,
+    pub(super) suspend_for: Option<Length>,
+    pub(super) latency: Option<Latency>,
+    pub(super) latency_per_cost: Option<Length>,
+    #[serde(default)]
+    pub(super) errors: ErrorsFile,
+    pub(super) timeout: Option<Length>,
+    pub(super) capacity: Option<CapacityFile>,
+    pub(super) overload_pause: Option<Length>,
+    #[serde(default)]
+    pub(super) outages: Vec<OutageFile>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ErrorsFile {
+    pub(super) fault: Option<f64>,
+    pub(super) rejected: Option<f64>,
+    pub(super) silent: Option<f64>,
+    pub(super) gone: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CapacityFile {
+    pub(super) concurrent: Option<u32>,
+    pub(super) requests_per_second: Option<f64>,
+    pub(super) cost_per_second: Option<f64>,
+    pub(super) retry_after: Option<Length>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum OutageKind {
+    Refuses,
+    Silent,
+    Overload,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OutageFile {
+    pub(super) from: Length,
+    #[serde(rename = "for")]
+    pub(super) length: Length,
+    pub(super) kind: Option<OutageKind>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PickFile {
+    Any,
+    One,
+    Each,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoadFile {
+    pub(super) name: String,
+    pub(super) arrivals: Arrivals,
+    pub(super) class: Option<Names>,
+    pub(super) flow: Option<String>,
+    pub(super) flows: Option<u64>,
+    pub(super) cost: Option<Amount>,
+    pub(super) actual: Option<Amount>,
+    pub(super) misjudged: Option<f64>,
+    pub(super) targets: Option<Names>,
+    pub(super) pick: Option<PickFile>,
+    pub(super) timeout: Option<Length>,
+    pub(super) from: Option<Length>,
+    pub(super) until: Option<Length>,
+    #[serde(default)]
+    pub(super) clients: ClientsFile,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RefusalFile {
+    GiveUp,
+    RetryNow,
+    Obey,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClientsFile {
+    pub(super) on_refusal: Option<RefusalFile>,
+    pub(super) tries: Option<u16>,
+    pub(super) jitter: Option<f64>,
+    pub(super) round_trip: Option<Length>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TraceFile {
+    pub(super) targets: Option<Names>,
+    pub(super) misjudged: Option<f64>,
+    pub(super) timeout: Option<Length>,
+    #[serde(default)]
+    pub(super) clients: ClientsFile,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WorkersFile {
+    pub(super) base: u64,
+    pub(super) max: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RoundsFile {
+    pub(super) tree: TreeSpec,
+    pub(super) class: Option<Name>,
+    pub(super) lag: Option<u32>,
+    pub(super) max_lead: Option<u32>,
+    pub(super) retry_budget: Option<Length>,
+    pub(super) passes: Option<u32>,
+    pub(super) in_flight: Option<u32>,
+    pub(super) leader: String,
+    pub(super) follower: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExpectFile {
+    pub(super) metric: Metric,
+    pub(super) class: Option<Name>,
+    pub(super) flow: Option<String>,
+    pub(super) load: Option<String>,
+    pub(super) target: Option<String>,
+    pub(super) side: Option<String>,
+    pub(super) at_least: Option<f64>,
+    pub(super) at_most: Option<f64>,
+}

@@ -1,0 +1,34 @@
+//! The scenarios that come with the program.
+
+pub(super) const SHIPPED: [(&str, &str); 9] = [
+    (
+        "ten-classes-fifo",
+        include_str!("../../../../scenarios/ten-classes-fifo.toml"),
+    ),
+    (
+        "ten-classes-strict",
+        include_str!("../../../../scenarios/ten-classes-strict.toml"),
+    ),
+    (
+        "ten-classes-wfq",
+        include_str!("../../../../scenarios/ten-classes-wfq.toml"),
+    ),
+    (
+        "ten-classes-hybrid",
+        include_str!("../../../../scenarios/ten-classes-hybrid.toml"),
+    ),
+    (
+        "greedy-tenant",
+        include_str!("../../../../scenarios/greedy-tenant.toml"),
+    ),
+    (
+        "forwarders",
+        include_str!("../../../../scenarios/forwarders.toml"),
+    ),
+    ("tokens", include_str!("../../../../scenarios/tokens.toml")),
+    (
+        "refused-clients",
+        include_str!("../../../../scenarios/refused-clients.toml"),
+    ),
+    ("rounds", include_str!("../../../../scenarios/rounds.toml")),
+];

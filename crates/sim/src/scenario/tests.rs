@@ -1,0 +1,169 @@
+//! Scenario files: what is said of them when they are wrong.
+
+use super::*;
+use proptest::prelude::*;
+
+fn error(text: &str) -> String {
+    Scenario::from_text("x.toml", text)
+        .expect_err("something is wrong with it")
+        .to_string()
+}
+
+#[test]
+fn shipped_scenarios_and_the_default_are_right() {
+    for (name, text) in shipped::SHIPPED {
+        let scenario = Scenario::from_text(name, text).unwrap_or_else(|error| panic!("{error}"));
+        assert!(
+            !scenario.about().is_empty() && !scenario.expects.is_empty(),
+            "{name}"
+        );
+    }
+    assert_eq!(Scenario::for_replay().classes.len(), 10);
+}
+
+#[test]
+fn what_is_not_toml_is_told_with_its_place() {
+    let told = error("duration = \"1s\"\n[scheduler\npolicy = 1");
+    assert!(told.starts_with("x.toml:2:11: not TOML: "), "{told}");
+}
+
+#[test]
+fn unknown_keys_name_the_nearest_right_one() {
+    assert_eq!(
+        error("duration = \"1s\"\n[scheduler]\n  polcy = \"wfq\""),
+        "x.toml:3:3: unknown key `scheduler.polcy`; did you mean `policy`?"
+    );
+    assert_eq!(
+        error("duration = \"1s\"\n[[targets]]\nname = \"a\"\nerrors = { crash = 0.1 }"),
+        "x.toml:4:12: unknown key `targets[0].errors.crash`; there are `fault`, `rejected`, `silent`, `gone`"
+    );
+    assert_eq!(
+        error("duraton = \"1s\""),
+        "x.toml:1:1: unknown key `duraton`; did you mean `duration`?"
+    );
+}
+
+#[test]
+fn missing_keys_and_wrong_types_name_the_key() {
+    assert_eq!(
+        error("seed = 1"),
+        "x.toml:1:1: `duration`: is missing; add it"
+    );
+    assert_eq!(
+        error("duration = \"1s\"\n[[targets]]\nname = \"a\"\n[[targets]]\ncount = 3"),
+        "x.toml:4:1: `targets[1].name`: is missing; add it"
+    );
+    let told = error("duration = 60");
+    assert_eq!(
+        told,
+        "x.toml:1:12: `duration`: invalid type: integer `60`, expected a duration in quotes, as in \"250ms\", \"30s\" or \"5m\""
+    );
+    let told = error("duration = \"1s\"\n[scheduler]\nclasses = \"ten\"");
+    assert!(
+        told.starts_with("x.toml:3:11: `scheduler.classes`: invalid type: string \"ten\""),
+        "{told}"
+    );
+    let told = error("duration = \"1s\"\n[scheduler]\npolicy = \"stric\"");
+    assert_eq!(
+        told,
+        "x.toml:3:10: `scheduler.policy`: unknown value `stric`; did you mean `strict`?"
+    );
+    let told = error("duration = \"1x\"");
+    assert!(
+        told.contains("`1x` is not a duration; write a number and ns, us, ms, s, m or h"),
+        "{told}"
+    );
+}
+
+#[test]
+fn impossible_values_name_line_key_and_way_out() {
+    let with = |rest: &str| error(&format!("duration = \"1s\"\n{rest}"));
+    assert_eq!(
+        with("[scheduler]\nlimits = { concurrent = 0 }"),
+        "x.toml:3:12: `scheduler.limits.concurrent`: must be at least 1; leave it out for no limit"
+    );
+    assert_eq!(
+        with("[[classes]]\nweight = 0"),
+        "x.toml:3:1: `classes[0].weight`: must be at least 1"
+    );
+    assert_eq!(
+        with("[[loads]]\nname = \"a\"\nclass = 12\narrivals = { kind = \"poisson\", rate = 1.0 }"),
+        "x.toml:4:1: `loads[0].class`: there is no class `12`; there are 0 to 9, named P0, P1, P2, P3, P4, P5, P6, P7, P8, P9"
+    );
+    let told = with("[[loads]]\nname = \"a\"\narrivals = { kind = \"poisson\", rate = -1.0 }");
+    assert_eq!(
+        told,
+        "x.toml:4:1: `loads[0].arrivals`: rate is -1; it must be requests a second, above 0 and at most 1e9"
+    );
+    let told = with(
+        "[[loads]]\nname = \"a\"\ntargets = \"b\"\narrivals = { kind = \"poisson\", rate = 1.0 }",
+    );
+    assert_eq!(
+        told,
+        "x.toml:4:1: `loads[0].targets`: there is no target `b`; name one of [[targets]]"
+    );
+    let told = with(
+        "[rounds]\ntree = \"depth=2\"\nlag = 3\nmax_lead = 2\nleader = \"far side\"\nfollower = \"far side\"",
+    );
+    assert!(
+        told.starts_with("x.toml:5:1: `rounds.max_lead`: max_lead 2 is less than lag 3"),
+        "{told}"
+    );
+    let told = with("[rounds]\ntree = \"depht=2\"\nleader = \"a\"\nfollower = \"b\"");
+    assert!(told.contains("did you mean `depth`?"), "{told}");
+    let told = with("[[expect]]\nmetric = \"share\"\nat_least = 0.5");
+    assert!(
+        told.starts_with("x.toml:3:1: `expect[0].metric`: `share` cannot be measured of all"),
+        "{told}"
+    );
+    let told = with("[[expect]]\nmetric = \"done\"");
+    assert_eq!(
+        told,
+        "x.toml:3:1: `expect[0].metric`: expects nothing; add at_least or at_most"
+    );
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let told = Scenario::open("no-such").unwrap_err().to_string();
+    assert!(told.starts_with(
+        "`no-such` is neither a file nor a scenario that is shipped; those are ten-classes-fifo,"
+    ));
+    let told = Scenario::open("no/such.toml").unwrap_err().to_string();
+    assert!(told.starts_with("no/such.toml: cannot be read: "), "{told}");
+}
+
+/// A shipped scenario with a part of it replaced.
+fn mangled() -> impl Strategy<Value = String> {
+    let texts: Vec<&'static str> = shipped::SHIPPED.iter().map(|(_, text)| *text).collect();
+    let patch =
+        "[0-9a-z\"={}\\[\\].,\n -]{0,12}|.{0,4}|-1|0|1e99|\"\"|99999999999999999999|nan|true";
+    (
+        prop::sample::select(texts),
+        any::<prop::sample::Index>(),
+        0..24usize,
+        patch,
+    )
+        .prop_map(|(text, at, length, patch)| {
+            let chars: Vec<char> = text.chars().collect();
+            let at = at.index(chars.len());
+            let end = (at + length).min(chars.len());
+            chars[..at]
+                .iter()
+                .copied()
+                .chain(patch.chars())
+                .chain(chars[end..].iter().copied())
+                .collect()
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_file_panics(text in mangled()) {
+        if let Err(error) = Scenario::from_text("x.toml", &text) {
+            prop_assert!(error.to_string().starts_with("x.toml:"), "{}", error);
+        }
+    }
+}

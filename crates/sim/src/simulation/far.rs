@@ -1,0 +1,151 @@
+//! Modelled far sides: how long they take, when they fail, and how much they put up with.
+
+use crate::scenario::{FarSide, OutageKind};
+use headworks_core::Time;
+use headworks_synth::Rng;
+use std::time::Duration;
+
+/// What a far side answers, in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Done,
+    /// A passing fault.
+    Fault,
+    /// It would not have the request, and never will.
+    Rejected,
+    /// It is no longer there.
+    Gone,
+    /// Too many requests; perhaps with a time to come back.
+    TooMany(Option<Duration>),
+}
+
+/// A refusal or a failed connection is quicker than an answer.
+const QUICK: u32 = 10;
+
+/// What is left of a rate.
+#[derive(Debug)]
+struct Tank {
+    rate: f64,
+    level: f64,
+    at: Time,
+}
+
+impl Tank {
+    fn new(rate: f64) -> Self {
+        Tank {
+            rate,
+            level: rate.max(1.0),
+            at: Time::ZERO,
+        }
+    }
+
+    /// Takes `amount` if the level is above nothing: the last one may overdraw.
+    fn take(&mut self, now: Time, amount: f64) -> bool {
+        let filled = self.level + self.rate * now.since(self.at).as_secs_f64();
+        self.level = filled.min(self.rate.max(1.0));
+        self.at = now;
+        if self.level < amount.min(self.rate.max(1.0)) {
+            return false;
+        }
+        self.level -= amount;
+        true
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Far<'a> {
+    side: &'a FarSide,
+    rng: Rng,
+    running: u32,
+    requests: Option<Tank>,
+    cost: Option<Tank>,
+}
+
+impl<'a> Far<'a> {
+    pub(super) fn new(side: &'a FarSide, rng: Rng) -> Self {
+        Far {
+            side,
+            rng,
+            running: 0,
+            requests: side.capacity.requests.map(Tank::new),
+            cost: side.capacity.cost.map(Tank::new),
+        }
+    }
+
+    /// How long callers leave it alone when it does not say.
+    pub(super) fn overload_pause(&self) -> Duration {
+        self.side.overload_pause
+    }
+
+    /// A call begins: how long it takes, and the answer.
+    pub(super) fn call(&mut self, now: Time, cost: u64) -> (Duration, Answer) {
+        let latency = Duration::from_micros(self.side.latency.sample(&mut self.rng));
+        let out = self
+            .side
+            .outages
+            .iter()
+            .find(|outage| outage.from <= now && now < outage.until);
+        let full = self.is_full(now, cost);
+        self.running += 1;
+        match out.map(|outage| outage.kind) {
+            Some(OutageKind::Refuses) => return (latency / QUICK, Answer::Fault),
+            Some(OutageKind::Silent) => return (self.side.timeout, Answer::Fault),
+            Some(OutageKind::Overload) => return (latency / QUICK, self.too_many()),
+            None if full => return (latency / QUICK, self.too_many()),
+            None => {}
+        }
+        let work = u32::try_from(cost).unwrap_or(u32::MAX);
+        let takes = latency.saturating_add(self.side.latency_per_cost.saturating_mul(work));
+        self.luck(takes)
+    }
+
+    fn too_many(&self) -> Answer {
+        Answer::TooMany(self.side.capacity.retry_after)
+    }
+
+    fn is_full(&mut self, now: Time, cost: u64) -> bool {
+        let most = self.side.capacity.concurrent;
+        if most.is_some_and(|most| self.running >= most) {
+            return true;
+        }
+        let short = |tank: &mut Option<Tank>, amount: f64| {
+            tank.as_mut().is_some_and(|tank| !tank.take(now, amount))
+        };
+        short(&mut self.requests, 1.0) || short(&mut self.cost, cost as f64)
+    }
+
+    fn luck(&mut self, takes: Duration) -> (Duration, Answer) {
+        let FarSide {
+            fault,
+            rejected,
+            silent,
+            gone,
+            timeout,
+            ..
+        } = *self.side;
+        if fault + rejected + silent + gone <= 0.0 {
+            return (takes, Answer::Done);
+        }
+        let mut left = self.rng.unit();
+        let mut is = |part: f64| {
+            left -= part;
+            left < 0.0
+        };
+        if is(silent) {
+            (timeout, Answer::Fault)
+        } else if is(fault) {
+            (takes, Answer::Fault)
+        } else if is(rejected) {
+            (takes, Answer::Rejected)
+        } else if is(gone) {
+            (takes, Answer::Gone)
+        } else {
+            (takes, Answer::Done)
+        }
+    }
+
+    /// A call ended.
+    pub(super) fn leave(&mut self) {
+        self.running -= 1;
+    }
+}

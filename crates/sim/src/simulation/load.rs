@@ -1,0 +1,161 @@
+//! Where requests come from: loads, and lines of a trace.
+
+use super::agenda::Happening;
+use super::{Simulation, TRACE, Work};
+use crate::scenario::{Actual, Load, Pick, Request};
+use headworks_core::{Class, Cost, Flow, Job, TargetId, TargetSet, Time};
+use headworks_synth::{Arrivals, Rng, Stream};
+
+/// One load at work.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    pub(super) load: &'a Load,
+    stream: Stream,
+    rng: Rng,
+    set: TargetSet,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(load: &'a Load, set: TargetSet, rng: &Rng) -> Self {
+        Source {
+            stream: load.arrivals.stream(rng.split(1).next_u64()),
+            rng: rng.split(2),
+            load,
+            set,
+        }
+    }
+
+    /// The first arrivals: one of an open load, one of each client of a closed one.
+    pub(super) fn first(&mut self) -> Vec<(Time, u64)> {
+        let count = match self.load.arrivals {
+            Arrivals::Closed { clients, .. } => clients as usize,
+            _ => 1,
+        };
+        (0..count).filter_map(|_| self.next()).collect()
+    }
+
+    fn next(&mut self) -> Option<(Time, u64)> {
+        let arrival = self.stream.next()?;
+        let at = Time::ZERO + self.load.from + arrival.at;
+        (at < self.load.until).then_some((at, arrival.number))
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.load.arrivals, Arrivals::Closed { .. })
+    }
+
+    /// A request has its answer; says when its client asks again, if it is one of a closed load.
+    pub(super) fn answered(&mut self, number: u64, now: Time) -> Option<(Time, u64)> {
+        if !self.is_closed() {
+            return None;
+        }
+        let since = now.since(Time::ZERO + self.load.from);
+        self.stream.answered(number, since);
+        self.next()
+    }
+}
+
+/// What a request will draw that was estimated at `cost`.
+fn actual(actual: &Actual, cost: u64, rng: &mut Rng) -> u64 {
+    match actual {
+        Actual::AsEstimated => cost,
+        Actual::Drawn(drawn) => drawn.sample(rng),
+        Actual::Within(factor) => {
+            let drawn = cost as f64 * factor.powf(2.0 * rng.unit() - 1.0);
+            (drawn.round() as u64).max(1)
+        }
+    }
+}
+
+impl Simulation<'_> {
+    pub(super) fn arrive(&mut self, load: u32, number: u64) {
+        let source = &mut self.sources[load as usize];
+        if !source.is_closed()
+            && let Some((at, number)) = source.next()
+        {
+            self.agenda.set(at, Happening::Arrival(load, number));
+        }
+        let Load {
+            class,
+            ref flows,
+            ref request,
+            ..
+        } = *source.load;
+        let rng = &mut source.rng;
+        let flow = match flows.len() {
+            1 => flows[0],
+            count => flows[rng.below(count as u64) as usize],
+        };
+        let cost = request.cost.sample(rng);
+        let set = match &request.pick {
+            Pick::One(targets) => {
+                let chosen = targets[rng.below(targets.len() as u64) as usize];
+                TargetSet::from(TargetId::new(chosen))
+            }
+            Pick::Any(_) | Pick::Each(_) => source.set,
+        };
+        let work = Work {
+            origin: load,
+            visits: 1,
+            told: false,
+            number,
+            actual: actual(&request.actual, cost, rng),
+        };
+        let job = self.job(work, request, class, u64::from(flow), cost);
+        match &request.pick {
+            Pick::Each(targets) => {
+                for target in targets {
+                    let target = TargetId::new(*target);
+                    self.want(job.clone().targets(target));
+                }
+            }
+            Pick::Any(_) | Pick::One(_) => self.want(job.targets(set)),
+        }
+    }
+
+    fn job(&self, work: Work, request: &Request, class: Class, flow: u64, cost: u64) -> Job<Work> {
+        let mut job = Job::new(work)
+            .class(class)
+            .flow(Flow(flow))
+            .cost(Cost(cost));
+        job.expire_at = request.timeout.map(|timeout| self.now + timeout);
+        job
+    }
+
+    /// Somebody wants a job done.
+    fn want(&mut self, job: Job<Work>) {
+        self.record.classes[usize::from(job.class.0)].requests += 1;
+        if let Some(load) = self.load_tally(job.payload.origin) {
+            load.requests += 1;
+        }
+        self.hand_in(job);
+    }
+
+    /// Sets the next line of the trace on the agenda, if there is one.
+    pub(super) fn read_line(&mut self) {
+        let Some(trace) = &mut self.trace else { return };
+        match trace.advance(&self.scenario.classes) {
+            Ok(Some(at)) => self.agenda.set(at, Happening::Line),
+            Ok(None) => {}
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    pub(super) fn arrive_from_trace(&mut self) {
+        let Some(line) = self.trace.as_ref().and_then(|trace| trace.line()) else {
+            return;
+        };
+        let request = &self.scenario.trace;
+        let work = Work {
+            origin: TRACE,
+            visits: 1,
+            told: false,
+            number: 0,
+            actual: actual(&request.actual, line.cost, &mut self.rng),
+        };
+        let flow = u64::from(line.flow);
+        let job = self.job(work, request, line.class, flow, line.cost);
+        self.want(job.targets(self.trace_set));
+        self.read_line();
+    }
+}

@@ -1,0 +1,595 @@
+//! The core driven by a virtual clock: requests come, wait, are served by modelled far sides, fail, and come back.
+//!
+//! [`Simulation`] owns the clock, the agenda and everything that is neither the core's nor a far side's. Time jumps from one
+//! happening to the next; nothing depends on anything but the scenario and the seed, and memory is needed for what is
+//! live only.
+
+mod agenda;
+mod far;
+mod load;
+mod walk;
+mod workers;
+
+pub(crate) use walk::{SideTally, WalkTally};
+
+use crate::error::SimError;
+use crate::record::{EXPIRED, FAILED, Gauges, Record, SHED};
+use crate::scenario::{Clients, OnRefusal, Pick, Request, Scenario};
+use crate::trace::Trace;
+use agenda::{Agenda, Happening};
+use far::{Answer, Far};
+use headworks_core::{
+    Booking, Core, Cost, Event, Fault, Job, Lease, Outcome, Reason, Settled, TargetId, TargetSet,
+    Time, Verdict,
+};
+use headworks_synth::Rng;
+use load::Source;
+use slab::Slab;
+use std::time::Duration;
+use walk::Walk;
+use workers::Workers;
+
+/// The origin of work that a trace, or a walk in rounds, brought.
+const TRACE: u32 = u32::MAX;
+const WALK: u32 = u32::MAX - 1;
+
+/// The payload of simulated jobs.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    /// The load that it is of.
+    origin: u32,
+    /// How often its client has come with it.
+    visits: u16,
+    /// Whether the client was told to come at this time.
+    told: bool,
+    /// Its number in its load, or in the walk.
+    number: u64,
+    /// What it will draw.
+    actual: u64,
+}
+
+/// A call that a far side has not answered yet.
+#[derive(Debug)]
+struct Call {
+    lease: Lease<Work>,
+    answer: Answer,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) record: Record,
+    pub(crate) walk: Option<WalkTally>,
+    pub(crate) end: Time,
+    pub(crate) left: Left,
+    /// Names of all flows, those of a trace included.
+    pub(crate) flows: Vec<String>,
+    pub(crate) most_workers: Option<usize>,
+}
+
+/// What had not ended when the run did.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub(crate) struct Left {
+    pub(crate) waiting: u64,
+    pub(crate) delayed: u64,
+    pub(crate) running: u64,
+    pub(crate) returning: u64,
+}
+
+pub(crate) struct Simulation<'a> {
+    scenario: &'a Scenario,
+    core: Core<Work>,
+    agenda: Agenda,
+    now: Time,
+    end: Time,
+    rng: Rng,
+    fars: Vec<Far<'a>>,
+    sources: Vec<Source<'a>>,
+    trace: Option<Trace>,
+    trace_set: TargetSet,
+    walk: Option<Walk>,
+    workers: Option<Workers>,
+    calls: Slab<Call>,
+    returning: Slab<Job<Work>>,
+    record: Record,
+    depths: Vec<u64>,
+    failed: Option<SimError>,
+}
+
+/// Independent streams of random numbers, one a purpose.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Clients = 1,
+    Walk = 2,
+    Targets = 3,
+    Loads = 4,
+}
+
+impl<'a> Simulation<'a> {
+    pub(crate) fn new(scenario: &'a Scenario, seed: u64, trace: Option<Trace>) -> Self {
+        let rng = Rng::new(seed);
+        let mut config = scenario.config.clone();
+        config.seed = seed;
+        let mut core =
+            Core::new(config, Time::ZERO).expect("a scenario is checked when it is read");
+        let split = |purpose: Purpose, index: usize| rng.split(purpose as u64).split(index as u64);
+        let fars = scenario
+            .targets
+            .iter()
+            .enumerate()
+            .map(|(index, side)| Far::new(side, split(Purpose::Targets, index)))
+            .collect();
+        let replays = trace.is_some();
+        let loads = if replays {
+            &[]
+        } else {
+            scenario.loads.as_slice()
+        };
+        let sources = loads
+            .iter()
+            .enumerate()
+            .map(|(index, load)| {
+                let set = set_of(&mut core, &load.request.pick);
+                Source::new(load, set, &split(Purpose::Loads, index))
+            })
+            .collect();
+        let walk = scenario.rounds.as_ref().filter(|_| !replays).map(|plan| {
+            let sets = [0, 1].map(|side: usize| set_among(&mut core, &plan.sides[side].0));
+            Walk::new(plan, sets, scenario.config.backoff, split(Purpose::Walk, 0))
+        });
+        let classes = scenario.classes.len();
+        let length = (!replays).then_some(scenario.duration);
+        Simulation {
+            trace_set: set_of(&mut core, &scenario.trace.pick),
+            core,
+            agenda: Agenda::default(),
+            now: Time::ZERO,
+            end: length.map_or(Time::MAX, |length| Time::ZERO + length),
+            rng: split(Purpose::Clients, 0),
+            fars,
+            sources,
+            trace,
+            walk,
+            workers: scenario.workers.map(|(base, max)| Workers::new(base, max)),
+            calls: Slab::new(),
+            returning: Slab::new(),
+            record: Record::new(
+                classes,
+                scenario.flows.len(),
+                scenario.loads.len() + 1,
+                scenario.targets.len(),
+                length,
+            ),
+            depths: vec![0; classes],
+            failed: None,
+            scenario,
+        }
+    }
+
+    /// Runs to the end.
+    pub(crate) fn run(mut self) -> Result<Run, SimError> {
+        self.start();
+        self.pump();
+        while let Some(at) = self.next_at().filter(|at| *at < self.end) {
+            self.now = self.now.max(at);
+            if self.record.series.is_over(self.now) {
+                self.sample();
+            }
+            if let Some(happening) = self.agenda.take(self.now) {
+                self.happen(happening);
+            }
+            self.pump();
+            if self.failed.is_some() || self.is_over() {
+                break;
+            }
+        }
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(self.finish()),
+        }
+    }
+
+    /// Whether nothing but the clock would still move.
+    fn is_over(&self) -> bool {
+        let walked = self.walk.as_ref().is_some_and(Walk::is_over);
+        walked && self.sources.is_empty() && self.calls.is_empty()
+    }
+
+    fn next_at(&self) -> Option<Time> {
+        let times = [
+            self.agenda.next_at(),
+            self.core.wake_at(),
+            self.workers.as_ref().and_then(Workers::wake_at),
+            self.walk.as_ref().and_then(Walk::wake_at),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    fn start(&mut self) {
+        for load in 0..self.sources.len() as u32 {
+            let arrivals = self.sources[load as usize].first();
+            for (at, number) in arrivals {
+                self.agenda.set(at, Happening::Arrival(load, number));
+            }
+        }
+        self.read_line();
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Arrival(load, number) => self.arrive(load, number),
+            Happening::Line => self.arrive_from_trace(),
+            Happening::Return(slot) => self.come_back(slot),
+            Happening::Answer(slot) => self.answered(slot),
+        }
+    }
+
+    /// Lets the core decide until it has nothing to say.
+    fn pump(&mut self) {
+        loop {
+            while let Some(job) = self.walk.as_mut().and_then(|walk| walk.next_job(self.now)) {
+                self.hand_in(job);
+            }
+            self.grant();
+            let mut quiet = true;
+            while let Some(event) = self.core.poll_event() {
+                quiet &= self.note(event);
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn grant(&mut self) {
+        if let Some(workers) = &mut self.workers {
+            let fill = self.core.waiting() * 100 / self.core.capacity().max(1);
+            workers.scale(self.now, fill as u32);
+        }
+        while self.workers.as_ref().is_none_or(Workers::has_idle) {
+            let Some(lease) = self.core.next(self.now) else {
+                return;
+            };
+            self.call(lease);
+        }
+        // No worker is free: time goes on for the core, but it grants nothing.
+        self.core.pause();
+        let none = self.core.next(self.now);
+        debug_assert!(none.is_none(), "a paused core grants nothing");
+        self.core.resume();
+    }
+
+    fn call(&mut self, lease: Lease<Work>) {
+        let charged = lease.cost.0;
+        let class = usize::from(lease.class.0);
+        let tally = &mut self.record.classes[class];
+        tally.granted += 1;
+        tally.aged += u64::from(lease.aged);
+        tally.cost += charged;
+        tally.waits.record(lease.waited);
+        let slot = &mut self.record.series.slot().classes[class];
+        slot.granted += 1;
+        slot.cost += charged;
+        slot.waits.record(lease.waited);
+        let flow = self.record.flow(lease.flow.0);
+        flow.granted += 1;
+        flow.cost += charged;
+        let target = lease.target.index();
+        self.record.targets[target].granted += 1;
+        if let Some(workers) = &mut self.workers {
+            workers.begin();
+        }
+        let (takes, answer) = self.fars[target].call(self.now, lease.payload.actual);
+        let slot = self.calls.insert(Call { lease, answer });
+        self.agenda
+            .set(self.now + takes, Happening::Answer(slot as u32));
+    }
+
+    fn answered(&mut self, slot: u32) {
+        let Call { lease, answer } = self.calls.remove(slot as usize);
+        if let Some(workers) = &mut self.workers {
+            workers.end();
+        }
+        let target = lease.target.index();
+        self.fars[target].leave();
+        let tally = &mut self.record.targets[target];
+        tally.failures += u64::from(!matches!(answer, Answer::Done | Answer::Rejected));
+        tally.overloads += u64::from(matches!(answer, Answer::TooMany(_)));
+        let (class, flow) = (usize::from(lease.class.0), lease.flow.0);
+        let (charged, actual) = (lease.cost.0, lease.payload.actual);
+        let (outcome, verdict) = self.judge(&lease, answer);
+        match outcome {
+            Outcome::Done { .. } => self.correct(class, flow, charged, actual),
+            Outcome::Elsewhere => self.correct(class, flow, charged, 0),
+            _ => {}
+        }
+        match self.core.finish(self.now, lease, outcome, verdict) {
+            Settled::Done(work) => {
+                self.record.classes[class].done += 1;
+                self.record.flow(flow).done += 1;
+                self.end(work, true);
+            }
+            Settled::Delayed(_) => self.record.classes[class].retried += 1,
+            Settled::Elsewhere => {}
+            Settled::Failed(work)
+            | Settled::Cancelled(work)
+            | Settled::Merged(work)
+            | Settled::Returned(work)
+            | Settled::Stale(work) => {
+                self.record.classes[class].failed += 1;
+                self.record.drop(FAILED);
+                self.end(work, false);
+            }
+        }
+    }
+
+    fn correct(&mut self, class: usize, flow: u64, charged: u64, actual: u64) {
+        let fix = |cost: &mut u64| *cost = (*cost + actual).saturating_sub(charged);
+        fix(&mut self.record.classes[class].cost);
+        fix(&mut self.record.flow(flow).cost);
+    }
+
+    /// What a caller makes of an answer.
+    fn judge(&mut self, lease: &Lease<Work>, answer: Answer) -> (Outcome, Verdict) {
+        let elsewhere = self.has_choice(lease.payload.origin);
+        match answer {
+            Answer::Done => {
+                let actual = Cost(lease.payload.actual);
+                let cost = (actual != lease.cost).then_some(actual);
+                (Outcome::Done { cost }, Verdict::Fine)
+            }
+            Answer::Rejected => (Outcome::Failed, Verdict::Fine),
+            Answer::Gone if elsewhere => (Outcome::Elsewhere, Verdict::Gone),
+            Answer::Gone => (Outcome::Failed, Verdict::Gone),
+            Answer::Fault => {
+                let random = self.rng.next_u64();
+                let fault = Fault::Temporary;
+                (Outcome::Retry { fault, random }, Verdict::Fault)
+            }
+            Answer::TooMany(after) => {
+                let pause = self.fars[lease.target.index()].overload_pause();
+                let until = self.now + after.unwrap_or(pause);
+                let verdict = Verdict::Overload { until };
+                if elsewhere {
+                    return (Outcome::Elsewhere, verdict);
+                }
+                let (fault, at) = (Fault::Overload, until);
+                (Outcome::RetryAt { fault, at }, verdict)
+            }
+        }
+    }
+
+    fn request(&self, origin: u32) -> Option<&'a Request> {
+        match origin {
+            WALK => None,
+            TRACE => Some(&self.scenario.trace),
+            load => Some(&self.sources[load as usize].load.request),
+        }
+    }
+
+    /// Whether others could serve it as well.
+    fn has_choice(&self, origin: u32) -> bool {
+        let pick = self.request(origin).map(|request| &request.pick);
+        matches!(pick, Some(Pick::Any(targets)) if targets.len() > 1)
+    }
+
+    fn load_tally(&mut self, origin: u32) -> Option<&mut crate::record::LoadTally> {
+        match origin {
+            WALK => None,
+            TRACE => self.record.loads.last_mut(),
+            load => self.record.loads.get_mut(load as usize),
+        }
+    }
+
+    /// Hands a job to the core, and its client the answer.
+    fn hand_in(&mut self, job: Job<Work>) {
+        let (class, flow, work) = (usize::from(job.class.0), job.flow.0, job.payload);
+        self.record.classes[class].offered += 1;
+        self.record.series.slot().classes[class].offered += 1;
+        self.record.flow(flow).offered += 1;
+        let answer = self.core.submit(self.now, job);
+        if work.told
+            && let Some(load) = self.load_tally(work.origin)
+        {
+            load.returned += 1;
+            load.readmitted += u64::from(answer.is_ok());
+        }
+        match answer {
+            Ok(_) => {
+                self.record.classes[class].admitted += 1;
+                self.record.flow(flow).admitted += 1;
+            }
+            Err(refused) => {
+                self.record.classes[class].refused[refused.reason as usize] += 1;
+                self.record.flow(flow).refused += 1;
+                self.record.drop(refused.reason as usize);
+                let lasting = matches!(
+                    refused.reason,
+                    Reason::TooLarge | Reason::NoTarget | Reason::UnknownClass
+                );
+                let after = refused.retry_after;
+                self.turn_away(refused.job, after, refused.booking, lasting);
+            }
+        }
+    }
+
+    /// A client was refused, or its job shed.
+    fn turn_away(
+        &mut self,
+        mut job: Job<Work>,
+        after: Option<Duration>,
+        booking: Option<Booking>,
+        lasting: bool,
+    ) {
+        let work = job.payload;
+        let Some(request) = self.request(work.origin) else {
+            if let Some(walk) = &mut self.walk {
+                walk.failed(self.now, work.number, after);
+            }
+            return;
+        };
+        let Clients {
+            on_refusal,
+            tries,
+            jitter,
+            round_trip,
+        } = request.clients;
+        let told = match on_refusal {
+            _ if lasting || work.visits >= tries => None,
+            OnRefusal::GiveUp => None,
+            OnRefusal::RetryNow => Some(Duration::ZERO),
+            OnRefusal::Obey => after,
+        };
+        let Some(told) = told else {
+            if let Some(load) = self.load_tally(work.origin) {
+                load.given_up += 1;
+            }
+            self.answer_client(work);
+            return;
+        };
+        let late = told.mul_f64(jitter * self.rng.unit());
+        let obeys = on_refusal == OnRefusal::Obey;
+        job.payload.visits += 1;
+        job.payload.told = obeys;
+        job.booking = booking.filter(|_| obeys);
+        job.start_at = None;
+        job.expire_at = None;
+        let slot = self.returning.insert(job);
+        let at = self.now + told + late + round_trip;
+        self.agenda.set(at, Happening::Return(slot as u32));
+    }
+
+    fn come_back(&mut self, slot: u32) {
+        let mut job = self.returning.remove(slot as usize);
+        let timeout = self
+            .request(job.payload.origin)
+            .and_then(|request| request.timeout);
+        job.expire_at = timeout.map(|timeout| self.now + timeout);
+        self.hand_in(job);
+    }
+
+    /// A job ended, well or not.
+    fn end(&mut self, work: Work, done: bool) {
+        if work.origin == WALK {
+            if let Some(walk) = &mut self.walk {
+                match done {
+                    true => walk.done(self.now, work.number),
+                    false => walk.failed(self.now, work.number, None),
+                }
+            }
+            return;
+        }
+        if let Some(load) = self.load_tally(work.origin) {
+            load.done += u64::from(done);
+        }
+        self.answer_client(work);
+    }
+
+    /// A client of a closed load has its answer, thinks, and asks again.
+    fn answer_client(&mut self, work: Work) {
+        let Some(source) = self.sources.get_mut(work.origin as usize) else {
+            return;
+        };
+        if let Some((at, number)) = source.answered(work.number, self.now) {
+            self.agenda.set(at, Happening::Arrival(work.origin, number));
+        }
+    }
+
+    /// Counts what the core did by itself. `false` if that gives the walk something to do.
+    fn note(&mut self, event: Event<Work>) -> bool {
+        let (job, why) = match event {
+            Event::TargetChanged { target, state } => {
+                self.record.targets[target.index()].change(self.now, state);
+                return true;
+            }
+            Event::Shed {
+                job,
+                retry_after,
+                booking,
+                ..
+            } => {
+                self.record.classes[usize::from(job.class.0)].shed += 1;
+                self.record.flow(job.flow.0).shed += 1;
+                self.record.drop(SHED);
+                let of_walk = job.payload.origin == WALK;
+                self.turn_away(job, retry_after, booking, false);
+                return !of_walk;
+            }
+            Event::Expired { job, .. } => (job, EXPIRED),
+            Event::Failed { job, .. } | Event::Merged { job, .. } | Event::Returned { job, .. } => {
+                (job, FAILED)
+            }
+            _ => return true,
+        };
+        let tally = &mut self.record.classes[usize::from(job.class.0)];
+        match why {
+            EXPIRED => tally.expired += 1,
+            _ => tally.failed += 1,
+        }
+        self.record.drop(why);
+        self.end(job.payload, false);
+        job.payload.origin != WALK
+    }
+
+    fn gauges(&mut self) -> Gauges {
+        for (class, depth) in self.depths.iter_mut().enumerate() {
+            *depth = self.core.waiting_in(headworks_core::Class(class as u8));
+        }
+        Gauges {
+            running: self.core.running(),
+            delayed: self.core.delayed(),
+            workers: self
+                .workers
+                .as_ref()
+                .map_or(0, |workers| workers.count() as u64),
+            nodes: self.walk.as_ref().map_or([0; 2], Walk::nodes),
+        }
+    }
+
+    fn sample(&mut self) {
+        let gauges = self.gauges();
+        self.record.series.advance(self.now, gauges, &self.depths);
+    }
+
+    fn finish(mut self) -> Run {
+        // A run that ended by itself, or by its trace, is over when its last happening is.
+        let ended = self.is_over() || self.end == Time::MAX;
+        let end = if ended { self.now } else { self.end };
+        let last = Time::from_nanos(end.as_nanos().saturating_sub(1));
+        let gauges = self.gauges();
+        self.record.series.advance(last, gauges, &self.depths);
+        self.record.series.close(gauges, &self.depths);
+        for target in &mut self.record.targets {
+            target.end(end);
+        }
+        Run {
+            left: Left {
+                waiting: self.core.waiting(),
+                delayed: self.core.delayed(),
+                running: self.core.running(),
+                returning: self.returning.len() as u64,
+            },
+            flows: match self.trace {
+                Some(trace) => trace.into_flows(),
+                None => self.scenario.flows.clone(),
+            },
+            most_workers: self.workers.as_ref().map(Workers::most),
+            walk: self.walk.map(Walk::tally),
+            record: self.record,
+            end,
+        }
+    }
+}
+
+fn set_of(core: &mut Core<Work>, pick: &Pick) -> TargetSet {
+    match pick {
+        Pick::Any(targets) => set_among(core, targets),
+        Pick::One(_) | Pick::Each(_) => TargetSet::default(),
+    }
+}
+
+fn set_among(core: &mut Core<Work>, targets: &[u32]) -> TargetSet {
+    let ids: Vec<TargetId> = targets.iter().copied().map(TargetId::new).collect();
+    core.targets(&ids)
+        .expect("a scenario's target sets are checked when it is read")
+}

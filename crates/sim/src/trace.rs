@@ -1,0 +1,212 @@
+//! Recorded loads: CSV lines of arrival time in seconds, class, flow and cost.
+//!
+//! Read line by line while the replay goes on, so that a trace may be longer than memory. Only the names of its flows
+//! are kept.
+
+use crate::error::{Place, SimError};
+use csv::{ByteRecord, Reader, ReaderBuilder, Trim};
+use headworks_core::{Class, Time};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) at: Time,
+    pub(crate) class: Class,
+    pub(crate) flow: u32,
+    pub(crate) cost: u64,
+}
+
+pub(crate) struct Trace {
+    file: String,
+    reader: Reader<File>,
+    record: ByteRecord,
+    first: bool,
+    line: Option<Line>,
+    flows: Vec<String>,
+    numbers: HashMap<Vec<u8>, u32>,
+}
+
+const FIELDS: [&str; 4] = ["arrival time", "class", "flow", "cost"];
+
+/// Later than this, a time is a date: 1,000 years.
+const LATEST: f64 = 3.2e10;
+
+impl Trace {
+    /// Opens a trace. Flows that the scenario names have the numbers that it gives them.
+    pub(crate) fn open(path: &Path, flows: &[String]) -> Result<Self, SimError> {
+        let file = path.display().to_string();
+        let opened = File::open(path).map_err(|source| SimError::Read {
+            file: file.clone(),
+            source,
+        })?;
+        let reader = ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .trim(Trim::All)
+            .comment(Some(b'#'))
+            .buffer_capacity(1 << 16)
+            .from_reader(opened);
+        Ok(Trace {
+            file,
+            reader,
+            record: ByteRecord::new(),
+            first: true,
+            line: None,
+            numbers: (0..)
+                .zip(flows)
+                .map(|(number, flow)| (flow.clone().into_bytes(), number))
+                .collect(),
+            flows: flows.to_vec(),
+        })
+    }
+
+    /// The line that was read last.
+    pub(crate) fn line(&self) -> Option<Line> {
+        self.line
+    }
+
+    pub(crate) fn into_flows(self) -> Vec<String> {
+        self.flows
+    }
+
+    /// Reads on; says when the next request comes, or that there is none.
+    pub(crate) fn advance(&mut self, classes: &[String]) -> Result<Option<Time>, SimError> {
+        loop {
+            let more = self.reader.read_byte_record(&mut self.record);
+            match more {
+                Ok(false) => {
+                    self.line = None;
+                    return Ok(None);
+                }
+                Ok(true) => {}
+                Err(error) => return Err(self.unreadable(error)),
+            }
+            if std::mem::take(&mut self.first) && self.is_header() {
+                continue;
+            }
+            let line = self.parse(classes)?;
+            if let Some(before) = self.line
+                && line.at < before.at
+            {
+                let problem = format!(
+                    "{} is before the {} of the line above; sort the file by its first column",
+                    line.at.as_secs_f64(),
+                    before.at.as_secs_f64()
+                );
+                return Err(self.wrong(0, problem));
+            }
+            self.line = Some(line);
+            return Ok(Some(line.at));
+        }
+    }
+
+    /// A first line whose first field is a word.
+    fn is_header(&self) -> bool {
+        let first = std::str::from_utf8(self.record.get(0).unwrap_or_default()).unwrap_or_default();
+        first.starts_with(|letter: char| letter.is_alphabetic()) && first.parse::<f64>().is_err()
+    }
+
+    fn unreadable(&self, error: csv::Error) -> SimError {
+        match error.into_kind() {
+            csv::ErrorKind::Io(source) => SimError::Read {
+                file: self.file.clone(),
+                source,
+            },
+            _ => self.wrong(
+                0,
+                "the line cannot be read as CSV; check its quotes".to_owned(),
+            ),
+        }
+    }
+
+    fn parse(&mut self, classes: &[String]) -> Result<Line, SimError> {
+        if self.record.len() != FIELDS.len() {
+            let problem = format!(
+                "{} fields, not 4; write arrival time, class, flow, cost, as in 0.25,3,tenant-1,800",
+                self.record.len()
+            );
+            return Err(self.wrong(self.record.len().min(3), problem));
+        }
+        let at = self.time()?;
+        let class = self.class(classes)?;
+        let cost = self.cost()?;
+        let flow = self.flow();
+        Ok(Line {
+            at,
+            class,
+            flow,
+            cost,
+        })
+    }
+
+    fn text(&self, field: usize) -> Result<&str, SimError> {
+        let bytes = self.record.get(field).unwrap_or_default();
+        std::str::from_utf8(bytes)
+            .map_err(|_| self.wrong(field, "is not UTF-8; save the file as UTF-8".to_owned()))
+    }
+
+    fn time(&self) -> Result<Time, SimError> {
+        let text = self.text(0)?;
+        let seconds = text.parse::<f64>().ok();
+        match seconds.filter(|seconds| (0.0..=LATEST).contains(seconds)) {
+            Some(seconds) => Ok(Time::from_nanos((seconds * 1e9).round() as u64)),
+            None => Err(self.wrong(
+                0,
+                format!("`{text}` is not a time; write seconds since the start, as in 12.5"),
+            )),
+        }
+    }
+
+    fn class(&self, classes: &[String]) -> Result<Class, SimError> {
+        let text = self.text(1)?;
+        let index = match text.parse::<usize>() {
+            Ok(number) => Some(number).filter(|number| *number < classes.len()),
+            Err(_) => classes.iter().position(|class| class == text),
+        };
+        index.map(|index| Class(index as u8)).ok_or_else(|| {
+            let last = classes.len() - 1;
+            self.wrong(
+                1,
+                format!("there is no class `{text}`; write 0 to {last}, or configure more classes"),
+            )
+        })
+    }
+
+    fn cost(&self) -> Result<u64, SimError> {
+        let text = self.text(3)?;
+        match text.parse::<u64>() {
+            Ok(cost) if cost > 0 => Ok(cost),
+            _ => Err(self.wrong(
+                3,
+                format!("`{text}` is not a cost; write a whole number, 1 or more"),
+            )),
+        }
+    }
+
+    fn flow(&mut self) -> u32 {
+        let name = self.record.get(2).unwrap_or_default();
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.flows.len() as u32;
+        self.flows.push(String::from_utf8_lossy(name).into_owned());
+        self.numbers.insert(name.to_vec(), number);
+        number
+    }
+
+    fn wrong(&self, field: usize, problem: String) -> SimError {
+        let line = self.record.position().map_or(1, csv::Position::line);
+        SimError::Trace {
+            place: Place {
+                file: self.file.clone(),
+                line,
+                column: field as u64 + 1,
+            },
+            field: FIELDS[field.min(3)],
+            problem,
+        }
+    }
+}

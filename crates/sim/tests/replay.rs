@@ -1,0 +1,126 @@
+//! Recorded loads.
+
+use headworks_sim::{Scenario, replay};
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// A file that is gone when this is.
+struct Recording(PathBuf);
+
+impl Recording {
+    fn new(name: &str, text: &[u8]) -> Self {
+        let name = format!("headworks-replay-{}-{name}.csv", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).expect("the temporary folder can be written to");
+        Recording(path)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn json(trace: &Recording, scenario: &Scenario) -> serde_json::Value {
+    let report = replay(&trace.0, scenario, 1).unwrap_or_else(|error| panic!("{error}"));
+    serde_json::from_str(&report.to_json()).expect("it is JSON")
+}
+
+#[test]
+fn a_trace_is_replayed_under_the_default_or_a_scenario() {
+    let mut text = "time,class,flow,cost\n# a comment\n".to_owned();
+    for n in 0..3000 {
+        let _ = writeln!(
+            text,
+            "{}, {},\"team, {}\",{}",
+            f64::from(n) * 0.002,
+            n % 10,
+            n % 3,
+            1 + n % 50
+        );
+    }
+    let trace = Recording::new("right", text.as_bytes());
+    let report = json(&trace, &Scenario::for_replay());
+    assert_eq!(report["totals"]["requests"], 3000);
+    assert_eq!(report["totals"]["done"], 3000);
+    assert_eq!(report["flow_count"], 3);
+    assert_eq!(report["loads"][0]["name"], "trace");
+    assert_eq!(
+        report["flows"][0]["name"].as_str().map(|name| &name[..5]),
+        Some("team,")
+    );
+    assert!(
+        report["seconds"].as_f64().expect("a number") > 20.0,
+        "100 requests a second"
+    );
+
+    let tight = Scenario::from_text(
+        "tight.toml",
+        "duration = \"1s\"\n[scheduler]\nbound = 5\nlimits = { concurrent = 1 }\n[[flows]]\nname = \"team, 1\"\nweight = 5",
+    );
+    let report = json(&trace, &tight.unwrap_or_else(|error| panic!("{error}")));
+    assert!(report["totals"]["refused"].as_u64() > Some(1000));
+    let first = &report["flows"][0];
+    assert_eq!(
+        (first["name"].as_str(), first["weight"].as_u64()),
+        (Some("team, 1"), Some(5))
+    );
+}
+
+#[test]
+fn wrong_lines_are_told_with_line_and_field() {
+    let told = |text: &[u8]| {
+        let trace = Recording::new("wrong", text);
+        let told = replay(&trace.0, &Scenario::for_replay(), 1)
+            .expect_err("it is wrong")
+            .to_string();
+        told.replace(&trace.0.display().to_string(), "t.csv")
+    };
+    assert_eq!(
+        told(b"0,0,a,1\n1,0,a\n"),
+        "t.csv:2:4: cost: 3 fields, not 4; write arrival time, class, flow, cost, as in 0.25,3,tenant-1,800"
+    );
+    assert_eq!(
+        told(b"time,class,flow,cost\nsoon,0,a,1\n"),
+        "t.csv:2:1: arrival time: `soon` is not a time; write seconds since the start, as in 12.5"
+    );
+    assert_eq!(
+        told(b"1,0,a,1\n0.5,0,a,1\n"),
+        "t.csv:2:1: arrival time: 0.5 is before the 1 of the line above; sort the file by its first column"
+    );
+    assert_eq!(
+        told(b"0,10,a,1\n"),
+        "t.csv:1:2: class: there is no class `10`; write 0 to 9, or configure more classes"
+    );
+    assert_eq!(
+        told(b"0,0,a,-4\n"),
+        "t.csv:1:4: cost: `-4` is not a cost; write a whole number, 1 or more"
+    );
+    assert_eq!(
+        told(b"0,\xff,a,1\n"),
+        "t.csv:1:2: class: is not UTF-8; save the file as UTF-8"
+    );
+    for odd in [
+        b"-1,0,a,1".as_slice(),
+        b"nan,0,a,1",
+        b"1e99,0,a,1",
+        b"\"0,0,a,1",
+        b"\0",
+    ] {
+        let told = told(odd);
+        assert!(told.starts_with("t.csv:1:"), "{told}");
+    }
+}
+
+#[test]
+fn an_empty_trace_and_a_missing_one() {
+    let trace = Recording::new("empty", b"");
+    assert_eq!(
+        json(&trace, &Scenario::for_replay())["totals"]["offered"],
+        0
+    );
+    let missing =
+        replay(&trace.0.join("no"), &Scenario::for_replay(), 1).expect_err("there is none");
+    assert!(missing.to_string().contains("cannot be read"), "{missing}");
+}

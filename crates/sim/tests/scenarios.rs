@@ -1,0 +1,174 @@
+//! The shipped scenarios keep their promises, and a run is a function of scenario and seed.
+
+use headworks_core::Policy;
+use headworks_sim::{Scenario, run, shipped_names};
+use std::time::Duration;
+
+#[test]
+fn shipped_scenarios_keep_their_promises() {
+    std::thread::scope(|scope| {
+        for name in shipped_names() {
+            scope.spawn(move || {
+                let scenario = Scenario::shipped(name).expect("it is shipped");
+                // Where a part of the run shows the same, a part is run.
+                let length = match name {
+                    "greedy-tenant" => Duration::from_secs(60),
+                    "ten-classes-strict" => Duration::from_secs(120),
+                    _ => Duration::MAX,
+                };
+                let report = run(&scenario.shortened(length), 1);
+                assert!(!report.expectations().is_empty());
+                for checked in report.expectations() {
+                    assert!(checked.met, "{name}: {checked:?}\n{}", report.to_text());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report_and_another_another() {
+    for name in ["tokens", "refused-clients", "forwarders", "rounds"] {
+        let scenario = Scenario::shipped(name).expect("it is shipped");
+        let scenario = scenario.shortened(Duration::from_secs(30));
+        let report = run(&scenario, 5).to_json();
+        assert_eq!(report, run(&scenario, 5).to_json(), "{name}");
+        assert_ne!(report, run(&scenario, 6).to_json(), "{name}");
+    }
+}
+
+#[test]
+fn another_policy_gives_another_answer() {
+    let scenario = Scenario::shipped("ten-classes-wfq").expect("it is shipped");
+    let scenario = scenario
+        .shortened(Duration::from_secs(20))
+        .under(Policy::Strict);
+    assert!(!run(&scenario, 1).is_as_expected());
+}
+
+fn small(rest: &str) -> Scenario {
+    Scenario::from_text("small.toml", &format!("duration = \"60s\"\n{rest}"))
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A number of the JSON report.
+fn at(report: &serde_json::Value, path: &str) -> f64 {
+    let value = report.pointer(path).unwrap_or_else(|| panic!("no {path}"));
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{path} is {value}"))
+}
+
+fn json(scenario: &Scenario) -> serde_json::Value {
+    serde_json::from_str(&run(scenario, 1).to_json()).expect("it is JSON")
+}
+
+#[test]
+fn every_job_is_accounted_for() {
+    let scenario = small(
+        "[scheduler]
+        limits = { concurrent = 5 }
+        bound = 50
+        attempts = 2
+        [[targets]]
+        name = \"far\"
+        count = 3
+        latency = \"20ms-90ms\"
+        errors = { fault = 0.1, rejected = 0.05 }
+        capacity = { requests_per_second = 20, retry_after = \"1s\" }
+        [[loads]]
+        name = \"a\"
+        class = [0, 3]
+        flows = 4
+        arrivals = { kind = \"poisson\", rate = 60.0 }
+        timeout = \"2s\"
+        clients = { on_refusal = \"obey\", jitter = 0.1 }",
+    );
+    let report = json(&scenario);
+    let total = |name: &str| at(&report, &format!("/totals/{name}"));
+    let left = |name: &str| at(&report, &format!("/left/{name}"));
+    assert_eq!(total("offered"), total("admitted") + total("refused"));
+    let ended = total("done") + total("failed") + total("expired") + total("shed");
+    assert_eq!(
+        total("admitted"),
+        ended + left("waiting") + left("delayed") + left("running")
+    );
+    assert!(total("failed") > 0.0 && total("expired") > 0.0 && total("done") > 500.0);
+}
+
+#[test]
+fn a_closed_load_has_no_more_at_once_than_clients() {
+    let scenario = small(
+        "[[targets]]
+        name = \"far\"
+        latency = \"100ms\"
+        [[loads]]
+        name = \"a\"
+        arrivals = { kind = \"closed\", clients = 7, think = \"100ms\" }",
+    );
+    let report = json(&scenario);
+    // Seven clients, each a fifth of a second to think and be served.
+    let done = at(&report, "/totals/done");
+    assert!((1900.0..2200.0).contains(&done), "{done}");
+}
+
+#[test]
+fn workers_grow_with_the_queue() {
+    let scenario = small(
+        "[scheduler]
+        bound = 50
+        classes = 1
+        [workers]
+        base = 2
+        max = 10
+        [[targets]]
+        name = \"far\"
+        latency = \"100ms\"
+        [[loads]]
+        name = \"a\"
+        arrivals = { kind = \"poisson\", rate = 70.0 }
+        timeout = \"5s\"",
+    );
+    let report = json(&scenario);
+    let most = at(&report, "/most_workers");
+    assert!((7.0..=10.0).contains(&most), "{most}");
+    let running = report
+        .pointer("/series/running")
+        .and_then(|r| r.as_array())
+        .expect("a series");
+    assert!(running.iter().all(|n| n.as_u64().expect("a number") <= 10));
+    assert!(at(&report, "/totals/done") > 3000.0);
+}
+
+#[test]
+fn estimates_may_be_wrong_and_shares_are_of_what_was_drawn() {
+    let load = |name: &str, class: u8, actual: u64| {
+        format!(
+            "[[loads]]
+            name = \"{name}\"
+            class = {class}
+            arrivals = {{ kind = \"closed\", clients = 20, think = \"0s\" }}
+            cost = 100
+            actual = {actual}\n"
+        )
+    };
+    let scenario = small(&format!(
+        "[scheduler]
+        policy = \"wfq\"
+        limits = {{ concurrent = 4 }}
+        [[classes]]
+        weight = 1
+        [[classes]]
+        weight = 1
+        [[targets]]
+        name = \"far\"
+        latency = \"1ms-3ms\"
+        {}{}",
+        load("over", 0, 25),
+        load("under", 1, 400)
+    ));
+    let report = json(&scenario);
+    assert!(at(&report, "/classes/0/deviation").abs() < 0.02, "{report}");
+    let granted = at(&report, "/classes/0/granted") / at(&report, "/classes/1/granted");
+    assert!((15.0..17.0).contains(&granted), "{granted}");
+}

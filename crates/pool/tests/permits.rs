@@ -201,6 +201,24 @@ async fn a_wait_that_is_too_long_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_earlier_time_wakes_the_timer_earlier() {
+    let pool = Permits::new(slots(1)).expect("a good configuration");
+    let _first = pool.acquire(Job::new(())).await.expect("granted");
+    let (late, early) = (Duration::from_secs(60), Duration::from_secs(1));
+    let late = pool.acquire(Job::new(()).expire_at(pool.now() + late));
+    tokio::task::yield_now().await; // the timer sleeps for the late one by now
+    let start = Instant::now();
+    let early = pool.acquire(Job::new(()).expire_at(pool.now() + early));
+    assert_eq!(early.await.map(|_| ()), Err(Denied::Ended(How::Expired)));
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
+    drop(late);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_queue_says_when_to_come_back() {
     let mut config = slots(1);
     config.bound = Bound::PerClass(2);

@@ -64,7 +64,7 @@ pub(super) fn seconds(seconds: f64) -> String {
         s if s < 0.009_95 => format!("{:.1} ms", s * 1e3),
         s if s < 0.999_5 => format!("{:.0} ms", s * 1e3),
         s if s < 99.5 => format!("{s:.1} s"),
-        s if s < 5_970.0 => format!("{:.0} s", s),
+        s if s < 5_970.0 => format!("{s:.0} s"),
         s => format!("{:.1} h", s / 3600.0),
     }
 }

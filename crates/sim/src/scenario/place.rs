@@ -61,7 +61,7 @@ fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
     let (found, value) = table.iter().find(|(key, _)| key.get_ref() == name)?;
     let (span, value) = match (index, value.get_ref()) {
         (Some(index), DeValue::Array(array)) => {
-            let element = array.iter().nth(index)?;
+            let element = array.get(index)?;
             (element.span(), element.get_ref())
         }
         (_, value) => (found.span(), value),

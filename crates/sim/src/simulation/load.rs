@@ -3,6 +3,7 @@
 use super::agenda::Happening;
 use super::{Simulation, TRACE, Work};
 use crate::scenario::{Actual, Load, Pick, Request};
+use crate::trace::Trace;
 use headworks_core::{Class, Cost, Flow, Job, TargetId, TargetSet, Time};
 use headworks_synth::{Arrivals, Rng, Stream};
 
@@ -142,7 +143,7 @@ impl Simulation<'_> {
     }
 
     pub(super) fn arrive_from_trace(&mut self) {
-        let Some(line) = self.trace.as_ref().and_then(|trace| trace.line()) else {
+        let Some(line) = self.trace.as_ref().and_then(Trace::line) else {
             return;
         };
         let request = &self.scenario.trace;

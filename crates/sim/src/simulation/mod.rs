@@ -139,6 +139,8 @@ impl<'a> Simulation<'a> {
         });
         let classes = scenario.classes.len();
         let length = (!replays).then_some(scenario.duration);
+        // A walk is over when it is over, which may be long before the time is.
+        let known = length.filter(|_| walk.is_none());
         Simulation {
             trace_set: set_of(&mut core, &scenario.trace.pick),
             core,
@@ -158,7 +160,7 @@ impl<'a> Simulation<'a> {
                 scenario.flows.len(),
                 scenario.loads.len() + 1,
                 scenario.targets.len(),
-                length,
+                known,
             ),
             depths: vec![0; classes],
             failed: None,

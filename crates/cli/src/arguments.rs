@@ -6,6 +6,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::applications::schema;
 use crate::commands::config::ConfigCommand;
+use crate::commands::sim::SimCommand;
 use crate::flags::{self, Setting};
 
 /// Decides how much work goes where, when the far side can only take so much.
@@ -16,6 +17,7 @@ use crate::flags::{self, Setting};
     after_help = "\
 Examples:
   headworks up                                  start everything, and say how to reach it
+  headworks sim greedy-tenant                   try a policy before you live with it
   headworks config init --output headworks.toml write a file with every key explained
   headworks config check headworks.toml         find every mistake in it at once
   headworks config show                         see every value and where it comes from
@@ -65,6 +67,17 @@ pub(crate) enum Command {
     /// Write, check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Simulate a scenario, or replay recorded requests: waits, shares and drops before they happen.
+    ///
+    /// Deterministic: the same scenario and seed give the same report. Exit code 2 if the scenario or trace is wrong, 4 if
+    /// one of its expectations is not met.
+    #[command(after_help = "\
+Examples:
+  headworks sim --list
+  headworks sim greedy-tenant
+  headworks sim my-scenario.toml --seed 7 --html report.html
+  headworks sim --trace requests.csv --json")]
+    Sim(SimCommand),
     /// Start every application there is, and the admin listener.
     ///
     /// Reloads the configuration on SIGHUP; stops on SIGINT or SIGTERM, at once on the second.

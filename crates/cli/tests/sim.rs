@@ -1,0 +1,134 @@
+//! `headworks sim` as a user sees it.
+
+mod support;
+
+use support::Folder;
+
+const SMALL: &str = r#"
+about = "two classes, one slot"
+seed = 3
+duration = "20s"
+
+[scheduler]
+policy = "wfq"
+bound = 50
+limits = { concurrent = 1 }
+
+[[classes]]
+name = "chat"
+weight = 3
+
+[[classes]]
+name = "batch"
+weight = 1
+
+[[targets]]
+name = "model"
+latency = "10ms"
+
+[[loads]]
+name = "chat"
+class = "chat"
+flow = "team"
+arrivals = { kind = "poisson", rate = 200.0 }
+
+[[loads]]
+name = "batch"
+class = "batch"
+flow = "team"
+arrivals = { kind = "poisson", rate = 200.0 }
+"#;
+
+#[test]
+fn a_scenario_is_told_as_a_table_json_and_a_page() {
+    let folder = Folder::new();
+    folder.write("small.toml", SMALL);
+    let table = folder.run(&["sim", "small.toml"]);
+    assert_eq!(table.code, Some(0), "{table:?}");
+    assert!(table.stdout.contains("two classes, one slot"), "{table:?}");
+
+    let json = folder.run(&["sim", "small.toml", "--json", "--html", "page.html"]);
+    let report: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
+    let share = |class: usize| {
+        report["classes"][class]["share"]
+            .as_f64()
+            .expect("a number")
+    };
+    assert!((share(0) - 0.75).abs() < 0.02, "{}", json.stdout);
+    assert_eq!(
+        folder.run(&["sim", "small.toml", "--json"]).stdout,
+        json.stdout
+    );
+    let other = folder.run(&["sim", "small.toml", "--json", "--seed", "4"]);
+    assert_ne!(other.stdout, json.stdout);
+
+    let page = std::fs::read_to_string(folder.path().join("page.html")).expect("written");
+    assert!(page.contains("<svg"), "it has plots");
+    for outside in ["src=\"http", "href=\"http", "@import", "url(http"] {
+        assert!(!page.contains(outside), "the page asks for {outside}");
+    }
+}
+
+#[test]
+fn an_expectation_that_is_not_met_is_exit_code_4() {
+    let folder = Folder::new();
+    let wrong = "\n[[expect]]\nmetric = \"wait-p50\"\nclass = \"chat\"\nat_most = 0.0001\n";
+    folder.write("small.toml", &format!("{SMALL}{wrong}"));
+    let ended = folder.run(&["sim", "small.toml"]);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+}
+
+#[test]
+fn a_trace_is_replayed() {
+    let folder = Folder::new();
+    folder.write(
+        "requests.csv",
+        "time,class,flow,cost\n0.0,0,alice,10\n0.5,3,bob,20\n",
+    );
+    let ended = folder.run(&["sim", "--trace", "requests.csv", "--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!(report["requests"], 2, "{}", ended.stdout);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
+    let folder = Folder::new();
+    folder.write("bad.toml", "[scheduler]\npolcy = \"wfq\"\n");
+    folder.write("bad.csv", "0.1,1,a,3\n0.2,x,b,2\n");
+    for (args, words) in [
+        (&["sim", "bad.toml"][..], ["bad.toml:2", "polcy", "policy"]),
+        (
+            &["sim", "--trace", "bad.csv"],
+            ["bad.csv:2", "class", "0 to 9"],
+        ),
+        (&["sim", "nope"], ["nope", "greedy-tenant", "file"]),
+        (&["sim"], ["nothing to simulate", "--list", "--trace"]),
+    ] {
+        let ended = folder.run(args);
+        assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");
+        for word in words {
+            assert!(
+                ended.stderr.contains(word),
+                "{args:?} does not say {word}: {}",
+                ended.stderr
+            );
+        }
+    }
+}
+
+#[test]
+fn the_shipped_scenarios_are_listed() {
+    let listed = Folder::new().run(&["sim", "--list"]);
+    assert_eq!(listed.code, Some(0));
+    for name in [
+        "ten-classes-wfq",
+        "greedy-tenant",
+        "forwarders",
+        "tokens",
+        "refused-clients",
+        "rounds",
+    ] {
+        assert!(listed.stdout.contains(name), "{name} is not listed");
+    }
+}

@@ -218,3 +218,46 @@ fn a_single_target_has_places_for_every_class() {
         }
     }
 }
+
+/// The bug that this found: whoever came first took the place, because its flow held less than the whole bound.
+#[test]
+fn a_promised_place_is_not_taken_by_one_who_just_came() {
+    let config = Config {
+        bound: headworks_core::Bound::PerClass(8),
+        ..Config::default()
+    };
+    let mut core = Core::new(config, Time::ZERO).expect("made to be right");
+    let mut now = Time::ZERO;
+    let serve = |core: &mut Core<()>, now| {
+        let lease = core.next(now).expect("there is work");
+        let _ = core.finish(now, lease, Outcome::DONE, Verdict::Fine);
+    };
+    // A steady second from one place to the next teaches the pace.
+    for _ in 0..50 {
+        while core.submit(now, Job::new(())).is_ok() {}
+        now += Duration::from_secs(1);
+        serve(&mut core, now);
+    }
+    let refused = loop {
+        if let Err(refused) = core.submit(now, Job::new(())) {
+            break refused;
+        }
+    };
+    let told = now + refused.retry_after.expect("coming back helps");
+    let booking = refused.booking.expect("a place is booked");
+    let mut admitted = 0;
+    while now < told {
+        now += Duration::from_secs(1);
+        serve(&mut core, now);
+        // Those who just came may have what is left over, and no more.
+        while core.submit(now, Job::new(())).is_ok() {
+            admitted += 1;
+        }
+    }
+    assert!(admitted > 0, "nothing idles");
+    let job = Job::new(()).booking(Some(booking));
+    assert!(
+        core.submit(told, job).is_ok(),
+        "the place is kept for who was promised it"
+    );
+}

@@ -172,3 +172,44 @@ fn estimates_may_be_wrong_and_shares_are_of_what_was_drawn() {
     let granted = at(&report, "/classes/0/granted") / at(&report, "/classes/1/granted");
     assert!((15.0..17.0).contains(&granted), "{granted}");
 }
+
+#[test]
+fn the_page_needs_nothing_else_and_shows_what_there_is() {
+    let page = |name: &str| {
+        let scenario = Scenario::shipped(name).expect("it is shipped");
+        run(&scenario.shortened(Duration::from_secs(400)), 1).to_html()
+    };
+    let (forwarders, rounds) = (page("forwarders"), page("rounds"));
+    for page in [&forwarders, &rounds] {
+        assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+        for outside in ["http:", "https:", "<script", "<link", "@import", "src="] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert!(page.contains("prefers-color-scheme:dark") && !page.contains("NaN"));
+        for part in [
+            "Promises",
+            "Waits over time",
+            "Queue depth",
+            "Drops by reason",
+            "Targets",
+            "Numbers",
+        ] {
+            assert!(page.contains(part) || part == "Waits over time", "{part}");
+        }
+    }
+    assert!(forwarders.contains("class=\"state suspended\"") && forwarders.contains("flaky-10"));
+    assert!(rounds.contains("class=\"round follower\"") && rounds.contains("round 14"));
+}
+
+#[test]
+fn names_from_outside_are_only_text() {
+    let scenario = small(
+        "about = \"<script>alert(1)</script>\"
+        [[loads]]
+        name = \"<img src=x>\"
+        flows = 2
+        arrivals = { kind = \"poisson\", rate = 5.0 }",
+    );
+    let page = run(&scenario, 1).to_html();
+    assert!(!page.contains("<script") && !page.contains("<img") && page.contains("&lt;img"));
+}

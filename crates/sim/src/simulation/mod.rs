@@ -5,6 +5,8 @@
 //! live only.
 
 mod agenda;
+mod calls;
+mod clients;
 mod far;
 mod load;
 mod walk;
@@ -14,18 +16,14 @@ pub(crate) use walk::{SideTally, WalkTally};
 
 use crate::error::SimError;
 use crate::record::{EXPIRED, FAILED, Gauges, Record, SHED};
-use crate::scenario::{Clients, OnRefusal, Pick, Request, Scenario};
+use crate::scenario::{Pick, Request, Scenario};
 use crate::trace::Trace;
 use agenda::{Agenda, Happening};
 use far::{Answer, Far};
-use headworks_core::{
-    Booking, Core, Cost, Event, Fault, Job, Lease, Outcome, Reason, Settled, TargetId, TargetSet,
-    Time, Verdict,
-};
+use headworks_core::{Core, Event, Job, Lease, TargetId, TargetSet, Time};
 use headworks_synth::Rng;
 use load::Source;
 use slab::Slab;
-use std::time::Duration;
 use walk::Walk;
 use workers::Workers;
 
@@ -261,106 +259,6 @@ impl<'a> Simulation<'a> {
         self.core.resume();
     }
 
-    fn call(&mut self, lease: Lease<Work>) {
-        let charged = lease.cost.0;
-        let class = usize::from(lease.class.0);
-        let tally = &mut self.record.classes[class];
-        tally.granted += 1;
-        tally.aged += u64::from(lease.aged);
-        tally.cost += charged;
-        tally.waits.record(lease.waited);
-        let slot = &mut self.record.series.slot().classes[class];
-        slot.granted += 1;
-        slot.cost += charged;
-        slot.waits.record(lease.waited);
-        let flow = self.record.flow(lease.flow.0);
-        flow.granted += 1;
-        flow.cost += charged;
-        let target = lease.target.index();
-        self.record.targets[target].granted += 1;
-        if let Some(workers) = &mut self.workers {
-            workers.begin();
-        }
-        let (takes, answer) = self.fars[target].call(self.now, lease.payload.actual);
-        let slot = self.calls.insert(Call { lease, answer });
-        self.agenda
-            .set(self.now + takes, Happening::Answer(slot as u32));
-    }
-
-    fn answered(&mut self, slot: u32) {
-        let Call { lease, answer } = self.calls.remove(slot as usize);
-        if let Some(workers) = &mut self.workers {
-            workers.end();
-        }
-        let target = lease.target.index();
-        self.fars[target].leave();
-        let tally = &mut self.record.targets[target];
-        tally.failures += u64::from(!matches!(answer, Answer::Done | Answer::Rejected));
-        tally.overloads += u64::from(matches!(answer, Answer::TooMany(_)));
-        let (class, flow) = (usize::from(lease.class.0), lease.flow.0);
-        let (charged, actual) = (lease.cost.0, lease.payload.actual);
-        let (outcome, verdict) = self.judge(&lease, answer);
-        match outcome {
-            Outcome::Done { .. } => self.correct(class, flow, charged, actual),
-            Outcome::Elsewhere => self.correct(class, flow, charged, 0),
-            _ => {}
-        }
-        match self.core.finish(self.now, lease, outcome, verdict) {
-            Settled::Done(work) => {
-                self.record.classes[class].done += 1;
-                self.record.flow(flow).done += 1;
-                self.end(work, true);
-            }
-            Settled::Delayed(_) => self.record.classes[class].retried += 1,
-            Settled::Elsewhere => {}
-            Settled::Failed(work)
-            | Settled::Cancelled(work)
-            | Settled::Merged(work)
-            | Settled::Returned(work)
-            | Settled::Stale(work) => {
-                self.record.classes[class].failed += 1;
-                self.record.drop(FAILED);
-                self.end(work, false);
-            }
-        }
-    }
-
-    fn correct(&mut self, class: usize, flow: u64, charged: u64, actual: u64) {
-        let fix = |cost: &mut u64| *cost = (*cost + actual).saturating_sub(charged);
-        fix(&mut self.record.classes[class].cost);
-        fix(&mut self.record.flow(flow).cost);
-    }
-
-    /// What a caller makes of an answer.
-    fn judge(&mut self, lease: &Lease<Work>, answer: Answer) -> (Outcome, Verdict) {
-        let elsewhere = self.has_choice(lease.payload.origin);
-        match answer {
-            Answer::Done => {
-                let actual = Cost(lease.payload.actual);
-                let cost = (actual != lease.cost).then_some(actual);
-                (Outcome::Done { cost }, Verdict::Fine)
-            }
-            Answer::Rejected => (Outcome::Failed, Verdict::Fine),
-            Answer::Gone if elsewhere => (Outcome::Elsewhere, Verdict::Gone),
-            Answer::Gone => (Outcome::Failed, Verdict::Gone),
-            Answer::Fault => {
-                let random = self.rng.next_u64();
-                let fault = Fault::Temporary;
-                (Outcome::Retry { fault, random }, Verdict::Fault)
-            }
-            Answer::TooMany(after) => {
-                let pause = self.fars[lease.target.index()].overload_pause();
-                let until = self.now + after.unwrap_or(pause);
-                let verdict = Verdict::Overload { until };
-                if elsewhere {
-                    return (Outcome::Elsewhere, verdict);
-                }
-                let (fault, at) = (Fault::Overload, until);
-                (Outcome::RetryAt { fault, at }, verdict)
-            }
-        }
-    }
-
     fn request(&self, origin: u32) -> Option<&'a Request> {
         match origin {
             WALK => None,
@@ -380,120 +278,6 @@ impl<'a> Simulation<'a> {
             WALK => None,
             TRACE => self.record.loads.last_mut(),
             load => self.record.loads.get_mut(load as usize),
-        }
-    }
-
-    /// Hands a job to the core, and its client the answer.
-    fn hand_in(&mut self, job: Job<Work>) {
-        let (class, flow, work) = (usize::from(job.class.0), job.flow.0, job.payload);
-        self.record.classes[class].offered += 1;
-        self.record.series.slot().classes[class].offered += 1;
-        self.record.flow(flow).offered += 1;
-        let answer = self.core.submit(self.now, job);
-        if work.told
-            && let Some(load) = self.load_tally(work.origin)
-        {
-            load.returned += 1;
-            load.readmitted += u64::from(answer.is_ok());
-        }
-        match answer {
-            Ok(_) => {
-                self.record.classes[class].admitted += 1;
-                self.record.flow(flow).admitted += 1;
-            }
-            Err(refused) => {
-                self.record.classes[class].refused[refused.reason as usize] += 1;
-                self.record.flow(flow).refused += 1;
-                self.record.drop(refused.reason as usize);
-                let lasting = matches!(
-                    refused.reason,
-                    Reason::TooLarge | Reason::NoTarget | Reason::UnknownClass
-                );
-                let after = refused.retry_after;
-                self.turn_away(refused.job, after, refused.booking, lasting);
-            }
-        }
-    }
-
-    /// A client was refused, or its job shed.
-    fn turn_away(
-        &mut self,
-        mut job: Job<Work>,
-        after: Option<Duration>,
-        booking: Option<Booking>,
-        lasting: bool,
-    ) {
-        let work = job.payload;
-        let Some(request) = self.request(work.origin) else {
-            if let Some(walk) = &mut self.walk {
-                walk.failed(self.now, work.number, after);
-            }
-            return;
-        };
-        let Clients {
-            on_refusal,
-            tries,
-            jitter,
-            round_trip,
-        } = request.clients;
-        let told = match on_refusal {
-            _ if lasting || work.visits >= tries => None,
-            OnRefusal::GiveUp => None,
-            OnRefusal::RetryNow => Some(Duration::ZERO),
-            OnRefusal::Obey => after,
-        };
-        let Some(told) = told else {
-            if let Some(load) = self.load_tally(work.origin) {
-                load.given_up += 1;
-            }
-            self.answer_client(work);
-            return;
-        };
-        let late = told.mul_f64(jitter * self.rng.unit());
-        let obeys = on_refusal == OnRefusal::Obey;
-        job.payload.visits += 1;
-        job.payload.told = obeys;
-        job.booking = booking.filter(|_| obeys);
-        job.start_at = None;
-        job.expire_at = None;
-        let slot = self.returning.insert(job);
-        let at = self.now + told + late + round_trip;
-        self.agenda.set(at, Happening::Return(slot as u32));
-    }
-
-    fn come_back(&mut self, slot: u32) {
-        let mut job = self.returning.remove(slot as usize);
-        let timeout = self
-            .request(job.payload.origin)
-            .and_then(|request| request.timeout);
-        job.expire_at = timeout.map(|timeout| self.now + timeout);
-        self.hand_in(job);
-    }
-
-    /// A job ended, well or not.
-    fn end(&mut self, work: Work, done: bool) {
-        if work.origin == WALK {
-            if let Some(walk) = &mut self.walk {
-                match done {
-                    true => walk.done(self.now, work.number),
-                    false => walk.failed(self.now, work.number, None),
-                }
-            }
-            return;
-        }
-        if let Some(load) = self.load_tally(work.origin) {
-            load.done += u64::from(done);
-        }
-        self.answer_client(work);
-    }
-
-    /// A client of a closed load has its answer, thinks, and asks again.
-    fn answer_client(&mut self, work: Work) {
-        let Some(source) = self.sources.get_mut(work.origin as usize) else {
-            return;
-        };
-        if let Some((at, number)) = source.answered(work.number, self.now) {
-            self.agenda.set(at, Happening::Arrival(work.origin, number));
         }
     }
 

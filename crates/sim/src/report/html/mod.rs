@@ -1,0 +1,134 @@
+//! The page: one file, no network, drawn when it is written.
+
+mod bands;
+mod shares;
+mod time;
+
+use super::Report;
+use super::plot::escape;
+use super::text::{number, percent, seconds, short};
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("page.css");
+
+/// Wide drawings.
+const WIDE: f64 = 1080.0;
+
+pub(super) fn html(report: &Report) -> String {
+    let mut page = String::new();
+    head(report, &mut page);
+    expectations(report, &mut page);
+    shares::shares(report, &mut page);
+    time::waits(report, &mut page);
+    time::queue(report, &mut page);
+    time::drops(report, &mut page);
+    bands::targets(report, &mut page);
+    bands::rounds(report, &mut page);
+    tables(report, &mut page);
+    page.push_str("</main></body></html>\n");
+    page
+}
+
+fn head(report: &Report, page: &mut String) {
+    let Report {
+        policy,
+        seed,
+        totals,
+        ..
+    } = report;
+    let name = escape(&report.scenario);
+    let _ = write!(
+        page,
+        "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content=\"width=device-width,initial-scale=1\">\
+         <title>{name} – Headworks</title><style>{STYLE}</style></head><body>{PATTERNS}<main><header><h1>{name}</h1><p>{}</p></header><dl class=tiles>",
+        escape(&report.about)
+    );
+    let mut tile = |name: &str, value: &str| {
+        let _ = write!(page, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+    };
+    tile("policy", policy);
+    tile("simulated", &seconds(report.seconds));
+    tile("seed", &seed.to_string());
+    tile("handed in", &number(totals.offered));
+    tile("done", &number(totals.done));
+    tile("refused", &number(totals.refused));
+    tile(
+        "shed, failed",
+        &number(totals.shed + totals.expired + totals.failed),
+    );
+    let p99 = totals.waits.p99.map_or_else(|| "–".to_owned(), seconds);
+    tile("wait, 99 of 100", &p99);
+    page.push_str("</dl>");
+}
+
+/// Patterns that tell states apart without colour.
+const PATTERNS: &str = "<svg width=0 height=0 class=defs aria-hidden=true><defs>\
+<pattern id=hatch width=6 height=6 patternUnits=userSpaceOnUse patternTransform=\"rotate(45)\"><rect width=6 height=6 class=pa /><line x1=0 y1=0 x2=0 y2=6 class=pl /></pattern>\
+<pattern id=dots width=5 height=5 patternUnits=userSpaceOnUse><rect width=5 height=5 class=pb /><circle cx=2.5 cy=2.5 r=1.3 class=pd /></pattern>\
+<pattern id=cross width=7 height=7 patternUnits=userSpaceOnUse><rect width=7 height=7 class=pc /><path d=\"M0 0L7 7M7 0L0 7\" class=pl /></pattern>\
+</defs></svg>";
+
+fn expectations(report: &Report, page: &mut String) {
+    if report.expectations.is_empty() {
+        return;
+    }
+    page.push_str("<section><h2>Promises</h2><ul class=promises>");
+    for checked in &report.expectations {
+        let (class, word) = if checked.met {
+            ("kept", "✓ kept")
+        } else {
+            ("broken", "✗ broken")
+        };
+        let _ = write!(
+            page,
+            "<li class={class}><b>{word}</b> {}: <span>{} ({})</span></li>",
+            escape(&checked.expected),
+            short(checked.measured),
+            escape(&checked.of)
+        );
+    }
+    page.push_str("</ul></section>");
+}
+
+fn section(page: &mut String, title: &str, note: &str) {
+    let _ = write!(page, "<section><h2>{title}</h2><p>{note}</p>");
+}
+
+fn wide(page: &mut String, svg: &str) {
+    let _ = write!(page, "<div class=wide>{svg}</div>");
+}
+
+/// A name that fits beside a drawing.
+fn shorten(name: &str) -> String {
+    if name.chars().count() <= 20 {
+        return name.to_owned();
+    }
+    name.chars().take(19).chain(['…']).collect()
+}
+
+fn tables(report: &Report, page: &mut String) {
+    page.push_str("<section><h2>Numbers</h2><div class=wide><table><thead><tr><th>class<th>weight<th>handed in<th>admitted<th>refused<th>shed<th>expired<th>failed<th>granted<th>aged<th>share<th>p50<th>p90<th>p99</thead><tbody>");
+    let wait = |wait: Option<f64>| wait.map_or_else(|| "–".to_owned(), seconds);
+    for class in report.classes.iter().filter(|class| class.offered > 0) {
+        let cells = [
+            class.weight.to_string(),
+            number(class.offered),
+            number(class.admitted),
+            number(class.refused_in_all()),
+            number(class.shed),
+            number(class.expired),
+            number(class.failed),
+            number(class.granted),
+            number(class.aged),
+            percent(class.share),
+            wait(class.waits.p50),
+            wait(class.waits.p90),
+            wait(class.waits.p99),
+        ];
+        let _ = write!(page, "<tr><th>{}", escape(&class.name));
+        for cell in cells {
+            let _ = write!(page, "<td>{cell}");
+        }
+    }
+    page.push_str("</tbody></table></div></section>");
+}

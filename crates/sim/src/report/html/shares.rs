@@ -1,0 +1,122 @@
+//! Who got how much.
+
+use super::super::plot::escape;
+use super::super::text::{number, percent};
+use super::super::{ClassReport, Report};
+use super::{WIDE, section, shorten, wide};
+use std::fmt::Write;
+
+/// Bars of what each class got, with a mark where its weight would have it.
+pub(super) fn shares(report: &Report, page: &mut String) {
+    let classes: Vec<&ClassReport> = report
+        .classes
+        .iter()
+        .filter(|class| class.offered > 0)
+        .collect();
+    if classes.len() > 1 {
+        let idle = match report.policy {
+            "fifo" | "strict" => format!(" Under {} weights decide nothing.", report.policy),
+            _ => String::new(),
+        };
+        let note = format!(
+            "The bar is the part of all cost that went to a class, the mark the part that its weight gives it.{idle}"
+        );
+        section(page, "Shares against weights", &note);
+        let rows: Vec<Bar<'_>> = classes
+            .iter()
+            .map(|class| Bar {
+                name: &class.name,
+                share: class.share,
+                // In hybrid the first class is served before the rest is shared.
+                due: class.weight_share.map(|due| due * (1.0 - unshared(report))),
+                note: class.deviation,
+            })
+            .collect();
+        bars(page, &rows, "shares of cost by class");
+        page.push_str("</section>");
+    }
+    if report.flow_count > 1 {
+        let note = match report.flow_count {
+            many if many > 24 => format!(
+                "The 24 of {} flows that were given most.",
+                number(many as u64)
+            ),
+            _ => "The same for flows, over all classes.".to_owned(),
+        };
+        section(page, "Shares of the flows", &note);
+        let rows: Vec<Bar<'_>> = report
+            .flows
+            .iter()
+            .take(24)
+            .map(|flow| Bar {
+                name: &flow.name,
+                share: flow.share,
+                due: Some(flow.weight_share),
+                note: Some(flow.deviation),
+            })
+            .collect();
+        bars(page, &rows, "shares of cost by flow");
+        page.push_str("</section>");
+    }
+}
+
+/// The part of all cost that is not shared by weight.
+fn unshared(report: &Report) -> f64 {
+    let strict = report
+        .classes
+        .iter()
+        .filter(|class| class.weight_share.is_none());
+    strict.map(|class| class.share).sum()
+}
+
+struct Bar<'a> {
+    name: &'a str,
+    share: f64,
+    due: Option<f64>,
+    note: Option<f64>,
+}
+
+fn bars(page: &mut String, rows: &[Bar<'_>], title: &str) {
+    let most = rows
+        .iter()
+        .map(|row| row.share.max(row.due.unwrap_or(0.0)))
+        .fold(1e-9, f64::max);
+    let (row_height, left, right) = (22.0, 150.0, 210.0);
+    let height = rows.len() as f64 * row_height + 4.0;
+    let width = |part: f64| (WIDE - left - right) * part / most;
+    let mut svg = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let y = index as f64 * row_height + 4.0;
+        let _ = write!(
+            svg,
+            "<text class=label x={:.0} y={:.1} text-anchor=end>{}</text><rect class=bar x={left} y={y:.1} width={:.1} height=14 rx=2 />",
+            left - 8.0,
+            y + 12.0,
+            escape(&shorten(row.name)),
+            width(row.share).max(0.5)
+        );
+        if let Some(due) = row.due {
+            let x = left + width(due);
+            let _ = write!(
+                svg,
+                "<line class=mark x1={x:.1} x2={x:.1} y1={:.1} y2={:.1} />",
+                y - 3.0,
+                y + 17.0
+            );
+        }
+        let note = row
+            .note
+            .map_or_else(String::new, |off| format!(" ({:+.2} %)", off * 100.0));
+        let x = left + width(row.share.max(row.due.unwrap_or(0.0))) + 8.0;
+        let _ = write!(
+            svg,
+            "<text class=value x={x:.1} y={:.1}>{}{note}</text>",
+            y + 12.0,
+            percent(row.share)
+        );
+    }
+    let svg = format!(
+        "<svg viewBox=\"0 0 {WIDE:.0} {height:.0}\" role=img aria-label=\"{title}\">{svg}</svg>"
+    );
+    wide(page, &svg);
+}

@@ -1,0 +1,92 @@
+//! What a scenario promises.
+
+use super::super::Scenario;
+use super::super::amount::{Name, Names};
+use super::super::expect::{Expect, Scope};
+use super::super::file::ExpectFile;
+use super::super::place::Wrong;
+use super::Checked;
+use super::names::Lookup;
+
+pub(super) fn expect_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Expect> {
+    if file.at_least.is_none() && file.at_most.is_none() {
+        return Err(Wrong::new(
+            "metric",
+            "expects nothing; add at_least or at_most",
+        ));
+    }
+    let scope = scope_of(file, scenario)?;
+    if !file.metric.applies(&scope) {
+        let problem = format!(
+            "`{}` cannot be measured of {scope}; name a class, flow, load, target or side that it belongs to",
+            file.metric
+        );
+        return Err(Wrong::new("metric", problem));
+    }
+    Ok(Expect {
+        metric: file.metric,
+        scope,
+        at_least: file.at_least,
+        at_most: file.at_most,
+    })
+}
+
+fn scope_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Scope> {
+    let given = [
+        file.class.is_some(),
+        file.flow.is_some(),
+        file.load.is_some(),
+        file.target.is_some(),
+        file.side.is_some(),
+    ];
+    if given.into_iter().filter(|given| *given).count() > 1 {
+        return Err(Wrong::new(
+            "metric",
+            "is of one thing; give only one of class, flow, load, target and side",
+        ));
+    }
+    let lookup = Lookup {
+        classes: &scenario.classes,
+        targets: &scenario.targets,
+    };
+    let unknown = |key: &str, name: &str| {
+        Err(Wrong::new(
+            key,
+            format!("there is no {key} `{name}` in this scenario"),
+        ))
+    };
+    if let Some(name) = &file.class {
+        return Ok(Scope::Class(match name {
+            Name::Word(every) if every == "every" => None,
+            name => Some(usize::from(lookup.class("class", name)?.0)),
+        }));
+    }
+    if let Some(name) = &file.flow {
+        return match name.as_str() {
+            "every" => Ok(Scope::Flow(None)),
+            name if scenario.flows.iter().any(|flow| flow == name) => {
+                Ok(Scope::Flow(Some(name.to_owned())))
+            }
+            name => unknown("flow", name),
+        };
+    }
+    if let Some(name) = &file.load {
+        return match scenario.loads.iter().any(|load| load.name == *name) {
+            true => Ok(Scope::Load(name.clone())),
+            false => unknown("load", name),
+        };
+    }
+    if let Some(name) = &file.target {
+        lookup.targets("target", Some(&Names(vec![Name::Word(name.clone())])))?;
+        return Ok(Scope::Target(name.clone()));
+    }
+    match file.side.as_deref() {
+        None => Ok(Scope::All),
+        Some("leader") if scenario.rounds.is_some() => Ok(Scope::Side("leader")),
+        Some("follower") if scenario.rounds.is_some() => Ok(Scope::Side("follower")),
+        Some(_) => Err(Wrong::new(
+            "side",
+            "is `leader` or `follower`, in a scenario that has [rounds]",
+        )),
+    }
+}

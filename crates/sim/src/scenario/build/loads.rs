@@ -1,0 +1,136 @@
+//! Loads, and what requests of a trace are like.
+
+use super::super::file::{ClientsFile, LoadFile, PickFile, RefusalFile, TraceFile};
+use super::super::model::{Actual, Clients, Load, OnRefusal, Pick, Request};
+use super::super::place::Wrong;
+use super::Checked;
+use super::names::{Interner, Lookup, most, part};
+use headworks_core::{Class, MAX_SET, Time};
+use headworks_synth::{Arrivals, Distribution};
+use std::time::Duration;
+
+pub(super) fn load_of(
+    file: &LoadFile,
+    duration: Duration,
+    lookup: &Lookup<'_>,
+    names: &mut Interner,
+) -> Checked<Vec<Load>> {
+    file.arrivals
+        .check()
+        .map_err(|error| Wrong::new("arrivals", error.to_string()))?;
+    if let Arrivals::Closed { clients, .. } = file.arrivals {
+        most("arrivals.clients", u64::from(clients))?;
+    }
+    if let Arrivals::OnOff { off, .. } = file.arrivals
+        && off > duration.saturating_mul(1000)
+    {
+        return Err(Wrong::new(
+            "arrivals.off",
+            "is far longer than the run; shorten it",
+        ));
+    }
+    let classes = lookup.classes("class", file.class.as_ref())?;
+    let flows = names.group(file.flow.as_ref().unwrap_or(&file.name), file.flows)?;
+    let targets = lookup.targets("targets", file.targets.as_ref())?;
+    let pick = match file.pick {
+        None | Some(PickFile::Any) => any(targets)?,
+        Some(PickFile::One) => Pick::One(targets),
+        Some(PickFile::Each) if matches!(file.arrivals, Arrivals::Closed { .. }) => {
+            return Err(Wrong::new(
+                "pick",
+                "`each` makes many jobs of a request, which clients of a closed load cannot wait for; use `one`",
+            ));
+        }
+        Some(PickFile::Each) => Pick::Each(targets),
+    };
+    let request = Request {
+        cost: file
+            .cost
+            .as_ref()
+            .map_or(Distribution::Constant { value: 1 }, |cost| cost.0.clone()),
+        actual: match (&file.actual, file.misjudged) {
+            (Some(_), Some(_)) => {
+                return Err(Wrong::new(
+                    "misjudged",
+                    "is given beside actual; leave one of them out",
+                ));
+            }
+            (Some(drawn), None) => Actual::Drawn(drawn.0.clone()),
+            (None, factor) => misjudged(factor)?,
+        },
+        pick,
+        timeout: file.timeout.map(|length| length.0),
+        clients: clients(&file.clients).map_err(|wrong| wrong.below("clients"))?,
+    };
+    let from = file.from.map_or(Duration::ZERO, |length| length.0);
+    let until = file.until.map_or(Time::MAX, |length| Time::ZERO + length.0);
+    if Time::ZERO + from >= until {
+        return Err(Wrong::new("until", "must be later than from"));
+    }
+    let load = |class: Class| Load {
+        name: file.name.clone(),
+        arrivals: file.arrivals.clone(),
+        class,
+        flows: flows.clone(),
+        request: request.clone(),
+        from,
+        until,
+    };
+    Ok(classes.into_iter().map(load).collect())
+}
+
+fn any(targets: Vec<u32>) -> Checked<Pick> {
+    if targets.len() > MAX_SET {
+        let problem = format!(
+            "{} targets in one set, {MAX_SET} are possible; name fewer, or use pick = \"one\"",
+            targets.len()
+        );
+        return Err(Wrong::new("targets", problem));
+    }
+    Ok(Pick::Any(targets))
+}
+
+fn misjudged(factor: Option<f64>) -> Checked<Actual> {
+    match factor {
+        None => Ok(Actual::AsEstimated),
+        Some(factor) if (1.0..=1e6).contains(&factor) => Ok(Actual::Within(factor)),
+        Some(factor) => Err(Wrong::new(
+            "misjudged",
+            format!(
+                "{factor} is not a factor; write 1 (exact) to 1e6, as in 4 for a quarter to four times the estimate"
+            ),
+        )),
+    }
+}
+
+fn clients(file: &ClientsFile) -> Checked<Clients> {
+    let jitter = part("jitter", file.jitter)?;
+    if file.tries == Some(0) {
+        return Err(Wrong::new("tries", "must be at least 1, the first visit"));
+    }
+    Ok(Clients {
+        on_refusal: match file.on_refusal {
+            None | Some(RefusalFile::GiveUp) => OnRefusal::GiveUp,
+            Some(RefusalFile::RetryNow) => OnRefusal::RetryNow,
+            Some(RefusalFile::Obey) => OnRefusal::Obey,
+        },
+        tries: file.tries.unwrap_or(10),
+        jitter,
+        round_trip: file
+            .round_trip
+            .map_or(Duration::from_millis(20), |length| length.0)
+            .max(Duration::from_micros(1)),
+    })
+}
+
+pub(super) fn trace_of(file: &TraceFile, lookup: &Lookup<'_>) -> Checked<Request> {
+    let targets = lookup.targets("targets", file.targets.as_ref())?;
+    Ok(Request {
+        cost: Distribution::Constant { value: 1 },
+        actual: misjudged(file.misjudged)?,
+        // A scenario with more targets than a set holds can still be run; its trace goes to the first of them.
+        pick: Pick::Any(targets.into_iter().take(MAX_SET).collect()),
+        timeout: file.timeout.map(|length| length.0),
+        clients: clients(&file.clients).map_err(|wrong| wrong.below("clients"))?,
+    })
+}

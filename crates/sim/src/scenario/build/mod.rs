@@ -1,0 +1,91 @@
+//! From the tables of a file to what is run: names looked up, groups expanded, values checked against each other.
+
+mod expect;
+mod loads;
+mod names;
+mod rounds;
+mod scheduler;
+mod targets;
+
+use super::Scenario;
+use super::file::File;
+use super::place::Wrong;
+use names::{Interner, Lookup, most};
+
+type Checked<T> = Result<T, Wrong>;
+
+pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
+    if file.duration.0.is_zero() {
+        return Err(Wrong::new(
+            "duration",
+            "nothing happens in no time; write \"60s\" or more",
+        ));
+    }
+    let mut config = scheduler::scheduler(&file.scheduler)?;
+    let classes = scheduler::classes(&file, &mut config)?;
+    let targets = targets::targets(&file.targets, &mut config)?;
+    let mut names = Interner::default();
+    scheduler::flows(&file, &mut config, &mut names)?;
+    let lookup = Lookup {
+        classes: &classes,
+        targets: &targets,
+    };
+    let mut loads = Vec::new();
+    for (index, load) in file.loads.iter().enumerate() {
+        let built = loads::load_of(load, file.duration.0, &lookup, &mut names);
+        loads.extend(built.map_err(|wrong| wrong.below(&format!("loads[{index}]")))?);
+    }
+    let trace = file.trace.unwrap_or_default();
+    let trace = loads::trace_of(&trace, &lookup).map_err(|wrong| wrong.below("trace"))?;
+    let rounds = match &file.rounds {
+        Some(rounds) => {
+            let plan = rounds::rounds_of(rounds, &lookup, &mut names);
+            Some(plan.map_err(|wrong| wrong.below("rounds"))?)
+        }
+        None => None,
+    };
+    let workers = match &file.workers {
+        Some(workers) if workers.base == 0 => {
+            return Err(Wrong::new(
+                "workers.base",
+                "must be at least 1, or nothing would ever run",
+            ));
+        }
+        Some(workers) if workers.max < workers.base => {
+            return Err(Wrong::new(
+                "workers.max",
+                "must be at least as many as base",
+            ));
+        }
+        Some(workers) => Some((
+            most("workers.base", workers.base)? as usize,
+            most("workers.max", workers.max)? as usize,
+        )),
+        None => None,
+    };
+    config
+        .check()
+        .map_err(|error| Wrong::new("scheduler", error.to_string()))?;
+    let mut scenario = Scenario {
+        about: file.about.unwrap_or_default(),
+        seed: file.seed.unwrap_or(0),
+        duration: file.duration.0,
+        flows: names.names,
+        name,
+        config,
+        classes,
+        targets,
+        loads,
+        trace,
+        workers,
+        rounds,
+        expects: Vec::new(),
+    };
+    for (index, expect) in file.expect.iter().enumerate() {
+        let built = expect::expect_of(expect, &scenario);
+        scenario
+            .expects
+            .push(built.map_err(|wrong| wrong.below(&format!("expect[{index}]")))?);
+    }
+    Ok(scenario)
+}

@@ -1,0 +1,156 @@
+//! Names and what they stand for, and numbers within their limits.
+
+use super::super::amount::{Name, Names};
+use super::super::model::FarSide;
+use super::super::place::Wrong;
+use super::Checked;
+use headworks_core::Class;
+use std::collections::HashMap;
+
+/// More of one thing than this is a slip of the pen.
+const MOST: u64 = 1_000_000;
+
+/// Gives each name a number.
+#[derive(Default)]
+pub(super) struct Interner {
+    pub(super) names: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Interner {
+    pub(super) fn number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.names.len() as u32;
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
+        number
+    }
+
+    /// `count` members of a group, or the name alone.
+    pub(super) fn group(&mut self, name: &str, count: Option<u64>) -> Checked<Vec<u32>> {
+        match count {
+            None => Ok(vec![self.number(name)]),
+            Some(0) => Err(Wrong::new(
+                "flows",
+                "must be at least 1; leave it out for one",
+            )),
+            Some(count) => {
+                let count = most("flows", count)?;
+                Ok((1..=count).map(|n| self.number(&member(name, n))).collect())
+            }
+        }
+    }
+}
+
+pub(super) fn member(group: &str, number: u64) -> String {
+    format!("{group}-{number}")
+}
+
+pub(super) fn most(key: &str, value: u64) -> Checked<u64> {
+    if value <= MOST {
+        return Ok(value);
+    }
+    Err(Wrong::new(
+        key,
+        format!("{value} is too many; at most {MOST} are possible"),
+    ))
+}
+
+pub(super) fn positive(key: &str, value: f64) -> Checked<f64> {
+    if value.is_finite() && value > 0.0 && value <= 1e12 {
+        return Ok(value);
+    }
+    Err(Wrong::new(
+        key,
+        format!("{value} cannot work; write a number above 0, at most 1e12"),
+    ))
+}
+
+pub(super) fn part(key: &str, value: Option<f64>) -> Checked<f64> {
+    match value {
+        None => Ok(0.0),
+        Some(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        Some(value) => Err(Wrong::new(
+            key,
+            format!("{value} is not a part of the whole; write a number from 0 to 1, as in 0.02"),
+        )),
+    }
+}
+
+/// What names stand for.
+pub(super) struct Lookup<'a> {
+    pub(super) classes: &'a [String],
+    pub(super) targets: &'a [FarSide],
+}
+
+impl Lookup<'_> {
+    pub(super) fn class(&self, key: &str, name: &Name) -> Checked<Class> {
+        let count = self.classes.len();
+        let index = match name {
+            Name::Number(number) => usize::try_from(*number).ok().filter(|n| *n < count),
+            Name::Word(word) => self.classes.iter().position(|class| class == word),
+        };
+        let none = || {
+            Wrong::new(
+                key,
+                format!(
+                    "there is no class `{name}`; there are 0 to {}, named {}",
+                    count - 1,
+                    self.classes.join(", ")
+                ),
+            )
+        };
+        index.map(|index| Class(index as u8)).ok_or_else(none)
+    }
+
+    pub(super) fn classes(&self, key: &str, names: Option<&Names>) -> Checked<Vec<Class>> {
+        let Some(Names(names)) = names else {
+            return Ok(vec![Class(0)]);
+        };
+        if let [Name::Word(all)] = names.as_slice()
+            && all == "all"
+        {
+            return Ok((0..self.classes.len()).map(|c| Class(c as u8)).collect());
+        }
+        if names.is_empty() {
+            return Err(Wrong::new(
+                key,
+                "is an empty list; name a class, or leave it out for 0",
+            ));
+        }
+        names.iter().map(|name| self.class(key, name)).collect()
+    }
+
+    /// The targets of groups or single ones; all of them if nothing is said.
+    pub(super) fn targets(&self, key: &str, names: Option<&Names>) -> Checked<Vec<u32>> {
+        let Some(Names(names)) = names else {
+            return Ok((0..self.targets.len() as u32).collect());
+        };
+        let mut all = Vec::new();
+        for name in names {
+            let before = all.len();
+            let wanted = name.to_string();
+            all.extend((0..self.targets.len() as u32).filter(|index| {
+                let target = &self.targets[*index as usize];
+                target.group == wanted || target.name == wanted
+            }));
+            if all.len() == before {
+                return Err(Wrong::new(
+                    key,
+                    format!("there is no target `{name}`; name one of [[targets]]"),
+                ));
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        if all.is_empty() {
+            return Err(Wrong::new(
+                key,
+                "is an empty list; name a target, or leave it out for all",
+            ));
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,50 @@
+//! Two coordinated round queues.
+
+use super::super::amount::{Name, Names};
+use super::super::file::RoundsFile;
+use super::super::model::RoundsPlan;
+use super::super::place::Wrong;
+use super::Checked;
+use super::names::{Interner, Lookup};
+use headworks_core::{Class, Coordinator};
+use std::time::Duration;
+
+pub(super) fn rounds_of(
+    file: &RoundsFile,
+    lookup: &Lookup<'_>,
+    names: &mut Interner,
+) -> Checked<RoundsPlan> {
+    let (lag, max_lead) = (file.lag.unwrap_or(3), file.max_lead.unwrap_or(4));
+    Coordinator::new(lag, max_lead).map_err(|error| Wrong::new("max_lead", error.to_string()))?;
+    let (folders, files) = file.tree.expected_nodes();
+    if !(folders + files).is_finite() || folders + files > 1e9 {
+        let problem = format!(
+            "has about {:.1e} nodes; at most 1e9 can be simulated, so make depth or dirs smaller",
+            folders + files
+        );
+        return Err(Wrong::new("tree", problem));
+    }
+    let class = match &file.class {
+        Some(name) => lookup.class("class", name)?,
+        None => Class(0),
+    };
+    let side = |key: &str, target: &str| {
+        let wanted = Names(vec![Name::Word(target.to_owned())]);
+        lookup.targets(key, Some(&wanted))
+    };
+    Ok(RoundsPlan {
+        tree: file.tree.clone(),
+        class,
+        lag,
+        max_lead,
+        retry_budget: file
+            .retry_budget
+            .map_or(Duration::from_secs(60), |length| length.0),
+        passes: file.passes.unwrap_or(3).max(1),
+        in_flight: file.in_flight.unwrap_or(64).max(1),
+        sides: [
+            (side("leader", &file.leader)?, names.number("leader")),
+            (side("follower", &file.follower)?, names.number("follower")),
+        ],
+    })
+}

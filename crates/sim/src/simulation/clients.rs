@@ -1,0 +1,123 @@
+//! Clients: how they hand in jobs, and what they do when they are refused.
+
+use super::agenda::Happening;
+use super::{Simulation, WALK, Work};
+use crate::scenario::{Clients, OnRefusal};
+use headworks_core::{Booking, Job, Reason};
+use std::time::Duration;
+
+impl Simulation<'_> {
+    /// Hands a job to the core, and its client the answer.
+    pub(super) fn hand_in(&mut self, job: Job<Work>) {
+        let (class, flow, work) = (usize::from(job.class.0), job.flow.0, job.payload);
+        self.record.classes[class].offered += 1;
+        self.record.series.slot().classes[class].offered += 1;
+        self.record.flow(flow).offered += 1;
+        let answer = self.core.submit(self.now, job);
+        if work.told
+            && let Some(load) = self.load_tally(work.origin)
+        {
+            load.returned += 1;
+            load.readmitted += u64::from(answer.is_ok());
+        }
+        match answer {
+            Ok(_) => {
+                self.record.classes[class].admitted += 1;
+                self.record.flow(flow).admitted += 1;
+            }
+            Err(refused) => {
+                self.record.classes[class].refused[refused.reason as usize] += 1;
+                self.record.flow(flow).refused += 1;
+                self.record.drop(refused.reason as usize);
+                let lasting = matches!(
+                    refused.reason,
+                    Reason::TooLarge | Reason::NoTarget | Reason::UnknownClass
+                );
+                let after = refused.retry_after;
+                self.turn_away(refused.job, after, refused.booking, lasting);
+            }
+        }
+    }
+
+    /// A client was refused, or its job shed.
+    pub(super) fn turn_away(
+        &mut self,
+        mut job: Job<Work>,
+        after: Option<Duration>,
+        booking: Option<Booking>,
+        lasting: bool,
+    ) {
+        let work = job.payload;
+        let Some(request) = self.request(work.origin) else {
+            if let Some(walk) = &mut self.walk {
+                walk.failed(self.now, work.number, after);
+            }
+            return;
+        };
+        let Clients {
+            on_refusal,
+            tries,
+            jitter,
+            round_trip,
+        } = request.clients;
+        let told = match on_refusal {
+            _ if lasting || work.visits >= tries => None,
+            OnRefusal::GiveUp => None,
+            OnRefusal::RetryNow => Some(Duration::ZERO),
+            OnRefusal::Obey => after,
+        };
+        let Some(told) = told else {
+            if let Some(load) = self.load_tally(work.origin) {
+                load.given_up += 1;
+            }
+            self.answer_client(work);
+            return;
+        };
+        let late = told.mul_f64(jitter * self.rng.unit());
+        let obeys = on_refusal == OnRefusal::Obey;
+        job.payload.visits += 1;
+        job.payload.told = obeys;
+        job.booking = booking.filter(|_| obeys);
+        job.start_at = None;
+        job.expire_at = None;
+        let slot = self.returning.insert(job);
+        let at = self.now + told + late + round_trip;
+        self.agenda.set(at, Happening::Return(slot as u32));
+    }
+
+    pub(super) fn come_back(&mut self, slot: u32) {
+        let mut job = self.returning.remove(slot as usize);
+        let timeout = self
+            .request(job.payload.origin)
+            .and_then(|request| request.timeout);
+        job.expire_at = timeout.map(|timeout| self.now + timeout);
+        self.hand_in(job);
+    }
+
+    /// A job ended, well or not.
+    pub(super) fn end(&mut self, work: Work, done: bool) {
+        if work.origin == WALK {
+            if let Some(walk) = &mut self.walk {
+                match done {
+                    true => walk.done(self.now, work.number),
+                    false => walk.failed(self.now, work.number, None),
+                }
+            }
+            return;
+        }
+        if let Some(load) = self.load_tally(work.origin) {
+            load.done += u64::from(done);
+        }
+        self.answer_client(work);
+    }
+
+    /// A client of a closed load has its answer, thinks, and asks again.
+    pub(super) fn answer_client(&mut self, work: Work) {
+        let Some(source) = self.sources.get_mut(work.origin as usize) else {
+            return;
+        };
+        if let Some((at, number)) = source.answered(work.number, self.now) {
+            self.agenda.set(at, Happening::Arrival(work.origin, number));
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! How a failure is told: what, why, and which exit code.
 
+use std::io::Write;
+
 use headworks_service::config::Problems;
 use headworks_service::exit::Exit;
 
@@ -14,6 +16,17 @@ impl std::fmt::Display for UsageError {
 }
 
 impl std::error::Error for UsageError {}
+
+/// Prints data to stdout. Whoever reads it may stop reading: `headworks … | head` is no failure.
+pub(crate) fn data(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("stdout cannot be written"))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Prints the error with its causes to stderr.
 pub(crate) fn failure(error: &anyhow::Error) -> Exit {

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::process::Stdio;
 use support::Folder;
 
 const SMALL: &str = r#"
@@ -88,7 +89,7 @@ fn a_trace_is_replayed() {
     let ended = folder.run(&["sim", "--trace", "requests.csv", "--json"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
-    assert_eq!(report["requests"], 2, "{}", ended.stdout);
+    assert_eq!(report["totals"]["requests"], 2, "{}", ended.stdout);
 }
 
 #[test]
@@ -115,6 +116,20 @@ fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
             );
         }
     }
+}
+
+#[test]
+fn a_reader_who_stops_reading_is_no_failure() {
+    let folder = Folder::new();
+    let mut child = folder.headworks(&["sim", "--list"]);
+    let mut child = child
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use clap::Args;
 use headworks_service::exit::Exit;
 use headworks_sim::{Report, Scenario, replay, run as simulate, shipped_names};
 
-use crate::report::UsageError;
+use crate::report::{UsageError, data};
 
 /// What to simulate, and how to show it.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub(crate) fn run(command: &SimCommand) -> anyhow::Result<Exit> {
     if command.list {
         for name in shipped_names() {
             let scenario = Scenario::shipped(name).context("a shipped scenario")?;
-            println!("{name:<20} {}", scenario.about());
+            data(&format!("{name:<20} {}\n", scenario.about()))?;
         }
         return Ok(Exit::Done);
     }
@@ -48,9 +48,9 @@ pub(crate) fn run(command: &SimCommand) -> anyhow::Result<Exit> {
         eprintln!("wrote {}", path.display());
     }
     if command.json {
-        println!("{}", report.to_json());
+        data(&format!("{}\n", report.to_json()))?;
     } else {
-        print!("{}", report.to_text());
+        data(&report.to_text())?;
     }
     Ok(if report.is_as_expected() {
         Exit::Done

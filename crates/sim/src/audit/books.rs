@@ -64,6 +64,8 @@ pub(super) struct Books {
     pub(super) paused: bool,
     pub(super) draining: bool,
     pub(super) booked: u64,
+    /// The call of the last reload.
+    pub(super) reloaded_in: u64,
     pub(super) coverage: Coverage,
     admitted: u64,
     ended: BTreeMap<&'static str, u64>,
@@ -94,6 +96,7 @@ impl Books {
             paused: false,
             draining: false,
             booked: 0,
+            reloaded_in: 0,
             coverage: Coverage::default(),
             admitted: 0,
             ended: BTreeMap::new(),
@@ -525,6 +528,7 @@ impl Books {
 
     pub(super) fn reconfigured(&mut self, config: Config) {
         self.coverage.note("reconfigured");
+        self.reloaded_in = self.calls;
         let now = self.now;
         self.config = config;
         self.gate.reconfigure(self.config.limits, now);

@@ -452,8 +452,29 @@ impl Books {
         later
     }
 
+    /// A job that was due took a place only if there was one.
+    fn due_within_the_bound(&self) -> Result<(), Violation> {
+        let sent_back = |record: &Record| record.prepaid && record.moved == self.calls;
+        if self.reloaded_in == self.calls || self.jobs.values().any(sent_back) {
+            // It was due under the bound before the reload; and one that was sent elsewhere keeps its place, even where
+            // another has taken it.
+            return Ok(());
+        }
+        for (number, record) in self
+            .waiting()
+            .filter(|(_, record)| record.joined == 2 * self.calls)
+        {
+            let held = self.held(record.class).count();
+            self.require(held <= self.config.bound.places(), || {
+                format!("job {number} was due and took a place that was not there")
+            })?;
+        }
+        Ok(())
+    }
+
     /// What is due has happened: nothing waits past its time, nothing is delayed past its due.
     pub(super) fn nothing_overdue(&self) -> Result<(), Violation> {
+        self.due_within_the_bound()?;
         let late = self.jobs.iter().find(|(_, record)| {
             record.place != Place::Running
                 && record.moved < self.calls

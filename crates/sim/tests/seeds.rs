@@ -63,6 +63,11 @@ const EVERYTHING: &[&str] = &[
     "clock went back",
     "admitted by shedding",
     "shed for a full target",
+    "node done",
+    "node failed",
+    "node delayed",
+    "round entered",
+    "side completed",
     "admitted with a booking",
 ];
 

@@ -406,7 +406,8 @@ impl<P> Core<P> {
         let job = self.end_unleased(now, slot);
         self.forecast(class).set_pace(pace);
         self.classes[class.index()].stats.ended.shed += 1;
-        let (after, booking) = self.book(now, job.class);
+        // Its own place is free only until the arrival takes it.
+        let (after, booking) = self.book(now, job.class, 1);
         self.events.push_back(Event::Shed {
             ticket,
             job,
@@ -419,12 +420,14 @@ impl<P> Core<P> {
         if let Some(booking) = job.booking {
             self.forecast(job.class).release(booking);
         }
-        let (after, booking) = self.book(now, job.class);
+        let (after, booking) = self.book(now, job.class, 0);
         self.refuse(job, Reason::Full, Some(after), booking)
     }
 
-    fn book(&mut self, now: Time, class: Class) -> (Duration, Option<Booking>) {
-        let (free, places) = (self.places_free(class), self.config.bound.places());
+    /// Books a place, of those that are free but for `taken`.
+    fn book(&mut self, now: Time, class: Class, taken: u64) -> (Duration, Option<Booking>) {
+        let free = self.places_free(class).saturating_sub(taken);
+        let places = self.config.bound.places();
         self.forecast(class).book(now, free as usize, places)
     }
 

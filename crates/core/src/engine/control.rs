@@ -207,9 +207,9 @@ impl<P> Core<P> {
             (until, on_suspend) => {
                 self.dequeue(now, slot);
                 self.jobs[slot].bay = bay;
-                self.enqueue_first(slot);
-                if let (Some(until), OnSuspend::Delay) = (until, on_suspend) {
-                    self.delay_bay(now, bay, until);
+                match until.filter(|_| on_suspend == OnSuspend::Delay) {
+                    Some(until) => self.delay(slot, until),
+                    None => self.enqueue_first(slot),
                 }
             }
         }

@@ -252,16 +252,20 @@ impl<P> Core<P> {
     pub(super) fn delay_bay(&mut self, now: Time, bay: u32, until: Time) {
         while let Some(slot) = self.first_waiting(bay) {
             self.dequeue(now, slot);
-            if self.hold_delay_key(slot) {
-                self.become_delayed(slot, until);
-            } else {
-                let ticket = self.ticket(slot);
-                self.forget_job(slot);
-                let job = self.hand_back(slot);
-                self.classes[job.class.index()].stats.ended.merged += 1;
-                self.events.push_back(Event::Merged { ticket, job });
-            }
+            self.delay(slot, until);
         }
+    }
+
+    /// Delays a job that is in no lane; it ends as merged if another has its delay key.
+    pub(super) fn delay(&mut self, slot: u32, until: Time) {
+        if self.hold_delay_key(slot) {
+            return self.become_delayed(slot, until);
+        }
+        let ticket = self.ticket(slot);
+        self.forget_job(slot);
+        let job = self.hand_back(slot);
+        self.classes[job.class.index()].stats.ended.merged += 1;
+        self.events.push_back(Event::Merged { ticket, job });
     }
 
     fn first_waiting(&self, bay: u32) -> Option<u32> {

@@ -69,6 +69,7 @@ pub(super) struct Books {
     pub(super) coverage: Coverage,
     admitted: u64,
     ended: BTreeMap<&'static str, u64>,
+    pub(super) just_ended: Vec<(Number, &'static str)>,
 }
 
 impl Books {
@@ -100,6 +101,7 @@ impl Books {
             coverage: Coverage::default(),
             admitted: 0,
             ended: BTreeMap::new(),
+            just_ended: Vec::new(),
         }
     }
 
@@ -523,6 +525,7 @@ impl Books {
         self.jobs.remove(&number);
         self.coverage.note(format!("ended {how}"));
         *self.ended.entry(how).or_default() += 1;
+        self.just_ended.push((number, how));
         Ok(())
     }
 

@@ -82,6 +82,16 @@ impl Audited {
         std::mem::take(&mut self.events)
     }
 
+    /// Jobs that ended since the last call of this, and how.
+    pub fn take_ended(&mut self) -> Vec<(Number, &'static str)> {
+        std::mem::take(&mut self.books.just_ended)
+    }
+
+    /// Counts something that happened beside the core.
+    pub fn note(&mut self, what: &str) {
+        self.books.coverage.note(what);
+    }
+
     /// [`Core::wake_at`].
     #[must_use]
     pub fn wake_at(&self) -> Option<Time> {

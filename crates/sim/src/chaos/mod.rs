@@ -1,8 +1,10 @@
 //! Random walks over everything a core can be told, from a seed.
 //!
-//! Each seed has its own policy, classes, flows, target sets, caps, rates, reloads, cancellations, lost leases and a clock
+//! Each seed has its own policy, classes, flows, target sets, caps, rates, rounds, reloads, cancellations, lost leases and a clock
 //! that sometimes jumps and sometimes goes back. The core is [`Audited`]: a walk ends well, or with the promise that
 //! was broken.
+
+mod sides;
 
 use crate::audit::{Audited, Coverage, Number, Violation};
 use headworks_core::{
@@ -11,6 +13,7 @@ use headworks_core::{
     Ticket, Time, Verdict,
 };
 use headworks_synth::Rng;
+use sides::Sides;
 use std::time::Duration;
 
 /// Walks so many steps from a seed. Says what was covered.
@@ -43,6 +46,8 @@ struct Walk {
     lost: Vec<Lease<Number>>,
     tickets: Vec<Ticket>,
     refused: Vec<Job<Number>>,
+    /// Two sides of a tree, walked in rounds.
+    sides: Sides,
     /// Whether estimates are wrong in this walk.
     misjudges: bool,
 }
@@ -54,6 +59,7 @@ impl Walk {
         let mut core = Audited::new(config.clone(), Time::ZERO).expect("made to be right");
         let sets = sets(&mut rng, &mut core, config.targets.len());
         let misjudges = rng.below(2) == 0;
+        let sides = Sides::new(&mut rng);
         Walk {
             rng,
             core,
@@ -65,6 +71,7 @@ impl Walk {
             lost: Vec::new(),
             tickets: Vec::new(),
             refused: Vec::new(),
+            sides,
             misjudges,
         }
     }
@@ -76,7 +83,20 @@ impl Walk {
         self.end()
     }
 
+    /// One step, and what it means for the nodes among the jobs.
     fn step(&mut self) -> Result<(), Violation> {
+        self.act()?;
+        for (number, how) in self.core.take_ended() {
+            self.sides
+                .ended(self.now, number, how == "done", &mut self.rng)?;
+        }
+        for note in std::mem::take(&mut self.sides.notes) {
+            self.core.note(note);
+        }
+        Ok(())
+    }
+
+    fn act(&mut self) -> Result<(), Violation> {
         match self.rng.below(100) {
             0..34 => self.submit(),
             34..58 => self.lease(),
@@ -101,6 +121,9 @@ impl Walk {
     fn submit(&mut self) -> Result<(), Violation> {
         for _ in 0..=self.rng.below(3) {
             let job = self.job();
+            if self.rng.below(3) == 0 && !self.sides.next(self.now, job.payload)? {
+                continue;
+            }
             self.hand_in(job)?;
         }
         Ok(())
@@ -111,6 +134,8 @@ impl Walk {
             Ok(ticket) => self.tickets.push(ticket),
             Err(refused) => {
                 let mut job = refused.job;
+                self.sides
+                    .ended(self.now, job.payload, false, &mut self.rng)?;
                 job.booking = refused.booking;
                 self.refused.push(job);
                 if self.refused.len() > 8 {

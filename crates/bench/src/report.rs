@@ -1,6 +1,7 @@
 //! What a bench prints: rows, and bounds that `--check` holds them to.
 
 use serde::Serialize;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// One measurement.
@@ -79,19 +80,20 @@ impl Report {
         }
     }
 
+    /// Prints it; whoever reads it may stop reading.
     pub(crate) fn print(&self, json: bool) {
-        if json {
-            println!(
-                "{}",
-                serde_json::to_string_pretty(self).expect("a report is plain values")
-            );
-            return;
-        }
-        println!(
-            "medians of {} interleaved rounds; load average {}",
-            self.rounds, self.load_average
+        let text = match json {
+            true => serde_json::to_string_pretty(self).expect("a report is plain values") + "\n",
+            false => self.table(),
+        };
+        let _ = std::io::stdout().write_all(text.as_bytes());
+    }
+
+    fn table(&self) -> String {
+        let mut table = format!(
+            "medians of {} interleaved rounds; load average {}\n{:<58} {:>12} {:>12}\n",
+            self.rounds, self.load_average, "", "wall", "cpu"
         );
-        println!("{:<58} {:>12} {:>12}", "", "wall", "cpu");
         for Row {
             name,
             unit,
@@ -100,9 +102,10 @@ impl Report {
         } in &self.rows
         {
             let cpu = cpu.map_or_else(String::new, |cpu| format!("{cpu:.1} {unit}"));
-            println!("{name:<58} {:>12} {cpu:>12}", format!("{value:.1} {unit}"));
+            let value = format!("{value:.1} {unit}");
+            table += &format!("{name:<58} {value:>12} {cpu:>12}\n");
         }
-        println!();
+        table.push('\n');
         for Bound {
             what,
             value,
@@ -111,8 +114,9 @@ impl Report {
         } in &self.bounds
         {
             let verdict = if *holds { "holds" } else { "MISSED" };
-            println!("{what:<84} {value:>8.3}  at most {at_most:<8} {verdict}");
+            table += &format!("{what:<84} {value:>8.3}  at most {at_most:<8.3} {verdict}\n");
         }
+        table
     }
 
     pub(crate) fn exit(&self, check: bool) -> ExitCode {

@@ -2,8 +2,8 @@
 //!
 //! Six levels of 256 slots; the lowest level's slot is 2²⁰ ns (about a millisecond) wide, the highest
 //! reaches the end of time. An entry moves down a level when its slot comes, at most once a level, so a
-//! timer costs the same whether ten or ten million others run. Entries of one slot are sorted when it
-//! comes: timers fire in the order of their times, and at equal times in the order in which they were set.
+//! timer costs the same whether ten or ten million others run. Entries of one slot lie side by side in memory, and are
+//! sorted when it comes: timers fire in the order of their times, and at equal times in the order in which they were set.
 
 use crate::time::Time;
 
@@ -39,38 +39,41 @@ impl TimerId {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Wheel<T> {
-    nodes: Vec<Node<T>>,
-    free: u32,
-    slots: Box<[[Slot; SLOTS]; LEVELS]>,
+    slots: Vec<Slot<T>>,
     occupied: [[u64; SLOTS / 64]; LEVELS],
+    /// Where each timer is, by its number; a free number's place names the next free one.
+    places: Vec<Place>,
+    free: u32,
     tick: u64,
+    serial: u64,
     len: usize,
     /// No timer is due before this.
     next: Time,
+    /// What is being moved down or fired.
+    moving: Vec<Entry<T>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node<T> {
+struct Entry<T> {
     time: Time,
-    prev: u32,
-    next: u32,
-    slot: u16,
+    /// The order in which timers were set.
+    serial: u64,
+    id: u32,
     what: T,
 }
 
-/// A list of timers, and a time that none of them is before.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    head: u32,
-    tail: u32,
+/// Timers, and a time that none of them is before.
+#[derive(Clone, Debug)]
+struct Slot<T> {
+    entries: Vec<Entry<T>>,
     least: Time,
 }
 
-const EMPTY: Slot = Slot {
-    head: NIL,
-    tail: NIL,
-    least: Time::MAX,
-};
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    slot: u32,
+    at: u32,
+}
 
 impl<T: Copy> Default for Wheel<T> {
     fn default() -> Self {
@@ -82,14 +85,20 @@ impl<T: Copy> Wheel<T> {
     /// A wheel without timers, at time zero.
     #[must_use]
     pub fn new() -> Self {
+        let empty = || Slot {
+            entries: Vec::new(),
+            least: Time::MAX,
+        };
         Wheel {
-            nodes: Vec::new(),
-            free: NIL,
-            slots: Box::new([[EMPTY; SLOTS]; LEVELS]),
+            slots: std::iter::repeat_with(empty).take(LEVELS * SLOTS).collect(),
             occupied: [[0; SLOTS / 64]; LEVELS],
+            places: Vec::new(),
+            free: NIL,
             tick: 0,
+            serial: 0,
             len: 0,
             next: Time::MAX,
+            moving: Vec::new(),
         }
     }
 
@@ -107,34 +116,38 @@ impl<T: Copy> Wheel<T> {
 
     /// Sets a timer. One in the past fires at the next [`advance`](Self::advance).
     pub fn set(&mut self, time: Time, what: T) -> TimerId {
-        let node = Node {
-            time,
-            prev: NIL,
-            next: NIL,
-            slot: 0,
-            what,
-        };
-        let id = if self.free == NIL {
-            self.nodes.push(node);
-            (self.nodes.len() - 1) as u32
+        let id = self.free;
+        let id = if id == NIL {
+            self.places.push(Place { slot: 0, at: 0 });
+            (self.places.len() - 1) as u32
         } else {
-            let id = self.free;
-            self.free = self.nodes[id as usize].next;
-            self.nodes[id as usize] = node;
+            self.free = self.places[id as usize].at;
             id
         };
         self.len += 1;
+        self.serial += 1;
         self.next = self.next.min(time);
-        self.link(id);
+        self.link(Entry {
+            time,
+            serial: self.serial,
+            id,
+            what,
+        });
         TimerId(id)
     }
 
     /// Takes a timer back. It must be running.
     pub fn cancel(&mut self, timer: TimerId) {
-        let time = self.nodes[timer.0 as usize].time;
-        self.unlink(timer.0);
+        let Place { slot, at } = self.places[timer.0 as usize];
+        let entries = &mut self.slots[slot as usize].entries;
+        let gone = entries.swap_remove(at as usize);
+        if let Some(moved) = entries.get(at as usize) {
+            self.places[moved.id as usize].at = at;
+        } else if entries.is_empty() {
+            self.vacate(slot as usize);
+        }
         self.release(timer.0);
-        if time <= self.next {
+        if gone.time <= self.next {
             self.next = self.find_next();
         }
     }
@@ -148,125 +161,88 @@ impl<T: Copy> Wheel<T> {
 
     fn find_next(&self) -> Time {
         self.first()
-            .map_or(Time::MAX, |(level, slot)| self.slots[level][slot].least)
+            .map_or(Time::MAX, |slot| self.slots[slot].least)
     }
 
     /// Moves on to `now` and appends what is due to `due`, in order of time. Going back does nothing.
     pub fn advance(&mut self, now: Time, due: &mut Vec<(Time, T)>) {
         let end = tick(now);
-        while let Some((level, slot)) = self.first() {
-            let start = self.start(level, slot);
-            if start > end || (start == end && level == 0 && self.slots[0][slot].least > now) {
+        while let Some(slot) = self.first() {
+            let start = self.start(slot);
+            let lowest = slot < SLOTS;
+            if start > end || (start == end && lowest && self.slots[slot].least > now) {
                 break;
             }
             self.tick = self.tick.max(start);
-            if level > 0 {
-                self.cascade(level, slot);
+            let mut moving = std::mem::take(&mut self.moving);
+            std::mem::swap(&mut moving, &mut self.slots[slot].entries);
+            self.vacate(slot);
+            if lowest {
+                self.fire(&mut moving, now, due);
             } else {
-                self.fire(slot, now, due);
+                // Each goes down to where it belongs now.
+                moving.iter().for_each(|entry| self.link(*entry));
             }
+            moving.clear();
+            self.moving = moving;
         }
         self.tick = self.tick.max(end);
         self.next = self.find_next();
     }
 
-    /// Moves a slot's timers down to where they belong now.
-    fn cascade(&mut self, level: usize, slot: usize) {
-        let mut id = self.take(level, slot);
-        while id != NIL {
-            let next = self.nodes[id as usize].next;
-            self.link(id);
-            id = next;
-        }
-    }
-
     /// Fires what is due of a slot of the lowest level; what is due later in the same tick stays.
-    fn fire(&mut self, slot: usize, now: Time, due: &mut Vec<(Time, T)>) {
-        let from = due.len();
-        let mut id = self.take(0, slot);
-        while id != NIL {
-            let node = self.nodes[id as usize];
-            if node.time <= now {
-                due.push((node.time, node.what));
-                self.release(id);
+    fn fire(&mut self, moving: &mut [Entry<T>], now: Time, due: &mut Vec<(Time, T)>) {
+        moving.sort_unstable_by_key(|entry| (entry.time, entry.serial));
+        for entry in moving {
+            if entry.time <= now {
+                due.push((entry.time, entry.what));
+                self.release(entry.id);
             } else {
-                self.link(id);
+                self.link(*entry);
             }
-            id = node.next;
-        }
-        if due.len() - from > 1 {
-            due[from..].sort_by_key(|(time, _)| *time);
         }
     }
 
     /// The earliest slot that has timers: lower levels come before higher ones, and none lies behind us.
-    fn first(&self) -> Option<(usize, usize)> {
-        for (level, words) in self.occupied.iter().enumerate() {
-            for (index, word) in words.iter().enumerate() {
-                if *word != 0 {
-                    return Some((level, index * 64 + word.trailing_zeros() as usize));
-                }
-            }
-        }
-        None
+    fn first(&self) -> Option<usize> {
+        let words = self.occupied.as_flattened();
+        let index = words.iter().position(|word| *word != 0)?;
+        Some(index * 64 + words[index].trailing_zeros() as usize)
     }
 
     /// The tick with which a slot begins.
-    fn start(&self, level: usize, slot: usize) -> u64 {
-        let shift = 8 * level as u32;
+    fn start(&self, slot: usize) -> u64 {
+        let shift = 8 * (slot / SLOTS) as u32;
         let above = self.tick.checked_shr(shift + 8).unwrap_or(0);
-        ((above << 8) | slot as u64) << shift
+        ((above << 8) | (slot % SLOTS) as u64) << shift
     }
 
-    fn link(&mut self, id: u32) {
-        let time = self.nodes[id as usize].time;
-        let tick = tick(time).max(self.tick);
+    #[inline]
+    fn link(&mut self, entry: Entry<T>) {
+        let tick = tick(entry.time).max(self.tick);
         let level = (63 - ((tick ^ self.tick) | 1).leading_zeros()) as usize / 8;
-        let index = (tick >> (8 * level)) as usize % SLOTS;
-        let slot = &mut self.slots[level][index];
-        let tail = slot.tail;
-        slot.tail = id;
-        slot.least = slot.least.min(time);
-        if tail == NIL {
-            slot.head = id;
-            self.occupied[level][index / 64] |= 1 << (index % 64);
-        } else {
-            self.nodes[tail as usize].next = id;
+        let slot = level * SLOTS + (tick >> (8 * level)) as usize % SLOTS;
+        let Slot { entries, least } = &mut self.slots[slot];
+        if entries.is_empty() {
+            self.occupied[level][slot % SLOTS / 64] |= 1 << (slot % 64);
         }
-        let node = &mut self.nodes[id as usize];
-        node.prev = tail;
-        node.next = NIL;
-        node.slot = (level * SLOTS + index) as u16;
+        self.places[entry.id as usize] = Place {
+            slot: slot as u32,
+            at: entries.len() as u32,
+        };
+        *least = entry.time.min(*least);
+        entries.push(entry);
     }
 
-    fn unlink(&mut self, id: u32) {
-        let Node {
-            prev, next, slot, ..
-        } = self.nodes[id as usize];
-        let (level, index) = (usize::from(slot) / SLOTS, usize::from(slot) % SLOTS);
-        if prev == NIL {
-            self.slots[level][index].head = next;
-        } else {
-            self.nodes[prev as usize].next = next;
-        }
-        if next == NIL {
-            self.slots[level][index].tail = prev;
-        } else {
-            self.nodes[next as usize].prev = prev;
-        }
-        if self.slots[level][index].head == NIL {
-            self.take(level, index);
-        }
+    /// Notes that a slot has no timers any more.
+    fn vacate(&mut self, slot: usize) {
+        self.occupied[slot / SLOTS][slot % SLOTS / 64] &= !(1 << (slot % 64));
+        self.slots[slot].least = Time::MAX;
     }
 
-    /// Empties a slot and returns its first timer.
-    fn take(&mut self, level: usize, index: usize) -> u32 {
-        self.occupied[level][index / 64] &= !(1 << (index % 64));
-        std::mem::replace(&mut self.slots[level][index], EMPTY).head
-    }
-
+    #[inline]
     fn release(&mut self, id: u32) {
-        self.nodes[id as usize].next = self.free;
+        self.places[id as usize].at = self.free;
         self.free = id;
         self.len -= 1;
     }

@@ -3,17 +3,19 @@
 //! [`Core`] owns every job from `submit` to its end. It is driven by calls that carry the time, and it
 //! answers each with a decision; it never blocks, reads a clock, draws a random number or allocates for a job
 //! beyond the job itself once its tables have grown. The choice of the next job is in `choose`, what may wait in
-//! `admit`, where lanes stand while their gates are shut in `park`, the targets' health in `health`.
+//! `admit` and who gives way in `shed`, where lanes stand while their gates are shut in `park`, the targets' health in `health`.
 
 mod admit;
 mod choose;
 mod control;
 mod finish;
+mod flows;
 mod health;
 mod inspect;
 mod lanes;
 mod park;
 mod parts;
+mod shed;
 mod timers;
 
 pub use inspect::{ClassView, FlowView, TargetView, View};

@@ -1,0 +1,109 @@
+//! Flows: made when first heard of, forgotten when there is nothing worth remembering.
+
+use super::Core;
+use super::parts::{FlowState, Lane, NIL, Pace};
+use crate::gate::Gate;
+use crate::heap::NOWHERE;
+use crate::id::Flow;
+use crate::time::Time;
+use crate::wheel::TimerId;
+
+impl<P> Core<P> {
+    /// The flow's state, made if there is none.
+    pub(super) fn flow(&mut self, now: Time, id: Flow) -> u32 {
+        if let Some(flow) = self.flow_ids.get(&id) {
+            return *flow;
+        }
+        if self.flows.len() >= self.sweep_at {
+            self.sweep(now);
+        }
+        let config = *self
+            .config
+            .flows
+            .get(&id)
+            .unwrap_or(&self.config.default_flow);
+        let flow = self.flows.insert(FlowState {
+            id,
+            config,
+            pace: Pace::of(config.weight),
+            gate: Gate::new(config.limits, now),
+            queues: vec![NIL; self.classes.len()],
+            waiting: 0,
+            delayed: 0,
+            held_at: NOWHERE,
+            parked: false,
+            timer: TimerId::NONE,
+        });
+        self.flow_ids.insert(id, flow);
+        flow
+    }
+
+    /// Forgets flows that have no jobs, no debt and nothing else worth remembering.
+    fn sweep(&mut self, now: Time) {
+        let idle: Vec<u32> = (0..self.flows.end())
+            .filter(|flow| self.flows.get(*flow).is_some() && self.is_idle(now, *flow))
+            .collect();
+        for flow in idle {
+            self.forget(flow);
+        }
+        self.sweep_at = (2 * self.flows.len()).max(1024);
+    }
+
+    fn is_idle(&mut self, now: Time, flow: u32) -> bool {
+        let FlowState {
+            waiting,
+            delayed,
+            parked,
+            ref mut gate,
+            ref queues,
+            ..
+        } = self.flows[flow];
+        if waiting > 0 || delayed > 0 || parked || gate.running() > 0 || !gate.is_fresh(now) {
+            return false;
+        }
+        let owes = |queue: &u32| {
+            let queue = &self.queues[*queue];
+            queue.tag > self.classes[queue.class.index()].clock
+        };
+        !queues.iter().filter(|queue| **queue != NIL).any(owes)
+    }
+
+    fn forget(&mut self, flow: u32) {
+        self.flows.remove(flow);
+        let state = &mut self.flows[flow];
+        self.flow_ids.remove(&state.id);
+        if !state.timer.is_none() {
+            self.wheel.cancel(state.timer);
+        }
+        let queues = std::mem::take(&mut state.queues);
+        let flows = &mut self.flows;
+        self.holders
+            .forget(flows[flow].held_at, |flow, at| flows[flow].held_at = at);
+        for id in queues.into_iter().filter(|queue| *queue != NIL) {
+            self.queues.remove(id);
+            let lanes = std::mem::take(&mut self.queues[id].lanes);
+            let queues = &mut self.queues;
+            let class = queues[id].class.index();
+            let at = queues[id].held_at;
+            self.classes[class]
+                .holders
+                .forget(at, |queue, at| queues[queue].held_at = at);
+            for lane in lanes {
+                self.forget_lane(lane);
+            }
+        }
+    }
+
+    fn forget_lane(&mut self, lane: u32) {
+        self.lanes.remove(lane);
+        let Lane {
+            queue, bay, bay_at, ..
+        } = self.lanes[lane];
+        self.lane_ids.remove(&(queue, bay));
+        let lanes = &mut self.bays[bay as usize].lanes;
+        lanes.swap_remove(bay_at as usize);
+        if let Some(moved) = lanes.get(bay_at as usize) {
+            self.lanes[*moved].bay_at = bay_at;
+        }
+    }
+}

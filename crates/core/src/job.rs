@@ -149,7 +149,8 @@ impl<P> Job<P> {
 #[derive(Debug)]
 #[must_use = "a lease must be finished"]
 pub struct Lease<P> {
-    /// The job that it is for.
+    /// The job that it is for. A job has at most one lease at a time, and its ticket is never used again, so a lease of
+    /// a job that ended settles nothing.
     pub ticket: Ticket,
     /// Where to run it.
     pub target: TargetId,
@@ -167,8 +168,6 @@ pub struct Lease<P> {
     pub aged: bool,
     /// The work itself.
     pub payload: P,
-    /// Which grant of the job this is; an older one settles nothing.
-    pub(crate) grant: u32,
 }
 
 impl<P> Lease<P> {
@@ -184,7 +183,6 @@ impl<P> Lease<P> {
             waited,
             aged,
             payload: old,
-            grant,
         } = self;
         (
             Lease {
@@ -197,7 +195,6 @@ impl<P> Lease<P> {
                 waited,
                 aged,
                 payload,
-                grant,
             },
             old,
         )

@@ -261,3 +261,41 @@ fn a_promised_place_is_not_taken_by_one_who_just_came() {
         "the place is kept for who was promised it"
     );
 }
+
+#[test]
+fn an_urgent_arrival_takes_a_saved_bucket() {
+    let limits = Limits {
+        cost: Some(Rate::per_second(10.0).with_burst(Cost(100))),
+        ..Limits::default()
+    };
+    let config = Config {
+        policy: Policy::Strict,
+        targets: vec![TargetConfig {
+            limits,
+            ..TargetConfig::default()
+        }],
+        ..Config::default()
+    };
+    let mut core = Core::new(config, Time::ZERO).expect("a good configuration");
+    let job = |name, class, cost| Job::new(name).class(Class(class)).cost(Cost(cost));
+    core.submit(Time::ZERO, job("first", 5, 80))
+        .expect("there is room");
+    assert_eq!(core.next(Time::ZERO).expect("it fits").payload, "first");
+    core.submit(Time::ZERO, job("large", 5, 90))
+        .expect("there is room");
+    core.submit(Time::ZERO, job("behind", 6, 1))
+        .expect("there is room");
+    assert!(
+        core.next(Time::ZERO).is_none(),
+        "the bucket is saved for the large one"
+    );
+    core.submit(Time::ZERO, job("urgent", 0, 5))
+        .expect("there is room");
+    assert_eq!(
+        core.next(Time::ZERO).expect("chosen anew").payload,
+        "urgent"
+    );
+    assert!(core.next(Time::ZERO).is_none(), "and saved again");
+    let wake = core.wake_at().expect("when there is enough");
+    assert_eq!(core.next(wake).expect("it fits now").payload, "large");
+}

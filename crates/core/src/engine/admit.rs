@@ -293,7 +293,6 @@ impl<P> Core<P> {
             since: None,
             attempts,
             used: 0,
-            grant: 0,
             prepaid: false,
             cancelled: false,
             probing: false,

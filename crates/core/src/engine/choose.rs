@@ -226,7 +226,6 @@ impl<P> Core<P> {
         let charge = (!entry.prepaid).then_some(entry.cost);
         entry.state = State::Running { target };
         entry.used += 1;
-        entry.grant += 1;
         let lease = Lease {
             ticket: Ticket {
                 slot,
@@ -240,7 +239,6 @@ impl<P> Core<P> {
             waited: now.since(entry.since.unwrap_or(now)),
             aged,
             payload: entry.payload.take().expect("a waiting job has its payload"),
-            grant: entry.grant,
         };
         self.gate.enter(now, charge);
         self.flows[flow].gate.enter(now, charge);

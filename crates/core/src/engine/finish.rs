@@ -19,10 +19,8 @@ impl<P> Core<P> {
     ) -> Settled<P> {
         let now = self.tick(now);
         let slot = lease.ticket.slot;
-        let valid = |entry: &super::Entry<P>| {
-            matches!(entry.state, State::Running { .. }) && entry.grant == lease.grant
-        };
-        if !self.entry(lease.ticket).is_some_and(valid) {
+        let runs = |entry: &super::Entry<P>| matches!(entry.state, State::Running { .. });
+        if !self.entry(lease.ticket).is_some_and(runs) {
             return Settled::Stale(lease.payload);
         }
         let actual = match outcome {

@@ -8,7 +8,6 @@ use crate::id::{Cost, SetRef, TargetId, TargetSet};
 use crate::job::Verdict;
 use crate::target::{Disabled, Target, TargetState};
 use crate::time::Time;
-use crate::wheel::TimerId;
 
 impl<P> Core<P> {
     /// The set of these targets, for [`Job::targets`](crate::Job::targets). The same targets always give the same set.
@@ -182,9 +181,7 @@ impl<P> Core<P> {
 
     /// A target's timer: its suspension is over, or a bucket has refilled.
     pub(super) fn target_due(&mut self, now: Time, target: u32) {
-        let state = &mut self.targets[target as usize];
-        state.timer = TimerId::NONE;
-        match state.state {
+        match self.targets[target as usize].state {
             TargetState::Suspended { until } if until <= now => {
                 self.change_target(now, target, TargetState::Probation);
             }

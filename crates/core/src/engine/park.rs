@@ -249,6 +249,7 @@ impl<P> Core<P> {
         if lane == NIL {
             return;
         }
+        self.disarm_target(target);
         self.lanes[lane].place = Place::Empty;
         self.head_changed(lane);
         for index in 0..self.targets[target as usize].bays.len() {

@@ -129,8 +129,6 @@ pub(super) struct Entry<P> {
     pub(super) since: Option<Time>,
     pub(super) attempts: u32,
     pub(super) used: u32,
-    /// Grants so far: a lease of an earlier one is stale.
-    pub(super) grant: u32,
     /// Charged already, before it was sent elsewhere.
     pub(super) prepaid: bool,
     pub(super) cancelled: bool,

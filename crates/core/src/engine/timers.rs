@@ -4,6 +4,7 @@ use super::Core;
 use super::parts::{State, Timer};
 use crate::config::OnSuspend;
 use crate::event::{Event, Unservable};
+use crate::target::TargetState;
 use crate::time::Time;
 use crate::wheel::TimerId;
 
@@ -25,22 +26,26 @@ impl<P> Core<P> {
         let now = self.now;
         let mut due = std::mem::take(&mut self.due);
         self.wheel.advance(now, &mut due);
+        // All have fired before any is acted on: what one does must not cancel another that is no more.
+        for (_, timer) in &due {
+            match *timer {
+                Timer::Job(slot) => self.jobs[slot].timer = TimerId::NONE,
+                Timer::Target(target) => self.targets[target as usize].timer = TimerId::NONE,
+                Timer::Flow(flow) => self.flows[flow].timer = TimerId::NONE,
+            }
+        }
         for (_, timer) in due.drain(..) {
             match timer {
                 Timer::Job(slot) => self.job_due(now, slot),
                 Timer::Target(target) => self.target_due(now, target),
-                Timer::Flow(flow) => {
-                    self.flows[flow].timer = TimerId::NONE;
-                    self.open_flow(flow);
-                }
+                Timer::Flow(flow) => self.open_flow(flow),
             }
         }
         self.due = due;
     }
 
     fn job_due(&mut self, now: Time, slot: u32) {
-        let entry = &mut self.jobs[slot];
-        entry.timer = TimerId::NONE;
+        let entry = &self.jobs[slot];
         if entry.expire_at.is_some_and(|at| at <= now) {
             let ticket = self.ticket(slot);
             let job = self.end_unleased(now, slot);
@@ -114,6 +119,15 @@ impl<P> Core<P> {
         }
         state.timer_at = at;
         state.timer = self.wheel.set(at, Timer::Target(target));
+    }
+
+    /// Whatever a target was to be looked at again for is to be found out anew. A suspension stays.
+    pub(super) fn disarm_target(&mut self, target: u32) {
+        let state = &mut self.targets[target as usize];
+        if !state.timer.is_none() && !matches!(state.state, TargetState::Suspended { .. }) {
+            self.wheel.cancel(state.timer);
+            state.timer = TimerId::NONE;
+        }
     }
 
     /// Has a parked flow looked at again at that time.

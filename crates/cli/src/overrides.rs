@@ -10,10 +10,14 @@ use crate::report::UsageError;
 
 /// The file that is meant, the environment, and the flags.
 pub(crate) fn sources(common: &Common) -> Result<Sources> {
-    let mut sources = Sources::new().environment();
-    if let Some(path) = find_file(common) {
-        sources = sources.file(path);
-    }
+    let sources = Sources::new().environment();
+    let asked = common.config.clone();
+    let asked = asked.or_else(|| non_empty("HEADWORKS_CONFIG").map(PathBuf::from));
+    // What is asked for must exist, and is an error if it does not; what is only looked for need not.
+    let sources = match asked {
+        Some(path) => sources.file(path),
+        None => sources.look_for(usual_places()),
+    };
     flags(sources, common)
 }
 
@@ -32,23 +36,16 @@ fn flags(mut sources: Sources, common: &Common) -> Result<Sources> {
     Ok(sources)
 }
 
-/// What is asked for must exist and is an error later if it does not; what is only looked for
-/// need not.
-fn find_file(common: &Common) -> Option<PathBuf> {
-    let asked = common.config.clone();
-    let asked = asked.or_else(|| non_empty("HEADWORKS_CONFIG").map(PathBuf::from));
-    asked.or_else(|| {
-        let home = || non_empty("HOME").map(|home| PathBuf::from(home).join(".config"));
-        let user = non_empty("XDG_CONFIG_HOME")
-            .map(PathBuf::from)
-            .or_else(home);
-        let user = user.map(|folder| folder.join("headworks").join("headworks.toml"));
-        let here = Some(PathBuf::from("headworks.toml"));
-        [here, user]
-            .into_iter()
-            .flatten()
-            .find(|path| path.is_file())
-    })
+/// Where a file is looked for that nobody named.
+fn usual_places() -> impl Iterator<Item = PathBuf> {
+    let home = || non_empty("HOME").map(|home| PathBuf::from(home).join(".config"));
+    let user = non_empty("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(home);
+    let user = user.map(|folder| folder.join("headworks").join("headworks.toml"));
+    [Some(PathBuf::from("headworks.toml")), user]
+        .into_iter()
+        .flatten()
 }
 
 fn non_empty(name: &str) -> Option<std::ffi::OsString> {

@@ -28,14 +28,19 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Prints a line to stderr, if anybody reads it.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Prints the error with its causes to stderr.
 pub(crate) fn failure(error: &anyhow::Error) -> Exit {
     if let Some(problems) = error.downcast_ref::<Problems>() {
         return wrong_configuration(problems);
     }
-    eprintln!("error: {error}");
+    tell(&format!("error: {error}"));
     for cause in error.chain().skip(1) {
-        eprintln!("  because: {cause}");
+        tell(&format!("  because: {cause}"));
     }
     if error.is::<UsageError>() {
         Exit::Usage
@@ -44,13 +49,22 @@ pub(crate) fn failure(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// Prints every problem of a configuration to stderr.
+/// More problems than this are counted, not told.
+const TOLD: usize = 100;
+
+/// Prints the problems of a configuration to stderr.
 pub(crate) fn wrong_configuration(problems: &Problems) -> Exit {
-    for problem in problems {
-        eprintln!("error: {problem}");
+    for problem in problems.into_iter().take(TOLD) {
+        tell(&format!("error: {problem}"));
     }
     let count = problems.len();
     let things = if count == 1 { "problem" } else { "problems" };
-    eprintln!("{count} {things} in the configuration; `headworks config init` shows every key");
+    let more = count.saturating_sub(TOLD);
+    if more > 0 {
+        tell(&format!("and {more} more"));
+    }
+    tell(&format!(
+        "{count} {things} in the configuration; `headworks config init` shows every key"
+    ));
     Exit::Usage
 }

@@ -130,3 +130,17 @@ fn help_teaches() {
     assert_snapshot!("help", folder.run(&["--help"]));
     assert_snapshot!("help_up", folder.run(&["up", "--help"]));
 }
+
+#[test]
+fn a_flood_of_problems_is_counted_and_a_closed_stderr_is_no_panic() {
+    let folder = Folder::new();
+    let junk: String = (0..500).map(|n| format!("[junk{n}]\n")).collect();
+    folder.write("junk.toml", &junk);
+    let ended = folder.run(&["config", "check", "junk.toml"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("and 400 more"), "{}", ended.stderr);
+    let mut child = folder.headworks(&["config", "check", "junk.toml"]);
+    let mut child = child.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+}

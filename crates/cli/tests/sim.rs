@@ -80,6 +80,33 @@ fn an_expectation_that_is_not_met_is_exit_code_4() {
 }
 
 #[test]
+fn a_refused_client_that_never_thinks_does_not_stop_time() {
+    let folder = Folder::new();
+    folder.write(
+        "closed.toml",
+        r#"
+duration = "2s"
+
+[scheduler]
+attempts = 1
+on_suspend = "end"
+limits = { concurrent = 2 }
+
+[[targets]]
+name = "broken"
+latency = "10ms"
+errors = { fault = 1.0 }
+
+[[loads]]
+name = "clients"
+arrivals = { kind = "closed", clients = 10, think = "0s" }
+"#,
+    );
+    let ended = folder.run(&["sim", "closed.toml"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[test]
 fn a_trace_is_replayed() {
     let folder = Folder::new();
     folder.write(

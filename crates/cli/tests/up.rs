@@ -193,6 +193,17 @@ fn stops_on_interrupt_and_keeps_a_configured_token_to_itself() {
 }
 
 #[test]
+fn a_file_written_after_the_start_is_found_by_a_reload() {
+    let folder = Folder::new();
+    let mut up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0"]);
+    folder.write("headworks.toml", "[log]\nlevel = 'debug'\n");
+    up.signal("HUP");
+    up.wait_for("configuration reloaded changed=[\"log.level\"]");
+    up.signal("TERM");
+    assert_eq!(up.ended(), Some(0));
+}
+
+#[test]
 fn a_bad_file_stops_it_before_it_starts() {
     let folder = Folder::new();
     folder.write("headworks.toml", "[admin]\nlisten = '0.0.0.0:0'\n");

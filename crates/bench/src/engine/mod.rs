@@ -61,17 +61,16 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn contenders() -> Vec<Contender> {
-    let mut contenders: Vec<Contender> = vec![
+    vec![
         (ours::NAME, Box::new(ours::pool)),
         (ours::PERMIT, Box::new(ours::permits)),
         (ours::CORE, Box::new(ours::core)),
         (tokio_parts::MPSC, Box::new(tokio_parts::mpsc)),
         (tokio_parts::MANY, Box::new(tokio_parts::recv_many)),
         (tokio_parts::SPAWN, Box::new(tokio_parts::spawn)),
-    ];
-    #[cfg(feature = "peers")]
-    contenders.push(("apalis, memory", Box::new(peers::apalis)));
-    contenders
+        #[cfg(feature = "peers")]
+        ("apalis, memory", Box::new(peers::apalis)),
+    ]
 }
 
 fn race(report: &mut Report, contenders: Vec<Contender>, rounds: usize, units: u64) {

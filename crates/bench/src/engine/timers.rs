@@ -11,10 +11,12 @@ pub(crate) const JOBS: &str = "headworks core, a million delayed jobs: submit + 
 pub(crate) const DELAY_QUEUE: &str = "tokio-util DelayQueue, a million: insert + expire";
 
 pub(crate) fn contenders() -> Vec<Contender> {
-    let mut contenders: Vec<Contender> = vec![(WHEEL, Box::new(wheel)), (JOBS, Box::new(jobs))];
-    #[cfg(feature = "peers")]
-    contenders.push((DELAY_QUEUE, Box::new(delay_queue)));
-    contenders
+    vec![
+        (WHEEL, Box::new(wheel)),
+        (JOBS, Box::new(jobs)),
+        #[cfg(feature = "peers")]
+        (DELAY_QUEUE, Box::new(delay_queue)),
+    ]
 }
 
 /// Due within a second, in no order.

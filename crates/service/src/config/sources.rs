@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Default)]
 pub struct Sources {
     pub(crate) file: Option<PathBuf>,
+    /// Where to look for a file if none was named.
+    pub(crate) look_in: Vec<PathBuf>,
     pub(crate) text: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) flags: Vec<Setting>,
@@ -37,6 +39,14 @@ impl Sources {
     #[must_use]
     pub fn file(mut self, path: impl Into<PathBuf>) -> Sources {
         self.file = Some(path.into());
+        self
+    }
+
+    /// With the first of these files that exists when the configuration is read: one that is written later is found by a
+    /// reload.
+    #[must_use]
+    pub fn look_for(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Sources {
+        self.look_in = paths.into_iter().collect();
         self
     }
 
@@ -78,9 +88,12 @@ impl Sources {
         self
     }
 
-    /// The file that is read, if any.
+    /// The file that is read now, if any.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
-        self.file.as_deref()
+        let found = || self.look_in.iter().find(|path| path.is_file());
+        self.file
+            .as_deref()
+            .or_else(|| found().map(PathBuf::as_path))
     }
 }

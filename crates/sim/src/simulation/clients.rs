@@ -6,6 +6,10 @@ use crate::scenario::{Clients, OnRefusal};
 use headworks_core::{Booking, Job, Reason};
 use std::time::Duration;
 
+/// Nobody whose request was not served asks again at the same instant: a client that never thinks would ask for ever without
+/// time passing.
+const PAUSE: Duration = Duration::from_millis(1);
+
 impl Simulation<'_> {
     /// Hands a job to the core, and its client the answer.
     pub(super) fn hand_in(&mut self, job: Job<Work>) {
@@ -70,7 +74,7 @@ impl Simulation<'_> {
             if let Some(load) = self.load_tally(work.origin) {
                 load.given_up += 1;
             }
-            self.answer_client(work);
+            self.answer_client(work, PAUSE);
             return;
         };
         let late = told.mul_f64(jitter * self.rng.unit());
@@ -108,15 +112,16 @@ impl Simulation<'_> {
         if let Some(load) = self.load_tally(work.origin) {
             load.done += u64::from(done);
         }
-        self.answer_client(work);
+        self.answer_client(work, if done { Duration::ZERO } else { PAUSE });
     }
 
-    /// A client of a closed load has its answer, thinks, and asks again.
-    pub(super) fn answer_client(&mut self, work: Work) {
+    /// A client of a closed load has its answer, thinks, and asks again: not before a pause.
+    pub(super) fn answer_client(&mut self, work: Work, pause: Duration) {
         let Some(source) = self.sources.get_mut(work.origin as usize) else {
             return;
         };
         if let Some((at, number)) = source.answered(work.number, self.now) {
+            let at = at.max(self.now + pause);
             self.agenda.set(at, Happening::Arrival(work.origin, number));
         }
     }

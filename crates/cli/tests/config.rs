@@ -144,3 +144,23 @@ fn a_flood_of_problems_is_counted_and_a_closed_stderr_is_no_panic() {
     drop(child.stderr.take());
     assert_eq!(child.wait().unwrap().code(), Some(2));
 }
+
+#[test]
+fn check_without_a_file_checks_the_one_that_would_be_used() {
+    let folder = Folder::new();
+    let nothing = folder.run(&["config", "check"]);
+    assert_eq!(nothing.code, Some(2));
+    assert!(
+        nothing.stderr.contains("headworks config init"),
+        "{}",
+        nothing.stderr
+    );
+    folder.write("headworks.toml", "[log]\nlevle = 'debug'\n");
+    let wrong = folder.run(&["config", "check"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(
+        wrong.stderr.contains("headworks.toml:2"),
+        "{}",
+        wrong.stderr
+    );
+}

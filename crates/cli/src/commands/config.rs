@@ -34,8 +34,8 @@ Examples:
   headworks config check headworks.toml
   headworks config check retracker.yaml")]
     Check {
-        /// The file.
-        file: PathBuf,
+        /// The file; without one, the file that would be used.
+        file: Option<PathBuf>,
     },
     /// Show every value in effect and where it comes from. Secrets are masked.
     #[command(after_help = "\
@@ -53,7 +53,7 @@ Examples:
 pub(crate) fn run(command: &ConfigCommand, common: &Common) -> Result<Exit> {
     match command {
         ConfigCommand::Init { output } => init(output.as_deref()),
-        ConfigCommand::Check { file } => Ok(check(file)),
+        ConfigCommand::Check { file } => check(file.as_deref(), common),
         ConfigCommand::Show { json } => show(common, *json),
     }
 }
@@ -80,15 +80,21 @@ fn init(output: Option<&Path>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn check(file: &Path) -> Exit {
-    match schema().load(&Sources::new().file(file)) {
+fn check(file: Option<&Path>, common: &Common) -> Result<Exit> {
+    let sources = overrides::sources(common)?;
+    let Some(file) = file.or(sources.path()) else {
+        let words = "there is no configuration file to check: name one, or write one with \
+                     `headworks config init --output headworks.toml`";
+        return Err(UsageError(words.into()).into());
+    };
+    Ok(match schema().load(&Sources::new().file(file)) {
         Ok(config) => {
             warn(&config);
             eprintln!("{}: no problems", file.display());
             Exit::Done
         }
         Err(problems) => wrong_configuration(&problems),
-    }
+    })
 }
 
 fn show(common: &Common, json: bool) -> Result<Exit> {

@@ -124,11 +124,16 @@ fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
     let folder = Folder::new();
     folder.write("bad.toml", "[scheduler]\npolcy = \"wfq\"\n");
     folder.write("bad.csv", "0.1,1,a,3\n0.2,x,b,2\n");
+    folder.write("typo.csv", "O.0,1,a,1\n0.2,1,b,2\n");
     for (args, words) in [
         (&["sim", "bad.toml"][..], ["bad.toml:2", "polcy", "policy"]),
         (
             &["sim", "--trace", "bad.csv"],
             ["bad.csv:2", "class", "0 to 9"],
+        ),
+        (
+            &["sim", "--trace", "typo.csv"],
+            ["typo.csv:1", "O.0", "seconds"],
         ),
         (&["sim", "nope"], ["nope", "greedy-tenant", "file"]),
         (&["sim"], ["nothing to simulate", "--list", "--trace"]),

@@ -103,10 +103,15 @@ impl Trace {
         }
     }
 
-    /// A first line whose first field is a word.
+    /// A first line that names the columns. Anything else that is no number is a mistake, not a heading.
     fn is_header(&self) -> bool {
-        let first = std::str::from_utf8(self.record.get(0).unwrap_or_default()).unwrap_or_default();
-        first.starts_with(|letter: char| letter.is_alphabetic()) && first.parse::<f64>().is_err()
+        let field = |at: usize| {
+            let field = self.record.get(at).unwrap_or_default();
+            std::str::from_utf8(field)
+                .unwrap_or_default()
+                .to_lowercase()
+        };
+        field(0).contains("time") || field(0).contains("arriv") || field(1).contains("class")
     }
 
     fn unreadable(&self, error: csv::Error) -> SimError {

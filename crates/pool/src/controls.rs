@@ -135,7 +135,7 @@ impl<P> Controls<P> {
         self.core(|core, now| core.add_target(now, target))
     }
 
-    /// The set of these targets, for [`Job::targets`].
+    /// The set of these targets, for [`Job::targets`](headworks_core::Job::targets).
     ///
     /// # Errors
     /// If it is empty, too large, or names a target that does not exist.

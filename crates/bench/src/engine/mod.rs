@@ -26,6 +26,9 @@ pub(crate) struct Options {
     /// Jobs a round.
     #[arg(long, default_value_t = 400_000)]
     jobs: u64,
+    /// Only what has this in its name, for a profile of it.
+    #[arg(long, value_name = "PART", conflicts_with = "check")]
+    only: Option<String>,
     /// Also count instructions, under valgrind: slow, but the same on every machine.
     #[arg(long)]
     instructions: bool,
@@ -47,9 +50,16 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         return instructions::steps(steps);
     }
     let mut report = Report::new(options.rounds);
-    race(&mut report, contenders(), options.rounds, options.jobs);
-    race(&mut report, timers::contenders(), options.rounds, 1_000_000);
-    refusal::measure(&mut report, options.rounds);
+    let chosen = |mut contenders: Vec<Contender>| {
+        contenders.retain(|(name, _)| options.only.as_ref().is_none_or(|only| name.contains(only)));
+        contenders
+    };
+    let (jobs, rounds) = (options.jobs, options.rounds);
+    race(&mut report, chosen(contenders()), rounds, jobs);
+    race(&mut report, chosen(timers::contenders()), rounds, 1_000_000);
+    if options.only.is_none() {
+        refusal::measure(&mut report, rounds);
+    }
     report.ratio(ours::NAME, tokio_parts::MPSC, 2.5);
     report.ratio(ours::NAME, "apalis, memory", 1.0 / 3.0);
     report.ratio(timers::WHEEL, timers::DELAY_QUEUE, 0.2);

@@ -47,19 +47,44 @@ pub(crate) fn job(n: u64, flows: u64, targets: u64) -> Job<u64> {
         ))
 }
 
+/// Jobs done. Producers who are too far ahead wait for the next step of them.
 struct Count {
     done: AtomicU64,
     jobs: u64,
+    step: Notify,
     all: Notify,
+}
+
+impl Count {
+    const STEP: u64 = 1024;
+
+    fn one_more(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(Self::STEP) {
+            self.step.notify_waiters();
+        }
+        if done == self.jobs {
+            self.all.notify_one();
+        }
+    }
+
+    /// Waits until no more than [`BOUND`] jobs before the `n`th are not done.
+    async fn room_for(&self, n: u64) {
+        let ahead = || n > self.done.load(Ordering::Relaxed) + BOUND as u64;
+        while ahead() {
+            let step = self.step.notified();
+            if ahead() {
+                step.await;
+            }
+        }
+    }
 }
 
 struct Counter(Arc<Count>);
 
 impl Handler<u64> for Counter {
     async fn run(&self, _run: &mut Run<'_, u64>) -> Report {
-        if self.0.done.fetch_add(1, Ordering::Relaxed) + 1 == self.0.jobs {
-            self.0.all.notify_one();
-        }
+        self.0.one_more();
         Report::done()
     }
 }
@@ -70,6 +95,7 @@ pub(crate) fn pool(jobs: u64) -> Took {
         let count = Arc::new(Count {
             done: AtomicU64::new(0),
             jobs,
+            step: Notify::new(),
             all: Notify::new(),
         });
         let config = config(8, 4 * BOUND);
@@ -82,9 +108,7 @@ pub(crate) fn pool(jobs: u64) -> Took {
                 handle.spawn(async move {
                     for n in (producer..jobs).step_by(PRODUCERS as usize) {
                         // A full queue would shed for fairness; the producers hold back before that.
-                        while n > count.done.load(Ordering::Relaxed) + BOUND as u64 {
-                            tokio::task::yield_now().await;
-                        }
+                        count.room_for(n).await;
                         pool.submit(job(n, 100, 8)).expect("there is room");
                     }
                 });

@@ -4,7 +4,7 @@
 //! gate may have opened; the first job that may go is leased.
 
 use super::Core;
-use super::parts::{Lane, Queue, State, Tag};
+use super::parts::{Lane, NIL, Queue, Rank, State, Tag};
 use crate::config::Policy;
 use crate::gate::Pass;
 use crate::id::{Class, Cost, TargetId, Ticket};
@@ -78,13 +78,17 @@ impl<P> Core<P> {
         match self.config.policy {
             Policy::Strict => Some(first),
             Policy::Hybrid if first == Class(0) => Some(first),
-            Policy::Wfq | Policy::Hybrid => self
-                .live_classes()
-                .min_by_key(|class| (self.class_tag(*class), *class)),
+            Policy::Wfq | Policy::Hybrid => {
+                let first = (self.class_tag(first), first);
+                let least = self.live_classes().skip(1).fold(first, |least, class| {
+                    let tag = self.class_tag(class);
+                    if tag < least.0 { (tag, class) } else { least }
+                });
+                Some(least.1)
+            }
             Policy::Fifo => self.live_classes().min_by_key(|class| {
                 let state = &self.classes[class.index()];
-                let oldest =
-                    |top: Option<((Tag, u64), u32)>| top.map_or(u64::MAX, |((_, seq), _)| seq);
+                let oldest = |top: Option<(Rank, u32)>| top.map_or(u64::MAX, |(rank, _)| rank.seq);
                 oldest(state.ready.top()).min(oldest(state.bays.top()))
             }),
         }
@@ -147,7 +151,11 @@ impl<P> Core<P> {
     /// Whether a lane's head may go, and where.
     fn look(&mut self, now: Time, lane: u32) -> Look {
         let Lane {
-            queue, bay, head, ..
+            queue,
+            bay,
+            alone,
+            head,
+            ..
         } = self.lanes[lane];
         let (cost, prepaid) = (self.jobs[head].cost, self.jobs[head].prepaid);
         let gate = &mut self.flows[self.queues[queue].flow].gate;
@@ -155,6 +163,18 @@ impl<P> Core<P> {
             Pass::Shut(until) => return Look::FlowShut(until),
             Pass::Short(at) if !prepaid => return Look::FlowShut(Some(at)),
             Pass::Short(_) | Pass::Open => {}
+        }
+        if alone != NIL {
+            return match self.targets[alone as usize].pass(now, cost) {
+                Pass::Open => self.look_over_all(now, cost, prepaid, alone),
+                Pass::Short(at) => Look::Short(alone, at),
+                Pass::Shut(at) => {
+                    if let Some(at) = at {
+                        self.arm_target(alone, at);
+                    }
+                    Look::Shut
+                }
+            };
         }
         let mut best = None;
         let mut short: Option<(Time, u32)> = None;
@@ -174,10 +194,7 @@ impl<P> Core<P> {
             }
         }
         if let Some((_, target)) = best {
-            return match self.gate.short(now, cost) {
-                Some(at) if !prepaid => Look::Hold(at),
-                _ => Look::Go(target),
-            };
+            return self.look_over_all(now, cost, prepaid, target);
         }
         if let Some((at, target)) = short {
             return Look::Short(target, at);
@@ -187,9 +204,18 @@ impl<P> Core<P> {
         Look::Shut
     }
 
+    /// Whether the bucket over everything has enough for a job that a target would serve.
+    #[inline]
+    fn look_over_all(&mut self, now: Time, cost: Cost, prepaid: bool, target: u32) -> Look {
+        match self.gate.short(now, cost) {
+            Some(at) if !prepaid => Look::Hold(at),
+            _ => Look::Go(target),
+        }
+    }
+
     /// Something may be granted: the oldest lane head that waited too long goes instead, if it is an aged job's turn.
     fn aged(&mut self, now: Time) -> Option<(u32, u32)> {
-        if self.since_aged + 1 < AGING_TURN {
+        if self.aging == 0 || self.since_aged + 1 < AGING_TURN {
             return None;
         }
         let mut oldest: Option<((Time, u64), u32, u32)> = None;

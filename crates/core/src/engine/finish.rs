@@ -113,7 +113,7 @@ impl<P> Core<P> {
         if actual < charged {
             // Parked lanes may be ranked too early, never too late.
             for index in 0..self.queues[id].lanes.len() {
-                let lane = self.queues[id].lanes[index];
+                let (_, lane) = self.queues[id].lanes[index];
                 if matches!(self.lanes[lane].place, Place::Behind | Place::Ahead) {
                     self.parked_head_changed(lane);
                 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 pub(crate) const PRODUCERS: u64 = 8;
 
 /// How many may wait, in every queue that has a bound. Producers that find it full wait or come again.
-pub(crate) const BOUND: usize = 10_000;
+pub(crate) const BOUND: usize = 1_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

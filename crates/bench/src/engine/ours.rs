@@ -13,6 +13,9 @@ use tokio::sync::Notify;
 
 pub(crate) const NAME: &str = "headworks pool, full-feature job";
 pub(crate) const PERMIT: &str = "headworks permits, full-feature job";
+/// Jobs that go through before time is taken.
+const WARM_UP: u64 = 50_000;
+
 pub(crate) const CORE: &str = "headworks core alone, full-feature job";
 
 /// Ten classes under the hybrid policy, a bound, and targets with a gate and a cost bucket each.
@@ -48,22 +51,23 @@ pub(crate) fn job(n: u64, flows: u64, targets: u64) -> Job<u64> {
 }
 
 /// Jobs done. Producers who are too far ahead wait for the next step of them.
+#[derive(Default)]
 struct Count {
     done: AtomicU64,
-    jobs: u64,
+    goal: AtomicU64,
     step: Notify,
     all: Notify,
 }
 
 impl Count {
-    const STEP: u64 = 1024;
+    const STEP: u64 = 256;
 
     fn one_more(&self) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         if done.is_multiple_of(Self::STEP) {
             self.step.notify_waiters();
         }
-        if done == self.jobs {
+        if done == self.goal.load(Ordering::Relaxed) {
             self.all.notify_one();
         }
     }
@@ -92,32 +96,35 @@ impl Handler<u64> for Counter {
 /// Eight producers submit, workers run, until all are done.
 pub(crate) fn pool(jobs: u64) -> Took {
     runtime().block_on(async {
-        let count = Arc::new(Count {
-            done: AtomicU64::new(0),
-            jobs,
-            step: Notify::new(),
-            all: Notify::new(),
-        });
+        let count = Arc::new(Count::default());
+        // A full queue would shed for fairness; the producers hold back before that.
         let config = config(8, 4 * BOUND);
         let pool = Pool::new(config, Workers::new(2, 2), Counter(count.clone()))
             .expect("a good configuration");
-        let handle = tokio::runtime::Handle::current();
+        // Tables grow once.
+        pass_through(&pool, &count, 0..WARM_UP);
         measure(jobs, || {
-            for producer in 0..PRODUCERS {
-                let (pool, count) = (pool.clone(), count.clone());
-                handle.spawn(async move {
-                    for n in (producer..jobs).step_by(PRODUCERS as usize) {
-                        // A full queue would shed for fairness; the producers hold back before that.
-                        count.room_for(n).await;
-                        pool.submit(job(n, 100, 8)).expect("there is room");
-                    }
-                });
-            }
-            std::thread::scope(|scope| {
-                scope.spawn(|| handle.block_on(count.all.notified()));
-            });
+            pass_through(&pool, &count, WARM_UP..WARM_UP + jobs);
         })
     })
+}
+
+fn pass_through(pool: &Pool<u64>, count: &Arc<Count>, jobs: std::ops::Range<u64>) {
+    let handle = tokio::runtime::Handle::current();
+    count.goal.store(jobs.end, Ordering::Relaxed);
+    for producer in 0..PRODUCERS {
+        let (pool, count) = (pool.clone(), count.clone());
+        let (from, to) = (jobs.start + producer, jobs.end);
+        handle.spawn(async move {
+            for n in (from..to).step_by(PRODUCERS as usize) {
+                count.room_for(n).await;
+                pool.submit(job(n, 100, 8)).expect("there is room");
+            }
+        });
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| handle.block_on(count.all.notified()));
+    });
 }
 
 /// Eight callers acquire and finish permits.
@@ -162,7 +169,7 @@ pub(crate) fn permits(jobs: u64) -> Took {
 
 /// The core without a shell: submit, next and finish in turn, a thousand jobs queued.
 pub(crate) fn core(jobs: u64) -> Took {
-    let mut core = Core::new(config(8, BOUND), Time::ZERO).expect("a good configuration");
+    let mut core = Core::new(config(8, 4 * BOUND), Time::ZERO).expect("a good configuration");
     for n in 0..1000 {
         core.submit(Time::ZERO, job(n, 100, 8))
             .expect("there is room");

@@ -2,8 +2,10 @@
 
 #[cfg(not(feature = "shuttle"))]
 mod imp {
-    /// Looks at a taken lock, each after twice as long a pause as the one before.
-    const SPINS: u32 = 9;
+    /// How often a taken lock is looked at before the thread sleeps, and the pause before each look: some 10 µs, a score of
+    /// calls.
+    const LOOKS: u32 = 6;
+    const PAUSES: u32 = 256;
 
     /// A lock that cannot be poisoned.
     #[derive(Debug, Default)]
@@ -22,12 +24,13 @@ mod imp {
             }
         }
 
-        /// Looks again, less and less often, before it goes to sleep: whoever has the lock has it for a few hundred
-        /// nanoseconds, and a thread that keeps it for several calls in a row keeps the state in its cache.
+        /// Looks again now and then before it goes to sleep. Whoever has the lock has it for a few hundred nanoseconds, so
+        /// sleeping costs more; and a thread that gets it for many calls in a row has the state in its cache, while
+        /// one that takes turns with another waits for memory at every step.
         #[cold]
         fn lock_contended(&self) -> parking_lot::MutexGuard<'_, T> {
-            for step in 0..SPINS {
-                for _ in 0..1 << step {
+            for _ in 0..LOOKS {
+                for _ in 0..PAUSES {
                     std::hint::spin_loop();
                 }
                 if !self.0.is_locked()

@@ -130,24 +130,45 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
     }
 
     async fn run(&self, lease: Lease<Task<P>>) -> (Lease<Task<P>>, Report) {
-        let (lease, task) = lease.replace(());
-        let Task::Work(payload) = task else {
+        let Lease {
+            ticket,
+            target,
+            class,
+            flow,
+            cost,
+            attempt,
+            waited,
+            aged,
+            payload: Task::Work(payload),
+        } = lease
+        else {
             unreachable!("a worker is given work")
         };
         let mut run = Run {
             payload,
-            ticket: lease.ticket,
-            target: lease.target,
-            class: lease.class,
-            flow: lease.flow,
-            cost: lease.cost,
-            attempt: lease.attempt,
-            waited: lease.waited,
+            ticket,
+            target,
+            class,
+            flow,
+            cost,
+            attempt,
+            waited,
             inner: &self.inner,
             seat: self.seat,
         };
         let report = self.attempt(&mut run).await;
-        (lease.replace(Task::Work(run.payload)).0, report)
+        let lease = Lease {
+            ticket,
+            target,
+            class,
+            flow,
+            cost,
+            attempt,
+            waited,
+            aged,
+            payload: Task::Work(run.payload),
+        };
+        (lease, report)
     }
 
     async fn attempt(&self, run: &mut Run<'_, P>) -> Report {

@@ -43,6 +43,36 @@ pub(crate) struct Options {
     check: bool,
 }
 
+/// The work that every contender hands from a producer to whoever runs it. Only ours schedules by it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) class: u8,
+    pub(crate) target: u32,
+    pub(crate) flow: u64,
+    pub(crate) cost: u64,
+    pub(crate) key: u128,
+    pub(crate) number: u64,
+}
+
+impl Work {
+    /// The `n`th of a mixed load.
+    pub(crate) fn new(n: u64, flows: u64, targets: u64) -> Self {
+        let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Work {
+            class: (mixed >> 60) as u8 % 10,
+            target: (mixed >> 32) as u32 % targets as u32,
+            flow: (mixed >> 20) % flows,
+            cost: 1 + (mixed >> 48) % 1000,
+            key: u128::from(mixed) << 64 | u128::from(mixed.rotate_left(17)),
+            number: n,
+        }
+    }
+}
+
+/// Twenty tenants, eight far sides.
+pub(crate) const FLOWS: u64 = 20;
+pub(crate) const TARGETS: u64 = 8;
+
 type Contender = (&'static str, Box<dyn Fn(u64) -> Took>);
 
 pub(crate) fn run(options: &Options) -> ExitCode {

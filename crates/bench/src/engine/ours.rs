@@ -1,6 +1,6 @@
 //! Ours: a job with every feature.
 
-use super::{BOUND, PRODUCERS, runtime};
+use super::{BOUND, FLOWS, PRODUCERS, TARGETS, Work, runtime};
 use crate::measure::{Took, measure};
 use headworks_core::{
     Bound, Class, Config, Core, Cost, Flow, Job, Key, Limits, Outcome, Rate, TargetConfig,
@@ -39,15 +39,13 @@ pub(crate) fn config(targets: usize, bound: usize) -> Config {
 
 /// A job that uses class, flow, dedupe key, target and cost.
 pub(crate) fn job(n: u64, flows: u64, targets: u64) -> Job<u64> {
-    let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Job::new(n)
-        .class(Class((mixed >> 60) as u8 % 10))
-        .flow(Flow((mixed >> 20) % flows))
-        .cost(Cost(1 + (mixed >> 48) % 1000))
-        .targets(TargetId::new((mixed >> 32) as u32 % targets as u32))
-        .key(Key(
-            u128::from(mixed) << 64 | u128::from(mixed.rotate_left(17))
-        ))
+    let work = Work::new(n, flows, targets);
+    Job::new(work.number)
+        .class(Class(work.class))
+        .flow(Flow(work.flow))
+        .cost(Cost(work.cost))
+        .targets(TargetId::new(work.target))
+        .key(Key(work.key))
 }
 
 /// Jobs done. Producers who are too far ahead wait for the next step of them.
@@ -98,7 +96,7 @@ pub(crate) fn pool(jobs: u64) -> Took {
     runtime().block_on(async {
         let count = Arc::new(Count::default());
         // A full queue would shed for fairness; the producers hold back before that.
-        let config = config(8, 4 * BOUND);
+        let config = config(TARGETS as usize, 4 * BOUND);
         let pool = Pool::new(config, Workers::new(2, 2), Counter(count.clone()))
             .expect("a good configuration");
         // Tables grow once.
@@ -118,7 +116,7 @@ fn pass_through(pool: &Pool<u64>, count: &Arc<Count>, jobs: std::ops::Range<u64>
         handle.spawn(async move {
             for n in (from..to).step_by(PRODUCERS as usize) {
                 count.room_for(n).await;
-                pool.submit(job(n, 100, 8)).expect("there is room");
+                pool.submit(job(n, FLOWS, TARGETS)).expect("there is room");
             }
         });
     }
@@ -130,7 +128,7 @@ fn pass_through(pool: &Pool<u64>, count: &Arc<Count>, jobs: std::ops::Range<u64>
 /// Eight callers acquire and finish permits.
 pub(crate) fn permits(jobs: u64) -> Took {
     runtime().block_on(async {
-        let pool = Permits::new(config(8, BOUND)).expect("a good configuration");
+        let pool = Permits::new(config(TARGETS as usize, BOUND)).expect("a good configuration");
         let handle = tokio::runtime::Handle::current();
         measure(jobs, || {
             let callers: Vec<_> = (0..PRODUCERS)
@@ -145,7 +143,7 @@ pub(crate) fn permits(jobs: u64) -> Took {
                                 targets,
                                 key,
                                 ..
-                            } = job(n, 100, 8);
+                            } = job(n, FLOWS, TARGETS);
                             let job = Job {
                                 key,
                                 ..Job::new(())
@@ -169,15 +167,17 @@ pub(crate) fn permits(jobs: u64) -> Took {
 
 /// The core without a shell: submit, next and finish in turn, a thousand jobs queued.
 pub(crate) fn core(jobs: u64) -> Took {
-    let mut core = Core::new(config(8, 4 * BOUND), Time::ZERO).expect("a good configuration");
+    let mut core =
+        Core::new(config(TARGETS as usize, 4 * BOUND), Time::ZERO).expect("a good configuration");
     for n in 0..1000 {
-        core.submit(Time::ZERO, job(n, 100, 8))
+        core.submit(Time::ZERO, job(n, FLOWS, TARGETS))
             .expect("there is room");
     }
     measure(jobs, || {
         for n in 1000..jobs + 1000 {
             let now = Time::from_nanos(n * 500);
-            core.submit(now, job(n, 100, 8)).expect("there is room");
+            core.submit(now, job(n, FLOWS, TARGETS))
+                .expect("there is room");
             let lease = core.next(now).expect("nothing is limited");
             core.finish(now, lease, Outcome::DONE, Verdict::Fine);
         }

@@ -15,9 +15,11 @@ impl<P> Core<P> {
         let entry = &mut self.jobs[slot];
         entry.state = State::Waiting;
         entry.seq = self.serial;
-        entry.since.get_or_insert(now);
+        if entry.since == Time::MAX {
+            entry.since = now;
+        }
         let (class, flow, bay) = (entry.class, entry.flow, entry.bay);
-        let timed = entry.expire_at.is_some() || !entry.timer.is_none();
+        let timed = entry.expire_at < Time::MAX || !entry.timer.is_none();
         let id = self.lane(class, flow, bay);
         let lane = &mut self.lanes[id];
         lane.len += 1;
@@ -280,7 +282,7 @@ impl<P> Core<P> {
         let age = self
             .jobs
             .get(head)
-            .map(|entry| (entry.since.unwrap_or(self.now).max(usable), entry.seq));
+            .map(|entry| (entry.since.min(self.now).max(usable), entry.seq));
         let ages = &mut self.classes[class.index()].ages;
         let lanes = &mut self.lanes;
         let place = |lane: u32, at: u32| lanes[lane].age_at = at;

@@ -69,6 +69,9 @@ impl Owed {
     /// What is left of a charge after the credit has paid for what it can.
     #[inline]
     pub(super) fn pay(&mut self, charge: Tag) -> Tag {
+        if self.credit == 0 {
+            return charge;
+        }
         let paid = charge.min(self.credit);
         self.credit -= paid;
         charge - paid
@@ -153,13 +156,14 @@ pub(super) struct Entry<P> {
     pub(super) bay: u32,
     pub(super) key: Option<Key>,
     pub(super) delay_key: Option<Key>,
-    pub(super) expire_at: Option<Time>,
+    /// The end of time if it does not.
+    pub(super) expire_at: Time,
     /// Whether it holds its `delay_key`.
     pub(super) holds_delay_key: bool,
     /// Its place in the order of arrival; a retry gets a new one.
     pub(super) seq: u64,
-    /// Since when it was ready to run, counted from the first time.
-    pub(super) since: Option<Time>,
+    /// Since when it was ready to run, counted from the first time; the end of time if it never was.
+    pub(super) since: Time,
     pub(super) attempts: u32,
     pub(super) used: u32,
     /// Charged already, before it was sent elsewhere.
@@ -193,7 +197,7 @@ impl<P> Entry<P> {
                 State::Delayed { due } => Some(due),
                 State::Waiting | State::Running { .. } => None,
             },
-            expire_at: self.expire_at,
+            expire_at: (self.expire_at < Time::MAX).then_some(self.expire_at),
             booking: None,
             attempts: Some(self.attempts),
             payload: self

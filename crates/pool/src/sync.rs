@@ -4,7 +4,7 @@
 mod imp {
     /// How often a taken lock is looked at before the thread sleeps, and the pause before each look: some 10 µs, a score of
     /// calls.
-    const LOOKS: u32 = 6;
+    const LOOKS: u32 = 24;
     const PAUSES: u32 = 256;
 
     /// A lock that cannot be poisoned.

@@ -7,28 +7,28 @@ use apalis_core::task::Task;
 use apalis_core::worker::builder::WorkerBuilder;
 use apalis_core::worker::context::WorkerContext;
 use futures_channel::mpsc::unbounded;
-use futures_util::{FutureExt, SinkExt, StreamExt};
+use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// apalis over its in-memory storage. Its sink, which gives a task its id, fails when two threads send at once: the producers take
-/// turns, under the cheapest lock there is, and do not flush.
+/// apalis over its in-memory storage. Its sink, which gives a task its id, fails when two threads send at once: every producer
+/// has one of its own, on the same channel.
 pub(crate) fn apalis(jobs: u64) -> Took {
     let runtime = runtime();
     measure(jobs, || {
         runtime.block_on(async {
             let (sender, receiver) = unbounded::<Task<Work>>();
-            let sink = Box::new(sender.sink_map_err(Into::into));
-            let sink = MemorySink::new(Arc::new(futures_util::lock::Mutex::new(sink)));
-            let storage = MemoryStorage::new_with(sink.clone(), receiver.boxed());
-            let sink = Arc::new(parking_lot::Mutex::new(sink));
+            let sink = || {
+                let sender = Box::new(sender.clone().sink_map_err(Into::into));
+                MemorySink::new(Arc::new(futures_util::lock::Mutex::new(sender)))
+            };
+            let storage = MemoryStorage::new_with(sink(), receiver.boxed());
             for producer in 0..PRODUCERS {
-                let sink = sink.clone();
+                let mut sink = sink();
                 tokio::spawn(async move {
                     for n in (producer..jobs).step_by(PRODUCERS as usize) {
                         let task = Task::new(Work::new(n, FLOWS, TARGETS));
-                        let fed = sink.lock().feed(task).now_or_never();
-                        fed.expect("nobody else sends").expect("the receiver lives");
+                        sink.feed(task).await.expect("the receiver lives");
                     }
                 });
             }

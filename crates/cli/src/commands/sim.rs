@@ -73,6 +73,6 @@ fn report(command: &SimCommand) -> anyhow::Result<Report> {
     let seed = command.seed.unwrap_or(scenario.seed());
     match &command.trace {
         Some(trace) => Ok(replay(trace, &scenario, seed).map_err(usage)?),
-        None => Ok(simulate(&scenario, seed)),
+        None => Ok(simulate(&scenario, seed).map_err(usage)?),
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct ClassTally {
     /// What was charged, corrected by what was drawn.
     pub(crate) cost: u64,
     pub(crate) waits: Histogram,
+    /// How often something waited when we looked.
+    pub(crate) backlogged: u64,
 }
 
 /// Counters of a flow.
@@ -41,6 +43,8 @@ pub(crate) struct FlowTally {
     pub(crate) granted: u64,
     pub(crate) done: u64,
     pub(crate) cost: u64,
+    /// How often something waited when we looked.
+    pub(crate) backlogged: u64,
 }
 
 /// Counters of a load.
@@ -99,6 +103,8 @@ pub(crate) struct Record {
     pub(crate) loads: Vec<LoadTally>,
     pub(crate) targets: Vec<TargetTally>,
     pub(crate) series: Series,
+    /// How often we looked who waits.
+    pub(crate) looks: u64,
 }
 
 impl Record {
@@ -115,6 +121,7 @@ impl Record {
             loads: vec![LoadTally::default(); loads],
             targets: vec![TargetTally::default(); targets],
             series: Series::new(classes, length),
+            looks: 0,
         }
     }
 
@@ -124,6 +131,11 @@ impl Record {
             self.flows.resize(flow + 1, FlowTally::default());
         }
         &mut self.flows[flow]
+    }
+
+    /// Whether one who waited so often had work waiting nearly all the time: only then has it a share to compare.
+    pub(crate) fn is_backlogged(&self, often: u64) -> bool {
+        self.looks > 0 && often * 10 >= self.looks * 9
     }
 
     pub(crate) fn drop(&mut self, why: usize) {

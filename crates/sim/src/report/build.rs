@@ -33,7 +33,7 @@ impl Report {
             totals: totals(&record.classes),
             left,
             most_workers,
-            classes: classes(scenario, &record.classes),
+            classes: classes(scenario, &record),
             flows: flow_reports(scenario, &record, &flows),
             flow_count: 0,
             loads: loads(scenario, &record),
@@ -95,7 +95,9 @@ fn part(of: u64, whole: u64) -> f64 {
     of as f64 / whole as f64
 }
 
-fn classes(scenario: &Scenario, tallies: &[ClassTally]) -> Vec<ClassReport> {
+fn classes(scenario: &Scenario, record: &Record) -> Vec<ClassReport> {
+    let tallies = &record.classes;
+    let by_weight = matches!(scenario.config.policy, Policy::Wfq | Policy::Hybrid);
     let weight = |class: usize| scenario.config.classes[class].weight;
     // In hybrid the first class goes before the others and shares nothing.
     let shares = |class: usize| {
@@ -130,6 +132,7 @@ fn classes(scenario: &Scenario, tallies: &[ClassTally]) -> Vec<ClassReport> {
             share: part(tally.cost, all),
             weight_share: due,
             deviation: due.map(|due| part(tally.cost, shared) / due - 1.0),
+            comparable: by_weight && record.is_backlogged(tally.backlogged),
             waits: waits(&tally.waits),
         }
     };
@@ -149,6 +152,9 @@ fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<F
             .enumerate()
             .filter(|(_, tally)| tally.offered > 0)
     };
+    // Flows share by weight inside a class; over several, the classes' shares count as well.
+    let classes = record.classes.iter().filter(|class| class.offered > 0);
+    let by_weight = config.policy != Policy::Fifo && classes.count() == 1;
     let all: u64 = seen().map(|(_, tally)| tally.cost).sum();
     let weights: u64 = seen().map(|(flow, _)| u64::from(weight(flow))).sum();
     let mut flows: Vec<FlowReport> = seen()
@@ -173,6 +179,7 @@ fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<F
                 share,
                 weight_share: due,
                 deviation: share / due - 1.0,
+                comparable: by_weight && record.is_backlogged(tally.backlogged),
             }
         })
         .collect();

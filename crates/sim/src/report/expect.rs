@@ -1,20 +1,20 @@
-//! Whether a run kept what its scenario promises.
+//! Whether a run did what its scenario expects.
 
 use super::{ClassReport, FlowReport, LoadReport, Report, SideReport, TargetReport, Waits};
 use crate::scenario::{Expect, Metric, Scope};
 use serde::Serialize;
 
-/// A promise, and what came of it.
+/// An expectation, and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Checked {
-    /// The promise in words.
+    /// The expectation in words.
     pub expected: String,
     /// What the worst was measured of.
     pub of: String,
     /// The number that was measured.
     pub measured: f64,
-    /// Whether the promise was kept.
+    /// Whether it was met.
     pub met: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn check(expects: &[Expect], report: &Report) -> Vec<Checked> {
 
 fn check_one(expect: &Expect, report: &Report) -> Checked {
     let measured = measure(expect.metric, &expect.scope, report);
-    // The first that breaks the promise speaks for all; else the one closest to a limit does.
+    // The first that does not meet it speaks for all; else the one closest to a limit does.
     let margin = |value: f64| {
         let above = expect.at_least.map_or(f64::INFINITY, |least| value - least);
         let below = expect.at_most.map_or(f64::INFINITY, |most| most - value);

@@ -7,6 +7,7 @@ mod plot;
 mod text;
 
 pub use expect::Checked;
+pub(crate) use text::seconds;
 
 use crate::simulation::Left;
 use serde::Serialize;
@@ -89,10 +90,18 @@ pub(crate) struct ClassReport {
     /// The part that its weight gives it of what is shared by weight; none for a class that goes before the others.
     pub(crate) weight_share: Option<f64>,
     pub(crate) deviation: Option<f64>,
+    /// Whether the policy shares by weight, and it had work waiting all the time: only then do the two mean anything.
+    pub(crate) comparable: bool,
     pub(crate) waits: Waits,
 }
 
 impl ClassReport {
+    /// Its share by weight, and how far it is from it, where that means anything.
+    pub(crate) fn compared(&self) -> (Option<f64>, Option<f64>) {
+        let of = |part: Option<f64>| part.filter(|_| self.comparable);
+        (of(self.weight_share), of(self.deviation))
+    }
+
     pub(crate) fn refused_in_all(&self) -> u64 {
         self.refused.values().sum()
     }
@@ -112,6 +121,16 @@ pub(crate) struct FlowReport {
     pub(crate) share: f64,
     pub(crate) weight_share: f64,
     pub(crate) deviation: f64,
+    /// Whether flows share by weight here, and it had work waiting all the time.
+    pub(crate) comparable: bool,
+}
+
+impl FlowReport {
+    /// Its share by weight, and how far it is from it, where that means anything.
+    pub(crate) fn compared(&self) -> (Option<f64>, Option<f64>) {
+        let of = |part: f64| Some(part).filter(|_| self.comparable);
+        (of(self.weight_share), of(self.deviation))
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -192,13 +211,13 @@ pub(crate) struct ClassSeries {
 }
 
 impl Report {
-    /// Whether everything that the scenario promises came about.
+    /// Whether everything that the scenario expects came about.
     #[must_use]
     pub fn is_as_expected(&self) -> bool {
         self.expectations.iter().all(|checked| checked.met)
     }
 
-    /// What the scenario promises, and what came of it.
+    /// What the scenario expects, and what came of it.
     #[must_use]
     pub fn expectations(&self) -> &[Checked] {
         &self.expectations

@@ -1,6 +1,6 @@
 //! The report for a terminal.
 
-use super::{Report, SideReport, TargetReport};
+use super::{LoadReport, Report, SideReport, TargetReport};
 use std::fmt::Write;
 
 /// So many rows of flows and of targets are shown.
@@ -58,7 +58,7 @@ pub(super) fn number(number: u64) -> String {
 }
 
 /// Seconds, in the unit that fits.
-pub(super) fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 0.000_5 => format!("{:.0} µs", s * 1e6),
         s if s < 0.009_95 => format!("{:.1} ms", s * 1e3),
@@ -69,7 +69,7 @@ pub(super) fn seconds(seconds: f64) -> String {
     }
 }
 
-fn maybe_seconds(value: Option<f64>) -> String {
+pub(super) fn maybe_seconds(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), seconds)
 }
 
@@ -77,8 +77,11 @@ pub(super) fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-fn deviation(deviation: Option<f64>) -> String {
-    deviation.map_or_else(|| "–".to_owned(), |part| format!("{:+.2} %", part * 100.0))
+/// The share by weight and how far off it is, or dashes where there is nothing to compare.
+fn compared((due, off): (Option<f64>, Option<f64>)) -> [String; 2] {
+    let none = || "–".to_owned();
+    let off = off.map_or_else(none, |part| format!("{:+.2} %", part * 100.0));
+    [due.map_or_else(none, percent), off]
 }
 
 fn head(report: &Report, out: &mut String) {
@@ -139,6 +142,7 @@ fn classes(report: &Report, out: &mut String) {
         .iter()
         .filter(|class| class.offered > 0)
         .map(|class| {
+            let [due, off] = compared(class.compared());
             vec![
                 class.name.clone(),
                 number(class.offered),
@@ -149,8 +153,8 @@ fn classes(report: &Report, out: &mut String) {
                 number(class.failed),
                 number(class.granted),
                 percent(class.share),
-                class.weight_share.map_or_else(|| "–".to_owned(), percent),
-                deviation(class.deviation),
+                due,
+                off,
                 maybe_seconds(class.waits.p50),
                 maybe_seconds(class.waits.p90),
                 maybe_seconds(class.waits.p99),
@@ -195,6 +199,7 @@ fn flows(report: &Report, out: &mut String) {
         .iter()
         .take(ROWS)
         .map(|flow| {
+            let [due, off] = compared(flow.compared());
             vec![
                 flow.name.clone(),
                 number(flow.offered),
@@ -203,8 +208,8 @@ fn flows(report: &Report, out: &mut String) {
                 number(flow.shed),
                 number(flow.granted),
                 percent(flow.share),
-                percent(flow.weight_share),
-                deviation(Some(flow.deviation)),
+                due,
+                off,
             ]
         })
         .collect();
@@ -221,35 +226,38 @@ fn more(rows: &mut Vec<Vec<String>>, count: usize, columns: usize) {
     }
 }
 
+pub(super) const LOAD_HEADER: [&str; 6] = [
+    "load",
+    "requests",
+    "done",
+    "came back",
+    "admitted then",
+    "gave up",
+];
+
+pub(super) fn load_row(load: &LoadReport) -> Vec<String> {
+    vec![
+        load.name.clone(),
+        number(load.requests),
+        number(load.done),
+        number(load.returned),
+        match load.returned {
+            0 => "–".to_owned(),
+            returned => percent(load.readmitted as f64 / returned as f64),
+        },
+        number(load.given_up),
+    ]
+}
+
 fn loads(report: &Report, out: &mut String) {
-    let header = [
-        "load",
-        "requests",
-        "done",
-        "came back",
-        "admitted then",
-        "gave up",
-    ];
     let rows: Vec<Vec<String>> = report
         .loads
         .iter()
         .filter(|load| load.returned > 0 || load.given_up > 0)
-        .map(|load| {
-            vec![
-                load.name.clone(),
-                number(load.requests),
-                number(load.done),
-                number(load.returned),
-                match load.returned {
-                    0 => "–".to_owned(),
-                    returned => percent(load.readmitted as f64 / returned as f64),
-                },
-                number(load.given_up),
-            ]
-        })
+        .map(load_row)
         .collect();
     if !rows.is_empty() {
-        table(out, &header, &rows);
+        table(out, &LOAD_HEADER, &rows);
     }
 }
 
@@ -327,7 +335,7 @@ fn rounds(report: &Report, out: &mut String) {
 
 fn expectations(report: &Report, out: &mut String) {
     for checked in &report.expectations {
-        let word = if checked.met { "kept  " } else { "BROKEN" };
+        let word = if checked.met { "met    " } else { "NOT MET" };
         let _ = writeln!(
             out,
             "{word}  {}: {} for {}",

@@ -11,6 +11,7 @@ mod model;
 mod place;
 mod read;
 mod shipped;
+mod size;
 
 pub use expect::Metric;
 pub(crate) use expect::{Expect, Scope};
@@ -49,6 +50,7 @@ pub struct Scenario {
     pub(crate) about: String,
     pub(crate) seed: u64,
     pub(crate) duration: Duration,
+    pub(crate) max_steps: u64,
     pub(crate) config: Config,
     pub(crate) classes: Vec<String>,
     pub(crate) flows: Vec<String>,
@@ -110,6 +112,7 @@ impl Scenario {
         }
         Scenario::shipped(name).ok_or_else(|| SimError::NoSuchScenario {
             name: name.to_owned(),
+            way_out: read::way_out(name, &shipped_names()),
         })
     }
 
@@ -159,6 +162,13 @@ impl Scenario {
     #[must_use]
     pub fn shortened(mut self, duration: Duration) -> Self {
         self.duration = self.duration.min(duration);
+        self
+    }
+
+    /// Lets a run take so many steps: jobs handed in, jobs granted, moments it comes to.
+    #[must_use]
+    pub fn at_most(mut self, steps: u64) -> Self {
+        self.max_steps = steps;
         self
     }
 

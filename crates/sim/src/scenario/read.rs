@@ -65,10 +65,11 @@ fn inside(outer: Option<&str>, key: &str) -> String {
     }
 }
 
-fn way_out(wrong: &str, right: &[&str]) -> String {
+/// The nearest right word, or all that there are.
+pub(super) fn way_out(wrong: &str, right: &[&str]) -> String {
     let near = right
         .iter()
-        .map(|right| (distance(wrong, right), right))
+        .map(|right| (strsim::damerau_levenshtein(wrong, right), right))
         .filter(|(distance, right)| *distance <= right.len().div_ceil(3))
         .min();
     match near {
@@ -76,20 +77,4 @@ fn way_out(wrong: &str, right: &[&str]) -> String {
         None if right.is_empty() => "nothing can be set here".to_owned(),
         None => format!("there are `{}`", right.join("`, `")),
     }
-}
-
-/// How many letters must be changed, added or left out to make one word of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, letter) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, other) in b.iter().enumerate() {
-            let change = corner + usize::from(letter != *other);
-            corner = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -8,6 +8,7 @@ use headworks_core::{Cost, Fault, Lease, Outcome, Settled, Verdict};
 
 impl Simulation<'_> {
     pub(super) fn call(&mut self, lease: Lease<Work>) {
+        self.steps += 1;
         let charged = lease.cost.0;
         let class = usize::from(lease.class.0);
         let tally = &mut self.record.classes[class];

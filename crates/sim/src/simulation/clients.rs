@@ -17,6 +17,7 @@ impl Simulation<'_> {
         self.record.classes[class].offered += 1;
         self.record.series.slot().classes[class].offered += 1;
         self.record.flow(flow).offered += 1;
+        self.steps += 1;
         let answer = self.core.submit(self.now, job);
         if work.told
             && let Some(load) = self.load_tally(work.origin)

@@ -27,11 +27,14 @@ pub(super) fn waits(report: &Report, page: &mut String) {
     }
     let least = all().filter(|wait| *wait > 0.0).fold(most, f64::min);
     let scale = Scale::log(least.max(most / 1e5), most);
-    section(
-        page,
-        "Waits over time",
-        "The line is the wait that half of all did not exceed, the band reaches up to what nineteen in twenty did not. All panels have the same scale, every step ten times the last.",
+    let scales = match seen.len() {
+        1 => "Every step of the scale is ten times the last.",
+        _ => "All panels have the same scale, every step ten times the last.",
+    };
+    let note = format!(
+        "The line is the wait that half of all did not exceed, the band reaches up to what nineteen in twenty did not. {scales}"
     );
+    section(page, "Waits over time", &note);
     // One alone has the whole width.
     let (kind, width, height, times) = match seen.len() {
         1 => ("wide", WIDE, 240.0, 10),

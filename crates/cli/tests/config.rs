@@ -62,7 +62,7 @@ fn show_tells_origins_and_masks_secrets() {
     let folder = Folder::new();
     folder.write(
         "headworks.toml",
-        "[admin]\ntoken = 'open sesame!'\n[log]\nlevel = 'warn'\n",
+        "[admin]\ntoken = 'open sesame, please'\n[log]\nlevel = 'warn'\n",
     );
     let output = folder
         .headworks(&[

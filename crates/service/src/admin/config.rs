@@ -20,8 +20,8 @@ crate::section! {
     client_header: ClientHeader = ClientHeader::XForwardedFor, restart();
 }
 
-/// Short enough to type, long enough not to be guessed at ten guesses a minute.
-const SHORTEST_TOKEN: usize = 12;
+/// Long enough not to be guessed by somebody who may try as often as the network lets them.
+const SHORTEST_TOKEN: usize = 16;
 
 fn check(config: &AdminConfig) -> Vec<Objection> {
     let mut objections = Vec::new();
@@ -34,7 +34,9 @@ fn check(config: &AdminConfig) -> Vec<Objection> {
         .as_ref()
         .is_some_and(|token| token.reveal().len() < SHORTEST_TOKEN)
     {
-        let text = format!("too short: use at least {SHORTEST_TOKEN} characters");
+        let text = format!(
+            "too short: use at least {SHORTEST_TOKEN} characters, such as those of `openssl rand -hex 32`"
+        );
         objections.push(Objection::new("token", text));
     }
     objections

@@ -242,3 +242,18 @@ fn flags_that_would_be_ignored_are_refused() {
         assert!(ended.stderr.starts_with("error: "), "{args:?}: {ended:?}");
     }
 }
+
+#[test]
+fn numbers_that_nobody_reads_are_cut_short() {
+    let folder = Folder::new();
+    let digits = "9".repeat(300);
+    folder.write("long.toml", &format!("duration = \"{digits}s\"\n"));
+    let ended = folder.run(&["sim", "long.toml"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("`99999999999999999999…s` is not a duration"),
+        "{ended:?}"
+    );
+}

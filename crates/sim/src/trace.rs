@@ -7,7 +7,7 @@ use crate::error::{Place, SimError};
 use csv::{ByteRecord, Reader, ReaderBuilder, Trim};
 use headworks_core::{Class, Time};
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{self, Read};
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) struct Line {
 
 pub(crate) struct Trace<'a> {
     file: String,
-    reader: Reader<Box<dyn Read + 'a>>,
+    reader: Reader<Lines<'a>>,
     record: ByteRecord,
     first: bool,
     line: Option<Line>,
@@ -28,6 +28,30 @@ pub(crate) struct Trace<'a> {
     start: Option<Time>,
     flows: Vec<String>,
     numbers: HashMap<Vec<u8>, u32>,
+}
+
+/// Lines with an end: whatever has none for so long is no trace, and would fill memory.
+struct Lines<'a> {
+    lines: Box<dyn Read + 'a>,
+    /// Bytes since the last line ended.
+    long: usize,
+}
+
+const LONGEST_LINE: usize = 1 << 20;
+
+impl Read for Lines<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.lines.read(into)?;
+        let read = &into[..count];
+        match read.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => self.long = count - end,
+            None => self.long += count,
+        }
+        if self.long > LONGEST_LINE {
+            return Err(io::Error::other("a line is longer than a megabyte"));
+        }
+        Ok(count)
+    }
 }
 
 const FIELDS: [&str; 4] = ["arrival time", "class", "flow", "cost"];
@@ -44,7 +68,7 @@ impl<'a> Trace<'a> {
             .trim(Trim::All)
             .comment(Some(b'#'))
             .buffer_capacity(1 << 16)
-            .from_reader(lines);
+            .from_reader(Lines { lines, long: 0 });
         Trace {
             file,
             reader,

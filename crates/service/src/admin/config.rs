@@ -13,6 +13,7 @@ crate::section! {
     listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)), restart();
     /// The token that it asks for: "env:NAME", "file:PATH", or the token itself. Without one, a
     /// token is made at every start and printed.
+    #[serde(deserialize_with = "crate::config::given")]
     token: Option<Secret> = None, example("\"env:ADMIN_TOKEN\""), restart();
     /// Proxies in front of it whose word about a client's address counts.
     trusted_proxies: Vec<Network> = Vec::new(), example("[\"10.0.0.0/8\", \"192.0.2.1\"]"), restart();

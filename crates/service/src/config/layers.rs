@@ -100,6 +100,17 @@ impl Layers {
     }
 
     fn read_env(&mut self, sections: &[SectionSpec], sources: &Sources) {
+        let alias = |name: &str| {
+            let mut keys = sections.iter().flat_map(|section| section.keys);
+            keys.any(|key| key.env.contains(&name))
+        };
+        for name in &sources.unreadable_env {
+            if path_of(name).is_some() || alias(name) {
+                let origin = Origin::Env(name.clone());
+                let problem = Problem::new(origin, "", "the value is not Unicode text");
+                self.errors.push(problem.or("set it again, in UTF-8"));
+            }
+        }
         // Aliases first, so that a variable of our own name wins over them.
         for section in sections {
             for key in section.keys {
@@ -114,7 +125,7 @@ impl Layers {
             }
         }
         for (name, value) in &sources.env {
-            let Some(path) = name.strip_prefix(PREFIX).filter(|path| path.contains("__")) else {
+            let Some(path) = path_of(name) else {
                 continue;
             };
             let origin = Origin::Env(name.clone());
@@ -157,6 +168,12 @@ impl Layers {
             }
         }
     }
+}
+
+/// `TRACKER__QUEUE_SIZE`, if the variable is one of ours.
+fn path_of(variable: &str) -> Option<&str> {
+    let path = variable.strip_prefix(PREFIX)?;
+    path.contains("__").then_some(path)
 }
 
 fn names(sections: &[SectionSpec]) -> Vec<&'static str> {

@@ -82,7 +82,7 @@ impl Scenario {
     /// The first thing that is wrong with it.
     pub fn from_file(path: &Path) -> Result<Self, SimError> {
         let file = path.display().to_string();
-        match std::fs::read_to_string(path) {
+        match read::text(path) {
             Ok(text) => Scenario::from_text(&file, &text),
             Err(source) => Err(SimError::Read { file, source }),
         }

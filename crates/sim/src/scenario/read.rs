@@ -3,7 +3,18 @@
 use super::file::File;
 use super::place::{key_at, place, table_over};
 use crate::error::SimError;
+use std::io;
+use std::path::Path;
 use toml::de::DeTable;
+
+/// The text of a file that has an end: a device or a pipe may have none.
+pub(super) fn text(path: &Path) -> io::Result<String> {
+    let about = std::fs::metadata(path)?;
+    if !about.is_file() && !about.is_dir() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    std::fs::read_to_string(path)
+}
 
 pub(super) fn read(file: &str, text: &str) -> Result<File, SimError> {
     let table = match DeTable::parse(text) {
@@ -47,13 +58,51 @@ fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: 
         (true, [wrong, right @ ..]) => {
             format!("unknown value `{wrong}`; {}", way_out(wrong, right))
         }
-        _ => message.replace('\n', ", "),
+        _ => plain(message),
     };
     SimError::Value {
         place,
         key: key.unwrap_or_else(|| "file".to_owned()),
         problem,
     }
+}
+
+/// The parser's words for types are those of the program's source; these are for people.
+const WORDS: [(&str, &str); 10] = [
+    (
+        "internally tagged enum Arrivals",
+        "a table as in { kind = \"poisson\", rate = 1.0 }",
+    ),
+    (
+        "internally tagged enum Distribution",
+        "a table as in { kind = \"uniform\", low = 1, high = 9 }",
+    ),
+    ("u64", "a whole number, 0 or more"),
+    ("u32", "a whole number, 0 to 4294967295"),
+    ("u16", "a whole number, 0 to 65535"),
+    ("u8", "a whole number, 0 to 255"),
+    ("f64", "a number"),
+    ("a boolean", "true or false"),
+    ("a sequence", "a list, as in [[loads]]"),
+    ("a string", "words in quotes"),
+];
+
+fn plain(message: &str) -> String {
+    let message = message.replace('\n', ", ");
+    if message.contains("overflow") || message.contains("as i128") || message.contains("as u128") {
+        return "the number is too large; write a smaller one".to_owned();
+    }
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message;
+    };
+    let found = found.replace("floating point", "number");
+    let known = WORDS.iter().find(|(word, _)| *word == expected);
+    let expected = match known {
+        Some((_, words)) => words,
+        None if expected.starts_with("struct ") => "a table",
+        None => expected,
+    };
+    format!("{found}, expected {expected}")
 }
 
 /// A key in its table; the error may point at the key itself or at the table.

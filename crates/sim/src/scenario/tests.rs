@@ -230,6 +230,43 @@ fn names_that_a_terminal_would_obey_are_refused() {
 }
 
 #[test]
+fn types_are_told_in_words() {
+    for (line, words) in [
+        ("seed = -1", "a whole number, 0 or more"),
+        ("scheduler = 3", "a table"),
+        ("loads = 4", "a list, as in [[loads]]"),
+        ("about = 4", "words in quotes"),
+        ("[scheduler]\nrefuse_hopeless = 'yes'", "true or false"),
+        (
+            "[scheduler]\nattempts = 99999999999",
+            "a whole number, 0 to 4294967295",
+        ),
+        (
+            "[scheduler]\nbackoff = { jitter = 300 }",
+            "a whole number, 0 to 255",
+        ),
+        (
+            "[scheduler]\nlimits = { cost_per_second = 'x' }",
+            "a number",
+        ),
+        (
+            "[scheduler]\nbound = 99999999999999999999999",
+            "the number is too large",
+        ),
+        (
+            "[[loads]]\nname = 'a'\narrivals = 5",
+            "a table as in { kind = \"poisson\"",
+        ),
+    ] {
+        let told = error(&format!("duration = \"1s\"\n{line}"));
+        assert!(told.contains(words), "{told}");
+        for source in ["u64", "u32", "u8", "f64", "struct", "enum", "File"] {
+            assert!(!told.contains(source), "{told}");
+        }
+    }
+}
+
+#[test]
 fn a_class_is_named_once() {
     let text = "duration = \"1s\"\n[[loads]]\nname = \"a\"\nclass = [1, \"P1\"]\narrivals = { kind = \"poisson\", rate = 1.0 }";
     assert_eq!(

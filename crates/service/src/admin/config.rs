@@ -1,6 +1,7 @@
 //! The `[admin]` section.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use crate::config::{Objection, Secret};
 use crate::proxies::{ClientHeader, Network};
@@ -19,6 +20,9 @@ crate::section! {
     trusted_proxies: Vec<Network> = Vec::new(), example("[\"10.0.0.0/8\", \"192.0.2.1\"]"), restart();
     /// The one header that those proxies set: "x-forwarded-for", "x-real-ip" or "forwarded".
     client_header: ClientHeader = ClientHeader::XForwardedFor, restart();
+    /// How long a client may take to say what it wants, and how long a connection may be idle.
+    #[serde(with = "crate::config::seconds")]
+    header_timeout: Duration = Duration::from_secs(10), restart();
 }
 
 /// Long enough not to be guessed by somebody who may try as often as the network lets them.
@@ -39,6 +43,10 @@ fn check(config: &AdminConfig) -> Vec<Objection> {
             "too short: use at least {SHORTEST_TOKEN} characters, such as those of `openssl rand -hex 32`"
         );
         objections.push(Objection::new("token", text));
+    }
+    if config.header_timeout.is_zero() {
+        let text = "nothing is said in no time; write \"10s\", or leave it out";
+        objections.push(Objection::new("header_timeout", text));
     }
     objections
 }

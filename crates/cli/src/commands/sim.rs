@@ -72,13 +72,15 @@ pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit>
     })
 }
 
-fn usage(error: SimError) -> UsageError {
-    UsageError(error.to_string())
+impl From<SimError> for UsageError {
+    fn from(error: SimError) -> UsageError {
+        UsageError(error.to_string())
+    }
 }
 
 fn scenario(command: &SimCommand) -> anyhow::Result<Scenario> {
     let scenario = match (&command.scenario, &command.trace) {
-        (Some(name), _) => Scenario::open(name).map_err(usage)?,
+        (Some(name), _) => Scenario::open(name).map_err(UsageError::from)?,
         (None, Some(_)) => Scenario::for_replay(),
         (None, None) => {
             let words = "nothing to simulate: name a scenario file or a shipped scenario \
@@ -98,9 +100,9 @@ fn report(command: &SimCommand, scenario: &Scenario) -> anyhow::Result<Report> {
     let seed = command.seed.unwrap_or(scenario.seed());
     let mut trial = Trial::new(scenario, seed).watched(&mut watch);
     if let Some(trace) = &command.trace {
-        trial = trial.replaying_file(trace).map_err(usage)?;
+        trial = trial.replaying_file(trace).map_err(UsageError::from)?;
     }
     let report = trial.run();
     line.clear();
-    Ok(report.map_err(usage)?)
+    Ok(report.map_err(UsageError::from)?)
 }

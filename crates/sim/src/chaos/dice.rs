@@ -1,12 +1,13 @@
 //! Where a walk's choices come from: a seed, or bytes that a fuzzer wrote.
 
 use headworks_synth::Rng;
+use std::collections::VecDeque;
 
 /// Chooses.
 pub(super) enum Dice {
     Seeded(Rng),
     /// Every choice takes the next byte, or as many as it needs; when none are left, the first possibility is chosen.
-    Read(std::vec::IntoIter<u8>),
+    Read(VecDeque<u8>),
 }
 
 impl Dice {
@@ -15,12 +16,12 @@ impl Dice {
     }
 
     pub(super) fn read(bytes: &[u8]) -> Self {
-        Dice::Read(bytes.to_vec().into_iter())
+        Dice::Read(bytes.iter().copied().collect())
     }
 
     /// Whether no byte is left to choose by.
     pub(super) fn is_spent(&self) -> bool {
-        matches!(self, Dice::Read(bytes) if bytes.as_slice().is_empty())
+        matches!(self, Dice::Read(bytes) if bytes.is_empty())
     }
 
     /// A number below `bound`.
@@ -43,7 +44,7 @@ impl Dice {
     }
 }
 
-fn number(bytes: &mut impl Iterator<Item = u8>, count: usize) -> u64 {
-    let taken = bytes.take(count);
+fn number(bytes: &mut VecDeque<u8>, count: usize) -> u64 {
+    let taken = bytes.drain(..count.min(bytes.len()));
     taken.fold(0, |number, byte| number << 8 | u64::from(byte))
 }

@@ -14,8 +14,11 @@ use serde::de::value::{Error, StrDeserializer};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+/// Takes bytes.
+pub type Target = fn(&[u8]);
+
 /// Every target by its name, which is that of its corpus.
-pub const TARGETS: [(&str, fn(&[u8])); 7] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),

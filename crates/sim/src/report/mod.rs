@@ -20,8 +20,9 @@ use std::collections::BTreeMap;
 /// use std::time::Duration;
 ///
 /// let scenario = Scenario::shipped("rounds").unwrap().shortened(Duration::from_secs(60));
-/// let page = run(&scenario, 1).to_html();
+/// let page = run(&scenario, 1)?.to_html();
 /// assert!(page.starts_with("<!doctype html>") && !page.contains("http://"));
+/// # Ok::<(), headworks_sim::SimError>(())
 /// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {

@@ -10,21 +10,43 @@ pub(crate) use histogram::Histogram;
 pub(crate) use series::{DROPS, EXPIRED, FAILED, Gauges, SHED, Series, drop_name};
 
 use headworks_core::{Reason, TargetState, Time};
+use serde::Serialize;
+use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Counters of a class.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ClassTally {
+/// What became of the jobs of a class, or of all.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Counts {
     pub(crate) requests: u64,
     pub(crate) offered: u64,
     pub(crate) admitted: u64,
-    pub(crate) refused: [u64; Reason::ALL.len()],
     pub(crate) shed: u64,
     pub(crate) expired: u64,
     pub(crate) failed: u64,
     pub(crate) done: u64,
     pub(crate) granted: u64,
     pub(crate) aged: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Counts) {
+        self.requests += more.requests;
+        self.offered += more.offered;
+        self.admitted += more.admitted;
+        self.shed += more.shed;
+        self.expired += more.expired;
+        self.failed += more.failed;
+        self.done += more.done;
+        self.granted += more.granted;
+        self.aged += more.aged;
+    }
+}
+
+/// Counters of a class.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClassTally {
+    pub(crate) counts: Counts,
+    pub(crate) refused: [u64; Reason::ALL.len()],
     pub(crate) retried: u64,
     /// What was charged, corrected by what was drawn.
     pub(crate) cost: u64,
@@ -34,7 +56,7 @@ pub(crate) struct ClassTally {
 }
 
 /// Counters of a flow.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct FlowTally {
     pub(crate) offered: u64,
     pub(crate) admitted: u64,
@@ -44,11 +66,12 @@ pub(crate) struct FlowTally {
     pub(crate) done: u64,
     pub(crate) cost: u64,
     /// How often something waited when we looked.
+    #[serde(skip)]
     pub(crate) backlogged: u64,
 }
 
 /// Counters of a load.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct LoadTally {
     pub(crate) requests: u64,
     pub(crate) done: u64,
@@ -56,6 +79,16 @@ pub(crate) struct LoadTally {
     pub(crate) returned: u64,
     pub(crate) readmitted: u64,
     pub(crate) given_up: u64,
+}
+
+impl AddAssign for LoadTally {
+    fn add_assign(&mut self, more: LoadTally) {
+        self.requests += more.requests;
+        self.done += more.done;
+        self.returned += more.returned;
+        self.readmitted += more.readmitted;
+        self.given_up += more.given_up;
+    }
 }
 
 /// Counters of a target, and its states.

@@ -9,6 +9,7 @@ mod text;
 pub use expect::Checked;
 pub(crate) use text::seconds;
 
+use crate::record::{Counts, FlowTally, LoadTally};
 use crate::simulation::Left;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -49,16 +50,9 @@ pub struct Report {
 /// Everything together.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Totals {
-    pub(crate) requests: u64,
-    pub(crate) offered: u64,
-    pub(crate) admitted: u64,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
     pub(crate) refused: u64,
-    pub(crate) shed: u64,
-    pub(crate) expired: u64,
-    pub(crate) failed: u64,
-    pub(crate) done: u64,
-    pub(crate) granted: u64,
-    pub(crate) aged: u64,
     pub(crate) waits: Waits,
 }
 
@@ -74,16 +68,9 @@ pub(crate) struct Waits {
 pub(crate) struct ClassReport {
     pub(crate) name: String,
     pub(crate) weight: u32,
-    pub(crate) requests: u64,
-    pub(crate) offered: u64,
-    pub(crate) admitted: u64,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
     pub(crate) refused: BTreeMap<&'static str, u64>,
-    pub(crate) shed: u64,
-    pub(crate) expired: u64,
-    pub(crate) failed: u64,
-    pub(crate) done: u64,
-    pub(crate) granted: u64,
-    pub(crate) aged: u64,
     pub(crate) retried: u64,
     pub(crate) cost: u64,
     /// The part of all cost.
@@ -112,13 +99,8 @@ impl ClassReport {
 pub(crate) struct FlowReport {
     pub(crate) name: String,
     pub(crate) weight: u32,
-    pub(crate) offered: u64,
-    pub(crate) admitted: u64,
-    pub(crate) refused: u64,
-    pub(crate) shed: u64,
-    pub(crate) granted: u64,
-    pub(crate) done: u64,
-    pub(crate) cost: u64,
+    #[serde(flatten)]
+    pub(crate) tally: FlowTally,
     pub(crate) share: f64,
     pub(crate) weight_share: f64,
     pub(crate) deviation: f64,
@@ -134,14 +116,11 @@ impl FlowReport {
     }
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct LoadReport {
     pub(crate) name: String,
-    pub(crate) requests: u64,
-    pub(crate) done: u64,
-    pub(crate) returned: u64,
-    pub(crate) readmitted: u64,
-    pub(crate) given_up: u64,
+    #[serde(flatten)]
+    pub(crate) tally: LoadTally,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -227,7 +206,7 @@ impl Report {
     /// Jobs that were handed in, returns included.
     #[must_use]
     pub fn offered(&self) -> u64 {
-        self.totals.offered
+        self.totals.counts.offered
     }
 
     /// The report for machines. The same run always gives the same text.

@@ -105,9 +105,9 @@ fn head(report: &Report, out: &mut String) {
     let _ = write!(
         out,
         "\n{} requests, {} jobs handed in, {} done; left over: {} waiting, {} delayed, {} running",
-        number(totals.requests),
-        number(totals.offered),
-        number(totals.done),
+        number(totals.counts.requests),
+        number(totals.counts.offered),
+        number(totals.counts.done),
         number(left.waiting),
         number(left.delayed),
         number(left.running),
@@ -140,18 +140,18 @@ fn classes(report: &Report, out: &mut String) {
     let rows: Vec<Vec<String>> = report
         .classes
         .iter()
-        .filter(|class| class.offered > 0)
+        .filter(|class| class.counts.offered > 0)
         .map(|class| {
             let [due, off] = compared(class.compared());
             vec![
                 class.name.clone(),
-                number(class.offered),
-                number(class.admitted),
+                number(class.counts.offered),
+                number(class.counts.admitted),
                 number(class.refused_in_all()),
-                number(class.shed),
-                number(class.expired),
-                number(class.failed),
-                number(class.granted),
+                number(class.counts.shed),
+                number(class.counts.expired),
+                number(class.counts.failed),
+                number(class.counts.granted),
                 percent(class.share),
                 due,
                 off,
@@ -202,11 +202,11 @@ fn flows(report: &Report, out: &mut String) {
             let [due, off] = compared(flow.compared());
             vec![
                 flow.name.clone(),
-                number(flow.offered),
-                number(flow.admitted),
-                number(flow.refused),
-                number(flow.shed),
-                number(flow.granted),
+                number(flow.tally.offered),
+                number(flow.tally.admitted),
+                number(flow.tally.refused),
+                number(flow.tally.shed),
+                number(flow.tally.granted),
                 percent(flow.share),
                 due,
                 off,
@@ -238,14 +238,14 @@ pub(super) const LOAD_HEADER: [&str; 6] = [
 pub(super) fn load_row(load: &LoadReport) -> Vec<String> {
     vec![
         load.name.clone(),
-        number(load.requests),
-        number(load.done),
-        number(load.returned),
-        match load.returned {
+        number(load.tally.requests),
+        number(load.tally.done),
+        number(load.tally.returned),
+        match load.tally.returned {
             0 => "–".to_owned(),
-            returned => percent(load.readmitted as f64 / returned as f64),
+            returned => percent(load.tally.readmitted as f64 / returned as f64),
         },
-        number(load.given_up),
+        number(load.tally.given_up),
     ]
 }
 
@@ -253,7 +253,7 @@ fn loads(report: &Report, out: &mut String) {
     let rows: Vec<Vec<String>> = report
         .loads
         .iter()
-        .filter(|load| load.returned > 0 || load.given_up > 0)
+        .filter(|load| load.tally.returned > 0 || load.tally.given_up > 0)
         .map(load_row)
         .collect();
     if !rows.is_empty() {

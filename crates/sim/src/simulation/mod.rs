@@ -330,7 +330,7 @@ impl<'a> Simulation<'a> {
                 booking,
                 ..
             } => {
-                self.record.classes[usize::from(job.class.0)].shed += 1;
+                self.record.classes[usize::from(job.class.0)].counts.shed += 1;
                 self.record.flow(job.flow.0).shed += 1;
                 self.record.drop(SHED);
                 let of_walk = job.payload.origin == WALK;
@@ -345,8 +345,8 @@ impl<'a> Simulation<'a> {
         };
         let tally = &mut self.record.classes[usize::from(job.class.0)];
         match why {
-            EXPIRED => tally.expired += 1,
-            _ => tally.failed += 1,
+            EXPIRED => tally.counts.expired += 1,
+            _ => tally.counts.failed += 1,
         }
         self.record.drop(why);
         self.end(job.payload, false);

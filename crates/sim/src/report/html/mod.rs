@@ -49,12 +49,12 @@ fn head(report: &Report, page: &mut String) {
     tile("policy", policy);
     tile("simulated", &seconds(report.seconds));
     tile("seed", &seed.to_string());
-    tile("handed in", &number(totals.offered));
-    tile("done", &number(totals.done));
+    tile("handed in", &number(totals.counts.offered));
+    tile("done", &number(totals.counts.done));
     tile("refused", &number(totals.refused));
     tile(
         "shed, failed",
-        &number(totals.shed + totals.expired + totals.failed),
+        &number(totals.counts.shed + totals.counts.expired + totals.counts.failed),
     );
     tile("wait, 99 of 100", &maybe_seconds(totals.waits.p99));
     page.push_str("</dl>");
@@ -123,19 +123,22 @@ fn tables(report: &Report, page: &mut String) {
         "p90",
         "p99",
     ];
-    let seen = report.classes.iter().filter(|class| class.offered > 0);
+    let seen = report
+        .classes
+        .iter()
+        .filter(|class| class.counts.offered > 0);
     let rows = seen.map(|class| {
         vec![
             class.name.clone(),
             class.weight.to_string(),
-            number(class.offered),
-            number(class.admitted),
+            number(class.counts.offered),
+            number(class.counts.admitted),
             number(class.refused_in_all()),
-            number(class.shed),
-            number(class.expired),
-            number(class.failed),
-            number(class.granted),
-            number(class.aged),
+            number(class.counts.shed),
+            number(class.counts.expired),
+            number(class.counts.failed),
+            number(class.counts.granted),
+            number(class.counts.aged),
             percent(class.share),
             maybe_seconds(class.waits.p50),
             maybe_seconds(class.waits.p90),

@@ -11,7 +11,7 @@ pub(super) fn shares(report: &Report, page: &mut String) {
     let classes: Vec<&ClassReport> = report
         .classes
         .iter()
-        .filter(|class| class.offered > 0)
+        .filter(|class| class.counts.offered > 0)
         .collect();
     if classes.len() > 1 {
         let marks = match report.policy {

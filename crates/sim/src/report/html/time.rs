@@ -13,7 +13,7 @@ pub(super) fn waits(report: &Report, page: &mut String) {
         .classes
         .iter()
         .zip(&report.series.classes)
-        .filter(|(class, _)| class.granted > 0)
+        .filter(|(class, _)| class.counts.granted > 0)
         .collect();
     let all = || {
         let values = seen
@@ -118,7 +118,7 @@ pub(super) fn queue(report: &Report, page: &mut String) {
         .classes
         .iter()
         .zip(&series.classes)
-        .filter(|(class, _)| class.offered > 0)
+        .filter(|(class, _)| class.counts.offered > 0)
         .collect();
     let waiting: Vec<f64> = (0..series.running.len())
         .map(|slot| seen.iter().map(|(_, class)| class.depth[slot] as f64).sum())

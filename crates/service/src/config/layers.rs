@@ -92,6 +92,12 @@ impl Layers {
             return;
         }
         if let Some((section, name)) = find_foreign(sections, &key) {
+            let before = self.tree.get(section);
+            if let Some(before) = before.and_then(|node| node.at(&[name.to_owned()])) {
+                let way_out = format!("it is ignored, what counts is at {}", key.node.origin);
+                let warning = Problem::new(before.origin.clone(), key.name, "written twice");
+                self.warnings.push(warning.or(way_out));
+            }
             put(&mut self.tree, &[section, name], key.node);
         } else {
             let warning = Problem::new(key.node.origin, key.name, "unknown key");

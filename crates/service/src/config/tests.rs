@@ -250,6 +250,14 @@ fn a_predecessors_ini_is_read_and_unknown_keys_are_warnings() {
 }
 
 #[test]
+fn a_predecessors_key_that_is_written_twice_is_a_warning() {
+    let text = "[scheduler]\nscheduler_max_concurrent = 7\nscheduler_max_concurrent = 8\n";
+    let config = load(&Sources::new().text("gateway.ini", text));
+    assert_eq!(config.section::<Gateway>().max_concurrent, 8);
+    insta::assert_snapshot!(config.warnings(), @"gateway.ini:2: `scheduler_max_concurrent`: written twice; it is ignored, what counts is at gateway.ini:3");
+}
+
+#[test]
 fn the_default_file_is_clean_and_means_the_defaults() {
     let schema = Schema::shared().with::<Tracker>().with::<Gateway>();
     let file = schema.init();

@@ -4,7 +4,7 @@ use super::{Load, Pick, Scenario};
 use crate::error::SimError;
 use headworks_core::Time;
 
-/// Steps that a run may take unless it is told otherwise: a minute or two.
+/// Steps that a run may take unless it is told otherwise: a minute, more or less.
 pub(super) const MOST_STEPS: u64 = 200_000_000;
 
 impl Scenario {

@@ -123,6 +123,7 @@ fn a_trace_is_replayed() {
 fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
     let folder = Folder::new();
     folder.write("bad.toml", "[scheduler]\npolcy = \"wfq\"\n");
+    std::fs::write(folder.path().join("latin.toml"), b"seed = 1\n# caf\xe9").expect("written");
     folder.write("bad.csv", "0.1,1,a,3\n0.2,x,b,2\n");
     folder.write("typo.csv", "O.0,1,a,1\n0.2,1,b,2\n");
     for (args, words) in [
@@ -136,6 +137,10 @@ fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
             ["typo.csv:1", "O.0", "seconds"],
         ),
         (&["sim", "nope"], ["nope", "greedy-tenant", "file"]),
+        (
+            &["sim", "latin.toml"],
+            ["latin.toml:2:6", "not UTF-8", "save"],
+        ),
         (&["sim", "token"], ["token", "did you mean", "tokens"]),
         (&["sim"], ["nothing to simulate", "--list", "--trace"]),
     ] {

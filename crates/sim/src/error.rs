@@ -31,6 +31,12 @@ pub enum SimError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A file that is not text.
+    #[error("{place}: not UTF-8 text; save the file as UTF-8")]
+    NotText {
+        /// Where it stops being text.
+        place: Place,
+    },
     /// A scenario that is neither a file nor shipped.
     #[error("`{name}` is neither a file nor a scenario that is shipped; {way_out}")]
     NoSuchScenario {

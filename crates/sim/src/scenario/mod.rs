@@ -81,11 +81,7 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn from_file(path: &Path) -> Result<Self, SimError> {
-        let file = path.display().to_string();
-        match read::text(path) {
-            Ok(text) => Scenario::from_text(&file, &text),
-            Err(source) => Err(SimError::Read { file, source }),
-        }
+        Scenario::from_text(&path.display().to_string(), &read::text(path)?)
     }
 
     /// A scenario that comes with the program.

@@ -7,13 +7,34 @@ use std::io;
 use std::path::Path;
 use toml::de::DeTable;
 
-/// The text of a file that has an end: a device or a pipe may have none.
-pub(super) fn text(path: &Path) -> io::Result<String> {
+/// No scenario is larger.
+const LARGEST: u64 = 16 << 20;
+
+/// The text of a file. Whatever may have no end, a device or a pipe, is no such file.
+pub(super) fn text(path: &Path) -> Result<String, SimError> {
+    let file = path.display().to_string();
+    let bytes = bytes(path).map_err(|source| SimError::Read {
+        file: file.clone(),
+        source,
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let readable = error.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(&error.as_bytes()[..readable]);
+        SimError::NotText {
+            place: place(&file, &before, readable),
+        }
+    })
+}
+
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let about = std::fs::metadata(path)?;
     if !about.is_file() && !about.is_dir() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    std::fs::read_to_string(path)
+    if about.len() > LARGEST {
+        return Err(io::Error::other("it is larger than 16 MiB"));
+    }
+    std::fs::read(path)
 }
 
 pub(super) fn read(file: &str, text: &str) -> Result<File, SimError> {

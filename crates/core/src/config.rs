@@ -91,6 +91,18 @@ pub enum Policy {
     Hybrid,
 }
 
+impl Policy {
+    /// Whether a class shares with others by weight.
+    #[inline]
+    pub(crate) fn shares(self, class: Class) -> bool {
+        match self {
+            Policy::Wfq => true,
+            Policy::Hybrid => class != Class(0),
+            Policy::Strict | Policy::Fifo => false,
+        }
+    }
+}
+
 /// How many jobs may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {

@@ -108,6 +108,9 @@ impl Forecast {
 
     /// How many of `places` are to be kept now for those who are due, or nearly.
     pub fn kept(&mut self, now: Time, places: usize) -> usize {
+        if self.bookings.is_empty() {
+            return 0;
+        }
         self.lapse(now);
         let early = self
             .spare(self.expected(self.live), places)

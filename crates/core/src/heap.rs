@@ -96,19 +96,21 @@ impl<K: Copy + Ord> Heap<K> {
         let item = self.items[at];
         loop {
             let first = at * 4 + 1;
-            let Some(children) = self.items.get(first..(first + 4).min(self.items.len())) else {
+            let children = self.items.get(first..).unwrap_or_default();
+            let Some(mut child) = children.first().copied() else {
                 break;
             };
-            let Some((least, child)) = children.iter().enumerate().min_by_key(|(_, child)| child.0)
-            else {
-                break;
-            };
+            let mut least = first;
+            for (index, other) in children.iter().enumerate().take(4).skip(1) {
+                if other.0 < child.0 {
+                    (least, child) = (first + index, *other);
+                }
+            }
             if item.0 <= child.0 {
                 break;
             }
-            let child = *child;
             self.set(at, child, place);
-            at = first + least;
+            at = least;
         }
         self.set(at, item, place);
     }

@@ -1,7 +1,7 @@
 //! Names for the things that scheduling speaks of. All are small, `Copy`, and mean nothing outside their core.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
@@ -100,13 +100,15 @@ pub struct Booking(pub u64);
 /// A name of which at most one live job may exist.
 ///
 /// 128 bits of a keyed hash: make it with [`KeySeed::key`], and nobody outside can make two collide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub u128);
 
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // The key is a hash already.
-        state.write_u64(self.0 as u64);
+impl Key {
+    /// Its place in a table. It is a hash already; keys that somebody made of small numbers are spread, too.
+    #[inline]
+    pub(crate) fn spread(self) -> u64 {
+        let word = (self.0 >> 64) as u64 ^ self.0 as u64;
+        word.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
     }
 }
 

@@ -55,9 +55,9 @@ impl<P> Job<P> {
         }
     }
 
-    /// The same job with another payload, and the payload it had.
-    pub fn replace<Q>(self, payload: Q) -> (Job<Q>, P) {
-        let job = Job {
+    /// The same job with another payload, made from the one it had.
+    pub fn map<Q>(self, payload: impl FnOnce(P) -> Q) -> Job<Q> {
+        Job {
             class: self.class,
             flow: self.flow,
             cost: self.cost,
@@ -68,9 +68,8 @@ impl<P> Job<P> {
             expire_at: self.expire_at,
             booking: self.booking,
             attempts: self.attempts,
-            payload,
-        };
-        (job, self.payload)
+            payload: payload(self.payload),
+        }
     }
 
     /// Sets how urgent it is.
@@ -168,37 +167,6 @@ pub struct Lease<P> {
     pub aged: bool,
     /// The work itself.
     pub payload: P,
-}
-
-impl<P> Lease<P> {
-    /// The same lease with another payload, and the payload it had.
-    pub fn replace<Q>(self, payload: Q) -> (Lease<Q>, P) {
-        let Lease {
-            ticket,
-            target,
-            class,
-            flow,
-            cost,
-            attempt,
-            waited,
-            aged,
-            payload: old,
-        } = self;
-        (
-            Lease {
-                ticket,
-                target,
-                class,
-                flow,
-                cost,
-                attempt,
-                waited,
-                aged,
-                payload,
-            },
-            old,
-        )
-    }
 }
 
 /// How a leased job went.

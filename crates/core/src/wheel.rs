@@ -1,13 +1,13 @@
 //! Timers: a hierarchical wheel that keeps exact times.
 //!
-//! Six levels of 256 slots; the lowest level's slot is 2²⁰ ns (about a millisecond) wide, the highest
+//! Six levels of 256 slots; the lowest level's slot is 2¹⁸ ns (about a quarter of a millisecond) wide, the highest
 //! reaches the end of time. An entry moves down a level when its slot comes, at most once a level, so a
 //! timer costs the same whether ten or ten million others run. Entries of one slot lie side by side in memory, and are
 //! sorted when it comes: timers fire in the order of their times, and at equal times in the order in which they were set.
 
 use crate::time::Time;
 
-const TICK_BITS: u32 = 20;
+const TICK_BITS: u32 = 18;
 const LEVELS: usize = 6;
 const SLOTS: usize = 256;
 const NIL: u32 = u32::MAX;
@@ -192,7 +192,10 @@ impl<T: Copy> Wheel<T> {
 
     /// Fires what is due of a slot of the lowest level; what is due later in the same tick stays.
     fn fire(&mut self, moving: &mut [Entry<T>], now: Time, due: &mut Vec<(Time, T)>) {
-        moving.sort_unstable_by_key(|entry| (entry.time, entry.serial));
+        // One number compares faster than two.
+        let order =
+            |entry: &Entry<T>| u128::from(entry.time.as_nanos()) << 64 | u128::from(entry.serial);
+        moving.sort_unstable_by_key(order);
         for entry in moving {
             if entry.time <= now {
                 due.push((entry.time, entry.what));

@@ -5,7 +5,7 @@ use crate::notice::Notice;
 use crate::report::Report;
 use crate::shell::{SeatId, Task, Word};
 use futures_util::FutureExt;
-use headworks_core::{Class, Cost, Flow, Job, Lease, Outcome, Refused, TargetId, Ticket, Verdict};
+use headworks_core::{Class, Cost, Flow, Job, Lease, Refused, TargetId, Ticket};
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -100,13 +100,15 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
     }
 
     pub(crate) async fn work(self) {
+        let Inner { shell, clock, .. } = &*self.inner;
         let mut done = None;
         loop {
-            let word = self
-                .inner
-                .shell
-                .turn(self.inner.clock.now(), self.seat, done.take());
-            let word = match word {
+            let now = clock.now();
+            let settled = done.take().map(|(lease, report): (_, Report)| {
+                let (outcome, verdict) = report.settle(now, clock);
+                (lease, outcome, verdict)
+            });
+            let word = match shell.turn(now, self.seat, settled) {
                 Some(word) => word,
                 None => self.wait().await,
             };
@@ -127,26 +129,46 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
         .await
     }
 
-    async fn run(&self, lease: Lease<Task<P>>) -> (Lease<Task<P>>, Outcome, Verdict) {
-        let (lease, task) = lease.replace(());
-        let Task::Work(payload) = task else {
+    async fn run(&self, lease: Lease<Task<P>>) -> (Lease<Task<P>>, Report) {
+        let Lease {
+            ticket,
+            target,
+            class,
+            flow,
+            cost,
+            attempt,
+            waited,
+            aged,
+            payload: Task::Work(payload),
+        } = lease
+        else {
             unreachable!("a worker is given work")
         };
         let mut run = Run {
             payload,
-            ticket: lease.ticket,
-            target: lease.target,
-            class: lease.class,
-            flow: lease.flow,
-            cost: lease.cost,
-            attempt: lease.attempt,
-            waited: lease.waited,
+            ticket,
+            target,
+            class,
+            flow,
+            cost,
+            attempt,
+            waited,
             inner: &self.inner,
             seat: self.seat,
         };
         let report = self.attempt(&mut run).await;
-        let (outcome, verdict) = report.settle(self.inner.clock.now(), &self.inner.clock);
-        (lease.replace(Task::Work(run.payload)).0, outcome, verdict)
+        let lease = Lease {
+            ticket,
+            target,
+            class,
+            flow,
+            cost,
+            attempt,
+            waited,
+            aged,
+            payload: Task::Work(run.payload),
+        };
+        (lease, report)
     }
 
     async fn attempt(&self, run: &mut Run<'_, P>) -> Report {

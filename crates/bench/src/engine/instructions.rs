@@ -4,7 +4,7 @@
 
 use super::ours;
 use crate::report::Report;
-use headworks_core::{Core, Outcome, Time, Verdict};
+use headworks_core::{Class, Core, Flow, Job, Outcome, TargetId, Time, Verdict};
 use std::process::{Command, ExitCode};
 
 const JOBS: u64 = 20_000;
@@ -27,6 +27,18 @@ pub(crate) fn steps(spec: &str) -> ExitCode {
 fn prepared(queued: u64, flows: u64, targets: u64) -> Core<u64> {
     let config = ours::config(targets as usize, 2 * queued as usize + 10);
     let mut core = Core::new(config, Time::ZERO).expect("a good configuration");
+    // Whoever will be heard of has been heard of: what is counted is work, not the growth of tables.
+    for class in 0..10 {
+        for (flow, target) in (0..flows).flat_map(|flow| (0..targets).map(move |to| (flow, to))) {
+            let job = Job::new(0)
+                .class(Class(class))
+                .flow(Flow(flow))
+                .targets(TargetId::new(target as u32));
+            core.submit(Time::ZERO, job).expect("there is room");
+            let lease = core.next(Time::ZERO).expect("nothing is limited");
+            core.finish(Time::ZERO, lease, Outcome::DONE, Verdict::Fine);
+        }
+    }
     for n in 0..queued {
         core.submit(Time::ZERO, ours::job(n, flows, targets))
             .expect("there is room");
@@ -46,21 +58,12 @@ fn pass(core: &mut Core<u64>, queued: u64, flows: u64, targets: u64, jobs: u64) 
 
 pub(crate) fn measure(report: &mut Report) {
     let shapes = [
-        ("1,000 queued, 10 flows, 10 targets", 1_000, 10, 10),
-        ("1,000,000 queued, 10 flows, 10 targets", 1_000_000, 10, 10),
-        ("20,000 queued, 10 flows, 10 targets", 20_000, 10, 10),
-        (
-            "20,000 queued, 10,000 flows, 10 targets",
-            20_000,
-            10_000,
-            10,
-        ),
-        (
-            "20,000 queued, 10 flows, 10,000 targets",
-            20_000,
-            10,
-            10_000,
-        ),
+        ("1,000 queued", 1_000, 10, 10),
+        ("1,000,000 queued", 1_000_000, 10, 10),
+        ("10 flows", 20_000, 10, 1),
+        ("10,000 flows", 20_000, 10_000, 1),
+        ("10 targets", 20_000, 1, 10),
+        ("10,000 targets", 20_000, 1, 10_000),
     ];
     for (name, queued, flows, targets) in shapes {
         let count = |jobs| count(&format!("{queued},{flows},{targets},{jobs}"));
@@ -81,12 +84,10 @@ pub(crate) fn measure(report: &mut Report) {
             instructions,
         );
     };
-    ratio("instructions a job", 1, 0, 1.1);
-    ratio("instructions a job", 3, 2, 1.2);
-    ratio("instructions a job", 4, 2, 1.2);
-    ratio("time a job", 1, 0, 2.0);
-    ratio("time a job", 3, 2, 2.0);
-    ratio("time a job", 4, 2, 2.0);
+    for (many, few, instructions) in [(1, 0, 1.1), (3, 2, 1.2), (5, 4, 1.2)] {
+        ratio("instructions a job", many, few, instructions);
+        ratio("time a job", many, few, 2.0);
+    }
 }
 
 fn wall(queued: u64, flows: u64, targets: u64) -> f64 {

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 pub(crate) const PRODUCERS: u64 = 8;
 
 /// How many may wait, in every queue that has a bound. Producers that find it full wait or come again.
-pub(crate) const BOUND: usize = 10_000;
+pub(crate) const BOUND: usize = 1_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -26,6 +26,9 @@ pub(crate) struct Options {
     /// Jobs a round.
     #[arg(long, default_value_t = 400_000)]
     jobs: u64,
+    /// Only what has this in its name, for a profile of it.
+    #[arg(long, value_name = "PART", conflicts_with = "check")]
+    only: Option<String>,
     /// Also count instructions, under valgrind: slow, but the same on every machine.
     #[arg(long)]
     instructions: bool,
@@ -40,6 +43,36 @@ pub(crate) struct Options {
     check: bool,
 }
 
+/// The work that every contender hands from a producer to whoever runs it. Only ours schedules by it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) class: u8,
+    pub(crate) target: u32,
+    pub(crate) flow: u64,
+    pub(crate) cost: u64,
+    pub(crate) key: u128,
+    pub(crate) number: u64,
+}
+
+impl Work {
+    /// The `n`th of a mixed load.
+    pub(crate) fn new(n: u64, flows: u64, targets: u64) -> Self {
+        let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Work {
+            class: (mixed >> 60) as u8 % 10,
+            target: (mixed >> 32) as u32 % targets as u32,
+            flow: (mixed >> 20) % flows,
+            cost: 1 + (mixed >> 48) % 1000,
+            key: u128::from(mixed) << 64 | u128::from(mixed.rotate_left(17)),
+            number: n,
+        }
+    }
+}
+
+/// Twenty tenants, eight far sides.
+pub(crate) const FLOWS: u64 = 20;
+pub(crate) const TARGETS: u64 = 8;
+
 type Contender = (&'static str, Box<dyn Fn(u64) -> Took>);
 
 pub(crate) fn run(options: &Options) -> ExitCode {
@@ -47,9 +80,16 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         return instructions::steps(steps);
     }
     let mut report = Report::new(options.rounds);
-    race(&mut report, contenders(), options.rounds, options.jobs);
-    race(&mut report, timers::contenders(), options.rounds, 1_000_000);
-    refusal::measure(&mut report, options.rounds);
+    let chosen = |mut contenders: Vec<Contender>| {
+        contenders.retain(|(name, _)| options.only.as_ref().is_none_or(|only| name.contains(only)));
+        contenders
+    };
+    let (jobs, rounds) = (options.jobs, options.rounds);
+    race(&mut report, chosen(contenders()), rounds, jobs);
+    race(&mut report, chosen(timers::contenders()), rounds, 1_000_000);
+    if options.only.is_none() {
+        refusal::measure(&mut report, rounds);
+    }
     report.ratio(ours::NAME, tokio_parts::MPSC, 2.5);
     report.ratio(ours::NAME, "apalis, memory", 1.0 / 3.0);
     report.ratio(timers::WHEEL, timers::DELAY_QUEUE, 0.2);

@@ -1,6 +1,6 @@
 //! Ours: a job with every feature.
 
-use super::{BOUND, PRODUCERS, runtime};
+use super::{BOUND, FLOWS, PRODUCERS, TARGETS, Work, runtime};
 use crate::measure::{Took, measure};
 use headworks_core::{
     Bound, Class, Config, Core, Cost, Flow, Job, Key, Limits, Outcome, Rate, TargetConfig,
@@ -13,6 +13,9 @@ use tokio::sync::Notify;
 
 pub(crate) const NAME: &str = "headworks pool, full-feature job";
 pub(crate) const PERMIT: &str = "headworks permits, full-feature job";
+/// Jobs that go through before time is taken.
+const WARM_UP: u64 = 50_000;
+
 pub(crate) const CORE: &str = "headworks core alone, full-feature job";
 
 /// Ten classes under the hybrid policy, a bound, and targets with a gate and a cost bucket each.
@@ -36,30 +39,54 @@ pub(crate) fn config(targets: usize, bound: usize) -> Config {
 
 /// A job that uses class, flow, dedupe key, target and cost.
 pub(crate) fn job(n: u64, flows: u64, targets: u64) -> Job<u64> {
-    let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Job::new(n)
-        .class(Class((mixed >> 60) as u8 % 10))
-        .flow(Flow((mixed >> 20) % flows))
-        .cost(Cost(1 + (mixed >> 48) % 1000))
-        .targets(TargetId::new((mixed >> 32) as u32 % targets as u32))
-        .key(Key(
-            u128::from(mixed) << 64 | u128::from(mixed.rotate_left(17))
-        ))
+    let work = Work::new(n, flows, targets);
+    Job::new(work.number)
+        .class(Class(work.class))
+        .flow(Flow(work.flow))
+        .cost(Cost(work.cost))
+        .targets(TargetId::new(work.target))
+        .key(Key(work.key))
 }
 
+/// Jobs done. Producers who are too far ahead wait for the next step of them.
+#[derive(Default)]
 struct Count {
     done: AtomicU64,
-    jobs: u64,
+    goal: AtomicU64,
+    step: Notify,
     all: Notify,
+}
+
+impl Count {
+    const STEP: u64 = 256;
+
+    fn one_more(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(Self::STEP) {
+            self.step.notify_waiters();
+        }
+        if done == self.goal.load(Ordering::Relaxed) {
+            self.all.notify_one();
+        }
+    }
+
+    /// Waits until no more than [`BOUND`] jobs before the `n`th are not done.
+    async fn room_for(&self, n: u64) {
+        let ahead = || n > self.done.load(Ordering::Relaxed) + BOUND as u64;
+        while ahead() {
+            let step = self.step.notified();
+            if ahead() {
+                step.await;
+            }
+        }
+    }
 }
 
 struct Counter(Arc<Count>);
 
 impl Handler<u64> for Counter {
     async fn run(&self, _run: &mut Run<'_, u64>) -> Report {
-        if self.0.done.fetch_add(1, Ordering::Relaxed) + 1 == self.0.jobs {
-            self.0.all.notify_one();
-        }
+        self.0.one_more();
         Report::done()
     }
 }
@@ -67,39 +94,41 @@ impl Handler<u64> for Counter {
 /// Eight producers submit, workers run, until all are done.
 pub(crate) fn pool(jobs: u64) -> Took {
     runtime().block_on(async {
-        let count = Arc::new(Count {
-            done: AtomicU64::new(0),
-            jobs,
-            all: Notify::new(),
-        });
-        let config = config(8, 4 * BOUND);
+        let count = Arc::new(Count::default());
+        // A full queue would shed for fairness; the producers hold back before that.
+        let config = config(TARGETS as usize, 4 * BOUND);
         let pool = Pool::new(config, Workers::new(2, 2), Counter(count.clone()))
             .expect("a good configuration");
-        let handle = tokio::runtime::Handle::current();
+        // Tables grow once.
+        pass_through(&pool, &count, 0..WARM_UP);
         measure(jobs, || {
-            for producer in 0..PRODUCERS {
-                let (pool, count) = (pool.clone(), count.clone());
-                handle.spawn(async move {
-                    for n in (producer..jobs).step_by(PRODUCERS as usize) {
-                        // A full queue would shed for fairness; the producers hold back before that.
-                        while n > count.done.load(Ordering::Relaxed) + BOUND as u64 {
-                            tokio::task::yield_now().await;
-                        }
-                        pool.submit(job(n, 100, 8)).expect("there is room");
-                    }
-                });
-            }
-            std::thread::scope(|scope| {
-                scope.spawn(|| handle.block_on(count.all.notified()));
-            });
+            pass_through(&pool, &count, WARM_UP..WARM_UP + jobs);
         })
     })
+}
+
+fn pass_through(pool: &Pool<u64>, count: &Arc<Count>, jobs: std::ops::Range<u64>) {
+    let handle = tokio::runtime::Handle::current();
+    count.goal.store(jobs.end, Ordering::Relaxed);
+    for producer in 0..PRODUCERS {
+        let (pool, count) = (pool.clone(), count.clone());
+        let (from, to) = (jobs.start + producer, jobs.end);
+        handle.spawn(async move {
+            for n in (from..to).step_by(PRODUCERS as usize) {
+                count.room_for(n).await;
+                pool.submit(job(n, FLOWS, TARGETS)).expect("there is room");
+            }
+        });
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| handle.block_on(count.all.notified()));
+    });
 }
 
 /// Eight callers acquire and finish permits.
 pub(crate) fn permits(jobs: u64) -> Took {
     runtime().block_on(async {
-        let pool = Permits::new(config(8, BOUND)).expect("a good configuration");
+        let pool = Permits::new(config(TARGETS as usize, BOUND)).expect("a good configuration");
         let handle = tokio::runtime::Handle::current();
         measure(jobs, || {
             let callers: Vec<_> = (0..PRODUCERS)
@@ -114,7 +143,7 @@ pub(crate) fn permits(jobs: u64) -> Took {
                                 targets,
                                 key,
                                 ..
-                            } = job(n, 100, 8);
+                            } = job(n, FLOWS, TARGETS);
                             let job = Job {
                                 key,
                                 ..Job::new(())
@@ -138,15 +167,17 @@ pub(crate) fn permits(jobs: u64) -> Took {
 
 /// The core without a shell: submit, next and finish in turn, a thousand jobs queued.
 pub(crate) fn core(jobs: u64) -> Took {
-    let mut core = Core::new(config(8, BOUND), Time::ZERO).expect("a good configuration");
+    let mut core =
+        Core::new(config(TARGETS as usize, 4 * BOUND), Time::ZERO).expect("a good configuration");
     for n in 0..1000 {
-        core.submit(Time::ZERO, job(n, 100, 8))
+        core.submit(Time::ZERO, job(n, FLOWS, TARGETS))
             .expect("there is room");
     }
     measure(jobs, || {
         for n in 1000..jobs + 1000 {
             let now = Time::from_nanos(n * 500);
-            core.submit(now, job(n, 100, 8)).expect("there is room");
+            core.submit(now, job(n, FLOWS, TARGETS))
+                .expect("there is room");
             let lease = core.next(now).expect("nothing is limited");
             core.finish(now, lease, Outcome::DONE, Verdict::Fine);
         }

@@ -1,6 +1,6 @@
 //! Other engines, each at its best setting.
 
-use super::{PRODUCERS, runtime};
+use super::{FLOWS, PRODUCERS, TARGETS, Work, runtime};
 use crate::measure::{Took, measure};
 use apalis_core::backend::memory::{MemorySink, MemoryStorage};
 use apalis_core::task::Task;
@@ -17,7 +17,7 @@ pub(crate) fn apalis(jobs: u64) -> Took {
     let runtime = runtime();
     measure(jobs, || {
         runtime.block_on(async {
-            let (sender, receiver) = unbounded::<Task<u64>>();
+            let (sender, receiver) = unbounded::<Task<Work>>();
             let sink = Box::new(sender.clone().sink_map_err(Into::into));
             let sink = MemorySink::new(Arc::new(futures_util::lock::Mutex::new(sink)));
             let storage = MemoryStorage::new_with(sink, receiver.boxed());
@@ -26,14 +26,14 @@ pub(crate) fn apalis(jobs: u64) -> Took {
                 tokio::spawn(async move {
                     for n in (producer..jobs).step_by(PRODUCERS as usize) {
                         sender
-                            .unbounded_send(Task::new(n))
+                            .unbounded_send(Task::new(Work::new(n, FLOWS, TARGETS)))
                             .expect("the receiver lives");
                     }
                 });
             }
             let done = Arc::new(AtomicU64::new(0));
             let worker = WorkerBuilder::new("bench").backend(storage).build(
-                move |_: u64, worker: WorkerContext| {
+                move |_: Work, worker: WorkerContext| {
                     let done = done.clone();
                     async move {
                         if done.fetch_add(1, Ordering::Relaxed) + 1 == jobs {

@@ -1,6 +1,6 @@
 //! What people build with today: tokio's channels, and a task and a semaphore a job.
 
-use super::{BOUND, PRODUCERS, runtime};
+use super::{BOUND, FLOWS, PRODUCERS, TARGETS, Work, runtime};
 use crate::measure::{Took, measure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,15 @@ pub(crate) const MPSC: &str = "bare tokio mpsc";
 pub(crate) const MANY: &str = "bare tokio mpsc, recv_many";
 pub(crate) const SPAWN: &str = "spawn + Semaphore + oneshot";
 
-fn produce(jobs: u64, sender: &mpsc::Sender<u64>) {
+fn produce(jobs: u64, sender: &mpsc::Sender<Work>) {
     for producer in 0..PRODUCERS {
         let sender = sender.clone();
         tokio::spawn(async move {
             for n in (producer..jobs).step_by(PRODUCERS as usize) {
-                sender.send(n).await.expect("the receiver lives");
+                sender
+                    .send(Work::new(n, FLOWS, TARGETS))
+                    .await
+                    .expect("the receiver lives");
             }
         });
     }
@@ -31,8 +34,8 @@ pub(crate) fn mpsc(jobs: u64) -> Took {
             drop(sender);
             let consumer = tokio::spawn(async move {
                 let mut count = 0;
-                while receiver.recv().await.is_some() {
-                    count += 1;
+                while let Some(work) = receiver.recv().await {
+                    count += u64::from(std::hint::black_box(work).number > 0);
                 }
                 count
             });
@@ -51,6 +54,7 @@ pub(crate) fn recv_many(jobs: u64) -> Took {
             let consumer = tokio::spawn(async move {
                 let mut batch = Vec::with_capacity(256);
                 while receiver.recv_many(&mut batch, 256).await > 0 {
+                    std::hint::black_box(&batch);
                     batch.clear();
                 }
             });
@@ -71,9 +75,10 @@ pub(crate) fn spawn(jobs: u64) -> Took {
                     for n in (producer..jobs).step_by(PRODUCERS as usize) {
                         let (answer, answered) = oneshot::channel();
                         let slots = slots.clone();
+                        let work = Work::new(n, FLOWS, TARGETS);
                         tokio::spawn(async move {
                             let _slot = slots.acquire().await.expect("never closed");
-                            let _ = answer.send(n);
+                            let _ = answer.send(work.number);
                         });
                         answered.await.expect("it answers");
                     }

@@ -13,6 +13,7 @@ use crate::job::Job;
 use crate::target::TargetState;
 use crate::time::Time;
 use crate::wheel::TimerId;
+use hashbrown::HashTable;
 use std::time::Duration;
 
 /// How an arrival comes by its place.
@@ -68,7 +69,7 @@ impl<P> Core<P> {
         if job.expire_at.is_some_and(|at| at <= now) {
             return Err(Reason::Expired);
         }
-        if job.key.is_some_and(|key| self.keys.contains_key(&key)) {
+        if job.key.is_some_and(|key| self.find(key).is_some()) {
             return Err(Reason::Duplicate);
         }
         let bay = self.bay_of(job.targets).ok_or(Reason::NoTarget)?;
@@ -91,10 +92,7 @@ impl<P> Core<P> {
             if self.delayed >= self.config.delayed_bound as u64 {
                 return Err(Reason::DelayedFull);
             }
-            if job
-                .delay_key
-                .is_some_and(|key| self.delay_keys.contains_key(&key))
-            {
+            if job.delay_key.is_some_and(|key| self.is_delayed(key)) {
                 return Err(Reason::Merged);
             }
         } else if self.is_hopeless(now, job) {
@@ -287,10 +285,10 @@ impl<P> Core<P> {
             bay,
             key: job.key,
             delay_key: job.delay_key,
-            expire_at: job.expire_at,
+            expire_at: job.expire_at.unwrap_or(Time::MAX),
             holds_delay_key: false,
             seq: self.serial,
-            since: None,
+            since: Time::MAX,
             attempts,
             used: 0,
             prepaid: false,
@@ -300,36 +298,42 @@ impl<P> Core<P> {
             lane: NIL,
             lane_prev: NIL,
             lane_next: NIL,
-            queue_prev: NIL,
-            queue_next: NIL,
         });
         if let Some(key) = job.key {
-            self.keys.insert(key, slot);
+            let jobs = &self.jobs;
+            let hash = |slot: &u32| jobs[*slot].key.map_or(0, Key::spread);
+            self.keys.insert_unique(key.spread(), slot, hash);
         }
         self.classes[job.class.index()].stats.admitted += 1;
         slot
     }
 
+    fn is_delayed(&self, key: Key) -> bool {
+        let has = |slot: &u32| self.jobs[*slot].delay_key == Some(key);
+        self.delay_keys.find(key.spread(), has).is_some()
+    }
+
     /// Takes the job's delay key; `false` if another has it.
     pub(super) fn hold_delay_key(&mut self, slot: u32) -> bool {
-        let entry = &mut self.jobs[slot];
-        let Some(key) = entry.delay_key else {
+        let Some(key) = self.jobs[slot].delay_key else {
             return true;
         };
-        if self.delay_keys.contains_key(&key) {
+        if self.is_delayed(key) {
             return false;
         }
-        entry.holds_delay_key = true;
-        self.delay_keys.insert(key, slot);
+        self.jobs[slot].holds_delay_key = true;
+        let jobs = &self.jobs;
+        let hash = |slot: &u32| jobs[*slot].delay_key.map_or(0, Key::spread);
+        self.delay_keys.insert_unique(key.spread(), slot, hash);
         true
     }
 
     pub(super) fn release_delay_key(&mut self, slot: u32) {
         let entry = &mut self.jobs[slot];
         if std::mem::take(&mut entry.holds_delay_key)
-            && let Some(Key(key)) = entry.delay_key
+            && let Some(key) = entry.delay_key
         {
-            self.delay_keys.remove(&Key(key));
+            remove(&mut self.delay_keys, key, slot);
         }
     }
 
@@ -354,5 +358,13 @@ impl<P> Core<P> {
             .min()
             .unwrap_or(Time::MAX);
         (first > now).then_some(first)
+    }
+}
+
+/// Takes a job out of a table of keys.
+#[inline]
+pub(super) fn remove(table: &mut HashTable<u32>, key: Key, slot: u32) {
+    if let Ok(entry) = table.find_entry(key.spread(), |other| *other == slot) {
+        entry.remove();
     }
 }

@@ -4,7 +4,7 @@
 //! gate may have opened; the first job that may go is leased.
 
 use super::Core;
-use super::parts::{Lane, Queue, State, Tag};
+use super::parts::{Lane, NIL, Pace, Rank, State, Tag};
 use crate::config::Policy;
 use crate::gate::Pass;
 use crate::id::{Class, Cost, TargetId, Ticket};
@@ -78,13 +78,17 @@ impl<P> Core<P> {
         match self.config.policy {
             Policy::Strict => Some(first),
             Policy::Hybrid if first == Class(0) => Some(first),
-            Policy::Wfq | Policy::Hybrid => self
-                .live_classes()
-                .min_by_key(|class| (self.class_tag(*class), *class)),
+            Policy::Wfq | Policy::Hybrid => {
+                let first = (self.class_tag(first), first);
+                let least = self.live_classes().skip(1).fold(first, |least, class| {
+                    let tag = self.class_tag(class);
+                    if tag < least.0 { (tag, class) } else { least }
+                });
+                Some(least.1)
+            }
             Policy::Fifo => self.live_classes().min_by_key(|class| {
                 let state = &self.classes[class.index()];
-                let oldest =
-                    |top: Option<((Tag, u64), u32)>| top.map_or(u64::MAX, |((_, seq), _)| seq);
+                let oldest = |top: Option<(Rank, u32)>| top.map_or(u64::MAX, |(rank, _)| rank.seq);
                 oldest(state.ready.top()).min(oldest(state.bays.top()))
             }),
         }
@@ -147,7 +151,11 @@ impl<P> Core<P> {
     /// Whether a lane's head may go, and where.
     fn look(&mut self, now: Time, lane: u32) -> Look {
         let Lane {
-            queue, bay, head, ..
+            queue,
+            bay,
+            alone,
+            head,
+            ..
         } = self.lanes[lane];
         let (cost, prepaid) = (self.jobs[head].cost, self.jobs[head].prepaid);
         let gate = &mut self.flows[self.queues[queue].flow].gate;
@@ -155,6 +163,18 @@ impl<P> Core<P> {
             Pass::Shut(until) => return Look::FlowShut(until),
             Pass::Short(at) if !prepaid => return Look::FlowShut(Some(at)),
             Pass::Short(_) | Pass::Open => {}
+        }
+        if alone != NIL {
+            return match self.targets[alone as usize].pass(now, cost) {
+                Pass::Open => self.look_over_all(now, cost, prepaid, alone),
+                Pass::Short(at) => Look::Short(alone, at),
+                Pass::Shut(at) => {
+                    if let Some(at) = at {
+                        self.arm_target(alone, at);
+                    }
+                    Look::Shut
+                }
+            };
         }
         let mut best = None;
         let mut short: Option<(Time, u32)> = None;
@@ -174,10 +194,7 @@ impl<P> Core<P> {
             }
         }
         if let Some((_, target)) = best {
-            return match self.gate.short(now, cost) {
-                Some(at) if !prepaid => Look::Hold(at),
-                _ => Look::Go(target),
-            };
+            return self.look_over_all(now, cost, prepaid, target);
         }
         if let Some((at, target)) = short {
             return Look::Short(target, at);
@@ -187,9 +204,18 @@ impl<P> Core<P> {
         Look::Shut
     }
 
+    /// Whether the bucket over everything has enough for a job that a target would serve.
+    #[inline]
+    fn look_over_all(&mut self, now: Time, cost: Cost, prepaid: bool, target: u32) -> Look {
+        match self.gate.short(now, cost) {
+            Some(at) if !prepaid => Look::Hold(at),
+            _ => Look::Go(target),
+        }
+    }
+
     /// Something may be granted: the oldest lane head that waited too long goes instead, if it is an aged job's turn.
     fn aged(&mut self, now: Time) -> Option<(u32, u32)> {
-        if self.since_aged + 1 < AGING_TURN {
+        if self.aging == 0 || self.since_aged + 1 < AGING_TURN {
             return None;
         }
         let mut oldest: Option<((Time, u64), u32, u32)> = None;
@@ -221,11 +247,21 @@ impl<P> Core<P> {
         let Lane {
             queue, head: slot, ..
         } = self.lanes[lane];
-        let Queue { class, flow, .. } = self.queues[queue];
         let entry = &mut self.jobs[slot];
-        let charge = (!entry.prepaid).then_some(entry.cost);
+        let (class, flow, cost) = (entry.class, entry.flow, entry.cost);
+        let charge = (!entry.prepaid).then_some(cost);
         entry.state = State::Running { target };
         entry.used += 1;
+        let far = &mut self.targets[target as usize];
+        far.gate.enter(now, Some(cost));
+        far.granted += 1;
+        if far.state == TargetState::Probation {
+            far.probe = true;
+            entry.probing = true;
+        }
+        self.gate.enter(now, charge);
+        let holder = &mut self.flows[flow];
+        holder.gate.enter(now, charge);
         let lease = Lease {
             ticket: Ticket {
                 slot,
@@ -233,40 +269,26 @@ impl<P> Core<P> {
             },
             target: TargetId(target),
             class,
-            flow: self.flows[flow].id,
-            cost: entry.cost,
+            flow: holder.id,
+            cost,
             attempt: entry.used,
-            waited: now.since(entry.since.unwrap_or(now)),
+            waited: now.since(entry.since),
             aged,
             payload: entry.payload.take().expect("a waiting job has its payload"),
         };
-        self.gate.enter(now, charge);
-        self.flows[flow].gate.enter(now, charge);
-        let state = &mut self.targets[target as usize];
-        state.gate.enter(now, Some(lease.cost));
-        state.granted += 1;
-        if state.state == TargetState::Probation {
-            state.probe = true;
-            self.jobs[slot].probing = true;
-        }
-        if charge.is_some() {
-            self.charge_tags(queue, lease.cost, aged);
-        }
-        self.queues[queue].owed.enter(lease.cost);
-        self.classes[class.index()].owed.enter(lease.cost);
+        let pace = holder.pace;
+        self.charge(queue, class, pace, charge, cost, aged);
         self.running += 1;
-        self.since_aged = if aged {
-            0
-        } else {
-            (self.since_aged + 1).min(AGING_TURN)
+        self.since_aged = match aged {
+            true => 0,
+            false => (self.since_aged + 1).min(AGING_TURN),
         };
         let stats = &mut self.classes[class.index()].stats;
         stats.granted += 1;
-        stats.charged += charge.map_or(0, |cost| cost.0);
-        stats.aged += u64::from(aged);
         stats.waits.record(lease.waited);
         self.dequeue(now, slot);
         if aged {
+            self.classes[class.index()].stats.aged += 1;
             // Its lane may have been parked: then only this moves its queue.
             self.queue_changed(queue);
         }
@@ -275,29 +297,35 @@ impl<P> Core<P> {
 
     /// Moves the tags of a queue and its class on by what was granted, and the clocks to where they stood. A job that
     /// went out of turn moves no clock: the others would lose what they are owed.
-    fn charge_tags(&mut self, queue: u32, cost: Cost, out_of_turn: bool) {
+    #[inline]
+    fn charge(
+        &mut self,
+        queue: u32,
+        class: Class,
+        pace: Pace,
+        charge: Option<Cost>,
+        cost: Cost,
+        out_of_turn: bool,
+    ) {
+        let queue = &mut self.queues[queue];
+        let state = &mut self.classes[class.index()];
+        queue.owed.enter(cost);
+        state.owed.enter(cost);
+        let Some(charge) = charge else { return };
+        state.stats.charged += charge.0;
         if self.config.policy == Policy::Fifo {
             return;
         }
-        let start = self.effective_tag(queue);
-        let Queue { class, flow, .. } = self.queues[queue];
-        let charge = self.flows[flow].pace.span(cost);
-        let state = &mut self.queues[queue];
-        state.tag = start + state.owed.pay(charge);
-        let tag = self.class_tag(class);
-        let state = &mut self.classes[class.index()];
+        let start = queue.tag.max(state.clock);
+        queue.tag = start + queue.owed.pay(pace.span(charge));
         if !out_of_turn {
-            state.clock = state.clock.max(start);
+            state.clock = start;
         }
-        let shares = match self.config.policy {
-            Policy::Wfq => true,
-            Policy::Hybrid => class != Class(0),
-            Policy::Strict | Policy::Fifo => false,
-        };
-        if shares {
-            state.tag = tag + state.owed.pay(state.pace.span(cost));
+        if self.config.policy.shares(class) {
+            let start = state.tag.max(self.clock);
+            state.tag = start + state.owed.pay(state.pace.span(charge));
             if !out_of_turn {
-                self.clock = tag;
+                self.clock = start;
             }
         }
     }

@@ -56,6 +56,7 @@ impl<P> Core<P> {
         }
         let now = self.tick(now);
         self.most_alone = config.waiting_for_one();
+        self.aging = super::aging(&config);
         self.config = config;
         self.gate.reconfigure(self.config.limits, now);
         self.forecast.set_most(self.config.bookings);

@@ -100,12 +100,7 @@ impl<P> Core<P> {
         let waits = queue.waiting > 0;
         let owed = &mut queue.owed;
         queue.tag = owed.correct(queue.tag, state.clock, costs, pace, waits);
-        let shares = match self.config.policy {
-            Policy::Wfq => true,
-            Policy::Hybrid => class != Class(0),
-            Policy::Strict | Policy::Fifo => false,
-        };
-        if shares {
+        if self.config.policy.shares(class) {
             let (pace, waits) = (state.pace, state.waiting > 0);
             let owed = &mut state.owed;
             state.tag = owed.correct(state.tag, self.clock, costs, pace, waits);
@@ -113,7 +108,7 @@ impl<P> Core<P> {
         if actual < charged {
             // Parked lanes may be ranked too early, never too late.
             for index in 0..self.queues[id].lanes.len() {
-                let lane = self.queues[id].lanes[index];
+                let (_, lane) = self.queues[id].lanes[index];
                 if matches!(self.lanes[lane].place, Place::Behind | Place::Ahead) {
                     self.parked_head_changed(lane);
                 }

@@ -88,7 +88,7 @@ impl<P> Core<P> {
             self.classes[class]
                 .holders
                 .forget(at, |queue, at| queues[queue].held_at = at);
-            for lane in lanes {
+            for (_, lane) in lanes {
                 self.forget_lane(lane);
             }
         }

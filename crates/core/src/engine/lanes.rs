@@ -1,8 +1,8 @@
 //! Jobs in their lanes, lanes in their queues, queues in their classes.
 
 use super::Core;
-use super::parts::{Entry, Lane, NIL, Place, Queue, Rank, State, Tag};
-use crate::config::Policy;
+use super::parts::{Bay, Entry, Lane, NIL, Place, Queue, Rank, State, Tag};
+use crate::config::{Bound, Policy};
 use crate::heap::NOWHERE;
 use crate::id::Class;
 use crate::job::Job;
@@ -12,27 +12,35 @@ impl<P> Core<P> {
     /// Puts a job at the tail of its lane.
     pub(super) fn enqueue(&mut self, now: Time, slot: u32) {
         self.serial += 1;
-        let seq = self.serial;
         let entry = &mut self.jobs[slot];
         entry.state = State::Waiting;
-        entry.seq = seq;
-        entry.since.get_or_insert(now);
-        let (class, flow, bay) = (entry.class, entry.flow, entry.bay);
-        let lane = self.lane(class, flow, bay);
-        self.jobs[slot].lane = lane;
-        let tail = std::mem::replace(&mut self.lanes[lane].tail, slot);
-        self.jobs[slot].lane_prev = tail;
-        self.jobs[slot].lane_next = NIL;
-        if tail == NIL {
-            self.lanes[lane].head = slot;
-        } else {
-            self.jobs[tail].lane_next = slot;
+        entry.seq = self.serial;
+        if entry.since == Time::MAX {
+            entry.since = now;
         }
-        self.take_place(slot);
-        self.arm_job(slot);
-        self.rechoose(lane);
-        if tail == NIL {
-            self.head_changed(lane);
+        let (class, flow, bay) = (entry.class, entry.flow, entry.bay);
+        let timed = entry.expire_at < Time::MAX || !entry.timer.is_none();
+        let id = self.lane(class, flow, bay);
+        let lane = &mut self.lanes[id];
+        lane.len += 1;
+        let before = std::mem::replace(&mut lane.tail, slot);
+        if before == NIL {
+            lane.head = slot;
+        }
+        let (owner, alone) = (lane.queue, lane.alone);
+        let entry = &mut self.jobs[slot];
+        entry.lane = id;
+        (entry.lane_prev, entry.lane_next) = (before, NIL);
+        if before != NIL {
+            self.jobs[before].lane_next = slot;
+        }
+        self.take_place(class, flow, owner, alone);
+        if timed {
+            self.arm_job(slot);
+        }
+        self.rechoose(bay, flow);
+        if before == NIL {
+            self.head_changed(id);
         }
     }
 
@@ -42,142 +50,101 @@ impl<P> Core<P> {
         entry.state = State::Waiting;
         let (class, flow, bay, seq) = (entry.class, entry.flow, entry.bay, entry.seq);
         let lane = self.lane(class, flow, bay);
+        let Lane { queue, alone, .. } = self.lanes[lane];
+        self.lanes[lane].len += 1;
         // Others may have come back before it: the lane stays in order of arrival.
         let mut next = self.lanes[lane].head;
         while next != NIL && self.jobs[next].seq < seq {
             next = self.jobs[next].lane_next;
         }
-        let prev = if next == NIL {
-            std::mem::replace(&mut self.lanes[lane].tail, slot)
-        } else {
-            std::mem::replace(&mut self.jobs[next].lane_prev, slot)
+        let prev = match next {
+            NIL => std::mem::replace(&mut self.lanes[lane].tail, slot),
+            next => std::mem::replace(&mut self.jobs[next].lane_prev, slot),
         };
         let entry = &mut self.jobs[slot];
         (entry.lane, entry.lane_prev, entry.lane_next) = (lane, prev, next);
-        if prev == NIL {
-            self.lanes[lane].head = slot;
-        } else {
-            self.jobs[prev].lane_next = slot;
+        match prev {
+            NIL => self.lanes[lane].head = slot,
+            prev => self.jobs[prev].lane_next = slot,
         }
-        self.take_place(slot);
+        self.take_place(class, flow, queue, alone);
         self.arm_job(slot);
-        self.rechoose(lane);
+        self.rechoose(bay, flow);
         self.head_changed(lane);
     }
 
     /// Takes a waiting job out of its lane.
     pub(super) fn dequeue(&mut self, now: Time, slot: u32) {
         let Entry {
-            lane,
+            lane: id,
             lane_prev,
             lane_next,
-            ..
-        } = self.jobs[slot];
-        if lane_prev == NIL {
-            self.lanes[lane].head = lane_next;
-        } else {
-            self.jobs[lane_prev].lane_next = lane_next;
-        }
-        if lane_next == NIL {
-            self.lanes[lane].tail = lane_prev;
-        } else {
-            self.jobs[lane_next].lane_prev = lane_prev;
-        }
-        self.give_place(now, slot);
-        self.disarm_job(slot);
-        if lane_prev == NIL {
-            self.head_changed(lane);
-        }
-        self.rechoose_flow(self.jobs[slot].flow);
-    }
-
-    /// Counts a job's place as taken, and links it among its queue's jobs.
-    fn take_place(&mut self, slot: u32) {
-        let Entry {
-            lane,
             class,
             flow,
-            bay,
+            timer,
             ..
         } = self.jobs[slot];
-        self.lanes[lane].len += 1;
-        let id = self.lanes[lane].queue;
-        let queue = &mut self.queues[id];
-        // An arrival is the newest; a job that comes back has its old place.
-        let seq = self.jobs[slot].seq;
-        let (mut prev, mut next) = (queue.newest, NIL);
-        while prev != NIL && self.jobs[prev].seq > seq {
-            next = prev;
-            prev = self.jobs[prev].queue_prev;
+        let lane = &mut self.lanes[id];
+        lane.len -= 1;
+        let (owner, alone) = (lane.queue, lane.alone);
+        if lane_prev == NIL {
+            lane.head = lane_next;
         }
-        self.jobs[slot].queue_prev = prev;
-        self.jobs[slot].queue_next = next;
-        if prev == NIL {
-            queue.oldest = slot;
-        } else {
-            self.jobs[prev].queue_next = slot;
+        if lane_next == NIL {
+            lane.tail = lane_prev;
         }
-        if next == NIL {
-            queue.newest = slot;
-        } else {
-            self.jobs[next].queue_prev = slot;
+        if lane_prev != NIL {
+            self.jobs[lane_prev].lane_next = lane_next;
         }
+        if lane_next != NIL {
+            self.jobs[lane_next].lane_prev = lane_prev;
+        }
+        self.give_place(now, class, flow, owner, alone);
+        if !timer.is_none() {
+            self.disarm_job(slot);
+        }
+        if lane_prev == NIL {
+            self.head_changed(id);
+        }
+        self.rechoose_flow(flow);
+    }
+
+    /// Counts one more place as taken.
+    #[inline]
+    fn take_place(&mut self, class: Class, flow: u32, id: u32, alone: u32) {
         self.waiting += 1;
         let state = &mut self.classes[class.index()];
         state.waiting += 1;
-        let flow_state = &mut self.flows[flow];
-        let weight = flow_state.config.weight;
+        let queue = &mut self.queues[id];
         queue.waiting += 1;
-        flow_state.waiting += 1;
+        let holder = &mut self.flows[flow];
+        holder.waiting += 1;
+        let weight = u64::from(holder.config.weight);
         if queue.waiting == 1 {
-            state.holders.weights += u64::from(weight);
+            state.holders.weights += weight;
         }
-        if flow_state.waiting == 1 {
-            self.holders.weights += u64::from(weight);
+        if holder.waiting == 1 {
+            self.holders.weights += weight;
         }
-        let queues = &mut self.queues;
-        let (at, held) = (queues[id].held_at, queues[id].waiting);
-        let place = |queue: u32, at: u32| queues[queue].held_at = at;
-        state.holders.took(id, at, held, weight, place);
-        let flows = &mut self.flows;
-        let (at, held) = (flows[flow].held_at, flows[flow].waiting);
-        let place = |flow: u32, at: u32| flows[flow].held_at = at;
-        self.holders.took(flow, at, held, weight, place);
-        if let [target] = *self.bays[bay as usize].targets {
-            self.targets[target as usize].waiting += 1;
+        if self.holders.kept || state.holders.kept {
+            self.rank_holder(class, flow, id);
+        }
+        if alone != NIL {
+            self.targets[alone as usize].waiting += 1;
         }
     }
 
-    /// Counts a job's place as free. Holders' keys are put right when they are next looked at.
-    fn give_place(&mut self, now: Time, slot: u32) {
-        let Entry {
-            lane,
-            class,
-            flow,
-            bay,
-            queue_prev,
-            queue_next,
-            ..
-        } = self.jobs[slot];
-        self.lanes[lane].len -= 1;
-        let queue = &mut self.queues[self.lanes[lane].queue];
-        if queue_prev == NIL {
-            queue.oldest = queue_next;
-        } else {
-            self.jobs[queue_prev].queue_next = queue_next;
-        }
-        if queue_next == NIL {
-            queue.newest = queue_prev;
-        } else {
-            self.jobs[queue_next].queue_prev = queue_prev;
-        }
-        let state = &mut self.classes[class.index()];
-        let flow = &mut self.flows[flow];
-        let weight = u64::from(flow.config.weight);
-        queue.waiting -= 1;
-        flow.waiting -= 1;
-        state.waiting -= 1;
+    /// Counts one place less as taken. Holders' keys are put right when they are next looked at.
+    #[inline]
+    fn give_place(&mut self, now: Time, class: Class, flow: u32, id: u32, alone: u32) {
         self.waiting -= 1;
+        let state = &mut self.classes[class.index()];
+        state.waiting -= 1;
+        let queue = &mut self.queues[id];
+        queue.waiting -= 1;
+        let holder = &mut self.flows[flow];
+        holder.waiting -= 1;
+        let weight = u64::from(holder.config.weight);
         if queue.waiting == 0 {
             state.holders.weights -= weight;
             queue.owed.forfeit();
@@ -185,81 +152,89 @@ impl<P> Core<P> {
         if state.waiting == 0 {
             state.owed.forfeit();
         }
-        if flow.waiting == 0 {
+        if holder.waiting == 0 {
             self.holders.weights -= weight;
         }
-        if let [target] = *self.bays[bay as usize].targets {
-            self.targets[target as usize].waiting -= 1;
+        match self.config.bound {
+            Bound::Shared(_) => self.forecast.freed(now, self.waiting as usize),
+            Bound::PerClass(_) => state.forecast.freed(now, state.waiting as usize),
         }
         if self.holders.kept || state.holders.kept {
             self.unrank(class);
         }
-        if self.shares_bound() {
-            self.forecast.freed(now, self.waiting as usize);
-        } else {
-            let state = &mut self.classes[class.index()];
-            state.forecast.freed(now, state.waiting as usize);
+        if alone != NIL {
+            self.targets[alone as usize].waiting -= 1;
         }
     }
 
     /// Puts a lane where it belongs after its head changed.
-    pub(super) fn head_changed(&mut self, lane: u32) {
-        self.age_changed(lane);
+    pub(super) fn head_changed(&mut self, id: u32) {
+        if self.aging != 0 {
+            self.age_changed(id);
+        }
         let Lane {
-            queue,
+            queue: owner,
             head,
             place,
             at,
             ..
-        } = self.lanes[lane];
+        } = self.lanes[id];
         let lanes = &mut self.lanes;
-        let place_lane = |lane: u32, at: u32| lanes[lane].at = at;
-        let open = &mut self.queues[queue].open;
+        let open = &mut self.queues[owner].open;
         match place {
             Place::Empty if head == NIL => {}
             Place::Empty => {
-                open.push(self.jobs[head].seq, lane, place_lane);
-                self.lanes[lane].place = Place::Open;
-                self.queue_changed(queue);
+                lanes[id].place = Place::Open;
+                open.push(self.jobs[head].seq, id, |lane, at| lanes[lane].at = at);
+                // Behind another lane of its queue it changes nothing.
+                if lanes[id].at == 0 {
+                    self.queue_changed(owner);
+                }
             }
             Place::Open if head == NIL => {
-                open.remove(at, place_lane);
-                self.lanes[lane].place = Place::Empty;
-                self.queue_changed(queue);
+                lanes[id].place = Place::Empty;
+                open.remove(at, |lane, at| lanes[lane].at = at);
+                self.queue_changed(owner);
             }
             Place::Open => {
-                open.rekey(at, self.jobs[head].seq, place_lane);
-                self.queue_changed(queue);
+                open.rekey(at, self.jobs[head].seq, |lane, at| lanes[lane].at = at);
+                self.queue_changed(owner);
             }
-            Place::Behind | Place::Ahead => self.parked_head_changed(lane),
+            Place::Behind | Place::Ahead => self.parked_head_changed(id),
             Place::Saving(target) => self.unsave(target),
         }
     }
 
     /// Puts a queue where it belongs among its class's after its tag or its open lanes changed.
     pub(super) fn queue_changed(&mut self, id: u32) {
-        let Queue {
-            class,
-            flow,
-            at,
-            ref open,
-            ..
-        } = self.queues[id];
-        let top = open.top();
-        let parked = self.flows[flow].parked;
-        let rank = top
-            .filter(|_| !parked)
-            .map(|(seq, _)| (self.effective_tag(id), seq));
+        let queue = &self.queues[id];
+        let (class, tag) = (queue.class, queue.tag);
+        let queue_at = &mut self.queue_at;
+        let at = queue_at[id as usize];
+        let head = match queue.open.top() {
+            Some((seq, _)) if !self.flows[queue.flow].parked => Some(seq),
+            _ => None,
+        };
         let state = &mut self.classes[class.index()];
-        let queues = &mut self.queues;
-        let place = |queue: u32, at: u32| queues[queue].at = at;
-        match rank {
-            Some(rank) if at == NOWHERE => state.ready.push(rank, id, place),
-            Some(rank) => state.ready.rekey(at, rank, place),
-            None if at == NOWHERE => {}
-            None => state.ready.remove(at, place),
+        let place = |queue: u32, at: u32| queue_at[queue as usize] = at;
+        let Some(seq) = head else {
+            if at != NOWHERE {
+                state.ready.remove(at, place);
+                self.class_changed(class);
+            }
+            return;
+        };
+        // As `effective_tag` says.
+        let tag = match self.config.policy {
+            Policy::Fifo => 0,
+            _ => tag.max(state.clock),
+        };
+        if at == NOWHERE {
+            state.ready.push(Rank::new(tag, seq), id, place);
+            self.live |= 1 << class.0;
+        } else {
+            state.ready.rekey(at, Rank::new(tag, seq), place);
         }
-        self.class_changed(class);
     }
 
     /// Notes whether a class may have an open lane.
@@ -287,7 +262,7 @@ impl<P> Core<P> {
     /// The rank of a lane that has jobs.
     pub(super) fn rank(&self, lane: u32) -> Rank {
         let Lane { queue, head, .. } = self.lanes[lane];
-        (self.effective_tag(queue), self.jobs[head].seq)
+        Rank::new(self.effective_tag(queue), self.jobs[head].seq)
     }
 
     /// Keeps the heap of ages in step with a lane's head.
@@ -300,14 +275,14 @@ impl<P> Core<P> {
             ..
         } = self.lanes[lane];
         let class = self.queues[queue].class;
-        if self.classes[class.index()].config.aging.is_none() {
+        if self.aging & 1 << class.0 == 0 {
             return;
         }
         let usable = self.bays[bay as usize].usable_since;
         let age = self
             .jobs
             .get(head)
-            .map(|entry| (entry.since.unwrap_or(self.now).max(usable), entry.seq));
+            .map(|entry| (entry.since.min(self.now).max(usable), entry.seq));
         let ages = &mut self.classes[class.index()].ages;
         let lanes = &mut self.lanes;
         let place = |lane: u32, at: u32| lanes[lane].age_at = at;
@@ -329,17 +304,22 @@ impl<P> Core<P> {
     fn lane(&mut self, class: Class, flow: u32, bay: u32) -> u32 {
         let queue = self.queue(class, flow);
         // Most queues have a lane or two: looking at them is cheaper than hashing.
-        let few = self.queues[queue].lanes.iter().take(4);
-        if let Some(lane) = few.copied().find(|lane| self.lanes[*lane].bay == bay) {
+        let few = self.queues[queue].lanes.iter().take(8);
+        if let Some((_, lane)) = few.copied().find(|(of, _)| *of == bay) {
             return lane;
         }
         if let Some(lane) = self.lane_ids.get(&(queue, bay)) {
             return *lane;
         }
-        let lanes = &mut self.bays[bay as usize].lanes;
+        let Bay { lanes, targets, .. } = &mut self.bays[bay as usize];
+        let alone = match **targets {
+            [target] => target,
+            _ => NIL,
+        };
         let lane = self.lanes.insert(Lane {
             queue,
             bay,
+            alone,
             head: NIL,
             tail: NIL,
             len: 0,
@@ -349,7 +329,7 @@ impl<P> Core<P> {
             bay_at: lanes.len() as u32,
         });
         lanes.push(lane);
-        self.queues[queue].lanes.push(lane);
+        self.queues[queue].lanes.push((bay, lane));
         self.lane_ids.insert((queue, bay), lane);
         lane
     }
@@ -360,6 +340,9 @@ impl<P> Core<P> {
             return queue;
         }
         let queue = self.queues.insert(Queue::new(class, flow));
+        if self.queue_at.len() <= queue as usize {
+            self.queue_at.push(NOWHERE);
+        }
         self.flows[flow].queues[class.index()] = queue;
         queue
     }
@@ -391,7 +374,7 @@ impl<P> Core<P> {
     #[inline]
     pub(super) fn forget_job(&mut self, slot: u32) {
         if let Some(key) = self.jobs[slot].key {
-            self.keys.remove(&key);
+            super::admit::remove(&mut self.keys, key, slot);
         }
         self.jobs.remove(slot);
     }

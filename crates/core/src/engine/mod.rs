@@ -20,7 +20,7 @@ mod timers;
 
 pub use inspect::{ClassView, FlowView, TargetView, View};
 
-use crate::config::{Bound, Config, ConfigError};
+use crate::config::{Bound, ClassConfig, Config, ConfigError};
 use crate::event::{Event, Refused};
 use crate::forecast::Forecast;
 use crate::gate::Gate;
@@ -31,7 +31,7 @@ use crate::target::Target;
 use crate::time::Time;
 use crate::wheel::Wheel;
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashTable};
 use parts::{Bay, ClassState, Entry, FlowState, Holders, Lane, Queue, State, Tag, Timer};
 use std::collections::VecDeque;
 
@@ -57,6 +57,8 @@ pub struct Core<P> {
     jobs: Table<Entry<P>>,
     lanes: Table<Lane>,
     queues: Table<Queue>,
+    /// The position of each queue among its class's. Kept apart, because every change of order moves several.
+    queue_at: Vec<u32>,
     flows: Table<FlowState>,
     classes: Vec<ClassState>,
     targets: Vec<Target>,
@@ -74,13 +76,19 @@ pub struct Core<P> {
     delayed: u64,
     running: u64,
     since_aged: u32,
+    /// The classes that have aging.
+    aging: u64,
+    /// Lanes parked in a bay, and targets whose bucket is saved for a lane.
+    parked: u32,
+    saved: u32,
     paused: bool,
     draining: bool,
     wheel: Wheel<Timer>,
     due: Vec<(Time, Timer)>,
     events: VecDeque<Event<P>>,
-    keys: HashMap<Key, u32, FixedState>,
-    delay_keys: HashMap<Key, u32, FixedState>,
+    /// The jobs that have a key, and the delayed ones that hold their delay key.
+    keys: HashTable<u32>,
+    delay_keys: HashTable<u32>,
     flow_ids: HashMap<Flow, u32, FixedState>,
     lane_ids: HashMap<(u32, u32), u32, FixedState>,
     bay_ids: HashMap<Box<[u32]>, u32, FixedState>,
@@ -107,6 +115,7 @@ impl<P> Core<P> {
             jobs: Table::default(),
             lanes: Table::default(),
             queues: Table::default(),
+            queue_at: Vec::new(),
             flows: Table::default(),
             classes: config
                 .classes
@@ -125,13 +134,16 @@ impl<P> Core<P> {
             delayed: 0,
             running: 0,
             since_aged: 0,
+            aging: aging(&config),
+            parked: 0,
+            saved: 0,
             paused: false,
             draining: false,
             wheel: Wheel::new(),
             due: Vec::new(),
             events: VecDeque::new(),
-            keys: HashMap::with_hasher(hasher.clone()),
-            delay_keys: HashMap::with_hasher(hasher.clone()),
+            keys: HashTable::new(),
+            delay_keys: HashTable::new(),
             flow_ids: HashMap::with_hasher(hasher.clone()),
             lane_ids: HashMap::with_hasher(hasher.clone()),
             bay_ids: HashMap::with_hasher(hasher),
@@ -219,11 +231,9 @@ impl<P> Core<P> {
     /// The live job with that key.
     #[must_use]
     pub fn find(&self, key: Key) -> Option<Ticket> {
-        let slot = *self.keys.get(&key)?;
-        Some(Ticket {
-            slot,
-            serial: self.jobs[slot].serial,
-        })
+        let has = |slot: &u32| self.jobs[*slot].key == Some(key);
+        let slot = *self.keys.find(key.spread(), has)?;
+        Some(self.ticket(slot))
     }
 
     fn entry(&self, ticket: Ticket) -> Option<&Entry<P>> {
@@ -239,7 +249,14 @@ impl<P> Core<P> {
         }
     }
 
+    #[inline]
     fn shares_bound(&self) -> bool {
         matches!(self.config.bound, Bound::Shared(_))
     }
+}
+
+/// The classes that have aging, as bits.
+fn aging(config: &Config) -> u64 {
+    let has = |(class, config): (usize, &ClassConfig)| u64::from(config.aging.is_some()) << class;
+    config.classes.iter().enumerate().map(has).sum()
 }

@@ -30,20 +30,21 @@ impl<P> Core<P> {
             queue, bay, head, ..
         } = self.lanes[lane];
         let class = self.queues[queue].class;
-        let rank = (self.effective_tag(queue), self.jobs[head].seq);
-        let behind = rank.0 <= self.classes[class.index()].clock;
+        let rank = Rank::new(self.effective_tag(queue), self.jobs[head].seq);
+        let behind = rank.tag() <= self.classes[class.index()].clock;
         let count = self.classes.len();
         let bay = &mut self.bays[bay as usize];
         if bay.parked.len() < count {
             bay.parked.resize_with(count, Parked::default);
         }
         bay.parked_classes |= 1 << class.0;
+        self.parked += 1;
         let parked = &mut bay.parked[class.index()];
         let lanes = &mut self.lanes;
         lanes[lane].place = if behind { Place::Behind } else { Place::Ahead };
         let place = |lane: u32, at: u32| lanes[lane].at = at;
         if behind {
-            parked.behind.push(rank.1, lane, place);
+            parked.behind.push(rank.seq, lane, place);
         } else {
             parked.ahead.push(rank, lane, place);
         }
@@ -71,6 +72,7 @@ impl<P> Core<P> {
             bay.parked_classes &= !(1 << class.0);
         }
         self.lanes[lane].place = Place::Empty;
+        self.parked -= 1;
     }
 
     /// A parked lane's head or tag changed.
@@ -108,12 +110,14 @@ impl<P> Core<P> {
             let parked = self.bays[bay as usize].parked.get(class.index())?;
             let ahead = parked.ahead.top();
             let (stored, lane, was) = match parked.behind.top() {
-                _ if ahead.is_some_and(|(rank, _)| rank.0 <= self.classes[class.index()].clock) => {
+                _ if ahead
+                    .is_some_and(|(rank, _)| rank.tag() <= self.classes[class.index()].clock) =>
+                {
                     let (rank, lane) = ahead.expect("just seen");
                     (rank, lane, Place::Ahead)
                 }
                 Some((seq, lane)) => (
-                    (self.classes[class.index()].clock, seq),
+                    Rank::new(self.classes[class.index()].clock, seq),
                     lane,
                     Place::Behind,
                 ),
@@ -123,7 +127,7 @@ impl<P> Core<P> {
                 }
             };
             let rank = self.rank(lane);
-            let belongs = if rank.0 <= self.classes[class.index()].clock {
+            let belongs = if rank.tag() <= self.classes[class.index()].clock {
                 Place::Behind
             } else {
                 Place::Ahead
@@ -205,7 +209,14 @@ impl<P> Core<P> {
     }
 
     /// A target may have opened.
+    #[inline]
     pub(super) fn open_target(&mut self, target: u32) {
+        if self.parked > 0 || self.saved > 0 {
+            self.open_bays_of(target);
+        }
+    }
+
+    fn open_bays_of(&mut self, target: u32) {
         self.unsave(target);
         for index in 0..self.targets[target as usize].bays.len() {
             let bay = self.targets[target as usize].bays[index];
@@ -239,6 +250,7 @@ impl<P> Core<P> {
             .remove(place, |lane, at| lanes[lane].at = at);
         lanes[lane].place = Place::Saving(target);
         self.targets[target as usize].saved_for = lane;
+        self.saved += 1;
         self.arm_target(target, at);
         self.queue_changed(queue);
     }
@@ -249,6 +261,7 @@ impl<P> Core<P> {
         if lane == NIL {
             return;
         }
+        self.saved -= 1;
         self.disarm_target(target);
         self.lanes[lane].place = Place::Empty;
         self.head_changed(lane);
@@ -258,16 +271,22 @@ impl<P> Core<P> {
         }
     }
 
-    /// A job came to this lane: what was saved for another job on its way is to be chosen anew.
-    pub(super) fn rechoose(&mut self, lane: u32) {
-        let Lane { queue, bay, .. } = self.lanes[lane];
+    /// A job came for this bay and flow: what was saved for another job on its way is to be chosen anew.
+    #[inline]
+    pub(super) fn rechoose(&mut self, bay: u32, flow: u32) {
+        if self.saved > 0 {
+            self.unsave_all_of(bay);
+        }
+        self.rechoose_flow(flow);
+    }
+
+    fn unsave_all_of(&mut self, bay: u32) {
         for index in 0..self.bays[bay as usize].targets.len() {
             let target = self.bays[bay as usize].targets[index];
             if self.targets[target as usize].saved_for != NIL {
                 self.unsave(target);
             }
         }
-        self.rechoose_flow(self.queues[queue].flow);
     }
 
     /// A job came to this flow or left it: what its bucket is saved for is to be chosen anew.

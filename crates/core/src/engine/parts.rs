@@ -13,6 +13,7 @@ use crate::job::Job;
 use crate::stats::ClassStats;
 use crate::time::Time;
 use crate::wheel::TimerId;
+use std::cmp::Ordering;
 
 /// The index of nothing.
 pub(super) const NIL: u32 = u32::MAX;
@@ -68,6 +69,9 @@ impl Owed {
     /// What is left of a charge after the credit has paid for what it can.
     #[inline]
     pub(super) fn pay(&mut self, charge: Tag) -> Tag {
+        if self.credit == 0 {
+            return charge;
+        }
         let paid = charge.min(self.credit);
         self.credit -= paid;
         charge - paid
@@ -103,8 +107,40 @@ impl Owed {
     }
 }
 
-/// The order of lanes and queues inside a class: the tag, then the age of the head.
-pub(super) type Rank = (Tag, u64);
+/// The order of lanes and queues inside a class: the tag, then the age of the head. The tag is kept in halves, which
+/// makes a heap of ranks a third smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rank {
+    tag: [u64; 2],
+    pub(super) seq: u64,
+}
+
+impl Rank {
+    #[inline]
+    pub(super) fn new(tag: Tag, seq: u64) -> Self {
+        let tag = [(tag >> 64) as u64, tag as u64];
+        Rank { tag, seq }
+    }
+
+    #[inline]
+    pub(super) fn tag(self) -> Tag {
+        Tag::from(self.tag[0]) << 64 | Tag::from(self.tag[1])
+    }
+}
+
+impl Ord for Rank {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.tag().cmp(&other.tag())).then(self.seq.cmp(&other.seq))
+    }
+}
+
+impl PartialOrd for Rank {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// A live job.
 #[derive(Debug)]
@@ -120,13 +156,14 @@ pub(super) struct Entry<P> {
     pub(super) bay: u32,
     pub(super) key: Option<Key>,
     pub(super) delay_key: Option<Key>,
-    pub(super) expire_at: Option<Time>,
+    /// The end of time if it does not.
+    pub(super) expire_at: Time,
     /// Whether it holds its `delay_key`.
     pub(super) holds_delay_key: bool,
     /// Its place in the order of arrival; a retry gets a new one.
     pub(super) seq: u64,
-    /// Since when it was ready to run, counted from the first time.
-    pub(super) since: Option<Time>,
+    /// Since when it was ready to run, counted from the first time; the end of time if it never was.
+    pub(super) since: Time,
     pub(super) attempts: u32,
     pub(super) used: u32,
     /// Charged already, before it was sent elsewhere.
@@ -137,8 +174,6 @@ pub(super) struct Entry<P> {
     pub(super) lane: u32,
     pub(super) lane_prev: u32,
     pub(super) lane_next: u32,
-    pub(super) queue_prev: u32,
-    pub(super) queue_next: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +197,7 @@ impl<P> Entry<P> {
                 State::Delayed { due } => Some(due),
                 State::Waiting | State::Running { .. } => None,
             },
-            expire_at: self.expire_at,
+            expire_at: (self.expire_at < Time::MAX).then_some(self.expire_at),
             booking: None,
             attempts: Some(self.attempts),
             payload: self
@@ -177,6 +212,8 @@ impl<P> Entry<P> {
 pub(super) struct Lane {
     pub(super) queue: u32,
     pub(super) bay: u32,
+    /// The one target of its bay; `NIL` if there are several.
+    pub(super) alone: u32,
     pub(super) head: u32,
     pub(super) tail: u32,
     pub(super) len: u64,
@@ -212,15 +249,11 @@ pub(super) struct Queue {
     pub(super) owed: Owed,
     /// Lanes that are not parked, by the age of their heads.
     pub(super) open: Heap<u64>,
-    /// Its position among its class's queues.
-    pub(super) at: u32,
     pub(super) waiting: u64,
     /// Its position among its class's holders.
     pub(super) held_at: u32,
-    pub(super) lanes: Vec<u32>,
-    /// Its jobs in order of arrival.
-    pub(super) oldest: u32,
-    pub(super) newest: u32,
+    /// Its lanes, by bay.
+    pub(super) lanes: Vec<(u32, u32)>,
 }
 
 impl Queue {
@@ -231,12 +264,9 @@ impl Queue {
             tag: 0,
             owed: Owed::default(),
             open: Heap::default(),
-            at: NOWHERE,
             waiting: 0,
             held_at: NOWHERE,
             lanes: Vec::new(),
-            oldest: NIL,
-            newest: NIL,
         }
     }
 }

@@ -76,13 +76,8 @@ impl<P> Core<P> {
             Bound::Shared(_) => {
                 let after = holding(state.waiting + 1, weight);
                 let (key, most) = self.greatest_flow()?;
-                let newest =
-                    |queue: &u32| self.queues.get(*queue).map_or(NIL, |queue| queue.newest);
-                let jobs = self.flows[most]
-                    .queues
-                    .iter()
-                    .map(newest)
-                    .filter(|slot| *slot != NIL);
+                let queues = self.flows[most].queues.iter();
+                let jobs = queues.filter_map(|queue| self.newest(*queue));
                 jobs.max_by_key(|slot| self.jobs[*slot].seq)
                     .filter(|_| key < after)
             }
@@ -92,7 +87,8 @@ impl<P> Core<P> {
                     .get(state.queues[class.index()])
                     .map_or(0, |queue| queue.waiting);
                 let (key, most) = self.greatest_queue(class)?;
-                (key < holding(held + 1, weight)).then(|| self.queues[most].newest)
+                self.newest(most)
+                    .filter(|_| key < holding(held + 1, weight))
             }
         }
     }
@@ -107,7 +103,16 @@ impl<P> Core<P> {
         let (_, queue) = (from.0..=last.0)
             .rev()
             .find_map(|class| self.greatest_queue(Class(class)))?;
-        Some(self.queues[queue].newest)
+        self.newest(queue)
+    }
+
+    /// The newest job of a queue. Only who sheds asks, so it is looked for rather than kept.
+    fn newest(&self, queue: u32) -> Option<u32> {
+        let lanes = &self.queues.get(queue)?.lanes;
+        let tails = lanes.iter().map(|(_, lane)| self.lanes[*lane].tail);
+        tails
+            .filter(|slot| *slot != NIL)
+            .max_by_key(|slot| self.jobs[*slot].seq)
     }
 
     /// The queue that holds most places of its class, for its weight.
@@ -152,6 +157,21 @@ impl<P> Core<P> {
             }
         }
         None
+    }
+
+    /// Keeps a holder that took one more place in order.
+    #[cold]
+    pub(super) fn rank_holder(&mut self, class: Class, flow: u32, queue: u32) {
+        let weight = self.flows[flow].config.weight;
+        let queues = &mut self.queues;
+        let (at, held) = (queues[queue].held_at, queues[queue].waiting);
+        let place = |queue: u32, at: u32| queues[queue].held_at = at;
+        let state = &mut self.classes[class.index()];
+        state.holders.took(queue, at, held, weight, place);
+        let flows = &mut self.flows;
+        let (at, held) = (flows[flow].held_at, flows[flow].waiting);
+        let place = |flow: u32, at: u32| flows[flow].held_at = at;
+        self.holders.took(flow, at, held, weight, place);
     }
 
     /// Begins to keep a class's holders in order.

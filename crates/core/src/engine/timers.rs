@@ -46,7 +46,7 @@ impl<P> Core<P> {
 
     fn job_due(&mut self, now: Time, slot: u32) {
         let entry = &self.jobs[slot];
-        if entry.expire_at.is_some_and(|at| at <= now) {
+        if entry.expire_at <= now {
             let ticket = self.ticket(slot);
             let job = self.end_unleased(now, slot);
             self.classes[job.class.index()].stats.ended.expired += 1;
@@ -90,8 +90,8 @@ impl<P> Core<P> {
     pub(super) fn arm_job(&mut self, slot: u32) {
         let entry = &self.jobs[slot];
         let at = match entry.state {
-            State::Delayed { due } => Some(entry.expire_at.map_or(due, |expire| expire.min(due))),
-            State::Waiting => entry.expire_at,
+            State::Delayed { due } => Some(entry.expire_at.min(due)),
+            State::Waiting => (entry.expire_at < Time::MAX).then_some(entry.expire_at),
             State::Running { .. } => None,
         };
         self.disarm_job(slot);

@@ -97,20 +97,16 @@ impl<P> Shell<P> {
         reason = "a refusal hands the job back by value"
     )]
     pub(crate) fn submit(&self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
-        let (job, payload) = job.replace(());
-        let (job, ()) = job.replace(Task::Work(payload));
+        let job = job.map(Task::Work);
         let answer = self.with(now, |state| state.core.submit(now, job));
-        answer.map_err(|refused| {
-            let (job, task) = refused.job.replace(());
-            let Task::Work(payload) = task else {
-                unreachable!("the same job comes back")
-            };
-            Refused {
-                reason: refused.reason,
-                retry_after: refused.retry_after,
-                booking: refused.booking,
-                job: job.replace(payload).0,
-            }
+        answer.map_err(|refused| Refused {
+            reason: refused.reason,
+            retry_after: refused.retry_after,
+            booking: refused.booking,
+            job: refused.job.map(|task| match task {
+                Task::Work(payload) => payload,
+                Task::Caller(_) => unreachable!("the same job comes back"),
+            }),
         })
     }
 

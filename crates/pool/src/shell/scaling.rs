@@ -90,12 +90,15 @@ impl<P> State<P> {
             thresholds,
             ..
         } = self.scaling;
-        if told || max == 0 || (self.workers == base && self.core.waiting() == 0) {
+        if told || max == 0 {
             return false;
         }
-        let pressure = thresholds.at(self.core.waiting() as usize, self.core.capacity() as usize);
+        let scales = || {
+            let (waiting, capacity) = (self.core.waiting(), self.core.capacity());
+            waiting > 0 && thresholds.at(waiting as usize, capacity as usize).scales()
+        };
         let wants = self.workers < base
-            || (self.workers < max && pressure.scales())
+            || (self.workers < max && scales())
             || (self.workers > base && !self.idle.is_empty());
         self.scaling.told = wants;
         wants

@@ -44,7 +44,7 @@ impl<P> Default for After<P> {
 impl<P> State<P> {
     pub(super) fn enter(&mut self, now: Time, job: Job<()>) -> Result<(SeatId, Ticket), Denied> {
         let seat = SeatId(self.seats.insert(Seat::default()));
-        match self.core.submit(now, job.replace(Task::Caller(seat)).0) {
+        match self.core.submit(now, job.map(|()| Task::Caller(seat))) {
             Ok(ticket) => {
                 self.callers += 1;
                 Ok((seat, ticket))

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::read();
     let outcome = match &arguments.command {
         Command::Config(command) => commands::config::run(command, &arguments.common),
-        Command::Sim(command) => commands::sim::run(command),
+        Command::Sim(command) => commands::sim::run(command, &arguments.common),
         Command::Up => commands::up::run(&arguments.common),
     };
     match outcome {

@@ -3,3 +3,20 @@
 pub(crate) mod config;
 pub(crate) mod sim;
 pub(crate) mod up;
+
+use crate::arguments::Common;
+use crate::report::UsageError;
+
+/// Refuses flags that `command` would not look at: whoever gives one expects something of it.
+fn configures_nothing(common: &Common, command: &str) -> Result<(), UsageError> {
+    let given = match common {
+        Common {
+            config: Some(_), ..
+        } => "--config",
+        Common { set, .. } if !set.is_empty() => "--set",
+        _ => return Ok(()),
+    };
+    Err(UsageError(format!(
+        "`{given}` means nothing to `headworks {command}`, which reads no configuration: leave it out"
+    )))
+}

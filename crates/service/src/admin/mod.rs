@@ -6,12 +6,16 @@
 
 mod auth;
 mod config;
+mod content;
+mod index;
 mod names;
 mod problem;
 mod routes;
+mod serve;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
@@ -132,6 +136,7 @@ impl Admin {
             address,
             shared,
             router,
+            header_timeout: self.config.header_timeout,
         })
     }
 }
@@ -142,6 +147,7 @@ pub struct Listening {
     address: SocketAddr,
     shared: Arc<Shared>,
     router: Router,
+    header_timeout: Duration,
 }
 
 impl Listening {
@@ -161,15 +167,9 @@ impl Listening {
     /// Answers until `shutdown`, then lets running requests end.
     pub fn serve(self, shutdown: &Shutdown) {
         let stop = shutdown.token();
-        let service = self
-            .router
-            .into_make_service_with_connect_info::<SocketAddr>();
-        shutdown.spawn("admin listener", async move {
-            let server = axum::serve(self.listener, service);
-            let server = server.with_graceful_shutdown(stop.cancelled_owned());
-            if let Err(cause) = server.await {
-                tracing::error!(%cause, "the admin listener ended");
-            }
-        });
+        shutdown.spawn(
+            "admin listener",
+            serve::serve(self.listener, self.router, self.header_timeout, stop),
+        );
     }
 }

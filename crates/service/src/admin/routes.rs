@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::body::Bytes;
-use axum::extract::{Extension, Path, Query, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
-use http::{Method, StatusCode, Uri};
+use http::header::{CONTENT_TYPE, HOST};
+use http::{StatusCode, Version};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::auth::Client;
+use super::content::Content;
 use super::problem::HttpProblem;
-use super::{Shared, auth};
+use super::{Shared, auth, content, index};
 use crate::metrics;
 use crate::panel::{Args, Change, Cursor, Done, Explanation, Page, Panel, WhatIf};
 use crate::reload::Reloaded;
@@ -34,10 +34,11 @@ pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
         .route("/admin/panels/{name}/explain/{*subject}", get(explain))
         .route("/admin/panels/{name}/what-if", post(what_if))
         .route("/admin/reload", post(reload))
+        .layer(DefaultBodyLimit::max(content::MOST))
         .with_state(Arc::clone(shared))
         .merge(extra)
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(wrong_method)
+        .fallback(index::fallback)
+        .method_not_allowed_fallback(index::wrong_method)
         .layer(middleware::from_fn_with_state(
             Arc::clone(shared),
             auth::guard,
@@ -45,16 +46,28 @@ pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .merge(guarded)
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(shared),
+            every_request,
+        ))
 }
 
-async fn nothing_here(uri: Uri) -> HttpProblem {
-    let text = format!("nothing is at `{}`", uri.path());
-    HttpProblem::new(StatusCode::NOT_FOUND, text).or("GET /admin/panels lists what is there")
-}
-
-async fn wrong_method(method: Method, uri: Uri) -> HttpProblem {
-    let text = format!("`{}` does not take {method}", uri.path());
-    HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, text)
+/// Counts and dresses every answer, that of `/healthz` too, and asks for what HTTP asks for.
+async fn every_request(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let hosts = request.headers().get_all(HOST).iter().count();
+    let mut response = if request.version() == Version::HTTP_11 && hosts != 1 {
+        let text = format!("a request needs one `Host` header, this has {hosts}");
+        HttpProblem::new(StatusCode::BAD_REQUEST, text).into_response()
+    } else {
+        next.run(request).await
+    };
+    shared.counters.answered(response.status());
+    auth::dress(response.headers_mut());
+    response
 }
 
 async fn scrape(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
@@ -113,13 +126,13 @@ async fn act(
     State(shared): State<Arc<Shared>>,
     Extension(Client(client)): Extension<Client>,
     Path((name, action)): Path<(String, String)>,
-    body: Bytes,
+    body: Content,
 ) -> Answer<Done> {
     let panel = find(&shared, &name)?;
     let args: Args = if body.is_empty() {
         Args::new()
     } else {
-        read(&body)?
+        body.read()?
     };
     let actions = panel.actions();
     let known = actions.iter().find(|known| known.name == action);
@@ -151,15 +164,16 @@ struct Question {
 async fn what_if(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
-    body: Bytes,
+    body: Content,
 ) -> Answer<WhatIf> {
-    let question: Question = read(&body)?;
+    let question: Question = body.read()?;
     Ok(Json(
         find(&shared, &name)?.what_if(&question.changes).await?,
     ))
 }
 
-async fn reload(State(shared): State<Arc<Shared>>) -> Answer<Reloaded> {
+/// Its body says nothing, but is held to the limit like any other.
+async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloaded> {
     let Some(reloader) = shared.reloader.clone() else {
         let text = "this program does not reload";
         return Err(HttpProblem::new(StatusCode::NOT_IMPLEMENTED, text));
@@ -187,13 +201,4 @@ async fn reload(State(shared): State<Arc<Shared>>) -> Answer<Reloaded> {
             Err(problem.or("mend the file and reload again").listing(each))
         }
     }
-}
-
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, HttpProblem> {
-    serde_json::from_slice(body).map_err(|cause| {
-        HttpProblem::new(
-            StatusCode::BAD_REQUEST,
-            format!("the body is not what is expected: {cause}"),
-        )
-    })
 }

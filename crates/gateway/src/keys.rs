@@ -71,7 +71,7 @@ impl Keys {
             anybody: None,
         };
         for key in keys {
-            let caller = Caller::new(key, config.default_class);
+            let caller = Caller::new(key, config.class_by_default());
             if let Some(hash) = key.hash.as_deref().and_then(unhex) {
                 all.exact.insert(hash, caller);
             } else if let Some(prefix) = &key.prefix {
@@ -85,7 +85,7 @@ impl Keys {
         if all.is_empty() {
             all.anybody = Some(Arc::new(Caller {
                 tenant: ANYBODY.into(),
-                class: Class(config.default_class),
+                class: Class(config.class_by_default()),
                 highest: Class(0),
                 models: Vec::new(),
             }));

@@ -34,7 +34,7 @@ fn levels(config: &GatewayConfig, found: &mut Vec<Objection>) {
     if config.scheduler_weights.contains(&0) {
         object("scheduler_weights", "a weight must be at least 1".into());
     }
-    if config.default_class >= levels {
+    if config.default_class.is_some_and(|class| class >= levels) {
         let text = format!("the classes are 0 to {}", levels - 1);
         object("default_class", text);
     }

@@ -46,8 +46,8 @@ headworks_service::section! {
     /// How long a request may wait, where its class says nothing else.
     #[serde(with = "headworks_service::config::seconds")]
     scheduler_queue_timeout: Duration = Duration::from_secs(30), file(&["scheduler_queue_timeout"]);
-    /// The class of a request whose key names none.
-    default_class: u8 = 5;
+    /// The class of a request whose key names none. Without: 5, or the least urgent if there are fewer.
+    default_class: Option<u8> = None, example("5");
     /// Classes that differ: level, queue_timeout, aging (a request that waited so long goes next).
     class: Vec<ClassSettings> = Vec::new(),
         example("[[gateway.class]]\nlevel = 9\nqueue_timeout = \"5m\"\naging = \"60s\"");
@@ -97,4 +97,13 @@ headworks_service::section! {
     usage_file: Option<PathBuf> = None, example("\"usage.db\""), restart();
     /// A file to which every arrival is written (seconds, class, tenant, tokens), for `headworks sim --trace`.
     request_log: Option<PathBuf> = None, example("\"requests.csv\""), restart();
+}
+
+impl GatewayConfig {
+    /// The class of a request whose key names none.
+    #[must_use]
+    pub fn class_by_default(&self) -> u8 {
+        let last = self.scheduler_priority_levels.saturating_sub(1);
+        self.default_class.unwrap_or(5).min(last)
+    }
 }

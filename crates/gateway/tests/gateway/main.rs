@@ -1,0 +1,10 @@
+//! A gateway on a real port, between clients and upstreams that do as they are told.
+
+mod concurrency;
+mod front;
+mod leaving;
+mod rates;
+mod shares;
+mod support;
+mod upstreams;
+mod waiting;

@@ -151,21 +151,15 @@ async fn keep_books(shared: Arc<Shared>, stop: CancellationToken) {
 
 /// Lays time rules over the configuration when they begin, and takes them off when they end.
 async fn follow_rules(shared: Arc<Shared>, stop: CancellationToken) {
-    // Without rules a reload may bring some.
-    const LONGEST: Duration = Duration::from_secs(60);
     let follow = async {
         loop {
             let now = Timestamp::now();
             let plan = shared.plan.load_full();
-            let before: Vec<String> = plan
-                .rules_in_force(now)
-                .into_iter()
-                .map(str::to_owned)
-                .collect();
-            let next = plan.next_change(now).map(|next| next.duration_since(now));
-            let next = next.and_then(|next| Duration::try_from(next).ok());
-            tokio::time::sleep(next.unwrap_or(LONGEST).min(LONGEST)).await;
-            let plan = shared.plan.load_full();
+            tokio::select! {
+                () = shared.changed.notified() => continue,
+                () = moment(plan.next_change(now), now) => {}
+            }
+            let before = plan.rules_in_force(now);
             let after = plan.rules_in_force(Timestamp::now());
             if before != after {
                 tracing::info!(rules = ?after, "time rules in force");
@@ -174,6 +168,16 @@ async fn follow_rules(shared: Arc<Shared>, stop: CancellationToken) {
         }
     };
     let _: Option<()> = stop.run_until_cancelled(follow).await;
+}
+
+/// Waits for a time of day, looking at the clock once a minute because it may be set; for ever if there is none.
+async fn moment(next: Option<Timestamp>, now: Timestamp) {
+    const LOOK: Duration = Duration::from_secs(60);
+    let Some(next) = next else {
+        return std::future::pending().await;
+    };
+    let left = Duration::try_from(next.duration_since(now)).unwrap_or_default();
+    tokio::time::sleep(left.min(LOOK)).await;
 }
 
 /// Sends away whoever waits when the program stops.

@@ -10,6 +10,7 @@ use headworks_pool::Permits;
 use headworks_service::outbound::Outbound;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::books::{Bookings, Ids, Journal, Ledger, RequestLog, UsageStore};
 use crate::config::GatewayConfig;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<Watch>,
     pub(crate) waiting: Waiting,
     pub(crate) started: Instant,
+    /// A new configuration is in force.
+    pub(crate) changed: Notify,
 }
 
 impl Shared {
@@ -67,6 +70,7 @@ impl Shared {
             watch: Arc::default(),
             waiting: Waiting::default(),
             started: Instant::now(),
+            changed: Notify::new(),
         }))
     }
 
@@ -81,6 +85,7 @@ impl Shared {
         self.permits
             .reconfigure(plan.scheduling(Timestamp::now(), &self.seed, &learned))?;
         self.plan.store(Arc::new(plan));
+        self.changed.notify_one();
         Ok(())
     }
 

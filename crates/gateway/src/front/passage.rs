@@ -35,6 +35,8 @@ pub(super) struct Passage {
     pub(super) class: Class,
     pub(super) ask: Ask,
     pub(super) estimate: u64,
+    /// Tokens that it may have at most, as it says itself.
+    pub(super) most: u64,
     pub(super) forward: Forward,
     pub(super) group: Vec<TargetId>,
     pub(super) marks: Marks,
@@ -93,6 +95,10 @@ impl Passage {
     }
 
     fn acquire(&self) -> Result<Acquire, Problem> {
+        let context = self.plan.config.scheduler_max_context_length;
+        if self.plan.config.scheduler_enabled && context > 0 && self.most > context {
+            return Err(self.too_large());
+        }
         let permits = &self.shared.permits;
         let targets = self.shared.set_of(&self.group).ok_or_else(no_upstream)?;
         let timeout = self.plan.queue_timeout(self.class);
@@ -247,7 +253,7 @@ impl Passage {
     fn too_large(&self) -> Problem {
         let message = format!(
             "about {} tokens, prompt and answer, are more than one request may have: shorten the prompt or lower `max_tokens`",
-            self.estimate
+            self.most
         );
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).never()
     }

@@ -116,8 +116,10 @@ async fn prepare(
     admit::quota(&shared, &plan, &caller).inspect_err(|_| {
         shared.ledger.refused(&caller.tenant, class, shared.today());
     })?;
+    let output = plan.config.default_output_tokens;
     Ok(Passage {
-        estimate: ask.estimate(endpoint, plan.config.default_output_tokens),
+        estimate: ask.estimate(endpoint, output),
+        most: ask.most(endpoint, output),
         forward: Forward {
             endpoint,
             query: parts.uri.query().map(str::to_owned),

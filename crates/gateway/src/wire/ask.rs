@@ -11,6 +11,9 @@ const CHARS_PER_TOKEN: u64 = 4;
 /// What a picture or a file costs, more or less; its base64 says nothing about that.
 const TOKENS_PER_PICTURE: u64 = 1000;
 
+/// A bound on the answer beyond this is not believed: charged in full, one request could stop all others for hours.
+const LARGEST_ANSWER: u64 = 131_072;
+
 /// What scheduling needs of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -29,11 +32,20 @@ impl Ask {
     /// What the request will draw, as far as one can tell.
     #[must_use]
     pub fn estimate(&self, endpoint: Endpoint, default_output: u64) -> u64 {
+        let believed = self.most(endpoint, default_output) - self.prompt;
+        self.prompt
+            .saturating_add(believed.min(LARGEST_ANSWER))
+            .max(1)
+    }
+
+    /// The most that it may draw: prompt and answer as the request bounds them.
+    #[must_use]
+    pub fn most(&self, endpoint: Endpoint, default_output: u64) -> u64 {
         let output = match endpoint.generates() {
             true => self.max_output.unwrap_or(default_output),
             false => 0,
         };
-        self.prompt.saturating_add(output).max(1)
+        self.prompt.saturating_add(output)
     }
 }
 
@@ -216,6 +228,13 @@ mod tests {
         );
         assert_eq!(ask(&openai).prompt, TOKENS_PER_PICTURE);
         assert_eq!(ask(&anthropic).prompt, TOKENS_PER_PICTURE);
+    }
+
+    #[test]
+    fn one_request_cannot_claim_the_rate_of_hours() {
+        let huge = ask(r#"{"model":"m","max_tokens":18446744073709551615,"n":9}"#);
+        assert_eq!(huge.estimate(Endpoint::Chat, 0), LARGEST_ANSWER);
+        assert_eq!(huge.most(Endpoint::Chat, 0), u64::MAX);
     }
 
     #[test]

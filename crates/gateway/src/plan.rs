@@ -294,3 +294,89 @@ fn pass_through(config: &mut Config) {
         target.limits = Limits::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_service::config::{Schema, Sources};
+
+    fn plan(toml: &str) -> Plan {
+        let sources = Sources::new().text("test.toml", format!("[gateway]\n{toml}"));
+        let schema = Schema::new().with::<GatewayConfig>();
+        let loaded = schema
+            .load(&sources)
+            .unwrap_or_else(|problems| panic!("{problems}"));
+        let config = loaded.section::<GatewayConfig>();
+        Plan::new(
+            config.clone(),
+            Keys::new([], &config),
+            &mut Roster::default(),
+        )
+    }
+
+    #[test]
+    fn rules_are_laid_over_the_base_and_end_by_themselves() {
+        let plan = plan(
+            "scheduler_max_concurrent = 5
+             [[gateway.tenant]]
+             name = 'a'
+             weight = 3
+             [[gateway.rule]]
+             name = 'night'
+             from = '22:00'
+             to = '06:00'
+             max_concurrent = 100
+             tenant = [{ name = 'a', max_concurrent = 7 }]",
+        );
+        let seed = KeySeed::new(1, 2);
+        let at = |time: &str| plan.scheduling(time.parse().unwrap(), &seed, &Learned::default());
+        let (day, night) = (at("2026-11-15T12:00:00Z"), at("2026-11-15T23:00:00Z"));
+        assert_eq!(
+            (day.limits.concurrent, night.limits.concurrent),
+            (Some(5), Some(100))
+        );
+        let tenant = |config: &Config| config.flows[&seed.flow(&"a")];
+        assert_eq!(
+            (tenant(&day).weight, tenant(&day).limits.concurrent),
+            (3, None)
+        );
+        assert_eq!(
+            (tenant(&night).weight, tenant(&night).limits.concurrent),
+            (3, Some(7))
+        );
+        assert_eq!(at("2026-11-16T06:00:00Z"), day);
+        assert_eq!(
+            plan.rules_in_force("2026-11-15T23:00:00Z".parse().unwrap()),
+            ["night"]
+        );
+    }
+
+    #[test]
+    fn upstreams_keep_their_place_and_those_that_are_gone_are_switched_off() {
+        let upstream =
+            |name: &str| format!("[[gateway.upstream]]\nname = '{name}'\nkind = 'echo'\n");
+        let load = |toml: &str, roster: &mut Roster| {
+            let plan = plan(toml);
+            Plan::new(plan.config.clone(), Keys::new([], &plan.config), roster)
+        };
+        let mut roster = Roster::default();
+        let first = load(&[upstream("a"), upstream("b")].concat(), &mut roster);
+        let second = load(&[upstream("c"), upstream("b")].concat(), &mut roster);
+        let target = |plan: &Plan, name: &str| {
+            plan.upstreams()
+                .find(|one| one.name() == name)
+                .map(|one| one.target)
+        };
+        assert_eq!(target(&first, "b"), target(&second, "b"));
+        assert_eq!(
+            (target(&second, "a"), target(&second, "c")),
+            (None, Some(TargetId::new(2)))
+        );
+        let enabled: Vec<bool> = second
+            .targets(&Learned::default())
+            .iter()
+            .map(|target| target.enabled)
+            .collect();
+        assert_eq!(enabled, [false, true, true]);
+    }
+}

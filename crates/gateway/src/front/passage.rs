@@ -95,10 +95,6 @@ impl Passage {
     }
 
     fn acquire(&self) -> Result<Acquire, Problem> {
-        let context = self.plan.config.scheduler_max_context_length;
-        if self.plan.config.scheduler_enabled && context > 0 && self.most > context {
-            return Err(self.too_large());
-        }
         let permits = &self.shared.permits;
         let targets = self.shared.set_of(&self.group).ok_or_else(no_upstream)?;
         let timeout = self.plan.queue_timeout(self.class);
@@ -114,11 +110,20 @@ impl Passage {
         let job = Job::new(())
             .class(self.class)
             .flow(self.shared.seed.flow(&tenant))
-            .cost(Cost(self.estimate))
+            .cost(self.cost())
             .targets(targets)
             .booking(booking)
             .expire_at(permits.now() + timeout.min(patience));
         Ok(permits.acquire(job))
+    }
+
+    /// The estimate; or, of what is too large for good, all of it, so that the scheduler refuses it.
+    fn cost(&self) -> Cost {
+        let context = self.plan.config.scheduler_max_context_length;
+        match context > 0 && self.most > context {
+            true => Cost(self.most),
+            false => Cost(self.estimate),
+        }
     }
 
     /// The same tenant asking the same again.

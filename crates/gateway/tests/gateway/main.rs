@@ -4,6 +4,7 @@ mod concurrency;
 mod front;
 mod leaving;
 mod rates;
+mod seeing;
 mod shares;
 mod support;
 mod upstreams;

@@ -1,8 +1,10 @@
-//! The applications that this program holds. None yet: each comes with its own crate, adds its
-//! section to [`schema`] and its starter to [`APPLICATIONS`], and nothing else here changes.
+//! The applications that this program holds. Each comes with its own crate, adds its section to
+//! [`schema`] and its starter to [`APPLICATIONS`], and nothing else here changes.
 
+use headworks_gateway::{Gateway, GatewayConfig};
 use headworks_service::admin::Admin;
 use headworks_service::config::Schema;
+use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
 
@@ -16,9 +18,29 @@ pub(crate) struct Application {
 }
 
 /// All applications, in the order in which they start.
-pub(crate) const APPLICATIONS: &[Application] = &[];
+pub(crate) const APPLICATIONS: &[Application] = &[Application {
+    name: "gateway",
+    start: start_gateway,
+}];
 
 /// Every section that exists.
 pub(crate) fn schema() -> Schema {
-    Schema::shared()
+    Schema::shared().with::<GatewayConfig>()
+}
+
+fn start_gateway(
+    reloader: &Reloader,
+    shutdown: &Shutdown,
+    admin: Admin,
+) -> anyhow::Result<(Admin, String)> {
+    let config = reloader.current();
+    let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+    let gateway = Gateway::start(&config.section::<GatewayConfig>(), outbound, shutdown)?;
+    gateway.follow(reloader, shutdown);
+    let admin = admin
+        .panel(gateway.panel())
+        .collect(gateway.collector())
+        .routes(gateway.routes());
+    let line = format!("http://{}/v1 (OpenAI and Anthropic)", gateway.address());
+    Ok((admin, line))
 }

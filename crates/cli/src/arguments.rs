@@ -6,6 +6,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::applications::schema;
 use crate::commands::config::ConfigCommand;
+use crate::commands::gateway::GatewayCommand;
 use crate::commands::sim::SimCommand;
 use crate::flags::{self, Setting};
 
@@ -17,6 +18,7 @@ use crate::flags::{self, Setting};
     after_help = "\
 Examples:
   headworks up                                  start everything, and say how to reach it
+  headworks gateway                             share LLM capacity; without settings, with an echo
   headworks sim greedy-tenant                   try a policy before you live with it
   headworks config init --output headworks.toml write a file with every key explained
   headworks config check headworks.toml         find every mistake in it at once
@@ -52,6 +54,9 @@ impl Arguments {
         let schema = schema();
         let command = Arguments::command()
             .mut_subcommand("up", |up| flags::add(up, &schema))
+            .mut_subcommand("gateway", |gateway| {
+                flags::add_own(gateway, &schema, "gateway")
+            })
             .mut_subcommand("config", |config| {
                 config.mut_subcommand("show", |show| flags::add(show, &schema))
             });
@@ -67,6 +72,23 @@ pub(crate) enum Command {
     /// Write, check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Share LLM capacity: an OpenAI- and Anthropic-compatible gateway in front of real providers.
+    ///
+    /// Without a configuration it answers itself, as the model `echo`, to loopback only. Every key of its section is a
+    /// flag here, with and without `gateway-` before it.
+    #[command(
+        subcommand_negates_reqs = true,
+        args_conflicts_with_subcommands = true,
+        after_help = "\
+Examples:
+  headworks gateway --listen 127.0.0.1:8080
+  headworks gateway key add --tenant search --class 3
+  headworks gateway usage --format csv"
+    )]
+    Gateway {
+        #[command(subcommand)]
+        command: Option<GatewayCommand>,
+    },
     /// Simulate a scenario, or replay recorded requests: waits, shares and drops before they happen.
     ///
     /// Deterministic: the same scenario and seed give the same report. Exit code 2 if the scenario or trace is wrong, 4 if

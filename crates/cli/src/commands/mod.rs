@@ -1,6 +1,7 @@
 //! One module a command. Each takes its arguments and returns how it ended.
 
 pub(crate) mod config;
+pub(crate) mod gateway;
 pub(crate) mod sim;
 pub(crate) mod up;
 

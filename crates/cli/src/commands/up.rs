@@ -1,4 +1,4 @@
-//! `headworks up`: the admin listener and every application there is.
+//! `headworks up`: the admin listener and every application there is; or one of them alone.
 
 use anyhow::Result;
 use headworks_service::admin::{Admin, AdminConfig, Listening};
@@ -12,7 +12,8 @@ use crate::arguments::Common;
 use crate::commands::config::warn;
 use crate::overrides;
 
-pub(crate) fn run(common: &Common) -> Result<Exit> {
+/// Starts everything, or `only` one application.
+pub(crate) fn run(common: &Common, only: Option<&str>) -> Result<Exit> {
     let sources = overrides::sources(common)?;
     let file = sources.path().map(|path| path.display().to_string());
     let reloader = Reloader::start(schema(), sources)?;
@@ -21,13 +22,18 @@ pub(crate) fn run(common: &Common) -> Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let exit = runtime.block_on(serve(&reloader, log, file.as_deref()));
+    let exit = runtime.block_on(serve(&reloader, log, file.as_deref(), only));
     // Whatever was told to stop and did not is left behind, not waited for.
     runtime.shutdown_background();
     exit
 }
 
-async fn serve(reloader: &Reloader, log: LogHandle, file: Option<&str>) -> Result<Exit> {
+async fn serve(
+    reloader: &Reloader,
+    log: LogHandle,
+    file: Option<&str>,
+    only: Option<&str>,
+) -> Result<Exit> {
     let shutdown = Shutdown::new();
     shutdown.on_signals()?;
     reloader.on_hangup(&shutdown)?;
@@ -36,7 +42,8 @@ async fn serve(reloader: &Reloader, log: LogHandle, file: Option<&str>) -> Resul
     let config = reloader.current().section::<AdminConfig>();
     let mut admin = Admin::new(&config).reloader(reloader.clone());
     let mut lines = Vec::new();
-    for application in APPLICATIONS {
+    let wanted = |name: &str| only.is_none_or(|only| only == name);
+    for application in APPLICATIONS.iter().filter(|known| wanted(known.name)) {
         let (with_panel, line) = (application.start)(reloader, &shutdown, admin)?;
         admin = with_panel;
         lines.push(format!("{}: {line}", application.name));
@@ -72,9 +79,6 @@ fn follow_log_level(reloader: &Reloader, shutdown: &Shutdown, log: LogHandle) {
 fn greet(listening: &Listening, applications: &[String], file: Option<&str>) {
     let base = format!("http://{}", listening.address());
     eprintln!("headworks {} is up", env!("CARGO_PKG_VERSION"));
-    if applications.is_empty() {
-        eprintln!("applications: none in this build yet; the admin listener runs alone");
-    }
     for line in applications {
         eprintln!("{line}");
     }

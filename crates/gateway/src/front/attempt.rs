@@ -31,8 +31,8 @@ enum Attempt {
     Answered(Answer),
     /// Nothing was generated: somebody else may try.
     Elsewhere(Health, Returned),
-    /// Something may have been generated: that is the end of it.
-    Failed(Health, Problem),
+    /// That is the end of it: something may have been generated, or nobody else would do better.
+    Failed(Report, Problem),
 }
 
 impl Passage {
@@ -56,8 +56,8 @@ impl Passage {
                     return Ok(self.respond(&upstream, answer, Some(permit), began));
                 }
                 Attempt::Elsewhere(health, returned) => (health, returned),
-                Attempt::Failed(health, problem) => {
-                    permit.finish(Report::failed().target(health));
+                Attempt::Failed(report, problem) => {
+                    permit.finish(report);
                     return Err(problem);
                 }
             };
@@ -115,7 +115,7 @@ impl Passage {
                 );
                 let problem =
                     Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
-                Attempt::Failed(Health::Fault, problem)
+                Attempt::Failed(Report::done_at(Cost(0)).target(Health::Fault), problem)
             }
             _ => {
                 times.answered.fetch_add(1, Ordering::Relaxed);
@@ -211,11 +211,11 @@ fn failed(upstream: &Upstream, failure: &Failure) -> Attempt {
             let problem = problem(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout");
             match upstream.settings.retry_on_timeout {
                 true => Attempt::Elsewhere(Health::Fault, Returned::Problem(problem)),
-                false => Attempt::Failed(Health::Fault, problem),
+                false => Attempt::Failed(Report::failed().target(Health::Fault), problem),
             }
         }
         Failure::Broken(_) => Attempt::Failed(
-            Health::Fault,
+            Report::failed().target(Health::Fault),
             problem(StatusCode::BAD_GATEWAY, "upstream_broke_off"),
         ),
     }

@@ -51,7 +51,7 @@ impl Passage {
             };
             left = left.saturating_sub(1);
             self.name_upstream(&upstream);
-            let (health, returned) = match self.attempt(&upstream).await {
+            let (health, returned) = match self.attempt(&upstream, left == 0).await {
                 Attempt::Answered(answer) => {
                     return Ok(self.respond(&upstream, answer, Some(permit), began));
                 }
@@ -72,11 +72,14 @@ impl Passage {
         }
     }
 
-    async fn attempt(&self, upstream: &Arc<Upstream>) -> Attempt {
+    async fn attempt(&mut self, upstream: &Arc<Upstream>, last: bool) -> Attempt {
         let most = self.plan.config.request_timeout;
-        let answer = upstream
-            .call(&self.shared.outbound, &self.forward, most)
-            .await;
+        // Nobody needs it after the last attempt.
+        let forward = match last {
+            true => self.forward.take(),
+            false => self.forward.clone(),
+        };
+        let answer = upstream.call(&self.shared.outbound, forward, most).await;
         let times = &upstream.times;
         let answer = match answer {
             Ok(answer) => answer,

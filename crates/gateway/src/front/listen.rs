@@ -11,6 +11,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use super::repoll::Repoll;
 use super::route;
 use crate::error::Error;
 use crate::shared::Shared;
@@ -88,7 +89,8 @@ impl Connection {
         let connection = self
             .builder
             .serve_connection(TokioIo::new(self.stream), service);
-        if let Err(cause) = self.watcher.watch(connection.into_owned()).await {
+        let connection = self.watcher.watch(connection.into_owned());
+        if let Err(cause) = Repoll::new(connection).await {
             tracing::debug!(%cause, "a connection ended early");
         }
     }

@@ -124,28 +124,30 @@ async fn listen(listener: Listener, shared: Arc<Shared>, stop: CancellationToken
         () = front::serve(listener, shared.clone(), stop) => {}
         () = shared.watch.look() => {}
     }
+    write_books(&shared).await;
 }
 
-/// Writes usage and the log now and then, and at the end.
+/// Writes usage and the log now and then; the listener does at its end.
 async fn keep_books(shared: Arc<Shared>, stop: CancellationToken) {
-    loop {
-        let stopped = stop
-            .run_until_cancelled(tokio::time::sleep(FLUSH))
-            .await
-            .is_none();
-        let books = shared.clone();
-        let written = tokio::task::spawn_blocking(move || {
-            if let Some(log) = &books.log {
-                log.flush();
-            }
-            books.ledger.flush()
-        });
-        if let Ok(Err(error)) = written.await {
-            tracing::error!(%error, "usage is kept in memory until it can be written");
+    while stop
+        .run_until_cancelled(tokio::time::sleep(FLUSH))
+        .await
+        .is_some()
+    {
+        write_books(&shared).await;
+    }
+}
+
+async fn write_books(shared: &Arc<Shared>) {
+    let books = shared.clone();
+    let written = tokio::task::spawn_blocking(move || {
+        if let Some(log) = &books.log {
+            log.flush();
         }
-        if stopped {
-            return;
-        }
+        books.ledger.flush()
+    });
+    if let Ok(Err(error)) = written.await {
+        tracing::error!(%error, "usage is kept in memory until it can be written");
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// A new configuration is in force.
     pub(crate) changed: Notify,
+    /// A minute and the calendar day that it is in.
+    day: Mutex<(i64, u32)>,
 }
 
 impl Shared {
@@ -71,6 +73,7 @@ impl Shared {
             waiting: Waiting::default(),
             started: Instant::now(),
             changed: Notify::new(),
+            day: Mutex::new((i64::MIN, 0)),
         }))
     }
 
@@ -85,6 +88,7 @@ impl Shared {
         self.permits
             .reconfigure(plan.scheduling(Timestamp::now(), &self.seed, &learned))?;
         self.plan.store(Arc::new(plan));
+        self.day.lock().0 = i64::MIN;
         self.changed.notify_one();
         Ok(())
     }
@@ -112,8 +116,15 @@ impl Shared {
         }
     }
 
+    /// The calendar day. Days begin on a minute, so it is looked up once in each.
     pub(crate) fn today(&self) -> u32 {
-        times::day(Timestamp::now(), &self.plan.load().zone)
+        let now = Timestamp::now();
+        let minute = now.as_second() / 60;
+        let mut day = self.day.lock();
+        if day.0 != minute {
+            *day = (minute, times::day(now, &self.plan.load().zone));
+        }
+        day.1
     }
 
     /// The set of these targets.

@@ -31,8 +31,8 @@ enum Attempt {
     Answered(Answer),
     /// Nothing was generated: somebody else may try.
     Elsewhere(Health, Returned),
-    /// Something may have been generated: that is the end of it.
-    Failed(Health, Problem),
+    /// That is the end of it: something may have been generated, or nobody else would do better.
+    Failed(Report, Problem),
 }
 
 impl Passage {
@@ -51,13 +51,13 @@ impl Passage {
             };
             left = left.saturating_sub(1);
             self.name_upstream(&upstream);
-            let (health, returned) = match self.attempt(&upstream).await {
+            let (health, returned) = match self.attempt(&upstream, left == 0).await {
                 Attempt::Answered(answer) => {
                     return Ok(self.respond(&upstream, answer, Some(permit), began));
                 }
                 Attempt::Elsewhere(health, returned) => (health, returned),
-                Attempt::Failed(health, problem) => {
-                    permit.finish(Report::failed().target(health));
+                Attempt::Failed(report, problem) => {
+                    permit.finish(report);
                     return Err(problem);
                 }
             };
@@ -72,11 +72,14 @@ impl Passage {
         }
     }
 
-    async fn attempt(&self, upstream: &Arc<Upstream>) -> Attempt {
+    async fn attempt(&mut self, upstream: &Arc<Upstream>, last: bool) -> Attempt {
         let most = self.plan.config.request_timeout;
-        let answer = upstream
-            .call(&self.shared.outbound, &self.forward, most)
-            .await;
+        // Nobody needs it after the last attempt.
+        let forward = match last {
+            true => self.forward.take(),
+            false => self.forward.clone(),
+        };
+        let answer = upstream.call(&self.shared.outbound, forward, most).await;
         let times = &upstream.times;
         let answer = match answer {
             Ok(answer) => answer,
@@ -115,7 +118,7 @@ impl Passage {
                 );
                 let problem =
                     Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
-                Attempt::Failed(Health::Fault, problem)
+                Attempt::Failed(Report::done_at(Cost(0)).target(Health::Fault), problem)
             }
             _ => {
                 times.answered.fetch_add(1, Ordering::Relaxed);
@@ -211,11 +214,11 @@ fn failed(upstream: &Upstream, failure: &Failure) -> Attempt {
             let problem = problem(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout");
             match upstream.settings.retry_on_timeout {
                 true => Attempt::Elsewhere(Health::Fault, Returned::Problem(problem)),
-                false => Attempt::Failed(Health::Fault, problem),
+                false => Attempt::Failed(Report::failed().target(Health::Fault), problem),
             }
         }
         Failure::Broken(_) => Attempt::Failed(
-            Health::Fault,
+            Report::failed().target(Health::Fault),
             problem(StatusCode::BAD_GATEWAY, "upstream_broke_off"),
         ),
     }

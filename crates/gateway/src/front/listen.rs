@@ -7,10 +7,11 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use super::repoll::Repoll;
 use super::route;
 use crate::error::Error;
 use crate::shared::Shared;
@@ -52,33 +53,47 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
                 continue;
             }
         };
-        connect(stream, &builder, &graceful, &shared);
+        if let Err(cause) = stream.set_nodelay(true) {
+            tracing::debug!(%cause, "a connection was gone before it began");
+            continue;
+        }
+        let connection = Connection {
+            stream,
+            builder: builder.clone(),
+            watcher: graceful.watcher(),
+            shared: shared.clone(),
+        };
+        tokio::spawn(connection.serve(stop.clone()));
     }
     drop(listener);
     graceful.shutdown().await;
 }
 
-fn connect(
+/// One client's connection.
+struct Connection {
     stream: TcpStream,
-    builder: &auto::Builder<TokioExecutor>,
-    graceful: &GracefulShutdown,
-    shared: &Arc<Shared>,
-) {
-    if let Err(cause) = stream.set_nodelay(true) {
-        tracing::debug!(%cause, "a connection was gone before it began");
-        return;
-    }
-    let shared = shared.clone();
-    let service = service_fn(move |request| route::handle(shared.clone(), request));
-    let connection = builder
-        .serve_connection(TokioIo::new(stream), service)
-        .into_owned();
-    let connection = graceful.watch(connection);
-    tokio::spawn(async move {
-        if let Err(cause) = connection.await {
+    builder: auto::Builder<TokioExecutor>,
+    watcher: Watcher,
+    shared: Arc<Shared>,
+}
+
+impl Connection {
+    async fn serve(self, stop: CancellationToken) {
+        // Who says nothing is not waited for: neither for ever, nor when we stop.
+        let first_byte = tokio::time::timeout(HEAD_TIMEOUT, self.stream.readable());
+        if !matches!(stop.run_until_cancelled(first_byte).await, Some(Ok(Ok(())))) {
+            return;
+        }
+        let shared = self.shared;
+        let service = service_fn(move |request| route::handle(shared.clone(), request));
+        let connection = self
+            .builder
+            .serve_connection(TokioIo::new(self.stream), service);
+        let connection = self.watcher.watch(connection.into_owned());
+        if let Err(cause) = Repoll::new(connection).await {
             tracing::debug!(%cause, "a connection ended early");
         }
-    });
+    }
 }
 
 fn builder() -> auto::Builder<TokioExecutor> {

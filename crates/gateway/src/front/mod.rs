@@ -14,6 +14,7 @@ mod models;
 mod passage;
 mod progress;
 mod relay;
+mod repoll;
 mod route;
 mod watch;
 

@@ -152,6 +152,7 @@ impl Passage {
             );
             return Err(problem.retry_in(until));
         }
+        self.forward.compact();
         let held_by = Some(self.held_by(&view));
         let position = before + 1;
         self.shared.journal.change(self.number, |entry| {

@@ -8,7 +8,7 @@ use headworks_service::outbound::Outbound;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
 
-use super::{Upstream, UpstreamBody, echo, headers};
+use super::{Upstream, UpstreamBody, compact, echo, headers};
 use crate::config::Kind;
 use crate::wire::Endpoint;
 
@@ -19,6 +19,24 @@ pub(crate) struct Forward {
     pub(crate) query: Option<String>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+}
+
+impl Forward {
+    /// All that is to be sent; only what is asked for stays.
+    pub(crate) fn take(&mut self) -> Forward {
+        Forward {
+            endpoint: self.endpoint,
+            query: self.query.take(),
+            headers: std::mem::take(&mut self.headers),
+            body: std::mem::take(&mut self.body),
+        }
+    }
+
+    /// Holds no more memory than it needs.
+    pub(crate) fn compact(&mut self) {
+        compact(&mut self.headers);
+        self.body = Bytes::copy_from_slice(&self.body);
+    }
 }
 
 /// An answer that began.
@@ -52,7 +70,7 @@ impl Upstream {
     pub(crate) async fn call(
         &self,
         outbound: &Outbound,
-        forward: &Forward,
+        forward: Forward,
         most: Duration,
     ) -> Result<Answer, Failure> {
         let began = Instant::now();
@@ -65,19 +83,19 @@ impl Upstream {
         answer
     }
 
-    async fn send(&self, outbound: &Outbound, forward: &Forward) -> Result<Answer, Failure> {
+    async fn send(&self, outbound: &Outbound, forward: Forward) -> Result<Answer, Failure> {
         if self.settings.kind == Kind::Echo {
-            let answer = echo::answer(&self.settings, forward).await;
+            let answer = echo::answer(&self.settings, &forward).await;
             return Ok(answer.map(UpstreamBody::Echo));
         }
         let path = forward.endpoint.path();
         let address = self.address.as_ref();
         let uri = address.and_then(|address| address.join(path, forward.query.as_deref()));
         let uri = uri.ok_or_else(|| Failure::Connect("its address is wrong".to_owned()))?;
-        let mut request = Request::new(Full::new(forward.body.clone()));
+        let mut request = Request::new(Full::new(forward.body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
-        *request.headers_mut() = headers::forwarded(&forward.headers, &self.headers);
+        *request.headers_mut() = headers::forwarded(forward.headers, &self.headers);
         match outbound.send(request).await {
             Ok(response) => Ok(response.map(UpstreamBody::Http)),
             Err(error) if error.is_connect() => Err(Failure::Connect(causes(&error))),

@@ -62,8 +62,7 @@ pub(super) fn own(settings: &UpstreamSettings) -> HeaderMap {
 }
 
 /// A client's headers as an upstream may see them.
-pub(super) fn forwarded(client: &HeaderMap, own: &HeaderMap) -> HeaderMap {
-    let mut headers = client.clone();
+pub(super) fn forwarded(mut headers: HeaderMap, own: &HeaderMap) -> HeaderMap {
     drop_hops(&mut headers);
     for name in &OURS {
         headers.remove(name);
@@ -79,6 +78,17 @@ pub(super) fn forwarded(client: &HeaderMap, own: &HeaderMap) -> HeaderMap {
 pub(crate) fn clean_answer(headers: &mut HeaderMap) {
     drop_hops(headers);
     headers.remove(SET_COOKIE);
+}
+
+/// Copies that share nothing with what they were copied from: a header or a body that came from a connection holds all
+/// of the buffer that it was read into.
+pub(crate) fn compact(headers: &mut HeaderMap) {
+    for value in headers.values_mut() {
+        if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
+            copy.set_sensitive(value.is_sensitive());
+            *value = copy;
+        }
+    }
 }
 
 fn drop_hops(headers: &mut HeaderMap) {
@@ -119,7 +129,7 @@ mod tests {
             api_key: Some("theirs".into()),
             ..UpstreamSettings::default()
         };
-        let sent = forwarded(&client, &own(&settings));
+        let sent = forwarded(client, &own(&settings));
         assert_eq!(sent["authorization"], "Bearer theirs");
         assert_eq!(sent["x-unknown"], "kept");
         assert_eq!(sent["anthropic-version"], "2099-01-01");

@@ -16,7 +16,7 @@ use http::HeaderMap;
 pub(crate) use address::Address;
 pub(crate) use body::UpstreamBody;
 pub(crate) use call::{Answer, Failure, Forward};
-pub(crate) use headers::clean_answer;
+pub(crate) use headers::{clean_answer, compact};
 pub(crate) use hints::{Hints, read_hints};
 pub(crate) use times::{BOUNDS, UpstreamTimes};
 

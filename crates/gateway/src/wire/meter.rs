@@ -120,8 +120,8 @@ pub struct Meter {
     /// The end of what was seen, where something may have begun.
     carry: Vec<u8>,
     events: u64,
-    /// The last two bytes, to know where an event ends.
-    last: [u8; 2],
+    /// The last bytes, to know where an event ends.
+    last: [u8; 4],
     seen: u64,
 }
 
@@ -167,16 +167,15 @@ impl Meter {
     fn count_events(&mut self, bytes: &[u8]) {
         for at in memmem::find_iter(bytes, b"data:") {
             let line_starts = match at {
-                0 => self.seen == 0 || self.last[1] == b'\n',
+                0 => self.seen == 0 || self.last[3] == b'\n',
                 _ => bytes[at - 1] == b'\n',
             };
             self.events += u64::from(line_starts);
         }
-        match *bytes {
-            [] => {}
-            [one] => self.last = [self.last[1], one],
-            [.., a, b] => self.last = [a, b],
-        }
+        let tail = &bytes[bytes.len().saturating_sub(self.last.len())..];
+        self.last.rotate_left(tail.len());
+        let kept = self.last.len() - tail.len();
+        self.last[kept..].copy_from_slice(tail);
     }
 
     /// What was reported so far.
@@ -194,7 +193,7 @@ impl Meter {
     /// Whether a stream of events could be continued here with an event of our own.
     #[must_use]
     pub fn is_between_events(&self) -> bool {
-        self.seen == 0 || self.last == *b"\n\n" || self.last == *b"\r\n"
+        self.seen == 0 || self.last.ends_with(b"\n\n") || self.last == *b"\r\n\r\n"
     }
 }
 
@@ -233,7 +232,11 @@ mod tests {
         assert!(!meter.is_between_events());
         meter.feed(b"\n");
         assert!(meter.is_between_events());
-        meter.feed(b"data: [DONE]\n\n");
+        meter.feed(b"data: [DONE]\r\n");
+        assert!(!meter.is_between_events());
+        meter.feed(b"\r");
+        meter.feed(b"\n");
+        assert!(meter.is_between_events());
         assert_eq!(meter.events(), 2);
     }
 

@@ -204,3 +204,23 @@ async fn rates_are_learned_from_what_an_upstream_answers() {
         "at fifty a second it would have been refilled: {used}"
     );
 }
+
+#[tokio::test]
+async fn what_ends_while_the_gateway_stops_is_still_written_down() {
+    let file = std::env::temp_dir().join(format!("headworks-late-{}.db", std::process::id()));
+    let after = Duration::from_millis(200);
+    let upstream = Upstream::start(move |_| Act::Answer { after, tokens: 9 }).await;
+    let running = Running::before(&upstream, &format!("usage_file = '{}'", file.display()));
+    let client = running.client();
+    let answer = tokio::spawn(async move { client.post(CHAT, &[], &chat(10, false)).await.status });
+    until("it runs", || upstream.now() == 1).await;
+    let drained = running.shutdown.drain(Duration::from_secs(20)).await;
+    assert!(drained.left.is_empty(), "{drained:?}");
+    assert_eq!(answer.await.unwrap(), 200);
+    let store = headworks_gateway::UsageStore::open(Some(&file)).unwrap();
+    assert_eq!(store.rows(0, u32::MAX).unwrap()[0].output_tokens, 9);
+    drop(store);
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+    }
+}

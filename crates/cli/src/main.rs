@@ -19,7 +19,8 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Config(command) => commands::config::run(command, &arguments.common),
         Command::Sim(command) => commands::sim::run(command),
-        Command::Up => commands::up::run(&arguments.common),
+        Command::Tracker(command) => commands::tracker::run(command, &arguments.common),
+        Command::Up => commands::up::run(&arguments.common, applications::APPLICATIONS),
     };
     match outcome {
         Ok(exit) => exit.into(),

@@ -2,4 +2,5 @@
 
 pub(crate) mod config;
 pub(crate) mod sim;
+pub(crate) mod tracker;
 pub(crate) mod up;

@@ -7,6 +7,7 @@ use headworks_service::config::Schema;
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
+use headworks_tracker::{Tracker, TrackerConfig};
 
 /// One application.
 pub(crate) struct Application {
@@ -18,15 +19,26 @@ pub(crate) struct Application {
 }
 
 /// All applications, in the order in which they start.
-pub(crate) const APPLICATIONS: &[Application] = &[Application {
-    name: "gateway",
-    start: start_gateway,
-}];
+pub(crate) const APPLICATIONS: &[Application] = &[GATEWAY, TRACKER];
 
 /// Every section that exists.
 pub(crate) fn schema() -> Schema {
-    Schema::shared().with::<GatewayConfig>()
+    Schema::shared()
+        .with::<GatewayConfig>()
+        .with::<TrackerConfig>()
 }
+
+/// The gateway.
+pub(crate) const GATEWAY: Application = Application {
+    name: "gateway",
+    start: start_gateway,
+};
+
+/// The tracker.
+pub(crate) const TRACKER: Application = Application {
+    name: "tracker",
+    start: start_tracker,
+};
 
 fn start_gateway(
     reloader: &Reloader,
@@ -43,4 +55,25 @@ fn start_gateway(
         .routes(gateway.routes());
     let line = format!("http://{}/v1 (OpenAI and Anthropic)", gateway.address());
     Ok((admin, line))
+}
+
+fn start_tracker(
+    reloader: &Reloader,
+    shutdown: &Shutdown,
+    admin: Admin,
+) -> anyhow::Result<(Admin, String)> {
+    let config = reloader.current();
+    let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+    let tracker = Tracker::start(&config.section::<TrackerConfig>(), outbound, shutdown)?;
+    let http = tracker
+        .http()
+        .iter()
+        .map(|at| format!("http://{at}/announce"));
+    let udp = tracker.udp().iter().map(|at| format!("udp://{at}"));
+    let places: Vec<String> = http.chain(udp).collect();
+    let line = match tracker.forwarders() {
+        0 => places.join(" "),
+        count => format!("{} ({count} forwarders)", places.join(" ")),
+    };
+    Ok((admin.collect(tracker.collector()), line))
 }

@@ -8,6 +8,7 @@ use crate::applications::schema;
 use crate::commands::config::ConfigCommand;
 use crate::commands::gateway::GatewayCommand;
 use crate::commands::sim::SimCommand;
+use crate::commands::tracker::TrackerCommand;
 use crate::flags::{self, Setting};
 
 /// Decides how much work goes where, when the far side can only take so much.
@@ -34,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 /// What every command takes.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
     /// The configuration file. Without it: $HEADWORKS_CONFIG, ./headworks.toml,
     /// $XDG_CONFIG_HOME/headworks/headworks.toml, or none.
@@ -57,6 +58,7 @@ impl Arguments {
             .mut_subcommand("gateway", |gateway| {
                 flags::add_own(gateway, &schema, "gateway")
             })
+            .mut_subcommand("tracker", |tracker| flags::add(tracker, &schema))
             .mut_subcommand("config", |config| {
                 config.mut_subcommand("show", |show| flags::add(show, &schema))
             });
@@ -100,6 +102,16 @@ Examples:
   headworks sim my-scenario.toml --seed 7 --html report.html
   headworks sim --trace requests.csv --json")]
     Sim(SimCommand),
+    /// Start the tracker, which answers clients from memory and asks every other tracker for them, and the admin listener.
+    ///
+    /// Other trackers see this machine's address, not the client's: that is right for a LAN, a seedbox or one public address.
+    #[command(after_help = "\
+Examples:
+  headworks tracker                             serve this machine
+  headworks tracker -l :6969 -u :6969           serve everybody, over HTTP and UDP
+  headworks tracker -l :6969 -f forwarders.yml  ask the trackers of a list, too
+  headworks tracker -c config.yml               read a predecessor's configuration")]
+    Tracker(TrackerCommand),
     /// Start every application there is, and the admin listener.
     ///
     /// Reloads the configuration on SIGHUP; stops on SIGINT or SIGTERM, at once on the second.

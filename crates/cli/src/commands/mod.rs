@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod gateway;
 pub(crate) mod sim;
+pub(crate) mod tracker;
 pub(crate) mod up;
 
 use crate::arguments::Common;

@@ -1,4 +1,4 @@
-//! `headworks up`: the admin listener and every application there is; or one of them alone.
+//! `headworks up`: the admin listener and every application there is, or those that a command names.
 
 use anyhow::Result;
 use headworks_service::admin::{Admin, AdminConfig, Listening};
@@ -7,13 +7,12 @@ use headworks_service::logs::{self, LogConfig, LogHandle};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::{Shutdown, ShutdownConfig};
 
-use crate::applications::{APPLICATIONS, schema};
+use crate::applications::{Application, schema};
 use crate::arguments::Common;
 use crate::commands::config::warn;
 use crate::overrides;
 
-/// Starts everything, or `only` one application.
-pub(crate) fn run(common: &Common, only: Option<&str>) -> Result<Exit> {
+pub(crate) fn run(common: &Common, applications: &[Application]) -> Result<Exit> {
     let sources = overrides::sources(common)?;
     let file = sources.path().map(|path| path.display().to_string());
     let reloader = Reloader::start(schema(), sources)?;
@@ -22,7 +21,7 @@ pub(crate) fn run(common: &Common, only: Option<&str>) -> Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let exit = runtime.block_on(serve(&reloader, log, file.as_deref(), only));
+    let exit = runtime.block_on(serve(&reloader, log, file.as_deref(), applications));
     // Whatever was told to stop and did not is left behind, not waited for.
     runtime.shutdown_background();
     exit
@@ -32,7 +31,7 @@ async fn serve(
     reloader: &Reloader,
     log: LogHandle,
     file: Option<&str>,
-    only: Option<&str>,
+    applications: &[Application],
 ) -> Result<Exit> {
     let shutdown = Shutdown::new();
     shutdown.on_signals()?;
@@ -42,8 +41,7 @@ async fn serve(
     let config = reloader.current().section::<AdminConfig>();
     let mut admin = Admin::new(&config).reloader(reloader.clone());
     let mut lines = Vec::new();
-    let wanted = |name: &str| only.is_none_or(|only| only == name);
-    for application in APPLICATIONS.iter().filter(|known| wanted(known.name)) {
+    for application in applications {
         let (with_panel, line) = (application.start)(reloader, &shutdown, admin)?;
         admin = with_panel;
         lines.push(format!("{}: {line}", application.name));

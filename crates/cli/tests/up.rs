@@ -24,6 +24,8 @@ impl Up {
     fn start(folder: &Folder, args: &[&str]) -> Up {
         let mut command = folder.headworks(&["up"]);
         command
+            .args(["--tracker-listen", "127.0.0.1:0"])
+            .args(["--tracker-udp-listen", "127.0.0.1:0"])
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -43,7 +45,7 @@ impl Up {
             token: String::new(),
         };
         up.wait_for("is up");
-        up.wait_for("applications: none in this build yet");
+        up.wait_for("tracker: http://127.0.0.1:");
         up.address = up.wait_for("admin: ").replace("admin: ", "");
         let token = up.wait_for("token: ");
         up.token = token.split(' ').nth(1).unwrap().to_owned();
@@ -215,7 +217,11 @@ fn a_port_that_is_taken_is_named() {
     let folder = Folder::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ended = folder.run(&["up", "--admin-listen", &address]);
+    let anywhere = [
+        "--tracker-listen=127.0.0.1:0",
+        "--tracker-udp-listen=127.0.0.1:0",
+    ];
+    let ended = folder.run(&[&["up", "--admin-listen", &address], &anywhere[..]].concat());
     assert_eq!(ended.code, Some(1));
     insta::assert_snapshot!(ended.stderr.replace(&address, "ADDRESS"));
 }

@@ -3,4 +3,5 @@
 mod announce;
 mod bad_forwarders;
 mod forward;
+mod real_clients;
 mod support;

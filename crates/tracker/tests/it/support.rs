@@ -24,9 +24,13 @@ pub(crate) struct Running {
 impl Running {
     /// A tracker on loopback with these settings of its section, in TOML.
     pub(crate) fn start(settings: &str) -> Running {
-        let text = format!(
-            "[tracker]\nlisten = '127.0.0.1:0'\nudp_listen = '127.0.0.1:0'\nworkers = 2\n{settings}"
-        );
+        Running::listening("127.0.0.1:0", settings)
+    }
+
+    /// The same at another address.
+    pub(crate) fn listening(at: &str, settings: &str) -> Running {
+        let text =
+            format!("[tracker]\nlisten = '{at}'\nudp_listen = '{at}'\nworkers = 2\n{settings}");
         let sources = Sources::new().text("headworks.toml", text);
         let schema = Schema::shared().with::<TrackerConfig>();
         let config = schema
@@ -150,6 +154,10 @@ pub(crate) struct Client(pub(crate) UdpSocket, pub(crate) SocketAddr);
 impl Client {
     pub(crate) fn at(from: &str, to: SocketAddr) -> Client {
         let socket = UdpSocket::bind(from).unwrap();
+        // A burst of answers must find room at the client, too.
+        socket2::SockRef::from(&socket)
+            .set_recv_buffer_size(4 << 20)
+            .unwrap();
         socket
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();

@@ -24,6 +24,8 @@ impl Up {
     fn start(folder: &Folder, args: &[&str]) -> Up {
         let mut command = folder.headworks(&["up", "--gateway-listen", "127.0.0.1:0"]);
         command
+            .args(["--tracker-listen", "127.0.0.1:0"])
+            .args(["--tracker-udp-listen", "127.0.0.1:0"])
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -44,6 +46,7 @@ impl Up {
         };
         up.wait_for("is up");
         up.wait_for("gateway: http://");
+        up.wait_for("tracker: http://127.0.0.1:");
         up.address = up.wait_for("admin: ").replace("admin: ", "");
         let token = up.wait_for("token: ");
         up.token = token.split(' ').nth(1).unwrap().to_owned();
@@ -216,13 +219,12 @@ fn a_port_that_is_taken_is_named() {
     let folder = Folder::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ended = folder.run(&[
-        "up",
-        "--gateway-listen",
-        "127.0.0.1:0",
-        "--admin-listen",
-        &address,
-    ]);
+    let anywhere = [
+        "--gateway-listen=127.0.0.1:0",
+        "--tracker-listen=127.0.0.1:0",
+        "--tracker-udp-listen=127.0.0.1:0",
+    ];
+    let ended = folder.run(&[&["up", "--admin-listen", &address], &anywhere[..]].concat());
     assert_eq!(ended.code, Some(1));
     insta::assert_snapshot!(ended.stderr.replace(&address, "ADDRESS"));
 }

@@ -15,10 +15,10 @@ const QUANTILES: [(f64, &str); 4] = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"
 /// Shows a core through whatever takes a picture of it.
 ///
 /// ```
-/// use headworks_core::{Config, Core};
+/// use headworks_core::{Config, Core, Time};
 /// use headworks_service::panel::{EnginePanel, Panel};
 ///
-/// let core: Core<()> = Core::new(Config::default()).unwrap();
+/// let core: Core<()> = Core::new(Config::default(), Time::ZERO).unwrap();
 /// let view = core.inspect();
 /// let panel = EnginePanel::new("crawler-engine", "The crawler's engine", move || view.clone());
 /// assert_eq!(panel.snapshot().widgets[0].id, "load");
@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn what_waits_and_runs_is_shown() {
-        let mut core: Core<()> = Core::new(Config::default()).unwrap();
-        let now = Time::default();
+        let mut core: Core<()> = Core::new(Config::default(), Time::ZERO).unwrap();
+        let now = Time::ZERO;
         for _ in 0..3 {
             assert!(core.submit(now, Job::new(())).is_ok());
         }

@@ -3,6 +3,7 @@
 //! Each target takes bytes and must not panic, hang or break a promise that it checks itself. The corpus is replayed by
 //! `crates/cli/tests/corpus.rs`, which includes this file, so that every change runs it.
 
+use headworks_gateway::wire::{Dialect, Endpoint, Meter, Problem, read_ask, read_priority};
 use headworks_service::config::{self, Schema, Sources};
 use headworks_service::proxies::{ClientHeader, TrustedProxies};
 use headworks_service::token::{Answer, Credential, Door};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),
@@ -26,6 +27,8 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("credential", credential),
     ("units", units),
     ("core", core),
+    ("request", request),
+    ("answer", answer),
 ];
 
 /// A run stops after so many steps: a fuzzer wants many short ones.
@@ -175,4 +178,45 @@ pub fn core(data: &[u8]) {
     if let Err(violation) = chaos::walk_by(data) {
         panic!("{violation}");
     }
+}
+
+/// A request of the gateway: its body, and its body as a header. What is wrong is told in the words of both APIs.
+pub fn request(data: &[u8]) {
+    match read_ask(data) {
+        Ok(ask) => {
+            for endpoint in Endpoint::ALL {
+                let estimate = ask.estimate(endpoint, 1024);
+                assert!(0 < estimate && estimate <= ask.most(endpoint, 1024).max(1));
+            }
+        }
+        Err(words) => {
+            let problem = Problem::new(http::StatusCode::BAD_REQUEST, "fuzz", words);
+            for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
+                let told = problem.body(dialect, "id");
+                serde_json::from_slice::<serde_json::Value>(&told).expect("an answer is JSON");
+            }
+        }
+    }
+    let text = String::from_utf8_lossy(data);
+    if let Some(class) = read_priority(&text, 10) {
+        assert!(class.0 < 10);
+    }
+    let _ = Endpoint::at(&text);
+}
+
+/// An answer that passes the gateway in pieces of any size reports what it reports in one.
+pub fn answer(data: &[u8]) {
+    let Some((size, bytes)) = data.split_first() else {
+        return;
+    };
+    // Beyond this a report may be too large to be carried over.
+    let bytes = &bytes[..bytes.len().min(4000)];
+    let mut whole = Meter::default();
+    whole.feed(bytes);
+    let mut pieces = Meter::default();
+    for piece in bytes.chunks(usize::from(*size) + 1) {
+        pieces.feed(piece);
+    }
+    assert_eq!(whole.reported(), pieces.reported());
+    assert!(whole.events() <= bytes.len() as u64);
 }

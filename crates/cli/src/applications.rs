@@ -1,10 +1,13 @@
-//! The applications that this program holds. None yet: each comes with its own crate, adds its
-//! section to [`schema`] and its starter to [`APPLICATIONS`], and nothing else here changes.
+//! The applications that this program holds. Each comes with its own crate, adds its section to
+//! [`schema`] and its starter to [`APPLICATIONS`], and nothing else here changes.
 
+use headworks_gateway::{Gateway, GatewayConfig};
 use headworks_service::admin::Admin;
 use headworks_service::config::Schema;
+use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
+use headworks_tracker::{Tracker, TrackerConfig};
 
 /// One application.
 pub(crate) struct Application {
@@ -16,9 +19,61 @@ pub(crate) struct Application {
 }
 
 /// All applications, in the order in which they start.
-pub(crate) const APPLICATIONS: &[Application] = &[];
+pub(crate) const APPLICATIONS: &[Application] = &[GATEWAY, TRACKER];
 
 /// Every section that exists.
 pub(crate) fn schema() -> Schema {
     Schema::shared()
+        .with::<GatewayConfig>()
+        .with::<TrackerConfig>()
+}
+
+/// The gateway.
+pub(crate) const GATEWAY: Application = Application {
+    name: "gateway",
+    start: start_gateway,
+};
+
+/// The tracker.
+pub(crate) const TRACKER: Application = Application {
+    name: "tracker",
+    start: start_tracker,
+};
+
+fn start_gateway(
+    reloader: &Reloader,
+    shutdown: &Shutdown,
+    admin: Admin,
+) -> anyhow::Result<(Admin, String)> {
+    let config = reloader.current();
+    let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+    let gateway = Gateway::start(&config.section::<GatewayConfig>(), outbound, shutdown)?;
+    gateway.follow(reloader, shutdown);
+    let admin = admin
+        .panel(gateway.panel())
+        .collect(gateway.collector())
+        .routes(gateway.routes());
+    let line = format!("http://{}/v1 (OpenAI and Anthropic)", gateway.address());
+    Ok((admin, line))
+}
+
+fn start_tracker(
+    reloader: &Reloader,
+    shutdown: &Shutdown,
+    admin: Admin,
+) -> anyhow::Result<(Admin, String)> {
+    let config = reloader.current();
+    let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+    let tracker = Tracker::start(&config.section::<TrackerConfig>(), outbound, shutdown)?;
+    let http = tracker
+        .http()
+        .iter()
+        .map(|at| format!("http://{at}/announce"));
+    let udp = tracker.udp().iter().map(|at| format!("udp://{at}"));
+    let places: Vec<String> = http.chain(udp).collect();
+    let line = match tracker.forwarders() {
+        0 => places.join(" "),
+        count => format!("{} ({count} forwarders)", places.join(" ")),
+    };
+    Ok((admin.collect(tracker.collector()), line))
 }

@@ -6,7 +6,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::applications::schema;
 use crate::commands::config::ConfigCommand;
+use crate::commands::gateway::GatewayCommand;
 use crate::commands::sim::SimCommand;
+use crate::commands::tracker::TrackerCommand;
 use crate::flags::{self, Setting};
 
 /// Decides how much work goes where, when the far side can only take so much.
@@ -17,6 +19,7 @@ use crate::flags::{self, Setting};
     after_help = "\
 Examples:
   headworks up                                  start everything, and say how to reach it
+  headworks gateway                             share LLM capacity; without settings, with an echo
   headworks sim greedy-tenant                   try a policy before you live with it
   headworks config init --output headworks.toml write a file with every key explained
   headworks config check headworks.toml         find every mistake in it at once
@@ -32,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 /// What every command takes.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
     /// The configuration file. Without it: $HEADWORKS_CONFIG, ./headworks.toml,
     /// $XDG_CONFIG_HOME/headworks/headworks.toml, or none.
@@ -52,6 +55,10 @@ impl Arguments {
         let schema = schema();
         let command = Arguments::command()
             .mut_subcommand("up", |up| flags::add(up, &schema))
+            .mut_subcommand("gateway", |gateway| {
+                flags::add_own(gateway, &schema, "gateway")
+            })
+            .mut_subcommand("tracker", |tracker| flags::add(tracker, &schema))
             .mut_subcommand("config", |config| {
                 config.mut_subcommand("show", |show| flags::add(show, &schema))
             });
@@ -67,6 +74,23 @@ pub(crate) enum Command {
     /// Write, check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Share LLM capacity: an OpenAI- and Anthropic-compatible gateway in front of real providers.
+    ///
+    /// Without a configuration it answers itself, as the model `echo`, to loopback only. Every key of its section is a
+    /// flag here, with and without `gateway-` before it.
+    #[command(
+        subcommand_negates_reqs = true,
+        args_conflicts_with_subcommands = true,
+        after_help = "\
+Examples:
+  headworks gateway --listen 127.0.0.1:8080
+  headworks gateway key add --tenant search --class 3
+  headworks gateway usage --format csv"
+    )]
+    Gateway {
+        #[command(subcommand)]
+        command: Option<GatewayCommand>,
+    },
     /// Simulate a scenario, or replay recorded requests: waits, shares and drops before they happen.
     ///
     /// Deterministic: the same scenario and seed give the same report. Exit code 2 if the scenario or trace is wrong, 4 if
@@ -78,6 +102,16 @@ Examples:
   headworks sim my-scenario.toml --seed 7 --html report.html
   headworks sim --trace requests.csv --json")]
     Sim(SimCommand),
+    /// Start the tracker, which answers clients from memory and asks every other tracker for them, and the admin listener.
+    ///
+    /// Other trackers see this machine's address, not the client's: that is right for a LAN, a seedbox or one public address.
+    #[command(after_help = "\
+Examples:
+  headworks tracker                             serve this machine
+  headworks tracker -l :6969 -u :6969           serve everybody, over HTTP and UDP
+  headworks tracker -l :6969 -f forwarders.yml  ask the trackers of a list, too
+  headworks tracker -c config.yml               read a predecessor's configuration")]
+    Tracker(TrackerCommand),
     /// Start every application there is, and the admin listener.
     ///
     /// Reloads the configuration on SIGHUP; stops on SIGINT or SIGTERM, at once on the second.

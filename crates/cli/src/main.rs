@@ -19,7 +19,14 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Config(command) => commands::config::run(command, &arguments.common),
         Command::Sim(command) => commands::sim::run(command, &arguments.common),
-        Command::Up => commands::up::run(&arguments.common),
+        Command::Gateway { command: None } => {
+            commands::up::run(&arguments.common, &[applications::GATEWAY])
+        }
+        Command::Gateway {
+            command: Some(command),
+        } => commands::gateway::run(command, &arguments.common),
+        Command::Tracker(command) => commands::tracker::run(command, &arguments.common),
+        Command::Up => commands::up::run(&arguments.common, applications::APPLICATIONS),
     };
     match outcome {
         Ok(exit) => exit.into(),

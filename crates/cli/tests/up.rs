@@ -22,7 +22,7 @@ struct Up {
 
 impl Up {
     fn start(folder: &Folder, args: &[&str]) -> Up {
-        let mut command = folder.headworks(&["up"]);
+        let mut command = folder.headworks(&["up", "--gateway-listen", "127.0.0.1:0"]);
         command
             .args(args)
             .stdin(Stdio::null())
@@ -43,7 +43,7 @@ impl Up {
             token: String::new(),
         };
         up.wait_for("is up");
-        up.wait_for("applications: none in this build yet");
+        up.wait_for("gateway: http://");
         up.address = up.wait_for("admin: ").replace("admin: ", "");
         let token = up.wait_for("token: ");
         up.token = token.split(' ').nth(1).unwrap().to_owned();
@@ -136,7 +136,8 @@ fn serves_reloads_and_stops() {
         );
         assert_eq!(up.with_token(path, &[]).0, 200, "{path}");
     }
-    assert_eq!(up.with_token("/admin/panels", &[]).1, r#"{"panels":[]}"#);
+    let panels = up.with_token("/admin/panels", &[]).1;
+    assert!(panels.contains(r#""name":"gateway""#), "{panels}");
     assert!(
         up.with_token("/metrics", &[])
             .1
@@ -215,7 +216,13 @@ fn a_port_that_is_taken_is_named() {
     let folder = Folder::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ended = folder.run(&["up", "--admin-listen", &address]);
+    let ended = folder.run(&[
+        "up",
+        "--gateway-listen",
+        "127.0.0.1:0",
+        "--admin-listen",
+        &address,
+    ]);
     assert_eq!(ended.code, Some(1));
     insta::assert_snapshot!(ended.stderr.replace(&address, "ADDRESS"));
 }

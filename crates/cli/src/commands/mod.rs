@@ -1,7 +1,9 @@
 //! One module a command. Each takes its arguments and returns how it ended.
 
 pub(crate) mod config;
+pub(crate) mod gateway;
 pub(crate) mod sim;
+pub(crate) mod tracker;
 pub(crate) mod up;
 
 use crate::arguments::Common;

@@ -1,4 +1,4 @@
-//! `headworks up`: the admin listener and every application there is.
+//! `headworks up`: the admin listener and every application there is, or those that a command names.
 
 use anyhow::Result;
 use headworks_service::admin::{Admin, AdminConfig, Listening};
@@ -7,12 +7,12 @@ use headworks_service::logs::{self, LogConfig, LogHandle};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::{Shutdown, ShutdownConfig};
 
-use crate::applications::{APPLICATIONS, schema};
+use crate::applications::{Application, schema};
 use crate::arguments::Common;
 use crate::commands::config::warn;
 use crate::overrides;
 
-pub(crate) fn run(common: &Common) -> Result<Exit> {
+pub(crate) fn run(common: &Common, applications: &[Application]) -> Result<Exit> {
     let sources = overrides::sources(common)?;
     let file = sources.path().map(|path| path.display().to_string());
     let reloader = Reloader::start(schema(), sources)?;
@@ -21,13 +21,18 @@ pub(crate) fn run(common: &Common) -> Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let exit = runtime.block_on(serve(&reloader, log, file.as_deref()));
+    let exit = runtime.block_on(serve(&reloader, log, file.as_deref(), applications));
     // Whatever was told to stop and did not is left behind, not waited for.
     runtime.shutdown_background();
     exit
 }
 
-async fn serve(reloader: &Reloader, log: LogHandle, file: Option<&str>) -> Result<Exit> {
+async fn serve(
+    reloader: &Reloader,
+    log: LogHandle,
+    file: Option<&str>,
+    applications: &[Application],
+) -> Result<Exit> {
     let shutdown = Shutdown::new();
     shutdown.on_signals()?;
     reloader.on_hangup(&shutdown)?;
@@ -36,7 +41,7 @@ async fn serve(reloader: &Reloader, log: LogHandle, file: Option<&str>) -> Resul
     let config = reloader.current().section::<AdminConfig>();
     let mut admin = Admin::new(&config).reloader(reloader.clone());
     let mut lines = Vec::new();
-    for application in APPLICATIONS {
+    for application in applications {
         let (with_panel, line) = (application.start)(reloader, &shutdown, admin)?;
         admin = with_panel;
         lines.push(format!("{}: {line}", application.name));
@@ -72,9 +77,6 @@ fn follow_log_level(reloader: &Reloader, shutdown: &Shutdown, log: LogHandle) {
 fn greet(listening: &Listening, applications: &[String], file: Option<&str>) {
     let base = format!("http://{}", listening.address());
     eprintln!("headworks {} is up", env!("CARGO_PKG_VERSION"));
-    if applications.is_empty() {
-        eprintln!("applications: none in this build yet; the admin listener runs alone");
-    }
     for line in applications {
         eprintln!("{line}");
     }

@@ -23,18 +23,31 @@ function append(data, time, values) {
   return data.map((column, n) => [...column.slice(drop), n === 0 ? at : (values[n - 1] ?? null)]);
 }
 
+// Levels stand on the left axis, rates on the right one; in a small chart every line has a scale of its own.
+const scaleOf = (line, at, mini) => (mini ? `line ${at}` : line.kind === "total" ? "rate" : "level");
+
 // A limit belongs on the chart when the line comes anywhere near it.
-function limits(lines, highest) {
-  return lines.map((line) => line.limit).filter((limit) => limit && limit <= highest * 2);
+const near = (lines, highest) => lines.map((line) => line.limit).filter((limit) => limit && limit <= highest * 2);
+
+function scales(series, mini, shown) {
+  const made = { x: {} };
+  series.lines.forEach((line, at) => {
+    const name = scaleOf(line, at, mini);
+    const mine = () => shown.current.lines.filter((other, n) => scaleOf(other, n, mini) === name);
+    made[name] = { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, high ?? 0, ...near(mine(), high ?? 0)) * 1.05] };
+  });
+  return made;
 }
 
 function drawLimits(plot, lines) {
   const { ctx, bbox } = plot;
+  const scale = plot.scales.level;
+  if (!scale) return;
   ctx.save();
   ctx.strokeStyle = token("--dim");
   ctx.setLineDash([2, 4]);
-  for (const limit of limits(lines, plot.scales.y.max)) {
-    const y = plot.valToPos(limit, "y", true);
+  for (const limit of near(lines, scale.max)) {
+    const y = plot.valToPos(limit, "level", true);
     if (y < bbox.top) continue;
     ctx.beginPath();
     ctx.moveTo(bbox.left, y);
@@ -44,23 +57,34 @@ function drawLimits(plot, lines) {
   ctx.restore();
 }
 
-function options(series, size, mini, shown) {
+function axes(series, mini) {
+  if (mini) return [{ show: false }];
   const grid = { stroke: token("--rule"), width: 1 };
   const axis = { stroke: token("--dim"), grid, ticks: grid, font: "11px system-ui, sans-serif" };
-  const rates = series.lines.every((line) => line.kind === "total");
-  const values = (_, ticks) => ticks.map((tick) => number(tick, series.unit, rates));
-  const top = (_, low, high) => {
-    const near = limits(shown.current.lines, high ?? 0);
-    return [Math.min(0, low ?? 0), Math.max(1, ...near, high ?? 0) * 1.05];
-  };
+  const used = new Set(series.lines.map((line, at) => scaleOf(line, at, mini)));
+  const upright = (scale, side, first) => ({
+    ...axis,
+    scale,
+    side,
+    size: 60,
+    grid: { ...grid, show: first },
+    values: (_, ticks) => ticks.map((tick) => number(tick, series.unit, scale === "rate")),
+  });
+  const made = [{ ...axis, space: 70 }];
+  if (used.has("level")) made.push(upright("level", 3, true));
+  if (used.has("rate")) made.push(upright("rate", used.has("level") ? 1 : 3, !used.has("level")));
+  return made;
+}
+
+function options(series, size, mini, shown) {
   return {
     ...size,
     legend: { show: false },
     cursor: { show: !mini, points: { size: 6 }, drag: { x: false, y: false } },
     padding: mini ? [4, 0, 2, 0] : [8, 12, 0, 0],
-    scales: { y: { range: top } },
-    axes: mini ? [{ show: false }, { show: false }] : [{ ...axis, space: 70 }, { ...axis, values, size: 64 }],
-    series: [{}, ...series.lines.map((line, at) => ({ label: line.name, stroke: colour(at), width: 1.75, dash: dash(at), spanGaps: false, points: { show: false } }))],
+    scales: scales(series, mini, shown),
+    axes: axes(series, mini),
+    series: [{}, ...series.lines.map((line, at) => ({ label: line.name, scale: scaleOf(line, at, mini), stroke: colour(at), width: 1.75, dash: dash(at), spanGaps: false, points: { show: false } }))],
     hooks: { draw: [(plot) => drawLimits(plot, shown.current.lines)] },
   };
 }

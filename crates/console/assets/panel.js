@@ -42,7 +42,8 @@ function Body({ panel, widget, view, tell }) {
   }
 }
 
-const wide = { table: "wide", tree: "wide", rounds: "wide" };
+// What needs the whole width.
+const wide = ({ kind, columns }) => ["table", "tree", "rounds"].includes(kind) || (kind === "heat_map" && columns.length > 6);
 
 export function Panel({ panel, view, tell }) {
   const { snapshot, actions } = panel;
@@ -55,7 +56,7 @@ export function Panel({ panel, view, tell }) {
       <span class="actions">${free.map((action) => html`<${Action} key=${action.name} panel=${panel.name} action=${action} tell=${tell} />`)}</span>
     </header>
     <div class="grid">
-      ${snapshot.widgets.map((widget) => html`<section key=${widget.id} class="card ${wide[widget.body.kind] ?? ""}" data-widget=${widget.id}><h3>${widget.title}</h3><${Body} panel=${panel} widget=${widget} view=${view} tell=${tell} /></section>`)}
+      ${snapshot.widgets.map((widget) => html`<section key=${widget.id} class="card ${wide(widget.body) ? "wide" : ""}" data-widget=${widget.id}><h3>${widget.title}</h3><${Body} panel=${panel} widget=${widget} view=${view} tell=${tell} /></section>`)}
       ${panel.explains && html`<${Why} panel=${panel} />`}
       ${(panel.settings ?? []).length > 0 && html`<${WhatIf} panel=${panel} />`}
     </div>

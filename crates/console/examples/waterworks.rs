@@ -13,6 +13,7 @@ use headworks_console::Console;
 use headworks_core::{Class, Config, Core, Job, Time};
 use headworks_service::admin::{Admin, AdminConfig};
 use headworks_service::config::{Schema, Sources};
+use headworks_service::logs::{self, LogConfig};
 use headworks_service::panel::*;
 use headworks_service::shutdown::Shutdown;
 use serde_json::json;
@@ -382,7 +383,9 @@ fn engine() -> EnginePanel {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sources = Sources::new().flag("--admin-listen", "admin.listen", "127.0.0.1:0");
-    let config = Schema::shared().load(&sources)?.section::<AdminConfig>();
+    let config = Schema::shared().load(&sources)?;
+    logs::install(&config.section::<LogConfig>())?;
+    let config = config.section::<AdminConfig>();
     let shutdown = Shutdown::new();
     shutdown.on_signals()?;
     let works = Waterworks {

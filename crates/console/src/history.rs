@@ -36,7 +36,7 @@ const fn span(name: &'static str, step: u64, points: u64) -> Span {
 }
 
 /// The numbers of one panel's series, by widget: what a chart adds to its end.
-pub(crate) type Points = BTreeMap<String, Vec<Option<f64>>>;
+pub type Points = BTreeMap<String, Vec<Option<f64>>>;
 
 /// What every series was.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ pub struct PastLine {
 impl History {
     /// Remembers `panel` as it is at `now`, in seconds since 1970, and returns the newest point of
     /// each of its series.
-    pub(crate) fn record(&mut self, now: f64, panel: &Described) -> Points {
+    pub fn record(&mut self, now: f64, panel: &Described) -> Points {
         let mut points = Points::new();
         for widget in &panel.snapshot.widgets {
             let Body::Series(series) = &widget.body else {

@@ -21,7 +21,7 @@ use http::StatusCode;
 use serde::Deserialize;
 
 use feed::Feed;
-pub use history::{History, Past, PastLine, SPANS, Span};
+pub use history::{History, Past, PastLine, Points, SPANS, Span};
 
 /// The page, its feed and its history.
 pub struct Console;

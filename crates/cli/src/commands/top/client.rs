@@ -104,7 +104,7 @@ fn configured(
     let named = std::env::var("HEADWORKS_TOKEN").ok();
     let token = token
         .or(named.filter(|token| !token.is_empty()))
-        .or(config.token.map(|token| token.reveal().to_owned()));
+        .or(config.token.as_ref().map(|token| token.reveal().to_owned()));
     let Some(token) = token else {
         let text = "no token is known: give the address that `headworks up` printed, or set $HEADWORKS_TOKEN or `admin.token`";
         return Err(UsageError(text.to_owned()).into());

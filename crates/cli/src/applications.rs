@@ -13,9 +13,18 @@ use headworks_tracker::{Tracker, TrackerConfig};
 pub(crate) struct Application {
     /// Its name, as in its section and its command.
     pub(crate) name: &'static str,
-    /// Starts it: spawns its tasks under `shutdown`, follows the reloader, hands its panel and its
-    /// collectors to the admin listener, and says where it can be reached.
-    pub(crate) start: fn(&Reloader, &Shutdown, Admin) -> anyhow::Result<(Admin, String)>,
+    /// Starts it: spawns its tasks under `shutdown`, and follows the reloader.
+    pub(crate) start: fn(&Reloader, &Shutdown) -> anyhow::Result<Started>,
+}
+
+/// An application that runs.
+pub(crate) struct Started {
+    /// Where it can be reached.
+    pub(crate) places: String,
+    /// A command that shows that it runs.
+    pub(crate) try_it: Option<String>,
+    /// Hands its panel, its collectors and its routes to the admin listener.
+    pub(crate) show: Box<dyn FnOnce(Admin) -> Admin>,
 }
 
 /// All applications, in the order in which they start.
@@ -40,28 +49,25 @@ pub(crate) const TRACKER: Application = Application {
     start: start_tracker,
 };
 
-fn start_gateway(
-    reloader: &Reloader,
-    shutdown: &Shutdown,
-    admin: Admin,
-) -> anyhow::Result<(Admin, String)> {
+fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
     let config = reloader.current();
     let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
     let gateway = Gateway::start(&config.section::<GatewayConfig>(), outbound, shutdown)?;
     gateway.follow(reloader, shutdown);
-    let admin = admin
-        .panel(gateway.panel())
-        .collect(gateway.collector())
-        .routes(gateway.routes());
-    let line = format!("http://{}/v1 (OpenAI and Anthropic)", gateway.address());
-    Ok((admin, line))
+    let base = format!("http://{}/v1", gateway.address());
+    Ok(Started {
+        places: format!("{base} (OpenAI and Anthropic)"),
+        try_it: Some(format!("curl {base}/models")),
+        show: Box::new(move |admin| {
+            admin
+                .panel(gateway.panel())
+                .collect(gateway.collector())
+                .routes(gateway.routes())
+        }),
+    })
 }
 
-fn start_tracker(
-    reloader: &Reloader,
-    shutdown: &Shutdown,
-    admin: Admin,
-) -> anyhow::Result<(Admin, String)> {
+fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
     let config = reloader.current();
     let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
     let tracker = Tracker::start(&config.section::<TrackerConfig>(), outbound, shutdown)?;
@@ -71,9 +77,14 @@ fn start_tracker(
         .map(|at| format!("http://{at}/announce"));
     let udp = tracker.udp().iter().map(|at| format!("udp://{at}"));
     let places: Vec<String> = http.chain(udp).collect();
-    let line = match tracker.forwarders() {
+    let places = match tracker.forwarders() {
         0 => places.join(" "),
         count => format!("{} ({count} forwarders)", places.join(" ")),
     };
-    Ok((admin.collect(tracker.collector()), line))
+    let http = tracker.http().first();
+    Ok(Started {
+        places,
+        try_it: http.map(|at| format!("curl http://{at}/stats")),
+        show: Box::new(move |admin| admin.collect(tracker.collector())),
+    })
 }

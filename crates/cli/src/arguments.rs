@@ -7,8 +7,11 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::applications::schema;
 use crate::commands::config::ConfigCommand;
 use crate::commands::gateway::GatewayCommand;
+use crate::commands::generate::GenerateCommand;
 use crate::commands::sim::SimCommand;
+use crate::commands::top::TopCommand;
 use crate::commands::tracker::TrackerCommand;
+use crate::commands::up::UpCommand;
 use crate::flags::{self, Setting};
 
 /// Decides how much work goes where, when the far side can only take so much.
@@ -19,6 +22,7 @@ use crate::flags::{self, Setting};
     after_help = "\
 Examples:
   headworks up                                  start everything, and say how to reach it
+  headworks top                                 watch it in the terminal
   headworks gateway                             share LLM capacity; without settings, with an echo
   headworks sim greedy-tenant                   try a policy before you live with it
   headworks config init --output headworks.toml write a file with every key explained
@@ -52,8 +56,17 @@ pub(crate) struct Common {
 impl Arguments {
     /// Reads this process's command line; ends the process with words if it makes no sense.
     pub(crate) fn read() -> Arguments {
+        let matches = Arguments::with_flags().get_matches();
+        let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+        arguments.common.settings = flags::given(&matches, &schema());
+        arguments
+    }
+
+    /// The command line with a flag for every key.
+    pub(crate) fn with_flags() -> clap::Command {
         let schema = schema();
-        let command = Arguments::command()
+        Arguments::command()
+            .version(crate::version())
             .mut_subcommand("up", |up| flags::add(up, &schema))
             .mut_subcommand("gateway", |gateway| {
                 flags::add_own(gateway, &schema, "gateway")
@@ -61,11 +74,7 @@ impl Arguments {
             .mut_subcommand("tracker", |tracker| flags::add(tracker, &schema))
             .mut_subcommand("config", |config| {
                 config.mut_subcommand("show", |show| flags::add(show, &schema))
-            });
-        let matches = command.get_matches();
-        let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
-        arguments.common.settings = flags::given(&matches, &schema);
-        arguments
+            })
     }
 }
 
@@ -119,6 +128,25 @@ Examples:
 Examples:
   headworks up
   headworks --config headworks.toml up
+  headworks up --strict
   headworks up --admin-listen 127.0.0.1:0 --log-format json")]
-    Up,
+    Up(UpCommand),
+    /// Watch a running instance in the terminal: what the console shows, without a browser.
+    ///
+    /// The address with the token is what `headworks up` printed. Without one, the configuration says where it listens and
+    /// `admin.token` or $HEADWORKS_TOKEN what it asks for.
+    #[command(after_help = "\
+Examples:
+  headworks top 'http://127.0.0.1:7070/?token=TOKEN'
+  headworks top
+  headworks top --once                          print the numbers once, for a script or a pipe")]
+    Top(TopCommand),
+    /// Print a shell's completions or the manual page, for a package to install.
+    #[command(after_help = "\
+Examples:
+  headworks generate bash > /usr/share/bash-completion/completions/headworks
+  headworks generate zsh > /usr/share/zsh/site-functions/_headworks
+  headworks generate fish > ~/.config/fish/completions/headworks.fish
+  headworks generate man > headworks.1")]
+    Generate(GenerateCommand),
 }

@@ -26,7 +26,7 @@ struct Inner {
 }
 
 /// What a reload changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct Reloaded {
     /// Keys with new values, in effect now.

@@ -411,3 +411,61 @@ async fn control_is_not_handed_to_the_network_without_a_token() {
     let refused = Admin::new(&config).bind().await;
     assert!(matches!(refused.err(), Some(Error::Exposed(_))));
 }
+
+#[test]
+fn the_api_tells_of_itself() {
+    let admin = Running::start();
+    let document = admin.get("/admin/openapi.json").json();
+    assert_eq!(document["openapi"], "3.1.0");
+    let index = admin.get("/").json();
+    for route in index["routes"].as_array().unwrap() {
+        let method = route["method"].as_str().unwrap().to_lowercase();
+        let told = &document["paths"][route["path"].as_str().unwrap()][method];
+        assert_eq!(told["summary"], route["what"], "{route}");
+    }
+    // Whatever is referred to is there.
+    let text = document.to_string();
+    let references: Vec<_> = text.split("\"#/components/schemas/").skip(1).collect();
+    assert!(references.len() > 20, "{} references", references.len());
+    for reference in references {
+        let name = reference.split('"').next().unwrap();
+        assert!(
+            document["components"]["schemas"][name].is_object(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_person_without_a_token_is_asked_for_it() {
+    let admin = Running::start();
+    let asked = curl(&["--header", "Accept: text/html", &admin.url("/")]);
+    assert_eq!(asked.status, 401);
+    assert!(asked.body.contains("<form"), "{}", asked.body);
+    assert!(
+        asked
+            .headers
+            .contains("content-security-policy: default-src 'none'"),
+        "{}",
+        asked.headers
+    );
+}
+
+#[test]
+fn a_page_of_another_origin_cannot_act() {
+    let admin = Running::start();
+    let first = curl(&[&admin.url(&format!("/?token={TOKEN}"))]);
+    let cookie = first.headers.split("set-cookie: ").nth(1).unwrap();
+    let cookie = cookie.split(';').next().unwrap();
+    let open = admin.url("/admin/panels/waterworks/act/open");
+    let act = |site: &str| {
+        let site = format!("sec-fetch-site: {site}");
+        let headers = ["--header", "x-headworks: 1", "--header", &site];
+        let sent = ["--cookie", cookie, "--data", r#"{"gates": 1}"#, &open];
+        curl(&[&headers[..], &sent[..]].concat()).status
+    };
+    assert_eq!(act("cross-site"), 403);
+    // Another port of the same host gets the cookie, too.
+    assert_eq!(act("same-site"), 403);
+    assert_eq!(act("same-origin"), 200);
+}

@@ -2,7 +2,10 @@
 
 pub(crate) mod config;
 pub(crate) mod gateway;
+pub(crate) mod generate;
+mod greeting;
 pub(crate) mod sim;
+pub(crate) mod top;
 pub(crate) mod tracker;
 pub(crate) mod up;
 

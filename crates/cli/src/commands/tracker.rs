@@ -21,5 +21,5 @@ pub(crate) struct TrackerCommand {
 pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
     let mut common = common.clone();
     common.config = command.file.clone().or(common.config);
-    up::run(&common, &[TRACKER])
+    up::run(&common, &[TRACKER], true)
 }

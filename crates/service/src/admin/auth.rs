@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use http::header::{
-    CACHE_CONTROL, LOCATION, REFERRER_POLICY, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, RETRY_AFTER,
+    SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
@@ -24,6 +24,13 @@ use crate::token::{Answer, Credential, SESSION_COOKIE};
 
 /// The header without which a cookie changes nothing.
 const INTENT: HeaderName = HeaderName::from_static("x-headworks");
+
+/// Where a browser says that a page of another origin asks. No page can set it.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What an answer may load and do in a browser, unless it says so itself: nothing.
+const NOTHING: &str =
+    "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// Who asks, as far as the proxies that we trust know.
 #[derive(Clone, Copy)]
@@ -57,7 +64,7 @@ enum Admission {
 
 fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
     let Some(credential) = Credential::of(request.headers(), request.uri()) else {
-        return Admission::Refused(unauthorized("a token is needed"));
+        return Admission::Refused(unauthorized(request, "a token is needed"));
     };
     let now = Instant::now();
     let answer = match &credential {
@@ -69,7 +76,7 @@ fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
     match (answer, credential) {
         (Answer::Wrong, _) => {
             tracing::warn!(%client, path = request.uri().path(), "wrong admin token");
-            Admission::Refused(unauthorized("the token is wrong"))
+            Admission::Refused(unauthorized(request, "the token is wrong"))
         }
         (Answer::Wait(time), _) => Admission::Refused(too_many(time)),
         (Answer::Welcome, Credential::Address(_)) if request.method() == Method::GET => {
@@ -83,7 +90,9 @@ fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
 }
 
 fn intended(request: &Request) -> bool {
-    request.headers().contains_key(&INTENT)
+    let site = request.headers().get(&FETCH_SITE);
+    let elsewhere = site.is_some_and(|site| site != "same-origin");
+    request.headers().contains_key(&INTENT) && !elsewhere
 }
 
 fn changes(request: &Request) -> bool {
@@ -108,7 +117,14 @@ fn welcome(session: &str, uri: &Uri) -> Response {
         .into_response()
 }
 
-fn unauthorized(text: &str) -> Response {
+/// A person who opens the page is asked for the token; a program is told how to send it.
+fn unauthorized(request: &Request, text: &str) -> Response {
+    let accepts = request.headers().get(ACCEPT);
+    let accepts = accepts.and_then(|value| value.to_str().ok());
+    if accepts.is_some_and(|types| types.contains("text/html")) {
+        let page = include_str!("login.html").replace("{PROBLEM}", text);
+        return (StatusCode::UNAUTHORIZED, Html(page)).into_response();
+    }
     let problem = HttpProblem::new(StatusCode::UNAUTHORIZED, text)
         .or("send `Authorization: Bearer TOKEN`, or open the address with ?token=TOKEN");
     ([(WWW_AUTHENTICATE, "Bearer")], problem).into_response()
@@ -133,6 +149,9 @@ pub(super) fn dress(headers: &mut HeaderMap) {
     headers
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
+    headers
+        .entry(CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static(NOTHING));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
 }

@@ -7,8 +7,10 @@
 mod auth;
 mod config;
 mod content;
+mod endpoint;
 mod index;
 mod names;
+mod openapi;
 mod problem;
 mod routes;
 mod serve;
@@ -29,6 +31,7 @@ use crate::shutdown::Shutdown;
 use crate::token::Door;
 
 pub use config::AdminConfig;
+pub use endpoint::Endpoint;
 pub use problem::HttpProblem;
 
 /// What the routes share.
@@ -38,6 +41,7 @@ pub(crate) struct Shared {
     panels: Panels,
     metrics: Registry,
     reloader: Option<Reloader>,
+    endpoints: Vec<Endpoint>,
     counters: Arc<names::Counters>,
 }
 
@@ -64,6 +68,7 @@ pub struct Admin {
     metrics: Registry,
     reloader: Option<Reloader>,
     routes: Router,
+    endpoints: Vec<Endpoint>,
 }
 
 impl Admin {
@@ -76,6 +81,7 @@ impl Admin {
             metrics: Registry::new(),
             reloader: None,
             routes: Router::new(),
+            endpoints: Vec::new(),
         }
     }
 
@@ -108,6 +114,19 @@ impl Admin {
         self
     }
 
+    /// Tells of `endpoints` that [`routes`](Admin::routes) added.
+    #[must_use]
+    pub fn endpoints(mut self, endpoints: impl IntoIterator<Item = Endpoint>) -> Admin {
+        self.endpoints.extend(endpoints);
+        self
+    }
+
+    /// The panels so far.
+    #[must_use]
+    pub fn panels(&self) -> &Panels {
+        &self.panels
+    }
+
     /// Takes the address. From then on connections wait for [`Listening::serve`].
     ///
     /// # Errors
@@ -128,6 +147,7 @@ impl Admin {
             panels: self.panels,
             metrics: self.metrics,
             reloader: self.reloader,
+            endpoints: routes::endpoints().chain(self.endpoints).collect(),
             counters,
         });
         let router = routes::router(&shared, self.routes);

@@ -6,38 +6,107 @@ use std::sync::atomic::Ordering;
 use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router, middleware};
 use http::header::{CONTENT_TYPE, HOST};
 use http::{StatusCode, Version};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::auth::Client;
 use super::content::Content;
+use super::endpoint::Endpoint;
 use super::problem::HttpProblem;
-use super::{Shared, auth, content, index};
+use super::{Shared, auth, content, index, openapi};
 use crate::metrics;
-use crate::panel::{Args, Change, Cursor, Done, Explanation, Page, Panel, WhatIf};
+use crate::panel::{
+    Args, Change, Cursor, Described, Done, Explanation, Page, Panel, PanelList, WhatIf,
+};
 use crate::reload::Reloaded;
 
 type Answer<T> = Result<Json<T>, HttpProblem>;
 
+/// What stands behind the token, and who answers it.
+fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
+    vec![
+        (
+            Endpoint::get("/metrics", "numbers for Prometheus").gives_text(metrics::CONTENT_TYPE),
+            get(scrape),
+        ),
+        (
+            Endpoint::get("/admin/openapi.json", "this API, for machines").gives::<Value>(),
+            get(describe),
+        ),
+        (
+            Endpoint::get("/admin/panels", "what every application shows of itself")
+                .gives::<PanelList>(),
+            get(panels),
+        ),
+        (
+            Endpoint::get("/admin/panels/{name}", "one application").gives::<Described>(),
+            get(panel),
+        ),
+        (
+            Endpoint::get(
+                "/admin/panels/{name}/page/{widget}",
+                "more of a table or tree",
+            )
+            .query("cursor", "`next` or `children` of the page before", true)
+            .gives::<Page>(),
+            get(page),
+        ),
+        (
+            Endpoint::get(
+                "/admin/panels/{name}/explain/{subject}",
+                "why something is as it is",
+            )
+            .gives::<Explanation>(),
+            get(explain),
+        ),
+        (
+            Endpoint::post("/admin/panels/{name}/act/{action}", "does something")
+                .takes::<Args>()
+                .gives::<Done>(),
+            post(act),
+        ),
+        (
+            Endpoint::post("/admin/panels/{name}/what-if", "what would change")
+                .takes::<Question>()
+                .gives::<WhatIf>(),
+            post(what_if),
+        ),
+        (
+            Endpoint::post("/admin/reload", "reads the configuration again").gives::<Reloaded>(),
+            post(reload),
+        ),
+    ]
+}
+
+/// Every address that is here without anybody adding it.
+pub(super) fn endpoints() -> impl Iterator<Item = Endpoint> {
+    let open = [
+        Endpoint::get("/", "the console's page, or this list without one").gives_text("text/html"),
+        Endpoint::get("/healthz", "`ok`, without a token").open(),
+    ];
+    let guarded = guarded().into_iter().map(|(endpoint, _)| endpoint);
+    open.into_iter().chain(guarded)
+}
+
 /// All routes; those of `extra` stand behind the same token.
 pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
-    let guarded = Router::new()
-        .route("/metrics", get(scrape))
-        .route("/admin/panels", get(panels))
-        .route("/admin/panels/{name}", get(panel))
-        .route("/admin/panels/{name}/page/{widget}", get(page))
-        .route("/admin/panels/{name}/act/{action}", post(act))
-        .route("/admin/panels/{name}/explain/{*subject}", get(explain))
-        .route("/admin/panels/{name}/what-if", post(what_if))
-        .route("/admin/reload", post(reload))
+    let mut routes = Router::new();
+    for (endpoint, answer) in guarded() {
+        // A subject may have slashes.
+        let path = endpoint.path().replace("{subject}", "{*subject}");
+        routes = routes.route(&path, answer);
+    }
+    let known = Arc::clone(shared);
+    let guarded = routes
         .layer(DefaultBodyLimit::max(content::MOST))
         .with_state(Arc::clone(shared))
         .merge(extra)
-        .fallback(index::fallback)
+        .fallback(move |method, uri| index::fallback(Arc::clone(&known), method, uri))
         .method_not_allowed_fallback(index::wrong_method)
         .layer(middleware::from_fn_with_state(
             Arc::clone(shared),
@@ -77,25 +146,16 @@ async fn scrape(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     )
 }
 
-async fn panels(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let list: Vec<_> = shared
-        .panels
-        .iter()
-        .map(|panel| describe(panel.as_ref()))
-        .collect();
-    Json(json!({ "panels": list }))
+async fn describe(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    Json(openapi::document(&shared.endpoints))
 }
 
-async fn panel(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Answer<Value> {
-    Ok(Json(describe(find(&shared, &name)?.as_ref())))
+async fn panels(State(shared): State<Arc<Shared>>) -> Json<PanelList> {
+    Json(PanelList::of(&shared.panels))
 }
 
-fn describe(panel: &dyn Panel) -> Value {
-    json!({
-        "name": panel.name(),
-        "snapshot": panel.snapshot(),
-        "actions": panel.actions(),
-    })
+async fn panel(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Answer<Described> {
+    Ok(Json(Described::of(find(&shared, &name)?.as_ref())))
 }
 
 fn find<'a>(shared: &'a Shared, name: &str) -> Result<&'a Arc<dyn Panel>, HttpProblem> {
@@ -156,8 +216,9 @@ async fn explain(
     Ok(Json(find(&shared, &name)?.explain(&subject).await?))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Question {
+    /// The settings that would be different.
     changes: Vec<Change>,
 }
 

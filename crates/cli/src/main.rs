@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::read();
     let outcome = match &arguments.command {
         Command::Config(command) => commands::config::run(command, &arguments.common),
+        Command::Migrate(command) => commands::migrate::run(command),
         Command::Sim(command) => commands::sim::run(command),
         Command::Up => commands::up::run(&arguments.common),
     };

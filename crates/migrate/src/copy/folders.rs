@@ -135,8 +135,7 @@ fn missing_page(read: &Connection, depth: i64, after: i64) -> Result<Vec<FolderW
     let query = format!(
         "SELECT {}, f.id, f.parent, f.path FROM folder f
          JOIN source s ON s.parent = f.parent AND s.name = f.name
-         JOIN folder p ON p.id = f.parent OR (f.id = 1 AND p.id = 1)
-         WHERE f.depth = ? AND f.id > ? AND f.dst = 3 AND s.excluded = 0 AND (p.dst = 1 OR f.id = 1)
+         WHERE f.depth = ? AND f.id > ? AND f.dst = 3 AND s.excluded = 0
          ORDER BY f.id LIMIT ?",
         ENTRY.replace('@', "s.")
     );

@@ -166,7 +166,7 @@ fn remove_others(fd: &OwnedFd, keep: &[(Vec<u8>, Vec<u8>)]) -> rustix::io::Resul
 
 pub(super) fn extended_of(fd: &OwnedFd) -> rustix::io::Result<Extended> {
     // Most files have none, and then this one call is all.
-    let size = match rustix::fs::flistxattr(fd, &mut [0u8; 0]) {
+    let size = match rustix::fs::flistxattr_query(fd) {
         Ok(size) => size,
         Err(Errno::OPNOTSUPP) => 0,
         Err(errno) => return Err(errno),
@@ -177,12 +177,15 @@ pub(super) fn extended_of(fd: &OwnedFd) -> rustix::io::Result<Extended> {
     let mut list = vec![0; size];
     let size = rustix::fs::flistxattr(fd, &mut list[..])?;
     list.truncate(size);
-    values(&list, |name, room| rustix::fs::fgetxattr(fd, name, room))
+    let query = |name: &[u8]| rustix::fs::fgetxattr_query(fd, name);
+    values(&list, query, |name, room| {
+        rustix::fs::fgetxattr(fd, name, room)
+    })
 }
 
 pub(super) fn node_extended(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Extended> {
     let path = by_descriptor(&dir, name);
-    let size = match rustix::fs::llistxattr(path.as_slice(), &mut [0u8; 0]) {
+    let size = match rustix::fs::llistxattr_query(path.as_slice()) {
         Ok(size) => size,
         Err(Errno::OPNOTSUPP) => 0,
         Err(errno) => return Err(errno),
@@ -193,18 +196,20 @@ pub(super) fn node_extended(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<E
     let mut list = vec![0; size];
     let size = rustix::fs::llistxattr(path.as_slice(), &mut list[..])?;
     list.truncate(size);
-    values(&list, |name, room| {
+    let query = |name: &[u8]| rustix::fs::lgetxattr_query(path.as_slice(), name);
+    values(&list, query, |name, room| {
         rustix::fs::lgetxattr(path.as_slice(), name, room)
     })
 }
 
 fn values(
     list: &[u8],
+    query: impl Fn(&[u8]) -> rustix::io::Result<usize>,
     get: impl Fn(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
 ) -> rustix::io::Result<Extended> {
     let mut extended = Vec::new();
     for name in list.split(|&b| b == 0).filter(|name| !name.is_empty()) {
-        let size = match get(name, &mut []) {
+        let size = match query(name) {
             Ok(size) => size,
             Err(Errno::NODATA) => continue, // removed meanwhile
             Err(errno) => return Err(errno),

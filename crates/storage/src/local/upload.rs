@@ -74,6 +74,18 @@ impl LocalUpload {
     }
 }
 
+/// What is a hole, or nothing but zeros, on the source need not take room here.
+fn write_data(file: &OwnedFd, bytes: &[u8], mut offset: u64) -> rustix::io::Result<()> {
+    const BLOCK: usize = 64 * 1024;
+    for block in bytes.chunks(BLOCK) {
+        if block.len() < BLOCK || block.iter().any(|&byte| byte != 0) {
+            write_all(file, block, offset)?;
+        }
+        offset += block.len() as u64;
+    }
+    Ok(())
+}
+
 /// The same file, at the offset up to which it was durable; `None` if it is gone, or another.
 fn reopen(dir: &OwnedFd, temp: &[u8], resume: &[u8]) -> Option<(OwnedFd, u64)> {
     let (offset, inode) = resume.split_at_checked(8)?;
@@ -97,7 +109,7 @@ impl Upload for LocalUpload {
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let (file, offset, length) = (self.file.clone(), self.offset, bytes.len() as u64);
-            let written = blocking(move || write_all(&file, &bytes, offset)).await;
+            let written = blocking(move || write_data(&file, &bytes, offset)).await;
             written.map_err(|e| self.wrong("write", e))?;
             self.offset += length;
             Ok(())
@@ -142,8 +154,15 @@ impl Upload for LocalUpload {
 
     fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
-            let file = self.file.clone();
-            let synced = blocking(move || rustix::fs::fdatasync(&*file)).await;
+            let (file, offset) = (self.file.clone(), self.offset);
+            let synced = blocking(move || {
+                // A hole at the end must count as written.
+                if (rustix::fs::fstat(&*file)?.st_size as u64) < offset {
+                    rustix::fs::ftruncate(&*file, offset)?;
+                }
+                rustix::fs::fdatasync(&*file)
+            })
+            .await;
             synced.map_err(|e| self.wrong("sync", e))?;
             let resume = [self.offset.to_le_bytes(), self.inode.to_le_bytes()].concat();
             Ok(Some(resume))

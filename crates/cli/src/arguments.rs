@@ -8,6 +8,7 @@ use crate::applications::schema;
 use crate::commands::config::ConfigCommand;
 use crate::commands::gateway::GatewayCommand;
 use crate::commands::generate::GenerateCommand;
+use crate::commands::migrate::MigrateCommand;
 use crate::commands::sim::SimCommand;
 use crate::commands::top::TopCommand;
 use crate::commands::tracker::TrackerCommand;
@@ -100,6 +101,21 @@ Examples:
         #[command(subcommand)]
         command: Option<GatewayCommand>,
     },
+    /// Move a tree from one storage to another, lose nothing, and prove it.
+    ///
+    /// Every command can be cut off at any instant and run again. Exit code 3 if something could not be listed or copied,
+    /// 4 if something was knowingly left out or verification found a difference.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  headworks migrate run    /data /backup --state job.db
+  headworks migrate plan   /data /backup --state job.db
+  headworks migrate review --state job.db --exclude '*.tmp'
+  headworks migrate copy   --state job.db --delete=quarantine
+  headworks migrate verify --state job.db --hash"
+    )]
+    Migrate(MigrateCommand),
     /// Simulate a scenario, or replay recorded requests: waits, shares and drops before they happen.
     ///
     /// Deterministic: the same scenario and seed give the same report. Exit code 2 if the scenario or trace is wrong, 4 if

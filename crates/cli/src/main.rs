@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Up(command) => command.run(&arguments.common),
         Command::Top(command) => commands::top::run(command, &arguments.common),
         Command::Generate(command) => commands::generate::run(command, &arguments.common),
+        Command::Migrate(command) => commands::migrate::run(command),
     };
     match outcome {
         Ok(exit) => exit.into(),

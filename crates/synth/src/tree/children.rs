@@ -27,6 +27,12 @@ impl<'a> Children<'a> {
             beside: None,
         }
     }
+
+    /// Where to go on from here, for [`Tree::children_from`]; `None` between two that belong together.
+    #[must_use]
+    pub fn mark(&self) -> Option<u64> {
+        self.beside.is_none().then_some(self.place)
+    }
 }
 
 impl Iterator for Children<'_> {
@@ -57,6 +63,26 @@ impl Iterator for Children<'_> {
 }
 
 impl Tree {
+    /// What is in a folder, from a [mark](Children::mark) on, without going through what comes before it.
+    ///
+    /// ```
+    /// use headworks_synth::Tree;
+    ///
+    /// let tree = Tree::new("files=9&dirs=2&depth=1".parse()?);
+    /// let root = tree.root();
+    /// let mut children = tree.children(&root);
+    /// let _ = children.nth(4);
+    /// let mark = children.mark().unwrap();
+    /// assert!(children.eq(tree.children_from(&root, mark)));
+    /// # Ok::<(), headworks_synth::SynthError>(())
+    /// ```
+    #[must_use]
+    pub fn children_from(&self, folder: &Node, mark: u64) -> Children<'_> {
+        let mut children = Children::new(self, *folder);
+        children.place = mark;
+        children
+    }
+
     /// Every node, of either kind, that has this number in its folder.
     pub(super) fn at_place(&self, folder: &Node, place: u64) -> impl Iterator<Item = Node> {
         let (folders, files) = self.counts(folder);

@@ -1,0 +1,237 @@
+//! `headworks migrate`: move a tree, lose nothing, prove it.
+
+mod arguments;
+mod progress;
+mod show;
+
+pub(crate) use arguments::MigrateCommand;
+
+use crate::report::UsageError;
+use anyhow::Result;
+use arguments::{CopyFlags, DeleteFlag, FilterFlags, RunFlags};
+use headworks_migrate::{
+    CopyOptions, Delete, Error, Filters, Job, Request, Settings, State, VerifyOptions, ask,
+};
+use headworks_service::exit::Exit;
+use headworks_service::shutdown::Shutdown;
+use std::ffi::OsStr;
+use std::path::Path;
+
+pub(crate) fn run(command: &MigrateCommand) -> Result<Exit> {
+    match dispatch(command) {
+        Err(error) => match error.downcast_ref::<Error>() {
+            // What was asked makes no sense, as against something that went wrong.
+            Some(
+                Error::NotNow(_) | Error::BadOption(_) | Error::OtherJob { .. } | Error::NoState(_),
+            ) => Err(UsageError(error.to_string()).into()),
+            _ => Err(error),
+        },
+        done => done,
+    }
+}
+
+fn dispatch(command: &MigrateCommand) -> Result<Exit> {
+    use MigrateCommand as Command;
+    match command {
+        Command::Plan {
+            places,
+            filters,
+            run,
+        } => {
+            let places_ = (places.source.as_os_str(), places.destination.as_os_str());
+            work(
+                &places.state.state,
+                Some(places_),
+                &filters_of(filters),
+                run,
+                plan,
+            )
+        }
+        Command::Copy { state, copy, run } => {
+            let options = copy_options(copy)?;
+            let dry = copy.dry_run;
+            work(
+                &state.state,
+                None,
+                &Filters::default(),
+                run,
+                async move |job, json| copy_or_look(job, &options, dry, json).await,
+            )
+        }
+        Command::Verify { state, hash, run } => {
+            let options = verify_options(*hash);
+            work(
+                &state.state,
+                None,
+                &Filters::default(),
+                run,
+                async move |job, json| show::verified(&job.verify(options).await?, json),
+            )
+        }
+        Command::Run {
+            places,
+            filters,
+            copy,
+            run,
+        } => {
+            let options = copy_options(copy)?;
+            let dry = copy.dry_run;
+            let places_ = (places.source.as_os_str(), places.destination.as_os_str());
+            work(
+                &places.state.state,
+                Some(places_),
+                &filters_of(filters),
+                run,
+                async move |job, json| everything(job, &options, dry, json).await,
+            )
+        }
+        Command::Review {
+            state,
+            json,
+            csv,
+            exclude,
+            include,
+            prioritise,
+        } => {
+            let requests = [
+                exclude
+                    .iter()
+                    .cloned()
+                    .map(Request::Exclude)
+                    .collect::<Vec<_>>(),
+                include.iter().cloned().map(Request::Include).collect(),
+                prioritise
+                    .iter()
+                    .cloned()
+                    .map(Request::Prioritise)
+                    .collect(),
+            ];
+            for request in requests.concat() {
+                tell(&state.state, &request)?;
+            }
+            show::review(&State::open(&state.state)?, *json, *csv)
+        }
+        Command::Status { state, json } => show::status(&State::open(&state.state)?, *json),
+        Command::Pause(state) => tell(&state.state, &Request::Pause),
+        Command::Resume(state) => tell(&state.state, &Request::Resume),
+        Command::Retry(state) => tell(&state.state, &Request::Retry),
+        Command::Report {
+            state,
+            json,
+            csv,
+            manifest,
+        } => show::report(&State::open(&state.state)?, *json, *csv, *manifest),
+        Command::Log(state) => show::log(&State::open(&state.state)?),
+        Command::Explain { path, state } => show::explain(&State::open(&state.state)?, path),
+    }
+}
+
+fn tell(state: &Path, request: &Request) -> Result<Exit> {
+    match ask(state, request)? {
+        None => eprintln!("done"),
+        Some(holder) => eprintln!("handed to the runner: {holder}"),
+    }
+    Ok(Exit::Done)
+}
+
+/// Runs one of the commands that hold the lock, with progress and an orderly end.
+fn work(
+    state: &Path,
+    places: Option<(&OsStr, &OsStr)>,
+    filters: &Filters,
+    flags: &RunFlags,
+    what: impl AsyncFnOnce(&Job, bool) -> Result<Exit>,
+) -> Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let mut settings = Settings::default();
+    settings.attempts = flags.attempts.max(1);
+    settings.workers = flags.workers.map(|workers| (workers, workers));
+    settings.requests = flags.requests;
+    let json = flags.json;
+    runtime.block_on(async move {
+        let job = Job::open(state, places, filters, settings)?;
+        let shutdown = Shutdown::new();
+        shutdown.on_signals()?;
+        let (asked, stop) = (shutdown.token(), job.stop());
+        let listen = tokio::spawn(async move {
+            asked.cancelled().await;
+            eprintln!("stopping; what is done is kept");
+            stop.cancel();
+        });
+        let shown = progress::show(job.progress(), json);
+        let done = what(&job, json).await;
+        listen.abort();
+        shown.end().await;
+        let closed = job.close();
+        let exit = done?;
+        closed?;
+        Ok(exit)
+    })
+}
+
+async fn plan(job: &Job, json: bool) -> Result<Exit> {
+    let summary = job.plan().await?;
+    show::summary(&summary, json)?;
+    Ok(match summary.failed_folders {
+        0 => Exit::Done,
+        _ => Exit::FinishedWithFailures,
+    })
+}
+
+async fn copy_or_look(job: &Job, options: &CopyOptions, dry: bool, json: bool) -> Result<Exit> {
+    if dry {
+        return show::preflight(&job.preflight(options).await?, json);
+    }
+    let outcome = job.copy(options).await?;
+    show::outcome(&job.state()?, &outcome, Some(&job.progress()), json)
+}
+
+async fn everything(job: &Job, options: &CopyOptions, dry: bool, json: bool) -> Result<Exit> {
+    let stage = job.state()?.fact("stage")?;
+    if matches!(stage.as_str(), "planning" | "done") {
+        show::summary(&job.plan().await?, json)?;
+    }
+    let exit = copy_or_look(job, options, dry, json).await?;
+    if dry || exit != Exit::Done {
+        return Ok(exit);
+    }
+    show::verified(&job.verify(verify_options(false)).await?, json)
+}
+
+fn filters_of(flags: &FilterFlags) -> Filters {
+    let mut filters = Filters::default();
+    filters.include.clone_from(&flags.include);
+    filters.exclude.clone_from(&flags.exclude);
+    filters.min_size = flags.min_size;
+    filters.max_size = flags.max_size;
+    filters.min_age = flags.min_age;
+    filters.max_age = flags.max_age;
+    filters.specials = flags.specials;
+    filters
+}
+
+fn verify_options(hash: bool) -> VerifyOptions {
+    let mut options = VerifyOptions::default();
+    options.hash = hash;
+    options
+}
+
+fn copy_options(flags: &CopyFlags) -> Result<CopyOptions> {
+    let mut options = CopyOptions::default();
+    options.transfers = flags.transfers;
+    options.bwlimit = flags.bwlimit;
+    options.checksum = flags.checksum;
+    options.delete = match (flags.delete, flags.max_delete) {
+        (None, _) => Delete::Keep,
+        (Some(DeleteFlag::Quarantine), _) => Delete::Quarantine,
+        (Some(DeleteFlag::Permanent), Some(limit)) => Delete::Permanent { limit },
+        (Some(DeleteFlag::Permanent), None) => {
+            let words =
+                "--delete=permanent needs a limit: say how many entries at most with --max-delete";
+            return Err(UsageError(words.into()).into());
+        }
+    };
+    Ok(options)
+}

@@ -1,0 +1,191 @@
+//! Words from other processes: pause, resume, retry, exclude.
+//!
+//! If nobody runs the job, they are applied at once; otherwise they are left in a table that the runner watches.
+
+use crate::error::{Error, Result};
+use crate::filter::{covers, globs, matches};
+use crate::job::Job;
+use crate::store::{Lock, Store, log, set_meta};
+use headworks_storage::Folder;
+use rusqlite::{Connection, params};
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// What can be asked of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request {
+    /// Hold everything, until resumed.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Try again what failed.
+    Retry,
+    /// Leave out what matches.
+    Exclude(String),
+    /// Take part again, what was left out by `exclude`.
+    Include(String),
+    /// Copy what matches first.
+    Prioritise(String),
+}
+
+impl Request {
+    fn words(&self) -> (&'static str, &str) {
+        match self {
+            Request::Pause => ("pause", ""),
+            Request::Resume => ("resume", ""),
+            Request::Retry => ("retry", ""),
+            Request::Exclude(pattern) => ("exclude", pattern),
+            Request::Include(pattern) => ("include", pattern),
+            Request::Prioritise(pattern) => ("prioritise", pattern),
+        }
+    }
+}
+
+/// Asks it of a job. Answers who will do it, if a runner is at work; otherwise it is done.
+///
+/// # Errors
+/// When the state file cannot be used, or the pattern cannot be read.
+pub fn ask(state: &Path, request: &Request) -> Result<Option<String>> {
+    Store::existing(state)?;
+    let (verb, argument) = request.words();
+    globs(&[argument])?;
+    let store = Store::existing(state)?;
+    let connection = store.write()?;
+    connection.execute(
+        "INSERT INTO control (verb, argument) VALUES (?, ?)",
+        params![verb, argument],
+    )?;
+    match Lock::take(state) {
+        Ok(_lock) => {
+            apply_waiting(&connection)?;
+            Ok(None)
+        }
+        Err(Error::Locked { holder }) => Ok(Some(holder)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Applies what was asked and not yet done. Only for whoever holds the lock.
+pub(crate) fn apply_waiting(connection: &Connection) -> Result<()> {
+    let transaction = connection.unchecked_transaction()?;
+    apply(&transaction)?;
+    Ok(transaction.commit()?)
+}
+
+fn apply(connection: &Connection) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare("SELECT id, verb, argument FROM control ORDER BY id")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let asked: Vec<(i64, String, String)> = rows.collect::<rusqlite::Result<_>>()?;
+    for (id, verb, argument) in asked {
+        match verb.as_str() {
+            "pause" => set_meta(connection, "paused", 1)?,
+            "resume" => set_meta(connection, "paused", 0)?,
+            "retry" => retry(connection)?,
+            _ => {
+                let rule = "INSERT OR REPLACE INTO rule (verb, pattern) VALUES (?, ?)";
+                connection.execute(rule, params![verb, argument])?;
+                apply_rule(connection, &verb, &argument)?;
+            }
+        }
+        log(connection, format!("asked: {verb} {argument}").trim_end())?;
+        connection.execute("DELETE FROM control WHERE id = ?", [id])?;
+    }
+    Ok(())
+}
+
+fn apply_rule(connection: &Connection, verb: &str, pattern: &str) -> rusqlite::Result<()> {
+    match verb {
+        "exclude" => mark(connection, pattern, true),
+        "include" => mark(connection, pattern, false),
+        _ => Ok(()),
+    }
+}
+
+/// Applies all rules again, in the order in which they were given: after a walk, which did not know them.
+pub(crate) fn apply_rules(connection: &Connection) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare("SELECT verb, pattern FROM rule ORDER BY id")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rules: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
+    rules
+        .iter()
+        .try_for_each(|(verb, pattern)| apply_rule(connection, verb, pattern))
+}
+
+/// The patterns of what is to be copied first.
+pub(crate) fn priorities(connection: &Connection) -> Result<Vec<String>> {
+    let mut statement =
+        connection.prepare("SELECT pattern FROM rule WHERE verb = 'prioritise' ORDER BY id")?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// What failed is pending again, and what is unknown because of it.
+fn retry(connection: &Connection) -> rusqlite::Result<()> {
+    let listings = connection.execute("UPDATE folder SET src = 0, dst = 0 WHERE src = 2", [])?
+        + connection.execute("UPDATE folder SET dst = 0 WHERE dst = 2", [])?;
+    if listings > 0 {
+        connection.execute("UPDATE folder SET dst = 0 WHERE dst = 4", [])?;
+        set_meta(connection, "stage", crate::job::stage::PLANNING)?;
+    }
+    connection.execute("DELETE FROM failure", []).map(drop)
+}
+
+fn mark(connection: &Connection, pattern: &str, excluded: bool) -> rusqlite::Result<()> {
+    let Ok(set) = globs(&[pattern]) else {
+        return log(
+            connection,
+            &format!("the pattern `{pattern}` cannot be read"),
+        );
+    };
+    let mut select = connection.prepare(
+        "SELECT f.path, s.parent, s.name FROM source s JOIN folder f ON f.id = s.parent WHERE s.excluded = ?",
+    )?;
+    let mut rows = select.query([!excluded])?;
+    let mut hits: Vec<(i64, Vec<u8>)> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let folder = Folder::from_bytes(row.get(0)?);
+        let name: Vec<u8> = row.get(2)?;
+        if covers(&set, &folder) || matches(&set, &folder.join(&name)) {
+            hits.push((row.get(1)?, name));
+        }
+    }
+    for (parent, name) in hits {
+        let mut update = connection
+            .prepare_cached("UPDATE source SET excluded = ? WHERE parent = ? AND name = ?")?;
+        update.execute(params![excluded, parent, name])?;
+    }
+    Ok(())
+}
+
+/// Looks every now and then whether somebody asked for something.
+pub(crate) fn watch(job: &Job) -> tokio::task::JoinHandle<()> {
+    let (store, writer, progress) = (job.store.clone(), job.writer.clone(), job.progress.clone());
+    tokio::spawn(async move {
+        let Ok(read) = store.read() else { return };
+        let read = std::sync::Mutex::new(read);
+        loop {
+            let (asked, paused) = {
+                let read = read
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                let asked: i64 = read
+                    .query_row("SELECT count(*) FROM control", [], |row| row.get(0))
+                    .unwrap_or(0);
+                let paused: Option<i64> = crate::store::meta(&read, "paused").unwrap_or(None);
+                (asked, paused.unwrap_or(0) == 1)
+            };
+            progress.paused.store(paused, Relaxed);
+            if asked > 0
+                && writer
+                    .write(|transaction| apply(transaction))
+                    .await
+                    .is_err()
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    })
+}

@@ -1,0 +1,152 @@
+//! Making folders, parents first, and setting their attributes when everything else is done.
+
+use super::Copy;
+use super::tasks::{FolderWork, Task, What};
+use crate::error::Result;
+use crate::progress::Phase;
+use crate::status::Dst;
+use crate::store::{ENTRY, read_entry};
+use headworks_storage::Folder;
+use rusqlite::{Connection, params};
+
+const BATCH: usize = 64;
+const PAGE: usize = 4096;
+
+impl Copy<'_> {
+    pub(super) async fn make_folders(&self) -> Result<()> {
+        let state = self.job.state()?;
+        let read = state.connection();
+        let missing: i64 = read.query_row(
+            "SELECT count(*) FROM folder WHERE dst = ?",
+            [Dst::Missing as i64],
+            |row| row.get(0),
+        )?;
+        self.job
+            .progress
+            .enter(Phase::Folders, missing.cast_unsigned(), 0);
+        if missing == 0 {
+            return Ok(());
+        }
+        let deepest: i64 =
+            read.query_row("SELECT coalesce(max(depth), 0) FROM folder", [], |row| {
+                row.get(0)
+            })?;
+        for depth in 0..=deepest {
+            let mut after = 0;
+            let mut any = false;
+            loop {
+                let page = missing_page(read, depth, after)?;
+                let Some(last) = page.last() else { break };
+                after = last.id;
+                any = true;
+                self.hand_in_folders(page, What::Make).await?;
+            }
+            // A depth is whole before the next begins: a folder's parent must be there.
+            if any {
+                self.pool.idle().await;
+            }
+        }
+        self.settled().await
+    }
+
+    async fn hand_in_folders(
+        &self,
+        page: Vec<FolderWork>,
+        what: fn(Vec<FolderWork>) -> What,
+    ) -> Result<()> {
+        for batch in page.chunks(BATCH) {
+            let make = |room| Task {
+                what: what(batch.to_vec()),
+                attempt: 0,
+                _room: room,
+            };
+            self.hand_in(make).await?;
+        }
+        Ok(())
+    }
+
+    /// From the deepest on, so that what is in a folder is done before it may become closed to us.
+    pub(super) async fn settle_folders(&self) -> Result<()> {
+        let state = self.job.state()?;
+        let read = state.connection();
+        let count =
+            |query: &str| -> Result<i64> { Ok(read.query_row(query, [], |row| row.get(0))?) };
+        let touched = count("SELECT count(*) FROM folder WHERE touched = 1")?;
+        self.job
+            .progress
+            .enter(Phase::Settle, touched.cast_unsigned(), 0);
+        let mut before = i64::MAX;
+        loop {
+            let page = self.unsettled_page(read, before)?;
+            let Some((last, folders)) = page else { break };
+            before = last;
+            self.hand_in_folders(folders, What::Settle).await?;
+        }
+        self.settled().await
+    }
+
+    /// Folders in which something was written, or whose own attributes differ; and the last one that was looked at.
+    fn unsettled_page(
+        &self,
+        read: &Connection,
+        before: i64,
+    ) -> Result<Option<(i64, Vec<FolderWork>)>> {
+        let query = format!(
+            "SELECT {ENTRY_S}, f.id, f.parent, f.path, f.touched, d.name IS NULL, {ENTRY_D}
+             FROM folder f
+             JOIN source s ON s.parent = f.parent AND s.name = f.name
+             LEFT JOIN destination d ON d.parent = f.parent AND d.name = f.name
+             WHERE f.id < ? AND f.dst = 1 AND s.excluded = 0 ORDER BY f.id DESC LIMIT ?",
+            ENTRY_S = ENTRY.replace('@', "s."),
+            ENTRY_D = ENTRY.replace('@', "d."),
+        );
+        let mut statement = read.prepare_cached(&query)?;
+        let mut rows = statement.query(params![before, PAGE as i64])?;
+        let mut last = None;
+        let mut folders = Vec::new();
+        while let Some(row) = rows.next()? {
+            let entry = read_entry(row, 0)?;
+            let id: i64 = row.get(11)?;
+            last = Some(id);
+            let touched: bool = row.get(14)?;
+            let nothing: bool = row.get(15)?;
+            let differs = match nothing {
+                true => true,
+                false => self
+                    .job
+                    .compare
+                    .difference(&entry, &read_entry(row, 16)?)
+                    .is_work(),
+            };
+            if touched || differs {
+                folders.push(FolderWork {
+                    id,
+                    parent: row.get(12)?,
+                    path: Folder::from_bytes(row.get(13)?),
+                    entry,
+                });
+            }
+        }
+        Ok(last.map(|last| (last, folders)))
+    }
+}
+
+fn missing_page(read: &Connection, depth: i64, after: i64) -> Result<Vec<FolderWork>> {
+    let query = format!(
+        "SELECT {}, f.id, f.parent, f.path FROM folder f
+         JOIN source s ON s.parent = f.parent AND s.name = f.name
+         WHERE f.depth = ? AND f.id > ? AND f.dst = 3 AND s.excluded = 0
+         ORDER BY f.id LIMIT ?",
+        ENTRY.replace('@', "s.")
+    );
+    let mut statement = read.prepare_cached(&query)?;
+    let rows = statement.query_map(params![depth, after, PAGE as i64], |row| {
+        Ok(FolderWork {
+            entry: read_entry(row, 0)?,
+            id: row.get(11)?,
+            parent: row.get(12)?,
+            path: Folder::from_bytes(row.get(13)?),
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}

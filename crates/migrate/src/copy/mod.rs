@@ -1,0 +1,254 @@
+//! Copying: what is missing or different at the destination is brought there.
+//!
+//! Conflicts out of the way (if asked), folders, files, further names of files, removals (if asked), and last the times of folders. Each
+//! finds its work in the state file and records what it did there, so that each can be cut off anywhere and begun again.
+//! A result counts when its group is durable, and the destination was synced before that.
+
+mod files;
+mod folders;
+mod links;
+mod preflight;
+mod remove;
+mod tasks;
+mod transfer;
+
+pub use preflight::Preflight;
+
+use crate::control;
+use crate::error::{Error, Result};
+use crate::job::{Job, stage};
+use crate::progress::Phase;
+use crate::state::Outcome;
+use headworks_core::{Bound, Config, Cost, Job as PoolJob, Limits, Policy, Rate, TargetConfig};
+use headworks_pool::{Permits, Pool, Workers};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tasks::{Copier, Task};
+use tokio::sync::Semaphore;
+
+/// What becomes of entries that are at the destination only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Delete {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They are moved to a folder at the destination's root, which plans skip.
+    Quarantine,
+    /// They are removed for good, unless there are more than this many.
+    Permanent {
+        /// How many at most; more than this, and nothing is removed.
+        limit: u64,
+    },
+}
+
+/// How to copy.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CopyOptions {
+    /// Transfers at once at most; without it what the backends suggest.
+    pub transfers: Option<usize>,
+    /// Bytes a second at most.
+    pub bwlimit: Option<u64>,
+    /// Let all bytes pass through us, so that all hashes are known.
+    pub checksum: bool,
+    /// What becomes of what is not on the source.
+    pub delete: Delete,
+}
+
+/// A run of copying: what its phases share.
+struct Copy<'a> {
+    job: &'a Job,
+    options: &'a CopyOptions,
+    pass: i64,
+    pool: Pool<Task>,
+    /// Tasks that may be handed in and not done at once.
+    room: Arc<Semaphore>,
+    fatal: Arc<Mutex<Option<headworks_storage::Error>>>,
+}
+
+/// Tasks that wait in the pool, and so in memory.
+const WAITING: usize = 64;
+
+impl Job {
+    /// What copying would need and lose. Looks, and changes nothing.
+    ///
+    /// # Errors
+    /// When a side or the state file cannot be used.
+    pub async fn preflight(&self, options: &CopyOptions) -> Result<Preflight> {
+        preflight::look(self, options).await
+    }
+
+    /// Copies, or goes on with it.
+    ///
+    /// # Errors
+    /// When a side or the state file cannot be used, the destination cannot take it, or somebody asked to stop.
+    pub async fn copy(&self, options: &CopyOptions) -> Result<Outcome> {
+        match self.stage()?.as_str() {
+            stage::PLANNING => {
+                let words = "the plan is not finished: run `headworks migrate plan` or `run` first";
+                return Err(Error::NotNow(words.into()));
+            }
+            stage::DONE => return self.state()?.outcome(),
+            stage::PLANNED => self.preflight(options).await?.check()?,
+            _ => {}
+        }
+        self.enter(stage::COPYING, "copy began or went on".into())
+            .await?;
+        let watch = control::watch(self);
+        let copied = Copy::new(self, options)?.run().await;
+        watch.abort();
+        // What was done is worth keeping, also when the run was stopped.
+        let flushed = self.writer.write(|_| Ok(())).await;
+        copied.and(flushed)?;
+        let outcome = self.state()?.outcome()?;
+        let words = outcome
+            .classes
+            .iter()
+            .map(|(class, count)| format!("{} {}", count.entries, class.word()));
+        let words = words.collect::<Vec<_>>().join(", ");
+        self.enter(stage::DONE, format!("copy finished: {words}"))
+            .await?;
+        self.progress.enter(Phase::Done, 0, 0);
+        Ok(outcome)
+    }
+}
+
+impl<'a> Copy<'a> {
+    fn new(job: &'a Job, options: &'a CopyOptions) -> Result<Copy<'a>> {
+        let suggested = job
+            .source
+            .capabilities()
+            .workers
+            .0
+            .max(job.destination.capabilities().workers.0);
+        let transfers = options.transfers.unwrap_or(suggested).max(1);
+        let limits = Limits {
+            concurrent: u32::try_from(transfers).ok(),
+            ..Limits::default()
+        };
+        let target = TargetConfig {
+            limits,
+            fault_threshold: 0,
+            ..TargetConfig::default()
+        };
+        let config = Config {
+            policy: Policy::Strict,
+            bound: Bound::Shared(WAITING + transfers),
+            max_waiting: Some(WAITING + transfers),
+            targets: vec![target],
+            ..Config::default()
+        };
+        let state = job.state()?;
+        let pass = state.pass()?;
+        let fatal = Arc::new(Mutex::new(None));
+        let copier = Copier {
+            source: job.source.clone(),
+            destination: job.destination.clone(),
+            writer: job.writer.clone(),
+            progress: job.progress.clone(),
+            bandwidth: options.bwlimit.map(bandwidth).transpose()?,
+            checksum: options.checksum,
+            attempts: job.settings.attempts,
+            backoff: job.settings.backoff,
+            stop: job.stop.clone(),
+            fatal: fatal.clone(),
+            job: job.id.clone(),
+            pass,
+        };
+        Ok(Copy {
+            job,
+            options,
+            pass,
+            pool: Pool::new(config, Workers::new(transfers, transfers), copier)?,
+            room: Arc::new(Semaphore::new(WAITING)),
+            fatal,
+        })
+    }
+
+    async fn run(self) -> Result<()> {
+        let done = self.phases().await;
+        let Copy { pool, .. } = self;
+        let _ = pool.shutdown(Duration::from_secs(3600)).await;
+        done
+    }
+
+    async fn phases(&self) -> Result<()> {
+        self.clear_conflicts().await?;
+        self.make_folders().await?;
+        self.copy_files().await?;
+        self.link_files().await?;
+        self.delete_extra().await?;
+        self.settle_folders().await
+    }
+
+    /// Hands a task in as soon as there is room for it.
+    async fn hand_in(
+        &self,
+        make: impl FnOnce(tokio::sync::OwnedSemaphorePermit) -> Task,
+    ) -> Result<()> {
+        self.heed().await?;
+        let room = self
+            .room
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("it is never closed");
+        let job = PoolJob::new(make(room));
+        match self.pool.submit(job) {
+            Ok(_) => Ok(()),
+            Err(_) => unreachable!("there are as many places as permits"),
+        }
+    }
+
+    /// Waits while paused; fails when somebody asked to stop or the destination cannot be used.
+    async fn heed(&self) -> Result<()> {
+        loop {
+            if let Some(error) = self
+                .fatal
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+            {
+                return Err(Error::Storage {
+                    side: "destination",
+                    error,
+                });
+            }
+            if self.job.stop.is_cancelled() {
+                return Err(Error::Stopped);
+            }
+            if !self.job.writer.is_alive() {
+                return Err(self.job.writer.failure().unwrap_or(Error::WriterGone));
+            }
+            if !self.job.progress.paused.load(Relaxed) {
+                self.pool.resume();
+                return Ok(());
+            }
+            self.pool.pause();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Waits until everything handed in is done, and durable.
+    async fn settled(&self) -> Result<()> {
+        self.pool.idle().await;
+        self.job.writer.write(|_| Ok(())).await?;
+        self.heed().await
+    }
+}
+
+/// What lets so many bytes a second pass.
+fn bandwidth(bytes: u64) -> Result<Permits> {
+    let rate = Rate::per_second(bytes as f64).with_burst(Cost(bytes.max(1)));
+    let limits = Limits {
+        cost: Some(rate),
+        ..Limits::default()
+    };
+    let config = Config {
+        limits,
+        ..Config::default()
+    };
+    Ok(Permits::new(config)?)
+}

@@ -1,0 +1,436 @@
+//! What the pool's workers do, and how results get into the state file.
+
+use super::transfer::{Transferred, place};
+use crate::failpoint;
+use crate::names;
+use crate::progress::Progress;
+use crate::status::{Difference, Dst, Status};
+use crate::store::{Failure, FolderId, Pair, Writer, put_destination, put_failure};
+use headworks_core::{Backoff, Cost, Job as PoolJob};
+use headworks_pool::{Handler, Health, Permits, Report, Run};
+use headworks_storage::{Backend, Copied, Entry, Error, Fault, Folder, Kind, Order};
+use rusqlite::{Transaction, params};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+/// Larger files go alone, in parts.
+pub(super) const LARGE: u64 = 8 << 20;
+
+/// Work for one worker.
+pub(super) struct Task {
+    pub(super) what: What,
+    pub(super) attempt: u32,
+    pub(super) _room: OwnedSemaphorePermit,
+}
+
+pub(super) enum What {
+    /// Entries of one folder.
+    Files(Vec<(Pair, Status)>),
+    /// Folders to make, whose parents exist.
+    Make(Vec<FolderWork>),
+    /// Folders whose attributes are to be set.
+    Settle(Vec<FolderWork>),
+}
+
+/// A folder, and the place of its own entry.
+#[derive(Clone, Debug)]
+pub(super) struct FolderWork {
+    pub(super) id: FolderId,
+    pub(super) parent: FolderId,
+    pub(super) path: Folder,
+    pub(super) entry: Entry,
+}
+
+pub(super) struct Copier {
+    pub(super) source: Arc<dyn Backend>,
+    pub(super) destination: Arc<dyn Backend>,
+    pub(super) writer: Writer,
+    pub(super) progress: Arc<Progress>,
+    pub(super) bandwidth: Option<Permits>,
+    pub(super) checksum: bool,
+    pub(super) attempts: u32,
+    pub(super) backoff: Backoff,
+    pub(super) stop: CancellationToken,
+    pub(super) fatal: Arc<Mutex<Option<Error>>>,
+    pub(super) job: String,
+    pub(super) pass: i64,
+}
+
+/// What to write down of an entry.
+pub(super) enum Record {
+    Done(Entry, Option<[u8; 32]>),
+    Changed,
+    Failed(Error),
+}
+
+impl Handler<Task> for Copier {
+    async fn run(&self, run: &mut Run<'_, Task>) -> Report {
+        if self.is_over() {
+            return Report::done(); // it stays where it is: in the state file
+        }
+        let task = &mut run.payload;
+        task.attempt += 1;
+        let again = match &mut task.what {
+            What::Files(files) => self.files(files, task.attempt).await,
+            What::Make(folders) => self.make(folders, task.attempt).await,
+            What::Settle(folders) => self.settle(folders, task.attempt).await,
+        };
+        match again {
+            None => Report::done(),
+            Some(Fault::Overload(wait)) => {
+                task.attempt -= 1;
+                Report::retry_in(wait).target(Health::Overloaded(wait))
+            }
+            Some(_) => {
+                let pause = self.backoff.delay(task.attempt, crate::random());
+                Report::retry_in(pause)
+            }
+        }
+    }
+}
+
+impl Copier {
+    fn is_over(&self) -> bool {
+        self.stop.is_cancelled()
+            || self
+                .fatal
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_some()
+    }
+
+    /// Whether an error ends the whole run, or is worth another attempt. `None`: it is to be recorded.
+    fn judge(&self, error: &Error, attempt: u32) -> Judgement {
+        match error.fault() {
+            Fault::Fatal => {
+                let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+                fatal.get_or_insert_with(|| error.clone());
+                Judgement::Over
+            }
+            Fault::Overload(wait) => Judgement::Again(Fault::Overload(wait)),
+            Fault::Temporary if attempt < self.attempts => Judgement::Again(Fault::Temporary),
+            _ => Judgement::Record,
+        }
+    }
+
+    pub(super) async fn pass_bytes(&self, bytes: u64) {
+        if let Some(bandwidth) = &self.bandwidth {
+            let permit = bandwidth.acquire(PoolJob::new(()).cost(Cost(bytes))).await;
+            if let Ok(permit) = permit {
+                permit.finish(Report::done());
+            }
+        }
+    }
+
+    /// Copies what is in the list, and leaves in it what is to be tried again.
+    async fn files(&self, files: &mut Vec<(Pair, Status)>, attempt: u32) -> Option<Fault> {
+        let mut left = Vec::new();
+        let mut fault = None;
+        let mut records = Vec::new();
+        let results = match self.directly(files).await {
+            Some(results) => results,
+            None => {
+                let mut results = Vec::new();
+                for (pair, status) in files.iter() {
+                    results.push(self.one(pair, *status).await);
+                }
+                results
+            }
+        };
+        for ((pair, status), result) in files.drain(..).zip(results) {
+            let record = match result {
+                Ok(Transferred::Done(entry, hash)) => Record::Done(entry, hash),
+                Ok(Transferred::Changed) => Record::Changed,
+                Ok(Transferred::Stopped) => continue,
+                Err(error) => match self.judge(&error, attempt) {
+                    Judgement::Over => continue,
+                    Judgement::Record => Record::Failed(error),
+                    Judgement::Again(again) => {
+                        fault = Some(again);
+                        left.push((pair, status));
+                        continue;
+                    }
+                },
+            };
+            records.push((pair, record));
+        }
+        self.record(records, attempt);
+        *files = left;
+        fault
+    }
+
+    /// All of them in one call, where the storages can.
+    async fn directly(&self, files: &[(Pair, Status)]) -> Option<Vec<Result<Transferred, Error>>> {
+        let whole = |(pair, status): &(Pair, Status)| {
+            pair.entry.size <= LARGE && *status != Status::Different(Difference::Metadata)
+        };
+        if self.checksum || !files.iter().all(whole) {
+            return None;
+        }
+        let orders: Vec<Order> = files.iter().map(|(pair, _)| self.order(pair)).collect();
+        let folder = &files.first()?.0.folder;
+        self.pass_bytes(orders.iter().map(|order| order.entry.size).sum())
+            .await;
+        failpoint::hit("before-batch");
+        let results = self
+            .destination
+            .copy_batch(&*self.source, folder, &orders)?
+            .await;
+        failpoint::hit("after-batch");
+        let transferred = |result: Result<Copied, Error>| {
+            result.map(|copied| match copied {
+                Copied::Done(entry) => Transferred::Done(entry, None),
+                Copied::Changed => Transferred::Changed,
+            })
+        };
+        Some(results.into_iter().map(transferred).collect())
+    }
+
+    pub(super) fn order(&self, pair: &Pair) -> Order {
+        Order {
+            entry: pair.entry.clone(),
+            temp: names::temp(&self.job, &pair.entry.name),
+        }
+    }
+
+    fn record(&self, records: Vec<(Pair, Record)>, attempt: u32) {
+        let Some((first, _)) = records.first() else {
+            return;
+        };
+        let folder = first.parent;
+        let failed = records
+            .iter()
+            .filter(|(_, record)| !matches!(record, Record::Done(..)));
+        self.progress
+            .failed
+            .fetch_add(failed.count() as u64, Relaxed);
+        let bytes = records.iter().map(|(pair, _)| pair.entry.size).sum();
+        self.progress.did(records.len() as u64, bytes);
+        let pass = self.pass;
+        let write = move |transaction: &Transaction<'_>| {
+            for (pair, record) in &records {
+                write_record(transaction, pair, record, pass, attempt)?;
+            }
+            touch(transaction, folder)
+        };
+        self.writer.post(true, write, || {});
+    }
+
+    async fn make(&self, folders: &mut Vec<FolderWork>, attempt: u32) -> Option<Fault> {
+        let mut made = Vec::new();
+        let mut failed = Vec::new();
+        let mut left = Vec::new();
+        let mut fault = None;
+        for folder in folders.drain(..) {
+            match self.destination.make_folder(&folder.path).await {
+                Ok(()) => made.push(folder),
+                Err(error) => match self.judge(&error, attempt) {
+                    Judgement::Over => {}
+                    Judgement::Record => failed.push((folder, error)),
+                    Judgement::Again(again) => {
+                        fault = Some(again);
+                        left.push(folder);
+                    }
+                },
+            }
+        }
+        self.progress.did(made.len() as u64, 0);
+        self.progress.failed.fetch_add(failed.len() as u64, Relaxed);
+        let pass = self.pass;
+        let write = move |transaction: &Transaction<'_>| {
+            for folder in &made {
+                write_made(transaction, folder, pass)?;
+            }
+            for (folder, error) in &failed {
+                write_failed_folder(transaction, folder, error, attempt)?;
+            }
+            Ok(())
+        };
+        self.writer.post(true, write, || {});
+        *folders = left;
+        fault
+    }
+
+    async fn settle(&self, folders: &mut Vec<FolderWork>, attempt: u32) -> Option<Fault> {
+        let mut settled = Vec::new();
+        let mut failed = Vec::new();
+        let mut left = Vec::new();
+        let mut fault = None;
+        for folder in folders.drain(..) {
+            match self.settle_one(&folder).await {
+                Ok(entry) => settled.push((folder, entry)),
+                Err(error) => match self.judge(&error, attempt) {
+                    Judgement::Over => {}
+                    Judgement::Record => failed.push((folder, error)),
+                    Judgement::Again(again) => {
+                        fault = Some(again);
+                        left.push(folder);
+                    }
+                },
+            }
+        }
+        self.progress.did(settled.len() as u64, 0);
+        self.progress.failed.fetch_add(failed.len() as u64, Relaxed);
+        let pass = self.pass;
+        let write = move |transaction: &Transaction<'_>| {
+            for (folder, entry) in &settled {
+                let name = &folder.entry.name;
+                let entry = Entry {
+                    name: name.clone(),
+                    ..entry.clone()
+                };
+                put_destination(transaction, folder.parent, &entry, pass)?;
+                let mut update =
+                    transaction.prepare_cached("UPDATE folder SET touched = 0 WHERE id = ?")?;
+                update.execute([folder.id])?;
+            }
+            for (folder, error) in &failed {
+                let failure = failure("copy", error, attempt);
+                put_failure(
+                    transaction,
+                    folder.parent,
+                    &folder.entry.name,
+                    &failure.as_ref(),
+                )?;
+            }
+            Ok(())
+        };
+        self.writer.post(true, write, || {});
+        *folders = left;
+        fault
+    }
+
+    async fn settle_one(&self, folder: &FolderWork) -> Result<Entry, Error> {
+        let both = self.source.capabilities().extended && self.destination.capabilities().extended;
+        let extended = match both {
+            true => self.source.extended(&folder.path, None).await?,
+            false => Vec::new(),
+        };
+        self.destination
+            .settle(&folder.path, None, &folder.entry, extended)
+            .await
+    }
+}
+
+enum Judgement {
+    Over,
+    Record,
+    Again(Fault),
+}
+
+struct OwnedFailure {
+    phase: &'static str,
+    kind: String,
+    cause: String,
+    attempts: u32,
+}
+
+impl OwnedFailure {
+    fn as_ref(&self) -> Failure<'_> {
+        Failure {
+            phase: self.phase,
+            kind: &self.kind,
+            cause: &self.cause,
+            attempts: self.attempts,
+        }
+    }
+}
+
+fn failure(phase: &'static str, error: &Error, attempts: u32) -> OwnedFailure {
+    let (kind, cause) = (format!("{:?}", error.kind()), error.to_string());
+    OwnedFailure {
+        phase,
+        kind,
+        cause,
+        attempts,
+    }
+}
+
+pub(super) fn write_record(
+    transaction: &Transaction<'_>,
+    pair: &Pair,
+    record: &Record,
+    pass: i64,
+    attempt: u32,
+) -> rusqlite::Result<()> {
+    let name = &pair.entry.name;
+    if pair.entry.size > LARGE {
+        let mut delete =
+            transaction.prepare_cached("DELETE FROM part WHERE parent = ? AND name = ?")?;
+        delete.execute(params![pair.parent, name])?;
+    }
+    let failure = match record {
+        Record::Done(entry, hash) => {
+            put_destination(transaction, pair.parent, entry, pass)?;
+            if let Some(hash) = hash {
+                let mut insert = transaction
+                    .prepare_cached("INSERT OR REPLACE INTO hash VALUES (?, ?, ?, ?)")?;
+                insert.execute(params![
+                    place(pair),
+                    entry.size.cast_signed(),
+                    entry.modified,
+                    hash
+                ])?;
+            }
+            return Ok(());
+        }
+        Record::Changed => OwnedFailure {
+            phase: "copy",
+            kind: "Changed".into(),
+            cause: "the source is not what it was when it was listed".into(),
+            attempts: attempt,
+        },
+        Record::Failed(error) => failure("copy", error, attempt),
+    };
+    put_failure(transaction, pair.parent, name, &failure.as_ref())
+}
+
+/// Notes that a folder's time must be set again.
+pub(super) fn touch(transaction: &Transaction<'_>, folder: FolderId) -> rusqlite::Result<()> {
+    let mut update =
+        transaction.prepare_cached("UPDATE folder SET touched = 1 WHERE id = ? AND touched = 0")?;
+    update.execute([folder]).map(drop)
+}
+
+fn write_made(
+    transaction: &Transaction<'_>,
+    folder: &FolderWork,
+    pass: i64,
+) -> rusqlite::Result<()> {
+    let mut update =
+        transaction.prepare_cached("UPDATE folder SET dst = ?, touched = 1 WHERE id = ?")?;
+    update.execute(params![Dst::Successful as i64, folder.id])?;
+    let made = Entry::new(folder.entry.name.clone(), Kind::Folder);
+    put_destination(transaction, folder.parent, &made, pass)?;
+    touch(transaction, folder.parent)
+}
+
+/// What is below a folder that could not be made stays where it is, and is not tried file by file.
+fn write_failed_folder(
+    transaction: &Transaction<'_>,
+    folder: &FolderWork,
+    error: &Error,
+    attempt: u32,
+) -> rusqlite::Result<()> {
+    let mut update = transaction.prepare_cached("UPDATE folder SET dst = ? WHERE id = ?")?;
+    update.execute(params![Dst::Failed as i64, folder.id])?;
+    let mut below = folder.path.as_bytes().to_vec();
+    below.push(0xff);
+    let mut update = transaction
+        .prepare_cached("UPDATE folder SET dst = ? WHERE dst = ? AND path > ? AND path < ?")?;
+    update.execute(params![
+        Dst::Unknown as i64,
+        Dst::Missing as i64,
+        folder.path.as_bytes(),
+        below
+    ])?;
+    let failure = failure("copy", error, attempt);
+    put_failure(
+        transaction,
+        folder.parent,
+        &folder.entry.name,
+        &failure.as_ref(),
+    )
+}

@@ -1,0 +1,74 @@
+//! What can go wrong with a migration as a whole. What goes wrong with single files is recorded, not raised.
+
+use std::path::PathBuf;
+
+/// The result of a step of a migration.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a migration cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The state file cannot be read or written.
+    #[error("the state file cannot be used: {0}")]
+    State(#[from] rusqlite::Error),
+    /// The state file was written by a newer program.
+    #[error(
+        "the state file has version {found}, this program knows {known}; use the newer program"
+    )]
+    NewerState {
+        /// Its version.
+        found: usize,
+        /// The last one we know.
+        known: usize,
+    },
+    /// There is no state file.
+    #[error("there is no state file `{}`; make one with `headworks migrate plan SRC DST`", .0.display())]
+    NoState(PathBuf),
+    /// Another process works on it.
+    #[error("the state file is in use: {holder}; wait for it, or stop it")]
+    Locked {
+        /// Who holds it.
+        holder: String,
+    },
+    /// The state file cannot be locked.
+    #[error("the state file cannot be locked: {0}")]
+    Lock(std::io::Error),
+    /// The state file belongs to another job.
+    #[error("the state file is for `{was}`, not `{wanted}`; name another state file")]
+    OtherJob {
+        /// What it is for.
+        was: String,
+        /// What was asked.
+        wanted: String,
+    },
+    /// What was asked does not fit where the job stands.
+    #[error("{0}")]
+    NotNow(String),
+    /// A pattern, size or time cannot be read.
+    #[error("{0}")]
+    BadOption(String),
+    /// A storage does not work at all.
+    #[error("{side}: {error}; nothing is lost: run the same command again when it works")]
+    Storage {
+        /// Which one.
+        side: &'static str,
+        /// What it answered.
+        error: headworks_storage::Error,
+    },
+    /// The destination cannot take what is to be copied.
+    #[error("the destination cannot take it: {0}")]
+    Preflight(String),
+    /// Somebody asked to stop.
+    #[error("stopped; run the same command again to go on")]
+    Stopped,
+    /// Part of the program is gone: a bug.
+    #[error("the state writer ended before its work did")]
+    WriterGone,
+    /// The pool refused its settings: a bug.
+    #[error("the pool cannot be set up: {0}")]
+    Pool(#[from] headworks_core::ConfigError),
+    /// The rounds refused a step: a bug.
+    #[error("the rounds cannot go on: {0}")]
+    Rounds(#[from] headworks_core::rounds::RoundsError),
+}

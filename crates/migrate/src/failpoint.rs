@@ -1,0 +1,25 @@
+//! Places at which a test can have the process killed: `HEADWORKS_FAILPOINT=name` or `name:3` for the third time.
+//!
+//! Only in builds with debug assertions; in others the call is nothing.
+
+#[cfg(debug_assertions)]
+pub(crate) fn hit(name: &str) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static WANTED: OnceLock<Option<(String, u64)>> = OnceLock::new();
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    let wanted = WANTED.get_or_init(|| {
+        let text = std::env::var("HEADWORKS_FAILPOINT").ok()?;
+        let (name, count) = text.split_once(':').unwrap_or((&text, "1"));
+        Some((name.to_owned(), count.parse().ok()?))
+    });
+    let Some((point, count)) = wanted else { return };
+    if point == name && SEEN.fetch_add(1, Ordering::Relaxed) + 1 == *count {
+        // The same as `kill -9`: no destructor runs, nothing is flushed.
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    }
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn hit(_name: &str) {}

@@ -1,0 +1,165 @@
+//! What is left out.
+
+use crate::error::{Error, Result};
+use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use headworks_storage::{Entry, Folder, Kind};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+/// Which entries take part. Stored with the job.
+///
+/// A pattern without a slash is for names at any depth; one with a slash is for whole paths from the root on. `*` and `?`
+/// do not match a slash, `**` does. A folder that is excluded takes everything below it along.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Filters {
+    /// If there are any, a file must match one.
+    pub include: Vec<String>,
+    /// What matches one of them is left out.
+    pub exclude: Vec<String>,
+    /// Smaller files are left out.
+    pub min_size: Option<u64>,
+    /// Larger files are left out.
+    pub max_size: Option<u64>,
+    /// Files modified more recently than this before the job began are left out.
+    pub min_age: Option<Duration>,
+    /// Files modified longer ago than this before the job began are left out.
+    pub max_age: Option<Duration>,
+    /// Whether devices, pipes and sockets are copied where that is possible.
+    pub specials: bool,
+}
+
+/// Filters, ready to be asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    filters: Filters,
+    include: GlobSet,
+    exclude: GlobSet,
+    began: i64,
+}
+
+/// The set of these patterns.
+pub(crate) fn globs<S: AsRef<str>>(patterns: &[S]) -> Result<GlobSet> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        let pattern = pattern.as_ref();
+        let wrong = |e: globset::Error| {
+            Error::BadOption(format!("the pattern `{pattern}` cannot be read: {e}"))
+        };
+        let trimmed = pattern.trim_end_matches('/');
+        let anchored = match trimmed.strip_prefix('/') {
+            Some(path) => path.to_owned(),
+            None if trimmed.contains('/') => trimmed.to_owned(),
+            None => format!("**/{trimmed}"),
+        };
+        let glob = GlobBuilder::new(&anchored).literal_separator(true).build();
+        set.add(glob.map_err(wrong)?);
+    }
+    set.build().map_err(|e| Error::BadOption(e.to_string()))
+}
+
+pub(crate) fn matches(set: &GlobSet, path: &[u8]) -> bool {
+    !set.is_empty() && set.is_match_candidate(&Candidate::new(OsStr::from_bytes(path)))
+}
+
+/// Whether a folder, or one that it is in, matches.
+pub(crate) fn covers(set: &GlobSet, folder: &Folder) -> bool {
+    let bytes = folder.as_bytes();
+    let slashes = bytes.iter().enumerate().filter(|(_, b)| **b == b'/');
+    !set.is_empty()
+        && slashes
+            .map(|(at, _)| &bytes[..at])
+            .any(|path| matches(set, path))
+}
+
+impl Filter {
+    pub(crate) fn new(filters: &Filters, began: i64) -> Result<Filter> {
+        Ok(Filter {
+            include: globs(&filters.include)?,
+            exclude: globs(&filters.exclude)?,
+            filters: filters.clone(),
+            began,
+        })
+    }
+
+    pub(crate) fn excludes(&self, folder: &Folder, entry: &Entry) -> bool {
+        let path = || folder.join(&entry.name);
+        if !self.exclude.is_empty() && matches(&self.exclude, &path()) {
+            return true;
+        }
+        if entry.kind == Kind::Folder {
+            return false;
+        }
+        if !self.include.is_empty() && !matches(&self.include, &path()) {
+            return true;
+        }
+        self.excludes_size(entry) || self.excludes_age(entry)
+    }
+
+    fn excludes_size(&self, entry: &Entry) -> bool {
+        let Filters {
+            min_size, max_size, ..
+        } = self.filters;
+        entry.kind == Kind::File
+            && (min_size.is_some_and(|min| entry.size < min)
+                || max_size.is_some_and(|max| entry.size > max))
+    }
+
+    fn excludes_age(&self, entry: &Entry) -> bool {
+        let Some(modified) = entry.modified else {
+            return false;
+        };
+        let age = i128::from(self.began) - i128::from(modified);
+        let nanos = |age: Duration| i128::try_from(age.as_nanos()).unwrap_or(i128::MAX);
+        let Filters {
+            min_age, max_age, ..
+        } = self.filters;
+        min_age.is_some_and(|min| age < nanos(min)) || max_age.is_some_and(|max| age > nanos(max))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn excluded(filters: &Filters, path: &[u8], kind: Kind, size: u64) -> bool {
+        let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+        let folder = Folder::from_bytes(path[..cut].to_vec());
+        let mut entry = Entry::new(&path[cut..], kind);
+        entry.size = size;
+        Filter::new(filters, 0).unwrap().excludes(&folder, &entry)
+    }
+
+    #[test]
+    fn patterns_are_for_names_or_for_whole_paths() {
+        let filters = Filters {
+            exclude: vec!["*.tmp".into(), "/top".into(), "a/*/c".into()],
+            ..Filters::default()
+        };
+        let out = |path: &[u8]| excluded(&filters, path, Kind::File, 1);
+        assert!(out(b"x/y/z.tmp") && out(b"z.tmp") && out(b"top") && out(b"a/\xff/c"));
+        assert!(!out(b"x/top") && !out(b"a/b/d/c") && !out(b"z.tmpx"));
+    }
+
+    #[test]
+    fn includes_are_for_files_only() {
+        let filters = Filters {
+            include: vec!["*.jpg".into()],
+            min_size: Some(10),
+            ..Filters::default()
+        };
+        assert!(!excluded(&filters, b"folder", Kind::Folder, 0));
+        assert!(excluded(&filters, b"a.txt", Kind::File, 50));
+        assert!(!excluded(&filters, b"a.jpg", Kind::File, 50));
+        assert!(excluded(&filters, b"a.jpg", Kind::File, 5));
+    }
+
+    #[test]
+    fn a_folder_is_covered_by_those_above_it() {
+        let set = globs(&["cache"]).unwrap();
+        assert!(covers(&set, &Folder::from_bytes(b"a/cache/b".to_vec())));
+        assert!(!covers(&set, &Folder::from_bytes(b"a/cached/b".to_vec())));
+    }
+}

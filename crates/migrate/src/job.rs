@@ -1,0 +1,301 @@
+//! A job: its state file, its two sides, and the order of its phases.
+
+use crate::control;
+use crate::error::{Error, Result};
+use crate::filter::{Filter, Filters};
+use crate::progress::{Phase, Progress};
+use crate::state::{State, Summary};
+use crate::status::Compare;
+use crate::store::{Lock, Store, Writer, log, meta, set_meta};
+use headworks_core::Backoff;
+use headworks_storage::{Backend, Folder};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How a job is worked on. Not stored: every run may choose anew.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Attempts in total for a call that fails for the moment.
+    pub attempts: u32,
+    /// The pauses between them.
+    pub backoff: Backoff,
+    /// How long a source folder is tried again within its round.
+    pub retry_budget: Duration,
+    /// Workers at the start and at most, a side; without it what the backend suggests.
+    pub workers: Option<(usize, usize)>,
+    /// Listings a second and side at most.
+    pub requests: Option<f64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            attempts: 5,
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(10)),
+            retry_budget: Duration::from_secs(60),
+            workers: None,
+            requests: None,
+        }
+    }
+}
+
+/// A migration that this process works on. It holds the state file's lock.
+pub struct Job {
+    pub(crate) store: Store,
+    pub(crate) writer: Writer,
+    pub(crate) source: Arc<dyn Backend>,
+    pub(crate) destination: Arc<dyn Backend>,
+    pub(crate) compare: Compare,
+    pub(crate) filter: Arc<Filter>,
+    pub(crate) settings: Settings,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) id: String,
+    _lock: Lock,
+}
+
+/// Where a job stands. The word is what is stored.
+pub(crate) mod stage {
+    pub(crate) const PLANNING: &str = "planning";
+    pub(crate) const PLANNED: &str = "planned";
+    pub(crate) const COPYING: &str = "copying";
+    pub(crate) const DONE: &str = "done";
+}
+
+impl Job {
+    /// Opens the state file of a job between these two places, or makes it.
+    ///
+    /// # Errors
+    /// When somebody else holds it, it belongs to another job, or a place cannot be opened.
+    pub fn open(
+        state: &Path,
+        between: Option<(&OsStr, &OsStr)>,
+        filters: &Filters,
+        settings: Settings,
+    ) -> Result<Job> {
+        if between.is_none() && !state.exists() {
+            return Err(Error::NoState(state.to_owned()));
+        }
+        let lock = Lock::take(state)?;
+        let store = Store::create(state)?;
+        let connection = store.write()?;
+        identify(&connection, between, filters)?;
+        let place = |key| -> Result<OsString> {
+            let bytes: Option<Vec<u8>> = meta(&connection, key)?;
+            Ok(OsString::from_vec(bytes.unwrap_or_default()))
+        };
+        let open = |side, key| -> Result<Arc<dyn Backend>> {
+            let place = place(key)?;
+            let backend =
+                headworks_storage::open(&place).map_err(|error| Error::Storage { side, error })?;
+            Ok(traced(backend, side))
+        };
+        let source = open("source", "source")?;
+        let destination = open("destination", "destination")?;
+        let stored: String = meta(&connection, "filters")?.unwrap_or_default();
+        let stored: Filters = serde_json::from_str(&stored).unwrap_or_default();
+        let began = meta(&connection, "began")?.unwrap_or(0);
+        let id = meta(&connection, "job")?.unwrap_or_default();
+        let compare = Compare::new(
+            source.capabilities(),
+            destination.capabilities(),
+            stored.specials,
+        );
+        control::apply_waiting(&connection)?;
+        let runtime = tokio::runtime::Handle::current();
+        let synced = destination.clone();
+        let sync = Box::new(move || runtime.block_on(synced.sync()));
+        Ok(Job {
+            writer: Writer::start(connection, sync),
+            filter: Arc::new(Filter::new(&stored, began)?),
+            store,
+            source,
+            destination,
+            compare,
+            settings,
+            progress: Arc::default(),
+            stop: CancellationToken::new(),
+            id,
+            _lock: lock,
+        })
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        self.progress.clone()
+    }
+
+    /// Cancel this to have everything drained and left resumable.
+    #[must_use]
+    pub fn stop(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// The state file, to read.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn state(&self) -> Result<State> {
+        State::open(self.store.path())
+    }
+
+    pub(crate) fn stage(&self) -> Result<String> {
+        Ok(meta(&self.store.read()?, "stage")?.unwrap_or_default())
+    }
+
+    pub(crate) async fn enter(&self, stage: &'static str, words: String) -> Result<()> {
+        let write = move |transaction: &rusqlite::Transaction<'_>| {
+            set_meta(transaction, "stage", stage)?;
+            log(transaction, &words)
+        };
+        self.writer.write(write).await
+    }
+
+    /// Walks both trees, or goes on with it. After a finished pass it begins a new one; what is known stays known only
+    /// where it is kept over passes.
+    ///
+    /// # Errors
+    /// When a side or the state file cannot be used, or somebody asked to stop.
+    pub async fn plan(&self) -> Result<Summary> {
+        match self.stage()?.as_str() {
+            stage::COPYING => {
+                let words =
+                    "a copy is under way: finish it with `headworks migrate copy`, then plan again";
+                return Err(Error::NotNow(words.into()));
+            }
+            stage::PLANNED | stage::DONE => self.begin_pass().await?,
+            _ => {}
+        }
+        let source = self.source.stat(&Folder::root(), None).await;
+        source.map_err(|error| Error::Storage {
+            side: "source",
+            error,
+        })?;
+        self.progress.enter(Phase::Plan, 0, 0);
+        let watch = control::watch(self);
+        let walked = crate::plan::walk(self).await;
+        watch.abort();
+        walked?;
+        self.progress.enter(Phase::Summary, 0, 0);
+        self.writer
+            .write(|transaction| control::apply_rules(transaction))
+            .await?;
+        let summary = self.state()?.count(&self.compare)?;
+        let json = serde_json::to_string(&summary).unwrap_or_default();
+        let keep =
+            move |transaction: &rusqlite::Transaction<'_>| set_meta(transaction, "plan", json);
+        self.writer.write(keep).await?;
+        self.enter(stage::PLANNED, "plan finished".into()).await?;
+        Ok(summary)
+    }
+
+    /// Forgets both trees in one transaction, and keeps the rest.
+    async fn begin_pass(&self) -> Result<()> {
+        let write = |transaction: &rusqlite::Transaction<'_>| {
+            transaction.execute_batch(
+                "DELETE FROM folder; DELETE FROM source; DELETE FROM destination; DELETE FROM link;
+                 DELETE FROM failure; DELETE FROM part; DELETE FROM claim;",
+            )?;
+            let pass: i64 =
+                transaction.query_row("SELECT value FROM meta WHERE key = 'pass'", [], |r| {
+                    r.get(0)
+                })?;
+            set_meta(transaction, "pass", pass + 1)?;
+            seed(transaction)?;
+            set_meta(transaction, "stage", stage::PLANNING)?;
+            log(transaction, &format!("pass {} began", pass + 1))
+        };
+        self.writer.write(write).await
+    }
+
+    /// Ends in order: everything handed over is durable when this returns.
+    ///
+    /// # Errors
+    /// When the state file could not be written.
+    pub fn close(self) -> Result<()> {
+        self.writer.close()
+    }
+}
+
+/// Says what the state file is for, or checks that it is for this.
+fn identify(
+    connection: &rusqlite::Connection,
+    between: Option<(&OsStr, &OsStr)>,
+    filters: &Filters,
+) -> Result<()> {
+    let was: Option<Vec<u8>> = meta(connection, "source")?;
+    let Some(was) = was else {
+        let Some((source, destination)) = between else {
+            let words = "the state file is empty: begin with `headworks migrate plan SRC DST`";
+            return Err(Error::NotNow(words.into()));
+        };
+        // A pattern that cannot be read must not be stored.
+        Filter::new(filters, 0)?;
+        let transaction = connection.unchecked_transaction()?;
+        set_meta(&transaction, "source", absolute(source))?;
+        set_meta(&transaction, "destination", absolute(destination))?;
+        set_meta(
+            &transaction,
+            "filters",
+            serde_json::to_string(filters).unwrap_or_default(),
+        )?;
+        set_meta(
+            &transaction,
+            "job",
+            format!("{:08x}", crate::random() as u32),
+        )?;
+        set_meta(&transaction, "began", crate::now())?;
+        set_meta(&transaction, "pass", 1)?;
+        set_meta(&transaction, "stage", stage::PLANNING)?;
+        seed(&transaction)?;
+        log(&transaction, "job made")?;
+        return Ok(transaction.commit()?);
+    };
+    let there: Vec<u8> = meta(connection, "destination")?.unwrap_or_default();
+    if let Some((source, destination)) = between
+        && (was != absolute(source) || there != absolute(destination))
+    {
+        let show = |a: &[u8], b: &[u8]| format!("{} -> {}", a.escape_ascii(), b.escape_ascii());
+        return Err(Error::OtherJob {
+            was: show(&was, &there),
+            wanted: show(&absolute(source), &absolute(destination)),
+        });
+    }
+    Ok(())
+}
+
+/// A path that means the same from every working directory; URLs as they are.
+fn absolute(place: &OsStr) -> Vec<u8> {
+    let bytes = place.as_bytes();
+    if bytes.windows(3).any(|three| three == b"://") || bytes.starts_with(b"file:") {
+        return bytes.to_vec();
+    }
+    let path = std::path::absolute(Path::new(place));
+    path.map_or_else(|_| bytes.to_vec(), |path| path.into_os_string().into_vec())
+}
+
+fn seed(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
+    connection
+        .execute(
+            "INSERT INTO folder (id, parent, name, depth, path) VALUES (1, 0, x'', 0, x'')",
+            [],
+        )
+        .map(drop)
+}
+
+/// With `HEADWORKS_TRACE=file`, calls are written down where they arrive.
+fn traced(backend: Arc<dyn Backend>, side: &'static str) -> Arc<dyn Backend> {
+    let Some(log) = std::env::var_os("HEADWORKS_TRACE") else {
+        return backend;
+    };
+    match headworks_storage::Traced::new(backend.clone(), side, Path::new(&log)) {
+        Ok(traced) => Arc::new(traced),
+        Err(_) => backend,
+    }
+}

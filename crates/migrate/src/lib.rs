@@ -1,0 +1,88 @@
+//! Moves a tree from one storage to another, loses nothing, and proves it.
+//!
+//! A [`Job`] holds a state file and two backends. [`Job::plan`] walks both trees and records every entry;
+//! [`Job::copy`] moves what is missing or different; [`Job::verify`] looks again. All of it can be killed at any
+//! instant and goes on where it was. [`State`] reads a state file, also while another process works on it.
+//!
+//! The state file is the truth, memory a window on it: the source's rows say what has to be there, the destination's rows
+//! what is. Statuses follow from the two and are never stored, so they cannot be stale.
+
+mod control;
+mod copy;
+mod error;
+mod failpoint;
+mod filter;
+mod job;
+mod names;
+mod plan;
+mod progress;
+mod state;
+mod status;
+mod store;
+mod verify;
+
+pub use control::{Request, ask};
+pub use copy::{CopyOptions, Delete, Preflight};
+pub use error::{Error, Result};
+pub use filter::Filters;
+pub use job::{Job, Settings};
+pub use progress::{Phase, Progress, SideProgress};
+pub use state::{Class, Count, Explained, Failed, Line, Outcome, State, Summary};
+pub use status::{Difference, Status};
+pub use store::holder;
+pub use verify::{Verified, VerifyOptions};
+
+/// Nanoseconds since 1970.
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    })
+}
+
+/// A time as people read it, in UTC.
+#[must_use]
+pub fn clock(nanos: i64) -> String {
+    let seconds = nanos.div_euclid(1_000_000_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // The civil calendar from a count of days, by eras of 400 years that begin in March.
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// For the jitter of pauses and the names of jobs: not a secret.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn clocks_are_right() {
+        assert_eq!(super::clock(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(
+            super::clock(951_782_399_000_000_000),
+            "2000-02-28 23:59:59 UTC"
+        );
+        assert_eq!(
+            super::clock(951_782_400_000_000_000),
+            "2000-02-29 00:00:00 UTC"
+        );
+        assert_eq!(super::clock(-1), "1969-12-31 23:59:59 UTC");
+    }
+}

@@ -1,0 +1,26 @@
+//! Names that we give to things of our own at the destination.
+
+use headworks_storage::Folder;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Where `--delete=quarantine` puts things. Plans skip it.
+pub(crate) const QUARANTINE: &[u8] = b".headworks-quarantine";
+
+const TEMP: &str = ".headworks-";
+
+/// The name that an entry has until it is complete: the same every time, so that who comes after a crash finds it.
+pub(crate) fn temp(job: &str, name: &[u8]) -> Vec<u8> {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    format!("{TEMP}{job}-{:016x}", hasher.finish()).into_bytes()
+}
+
+/// Whether a name at the destination is one of ours, and so not part of the tree.
+pub(crate) fn is_ours(job: &str, folder: &Folder, name: &[u8]) -> bool {
+    let is_temp = |rest: &[u8]| {
+        rest.strip_prefix(job.as_bytes())
+            .is_some_and(|rest| rest.len() == 17)
+    };
+    name.strip_prefix(TEMP.as_bytes()).is_some_and(is_temp)
+        || (folder.is_root() && name == QUARANTINE)
+}

@@ -1,0 +1,164 @@
+//! What a listing becomes in the store.
+
+use crate::status::{Dst, Src};
+use crate::store::{FolderRow, Row, put_destination, put_source};
+use headworks_core::Side;
+use headworks_storage::{Cursor, Entry, Kind};
+use rusqlite::{Transaction, params};
+
+/// A page of a folder's listing.
+pub(super) struct Staged {
+    pub(super) rows: Vec<Row>,
+    /// Where the next page begins, if the backend can say so.
+    pub(super) cursor: Option<Cursor>,
+    pub(super) first: bool,
+    pub(super) last: bool,
+}
+
+pub(super) fn source(
+    transaction: &Transaction<'_>,
+    folder: &FolderRow,
+    page: &Staged,
+) -> rusqlite::Result<u64> {
+    if page.first && (folder.cursor.is_some() || !page.last) {
+        forget(transaction, Side::Leader, folder)?;
+    }
+    let whole = page.first && page.last;
+    let mut subfolders = 0;
+    for row in &page.rows {
+        let is_folder = row.entry.kind == Kind::Folder && !row.excluded;
+        let child = match whole && is_folder {
+            true => Some(add_folder(transaction, folder, &row.entry.name)?),
+            false => None,
+        };
+        subfolders += u64::from(child.is_some());
+        put_source(transaction, folder.id, row, child)?;
+    }
+    if !page.last {
+        return stage(transaction, Side::Leader, folder, page);
+    }
+    if !whole {
+        subfolders = add_staged_folders(transaction, folder)?;
+    }
+    let mut statement = transaction.prepare_cached(
+        "UPDATE folder SET src = ?, src_cursor = NULL, subfolders = ? WHERE id = ?",
+    )?;
+    statement.execute(params![
+        Src::Successful as i64,
+        subfolders as i64,
+        folder.id
+    ])?;
+    Ok(subfolders)
+}
+
+pub(super) fn destination(
+    transaction: &Transaction<'_>,
+    folder: &FolderRow,
+    page: &Staged,
+) -> rusqlite::Result<u64> {
+    if page.first && (folder.cursor.is_some() || !page.last) {
+        forget(transaction, Side::Follower, folder)?;
+    }
+    for row in &page.rows {
+        put_destination(transaction, folder.id, &row.entry, 0)?;
+    }
+    if !page.last {
+        return stage(transaction, Side::Follower, folder, page);
+    }
+    settle(transaction, folder.id, Dst::Successful)?;
+    Ok(folder.subfolders)
+}
+
+/// A folder of which no listing is needed, or possible.
+pub(super) fn settle(
+    transaction: &Transaction<'_>,
+    folder: i64,
+    state: Dst,
+) -> rusqlite::Result<()> {
+    let mut statement =
+        transaction.prepare_cached("UPDATE folder SET dst = ?, dst_cursor = NULL WHERE id = ?")?;
+    statement.execute(params![state as i64, folder]).map(drop)
+}
+
+/// The root's own entry, under the number that no folder has.
+pub(super) fn root(
+    transaction: &Transaction<'_>,
+    side: Side,
+    entry: Entry,
+) -> rusqlite::Result<()> {
+    let entry = Entry {
+        name: Vec::new(),
+        ..entry
+    };
+    match side {
+        Side::Follower => put_destination(transaction, 0, &entry, 0),
+        Side::Leader => {
+            let row = Row {
+                entry,
+                excluded: false,
+            };
+            put_source(transaction, 0, &row, Some(crate::store::ROOT))
+        }
+    }
+}
+
+fn stage(
+    transaction: &Transaction<'_>,
+    side: Side,
+    folder: &FolderRow,
+    page: &Staged,
+) -> rusqlite::Result<u64> {
+    let statement = match side {
+        Side::Leader => "UPDATE folder SET src_cursor = ? WHERE id = ?",
+        Side::Follower => "UPDATE folder SET dst_cursor = ? WHERE id = ?",
+    };
+    // An empty cursor says that there are pages of a listing that cannot be gone on with.
+    let cursor = page.cursor.clone().unwrap_or_default();
+    transaction
+        .prepare_cached(statement)?
+        .execute(params![cursor, folder.id])?;
+    Ok(0)
+}
+
+/// Removes the pages of a listing that was cut off.
+fn forget(transaction: &Transaction<'_>, side: Side, folder: &FolderRow) -> rusqlite::Result<()> {
+    let statements: &[&str] = match side {
+        Side::Leader => &[
+            "DELETE FROM source WHERE parent = ?",
+            "DELETE FROM link WHERE parent = ?",
+        ],
+        Side::Follower => &["DELETE FROM destination WHERE parent = ?"],
+    };
+    for statement in statements {
+        transaction.execute(statement, [folder.id])?;
+    }
+    Ok(())
+}
+
+fn add_folder(
+    transaction: &Transaction<'_>,
+    parent: &FolderRow,
+    name: &[u8],
+) -> rusqlite::Result<i64> {
+    let mut statement = transaction
+        .prepare_cached("INSERT INTO folder (parent, name, depth, path) VALUES (?, ?, ?, ?)")?;
+    let path = parent.path.child(name);
+    statement.insert(params![parent.id, name, parent.depth + 1, path.as_bytes()])
+}
+
+/// Folders of a listing of several pages get their rows only when the last page is there.
+fn add_staged_folders(transaction: &Transaction<'_>, folder: &FolderRow) -> rusqlite::Result<u64> {
+    let mut select = transaction.prepare(
+        "SELECT name FROM source WHERE parent = ? AND kind = 0 AND excluded = 0 AND folder IS NULL",
+    )?;
+    let names: Vec<Vec<u8>> = select
+        .query_map([folder.id], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for name in &names {
+        let child = add_folder(transaction, folder, name)?;
+        let mut update = transaction
+            .prepare_cached("UPDATE source SET folder = ? WHERE parent = ? AND name = ?")?;
+        update.execute(params![child, folder.id, name])?;
+    }
+    Ok(names.len() as u64)
+}

@@ -1,0 +1,190 @@
+//! One side of the walk: its rounds, and the window that they have on the store.
+
+use super::lister::Listing;
+use super::walk::Summed;
+use crate::error::Result;
+use crate::status::{Dst, Src};
+use crate::store::{FolderRow, ROOT, kind_of};
+use headworks_core::rounds::{Discovered, Lease, Rounds, RoundsConfig};
+use headworks_core::{Side, Time};
+use headworks_pool::Pool;
+use headworks_storage::{Capabilities, Folder, Kind};
+use rusqlite::{Connection, params};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Folders in memory a side.
+pub(super) const WINDOW: usize = 1024;
+
+/// What a folder needs.
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    pub(super) row: FolderRow,
+    /// `None`: it is listed. Otherwise its state follows without a call to the backend.
+    pub(super) derived: Option<Dst>,
+}
+
+pub(super) struct Walked {
+    pub(super) side: Side,
+    pub(super) rounds: Rounds<Arc<Work>>,
+    pub(super) pool: Pool<Listing>,
+    /// The last folder of this round that was paged in.
+    cursor: i64,
+    /// What the destination can be called.
+    names: Capabilities,
+    /// What is to do at which depth, until the pass starts.
+    pub(super) pending: BTreeMap<u32, u64>,
+}
+
+impl Walked {
+    pub(super) fn new(
+        side: Side,
+        pool: Pool<Listing>,
+        budget: Duration,
+        names: Capabilities,
+        read: &Connection,
+    ) -> Result<Walked> {
+        let mut config = RoundsConfig::default();
+        config.window = WINDOW;
+        config.retry_budget = budget;
+        Ok(Walked {
+            side,
+            rounds: Rounds::new(config),
+            pool,
+            cursor: 0,
+            names,
+            pending: pending(side, read)?,
+        })
+    }
+
+    /// Starts the pass at the shallowest depth at which something is pending.
+    pub(super) fn start(&mut self, now: Time) -> Result<()> {
+        let mut depths = std::mem::take(&mut self.pending);
+        let (depth, count) = depths.pop_first().unwrap_or((0, 0));
+        self.rounds
+            .start_pass(now, depth, Discovered::Count(count))?;
+        for (depth, count) in depths {
+            self.rounds.declare(now, depth, Discovered::Count(count))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn entered(&mut self) {
+        self.cursor = 0;
+    }
+
+    /// Fills the window, and hands out what may be listed.
+    pub(super) fn lease(&mut self, now: Time, read: &Connection) -> Result<Vec<Lease<Arc<Work>>>> {
+        while let Some(want) = self.rounds.wants() {
+            let page = match self.side {
+                Side::Leader => source_page(read, want.round, self.cursor, want.room)?,
+                Side::Follower => {
+                    destination_page(read, want.round, self.cursor, want.room, &self.names)?
+                }
+            };
+            if let Some(last) = page.last() {
+                self.cursor = last.row.id;
+            }
+            let (found, room) = (page.len(), want.room);
+            let _ = self.rounds.load(want.round, page.into_iter().map(Arc::new));
+            if found < room {
+                // Excluded while they waited.
+                self.rounds
+                    .withdraw(now, want.round, (room - found) as u64)?;
+            }
+        }
+        Ok(std::iter::from_fn(|| self.rounds.next(now)).collect())
+    }
+}
+
+/// A destination folder whose parent is pending too is not counted: it is declared when that ends.
+fn pending(side: Side, read: &Connection) -> Result<Summed> {
+    let query = match side {
+        Side::Leader => "SELECT depth, count(*) FROM folder WHERE src = 0 GROUP BY depth",
+        Side::Follower => {
+            "SELECT f.depth, count(*) FROM folder f LEFT JOIN folder p ON p.id = f.parent
+             WHERE f.dst = 0 AND (p.id IS NULL OR p.dst <> 0) GROUP BY f.depth"
+        }
+    };
+    let mut statement = read.prepare(query)?;
+    let rows = statement.query_map([], |row| {
+        Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()))
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn source_page(read: &Connection, depth: u32, after: i64, limit: usize) -> Result<Vec<Work>> {
+    let mut statement = read.prepare_cached(
+        "SELECT id, path, src_cursor FROM folder
+         WHERE depth = ? AND id > ? AND src = 0 ORDER BY id LIMIT ?",
+    )?;
+    let rows = statement.query_map(params![depth, after, limit as i64], |row| {
+        Ok(Work {
+            row: FolderRow {
+                id: row.get(0)?,
+                path: Folder::from_bytes(row.get(1)?),
+                depth,
+                subfolders: 0,
+                cursor: row.get(2)?,
+            },
+            derived: None,
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn destination_page(
+    read: &Connection,
+    depth: u32,
+    after: i64,
+    limit: usize,
+    names: &Capabilities,
+) -> Result<Vec<Work>> {
+    let mut statement = read.prepare_cached(
+        "SELECT f.id, f.path, f.dst_cursor, f.subfolders, f.src, p.dst, d.kind, f.name
+         FROM folder f
+         LEFT JOIN folder p ON p.id = f.parent
+         LEFT JOIN destination d ON d.parent = f.parent AND d.name = f.name
+         WHERE f.depth = ? AND f.id > ? AND f.dst = 0 ORDER BY f.id LIMIT ?",
+    )?;
+    let rows = statement.query_map(params![depth, after, limit as i64], |row| {
+        let id: i64 = row.get(0)?;
+        let kind: Option<i64> = row.get(6)?;
+        let above: Option<i64> = row.get(5)?;
+        let derived = match id == ROOT {
+            true if Src::from_number(row.get(4)?) == Src::Failed => Some(Dst::Unknown),
+            true => None,
+            false if names.refuses(row.get_ref(7)?.as_blob()?).is_some() => Some(Dst::Conflict),
+            false => derive(
+                Src::from_number(row.get(4)?),
+                above.map_or(Dst::Unknown, Dst::from_number),
+                kind.map(kind_of),
+            ),
+        };
+        Ok(Work {
+            row: FolderRow {
+                id,
+                path: Folder::from_bytes(row.get(1)?),
+                depth,
+                subfolders: row.get::<_, i64>(3)?.cast_unsigned(),
+                cursor: row.get(2)?,
+            },
+            derived,
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// What follows for a folder from its parent's state and what is there of its name.
+fn derive(src: Src, parent: Dst, there: Option<Kind>) -> Option<Dst> {
+    match (src, parent, there) {
+        (Src::Failed | Src::Excluded | Src::Pending, _, _) => Some(Dst::Unknown),
+        (_, Dst::Missing, _) => Some(Dst::Missing),
+        (_, Dst::Conflict, _) => Some(Dst::Conflict),
+        (_, Dst::Unknown | Dst::Failed | Dst::Pending, _) => Some(Dst::Unknown),
+        (_, Dst::Successful, None) => Some(Dst::Missing),
+        (_, Dst::Successful, Some(Kind::Folder)) => None,
+        (_, Dst::Successful, Some(_)) => Some(Dst::Conflict),
+    }
+}

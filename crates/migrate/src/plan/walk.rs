@@ -1,0 +1,338 @@
+//! The driver: pages, leases, settles, and lets the sides go on.
+
+use super::lister::{Lister, Listing, Word};
+use super::publish;
+use super::side::{WINDOW, Walked, Work};
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::status::{Dst, Src};
+use headworks_core::rounds::{Advanced, Discovered, Lease, LeaseId, Settled, State};
+use headworks_core::{
+    Bound, Config, Coordinator, Job as PoolJob, Limits, Policy, Rate, Side, TargetConfig, TargetId,
+};
+use headworks_pool::{Pool, Workers};
+use headworks_storage::Fault;
+use rusqlite::{Connection, params};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How many at which depth.
+pub(super) type Summed = BTreeMap<u32, u64>;
+
+/// How often a pause, a stop or a broken state file is looked for.
+const LOOK: Duration = Duration::from_millis(200);
+
+struct Walk<'a> {
+    job: &'a Job,
+    read: Connection,
+    coordinator: Coordinator,
+    sides: [Walked; 2],
+    sender: mpsc::UnboundedSender<Word>,
+    words: mpsc::UnboundedReceiver<Word>,
+}
+
+/// Walks both sides until nothing is pending, or until somebody asks to stop.
+pub(crate) async fn walk(job: &Job) -> Result<()> {
+    let (sender, words) = mpsc::unbounded_channel();
+    let read = job.store.read()?;
+    let side = |side| -> Result<Walked> {
+        let pool = pool(job, side, sender.clone())?;
+        // A destination folder must end by `finish`, which declares what is below it: there only attempts count.
+        let budget = match side {
+            Side::Leader => job.settings.retry_budget,
+            Side::Follower => Duration::MAX,
+        };
+        Walked::new(side, pool, budget, job.compare.destination, &read)
+    };
+    let sides = [side(Side::Leader)?, side(Side::Follower)?];
+    let mut walk = Walk {
+        job,
+        read,
+        coordinator: Coordinator::default(),
+        sides,
+        sender: sender.clone(),
+        words,
+    };
+    let walked = walk.run().await;
+    let [leader, follower] = walk.sides;
+    for side in [leader, follower] {
+        let _ = side.pool.shutdown(Duration::from_secs(30)).await;
+    }
+    // Everything that was listed is worth keeping, also when the walk was stopped.
+    let flushed = job.writer.write(|_| Ok(())).await;
+    walked.and(flushed)
+}
+
+fn pool(job: &Job, side: Side, words: mpsc::UnboundedSender<Word>) -> Result<Pool<Listing>> {
+    let backend = match side {
+        Side::Leader => job.source.clone(),
+        Side::Follower => job.destination.clone(),
+    };
+    let (base, most) = job
+        .settings
+        .workers
+        .unwrap_or(backend.capabilities().workers);
+    let rate = job.settings.requests.map(Rate::per_second);
+    let limits = Limits {
+        concurrent: u32::try_from(most).ok(),
+        requests: rate,
+        ..Limits::default()
+    };
+    let target = TargetConfig {
+        limits,
+        fault_threshold: 0, // a folder that fails tells nothing of the others
+        ..TargetConfig::default()
+    };
+    let config = Config {
+        policy: Policy::Strict,
+        bound: Bound::Shared(WINDOW),
+        max_waiting: Some(WINDOW),
+        targets: vec![target],
+        ..Config::default()
+    };
+    let lister = Lister {
+        side,
+        backend,
+        writer: job.writer.clone(),
+        filter: job.filter.clone(),
+        words,
+        progress: job.progress.clone(),
+        job: job.id.clone(),
+    };
+    Ok(Pool::new(config, Workers::new(base, most), lister)?)
+}
+
+impl Walk<'_> {
+    async fn run(&mut self) -> Result<()> {
+        let follower = self.sides[1].pending.keys().next().copied().unwrap_or(0);
+        self.coordinator.begin_pass(follower);
+        let now = self.sides[0].pool.now();
+        self.sides[0].start(now)?;
+        loop {
+            if self.job.stop.is_cancelled() {
+                return self.stop();
+            }
+            self.heed_pause();
+            self.step(Side::Leader)?;
+            if !self.sides[1].rounds.is_seeded() && self.coordinator.may_start(follower) {
+                let now = self.sides[1].pool.now();
+                self.sides[1].start(now)?;
+            }
+            self.step(Side::Follower)?;
+            if self.sides.iter().all(|side| side.rounds.is_completed()) {
+                return Ok(());
+            }
+            self.wait().await?;
+        }
+    }
+
+    async fn wait(&mut self) -> Result<()> {
+        let due = |side: &Walked| side.rounds.wake_at().map(|at| at.since(side.pool.now()));
+        let pause = self
+            .sides
+            .iter()
+            .filter_map(due)
+            .min()
+            .unwrap_or(LOOK)
+            .min(LOOK);
+        let word = tokio::time::timeout(pause, self.words.recv()).await;
+        if let Ok(Some(word)) = word {
+            self.hear(word)?;
+            while let Ok(word) = self.words.try_recv() {
+                self.hear(word)?;
+            }
+        }
+        match self.job.writer.is_alive() {
+            true => Ok(()),
+            false => Err(self.job.writer.failure().unwrap_or(Error::WriterGone)),
+        }
+    }
+
+    fn heed_pause(&mut self) {
+        let paused = self.job.progress.paused.load(Relaxed);
+        for side in &mut self.sides {
+            let now = side.pool.now();
+            match (paused, side.rounds.state()) {
+                (true, State::Running) => side.rounds.pause(now),
+                (false, State::Paused) => side.rounds.resume(now),
+                _ => {}
+            }
+        }
+    }
+
+    fn step(&mut self, which: Side) -> Result<()> {
+        let side = &mut self.sides[which as usize];
+        let now = side.pool.now();
+        self.coordinator.report(which, side.rounds.position());
+        while let Some(leave) = self.coordinator.leave(which) {
+            if !matches!(side.rounds.advance(now, leave), Advanced::Entered(_)) {
+                break;
+            }
+            side.entered();
+            self.coordinator.report(which, side.rounds.position());
+        }
+        let leases = side.lease(now, &self.read)?;
+        self.coordinator.report(which, side.rounds.position());
+        self.hand_out(which, leases);
+        self.show(which);
+        Ok(())
+    }
+
+    fn hand_out(&mut self, which: Side, leases: Vec<Lease<Arc<Work>>>) {
+        let mut derived: Vec<(LeaseId, u64, i64, Dst)> = Vec::new();
+        for lease in leases {
+            if let Some(state) = lease.node.derived {
+                derived.push((
+                    lease.id,
+                    lease.node.row.subfolders,
+                    lease.node.row.id,
+                    state,
+                ));
+                continue;
+            }
+            let listing = Listing {
+                lease: lease.id,
+                work: lease.node,
+                attempt: lease.attempt,
+            };
+            let job = PoolJob::new(listing).targets(TargetId::new(0));
+            if self.sides[which as usize].pool.submit(job).is_err() {
+                unreachable!("the window is as large as the queue");
+            }
+        }
+        if derived.is_empty() {
+            return;
+        }
+        let settled = derived
+            .iter()
+            .map(|(lease, subfolders, ..)| (*lease, *subfolders));
+        let settled = settled.collect();
+        let sender = self.sender.clone();
+        self.job.writer.post(
+            false,
+            move |transaction| {
+                let mut each = derived.iter();
+                each.try_for_each(|(_, _, folder, state)| {
+                    publish::settle(transaction, *folder, *state)
+                })
+            },
+            move || drop(sender.send(Word::Settled(which, settled))),
+        );
+    }
+
+    fn hear(&mut self, word: Word) -> Result<()> {
+        match word {
+            Word::Settled(side, settled) => {
+                let now = self.sides[side as usize].pool.now();
+                for (lease, subfolders) in settled {
+                    let rounds = &mut self.sides[side as usize].rounds;
+                    let _ = rounds.finish(now, lease, Discovered::Count(subfolders));
+                }
+            }
+            Word::Failed(side, listing, error) => self.failed(side, listing, &error)?,
+            Word::Returned => {}
+        }
+        Ok(())
+    }
+
+    fn failed(
+        &mut self,
+        which: Side,
+        listing: Listing,
+        error: &headworks_storage::Error,
+    ) -> Result<()> {
+        let name = ["source", "destination"][which as usize];
+        if error.fault() == Fault::Fatal {
+            let error = error.clone();
+            return Err(Error::Storage { side: name, error });
+        }
+        let side = &mut self.sides[which as usize];
+        let now = side.pool.now();
+        let mut ended = false;
+        if error.fault() == Fault::Temporary && listing.attempt < self.job.settings.attempts {
+            let pause = self
+                .job
+                .settings
+                .backoff
+                .delay(listing.attempt, crate::random());
+            match side.rounds.retry(now, listing.lease, now + pause) {
+                Settled::Failed { .. } => ended = true,
+                _ => {
+                    self.job.progress.sides[which as usize]
+                        .retried
+                        .fetch_add(1, Relaxed);
+                    return Ok(());
+                }
+            }
+        }
+        self.give_up(which, &listing, error, ended);
+        Ok(())
+    }
+
+    /// Records the failure. A destination folder ends like any other: what is below it is declared, and becomes unknown.
+    fn give_up(
+        &mut self,
+        which: Side,
+        listing: &Listing,
+        error: &headworks_storage::Error,
+        ended: bool,
+    ) {
+        let row = listing.work.row.clone();
+        let side = &mut self.sides[which as usize];
+        let now = side.pool.now();
+        if !ended {
+            let _ = match which {
+                Side::Leader => side.rounds.fail(now, listing.lease),
+                Side::Follower => {
+                    side.rounds
+                        .finish(now, listing.lease, Discovered::Count(row.subfolders))
+                }
+            };
+        }
+        let (cause, attempts) = (error.to_string(), listing.attempt);
+        let (phase, column, state) = match which {
+            Side::Leader => ("list source", "src", Src::Failed as i64),
+            Side::Follower => ("list destination", "dst", Dst::Failed as i64),
+        };
+        let kind = format!("{:?}", error.kind());
+        self.job.progress.failed.fetch_add(1, Relaxed);
+        self.job.writer.post(
+            false,
+            move |transaction| {
+                let update = format!("UPDATE folder SET {column} = ? WHERE id = ?");
+                transaction
+                    .prepare_cached(&update)?
+                    .execute(params![state, row.id])?;
+                let (parent, name) = crate::store::place(transaction, row.id)?;
+                let failure = crate::store::Failure {
+                    phase,
+                    kind: &kind,
+                    cause: &cause,
+                    attempts,
+                };
+                crate::store::put_failure(transaction, parent, &name, &failure)
+            },
+            || {},
+        );
+    }
+
+    fn show(&self, which: Side) {
+        let progress = self.sides[which as usize].rounds.progress();
+        let shown = &self.job.progress.sides[which as usize];
+        shown.round.store(progress.round, Relaxed);
+        shown.ended.store(progress.ended, Relaxed);
+        shown.declared.store(progress.declared, Relaxed);
+    }
+
+    /// Leases nothing more; what runs may end and is kept.
+    fn stop(&mut self) -> Result<()> {
+        for side in &mut self.sides {
+            let now = side.pool.now();
+            side.rounds.stop(now);
+        }
+        Err(Error::Stopped)
+    }
+}

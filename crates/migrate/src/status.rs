@@ -1,0 +1,238 @@
+//! What a listing says of a folder, and a comparison of an entry.
+
+use crate::store::Pair;
+use headworks_storage::{Capabilities, Entry, Kind};
+use std::fmt;
+use std::time::Duration;
+
+/// How far the listing of a source folder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Src {
+    Pending = 0,
+    Successful = 1,
+    Failed = 2,
+    Excluded = 3,
+}
+
+/// How far a source folder's counterpart is. The last three need no call to the destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dst {
+    Pending = 0,
+    Successful = 1,
+    Failed = 2,
+    Missing = 3,
+    Unknown = 4,
+    Conflict = 5,
+}
+
+impl Src {
+    pub(crate) fn from_number(number: i64) -> Src {
+        match number {
+            1 => Src::Successful,
+            2 => Src::Failed,
+            3 => Src::Excluded,
+            _ => Src::Pending,
+        }
+    }
+}
+
+impl Dst {
+    pub(crate) fn from_number(number: i64) -> Dst {
+        match number {
+            1 => Dst::Successful,
+            2 => Dst::Failed,
+            3 => Dst::Missing,
+            4 => Dst::Unknown,
+            5 => Dst::Conflict,
+            _ => Dst::Pending,
+        }
+    }
+}
+
+/// In what two entries of one name differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Difference {
+    /// They have other sizes.
+    Size,
+    /// They were modified at other times.
+    Modified,
+    /// A symlink points elsewhere.
+    Target,
+    /// The source's is one file with another name, the destination's is a file of its own.
+    Link,
+    /// Permissions or owner.
+    Metadata,
+}
+
+/// How an entry of the source stands to the destination, or one of the destination to the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Status {
+    /// On both, and the same as far as was looked.
+    Same,
+    /// Not at the destination.
+    Missing,
+    /// On both, and not the same.
+    Different(Difference),
+    /// At the destination only.
+    NotOnSrc,
+    /// A folder on one side, something else on the other; or below such a folder.
+    TypeConflict,
+    /// The destination cannot have this name.
+    NameConflict,
+    /// The destination cannot have such a thing, or was not asked to.
+    Unsupported,
+    /// Below a folder that could not be listed: neither there nor missing.
+    Unknown,
+    /// Left out by a filter.
+    Excluded,
+}
+
+impl Status {
+    /// All of them, in the order of reports.
+    pub const ALL: [Status; 13] = [
+        Status::Same,
+        Status::Missing,
+        Status::Different(Difference::Size),
+        Status::Different(Difference::Modified),
+        Status::Different(Difference::Target),
+        Status::Different(Difference::Link),
+        Status::Different(Difference::Metadata),
+        Status::NotOnSrc,
+        Status::TypeConflict,
+        Status::NameConflict,
+        Status::Unsupported,
+        Status::Unknown,
+        Status::Excluded,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Status::Same => "same",
+            Status::Missing => "missing",
+            Status::Different(Difference::Size) => "different (size)",
+            Status::Different(Difference::Modified) => "different (mtime)",
+            Status::Different(Difference::Target) => "different (target)",
+            Status::Different(Difference::Link) => "different (link)",
+            Status::Different(Difference::Metadata) => "different (metadata)",
+            Status::NotOnSrc => "not_on_src",
+            Status::TypeConflict => "type_conflict",
+            Status::NameConflict => "name_conflict",
+            Status::Unsupported => "unsupported",
+            Status::Unknown => "unknown",
+            Status::Excluded => "excluded",
+        }
+    }
+
+    /// Whether a copy has something to do for it.
+    #[must_use]
+    pub const fn is_work(self) -> bool {
+        matches!(self, Status::Missing | Status::Different(_))
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What both sides can express, and so what can be compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compare {
+    pub(crate) precision: Option<Duration>,
+    pub(crate) posix: bool,
+    pub(crate) owners: bool,
+    pub(crate) specials: bool,
+    pub(crate) destination: Capabilities,
+}
+
+impl Compare {
+    pub(crate) fn new(source: Capabilities, destination: Capabilities, specials: bool) -> Compare {
+        let precision = match (source.modified, destination.modified) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            _ => None,
+        };
+        Compare {
+            precision,
+            posix: source.posix && destination.posix,
+            owners: source.posix && destination.owners,
+            specials: specials && destination.specials,
+            destination,
+        }
+    }
+
+    /// The status of a source entry. That it may be a further name of a file is looked at elsewhere.
+    pub(crate) fn status(&self, pair: &Pair) -> Status {
+        let entry = &pair.entry;
+        if pair.excluded {
+            return Status::Excluded;
+        }
+        if pair.child_src == Some(Src::Failed) {
+            return Status::Unknown;
+        }
+        match pair.parent_dst {
+            Dst::Unknown | Dst::Failed | Dst::Pending => return Status::Unknown,
+            Dst::Conflict => return Status::TypeConflict,
+            Dst::Missing | Dst::Successful => {}
+        }
+        if self.destination.refuses(&entry.name).is_some() {
+            return Status::NameConflict;
+        }
+        if self.is_unsupported(entry.kind) {
+            return Status::Unsupported;
+        }
+        match &pair.there {
+            None => Status::Missing,
+            Some(there) => self.difference(entry, there),
+        }
+    }
+
+    fn is_unsupported(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Special => !self.specials,
+            Kind::Symlink => !self.destination.symlinks,
+            Kind::Folder | Kind::File => false,
+        }
+    }
+
+    pub(crate) fn difference(&self, here: &Entry, there: &Entry) -> Status {
+        if here.kind != there.kind {
+            return Status::TypeConflict;
+        }
+        if here.size != there.size {
+            return Status::Different(Difference::Size);
+        }
+        if here.target != there.target {
+            return Status::Different(Difference::Target);
+        }
+        if self.modified_differs(here, there) {
+            return Status::Different(Difference::Modified);
+        }
+        if self.metadata_differs(here, there) {
+            return Status::Different(Difference::Metadata);
+        }
+        Status::Same
+    }
+
+    fn modified_differs(&self, here: &Entry, there: &Entry) -> bool {
+        let (Some(precision), Some(a), Some(b)) = (self.precision, here.modified, there.modified)
+        else {
+            return false;
+        };
+        u128::from(a.abs_diff(b)) >= precision.as_nanos()
+    }
+
+    fn metadata_differs(&self, here: &Entry, there: &Entry) -> bool {
+        let (Some(a), Some(b)) = (here.posix, there.posix) else {
+            return false;
+        };
+        let permissions = here.kind != Kind::Symlink && a.permissions() != b.permissions();
+        let special = here.kind == Kind::Special && (a.mode, a.device) != (b.mode, b.device);
+        let owners = self.owners && (a.uid, a.gid) != (b.uid, b.gid);
+        self.posix && (permissions || special || owners)
+    }
+}

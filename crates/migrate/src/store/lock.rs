@@ -1,0 +1,69 @@
+//! One runner at a time.
+
+use crate::error::{Error, Result};
+use rustix::fs::FlockOperation;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Held by whoever runs a job; the system gives it back when the process ends, however it does.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+fn lock_path(state: &Path) -> PathBuf {
+    let mut name = state.as_os_str().to_owned();
+    name.push("-lock");
+    name.into()
+}
+
+impl Lock {
+    /// Takes it, or says who has it.
+    pub(crate) fn take(state: &Path) -> Result<Lock> {
+        let path = lock_path(state);
+        let options = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
+        let mut file = options.map_err(Error::Lock)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                let holder = holder.trim().to_owned();
+                return Err(Error::Locked { holder });
+            }
+            Err(errno) => return Err(Error::Lock(errno.into())),
+        }
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let words = format!(
+            "process {} on {host}, since {}\n",
+            std::process::id(),
+            crate::clock(crate::now())
+        );
+        file.set_len(0).map_err(Error::Lock)?;
+        file.write_all(words.as_bytes()).map_err(Error::Lock)?;
+        Ok(Lock { _file: file })
+    }
+}
+
+/// Who holds the lock of a state file now, if anybody does.
+#[must_use]
+pub fn holder(state: &Path) -> Option<String> {
+    let mut file = File::open(lock_path(state)).ok()?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            file.read_to_string(&mut holder).ok()?;
+            Some(holder.trim().to_owned())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,164 @@
+//! The state file: what is known of both sides, durable.
+//!
+//! SQLite in WAL mode. One thread writes ([`Writer`]), in groups; readers have connections of their own. Whoever runs the
+//! job holds the lock; other processes only read, or leave a word in the `control` table.
+
+mod lock;
+mod rows;
+mod schema;
+mod writer;
+
+pub(crate) use lock::Lock;
+pub use lock::holder;
+pub(crate) use rows::{
+    ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_source, read_entry, read_pairs,
+};
+pub(crate) use writer::Writer;
+
+use crate::error::{Error, Result};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, params};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A folder's number; the root is 1.
+pub(crate) type FolderId = i64;
+
+pub(crate) const ROOT: FolderId = 1;
+
+/// A state file.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    path: PathBuf,
+}
+
+impl Store {
+    /// Makes the file if it lacks, and brings it up to date. Only for whoever holds the lock.
+    pub(crate) fn create(path: &Path) -> Result<Store> {
+        let mut connection = Connection::open(path)?;
+        configure(&connection)?;
+        schema::prepare(&mut connection)?;
+        Ok(Store {
+            path: path.to_owned(),
+        })
+    }
+
+    /// Opens one that is there, to look at.
+    pub(crate) fn existing(path: &Path) -> Result<Store> {
+        if !path.exists() {
+            return Err(Error::NoState(path.to_owned()));
+        }
+        let store = Store {
+            path: path.to_owned(),
+        };
+        let version = schema::version(&store.read()?)?;
+        schema::check(version)?;
+        if version < schema::VERSION {
+            let words = format!(
+                "the state file has the older version {version}; `headworks migrate run` brings it up to date"
+            );
+            return Err(Error::NotNow(words));
+        }
+        Ok(store)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A connection that only reads.
+    pub(crate) fn read(&self) -> Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(Duration::from_secs(30))?;
+        connection.pragma_update(None, "cache_size", -4096)?;
+        Ok(connection)
+    }
+
+    /// A connection that writes: the writer's, or that of a process that leaves a word.
+    pub(crate) fn write(&self) -> Result<Connection> {
+        let connection = Connection::open(&self.path)?;
+        configure(&connection)?;
+        Ok(connection)
+    }
+}
+
+fn configure(connection: &Connection) -> Result<()> {
+    connection.busy_timeout(Duration::from_secs(30))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // FULL: what is committed survives a power cut, not only a crash.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -32_768)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 8192)?;
+    connection.pragma_update(None, "temp_store", "FILE")?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+/// A value of the `meta` table.
+pub(crate) fn meta<T: rusqlite::types::FromSql>(
+    connection: &Connection,
+    key: &str,
+) -> Result<Option<T>> {
+    let mut statement = connection.prepare_cached("SELECT value FROM meta WHERE key = ?")?;
+    Ok(statement.query_row([key], |row| row.get(0)).optional()?)
+}
+
+pub(crate) fn set_meta(
+    connection: &Connection,
+    key: &str,
+    value: impl ToSql,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?, ?)")?;
+    statement.execute(params![key, value]).map(drop)
+}
+
+/// A line for `headworks migrate log`.
+pub(crate) fn log(connection: &Connection, text: &str) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached("INSERT INTO event (at, text) VALUES (?, ?)")?;
+    statement.execute(params![crate::now(), text]).map(drop)
+}
+
+/// Why something was not done.
+pub(crate) struct Failure<'a> {
+    pub(crate) phase: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) cause: &'a str,
+    pub(crate) attempts: u32,
+}
+
+pub(crate) fn put_failure(
+    connection: &Connection,
+    parent: FolderId,
+    name: &[u8],
+    failure: &Failure<'_>,
+) -> rusqlite::Result<()> {
+    let mut statement =
+        connection.prepare_cached("INSERT OR REPLACE INTO failure VALUES (?,?,?,?,?,?,?)")?;
+    let Failure {
+        phase,
+        kind,
+        cause,
+        attempts,
+    } = failure;
+    statement
+        .execute(params![
+            parent,
+            name,
+            phase,
+            kind,
+            cause,
+            attempts,
+            crate::now()
+        ])
+        .map(drop)
+}
+
+/// Where a folder's own entry is.
+pub(crate) fn place(
+    connection: &Connection,
+    folder: FolderId,
+) -> rusqlite::Result<(FolderId, Vec<u8>)> {
+    let mut statement =
+        connection.prepare_cached("SELECT parent, name FROM folder WHERE id = ?")?;
+    statement.query_row([folder], |row| Ok((row.get(0)?, row.get(1)?)))
+}

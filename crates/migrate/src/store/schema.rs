@@ -1,0 +1,105 @@
+//! The tables, and the way from older versions of them.
+
+use crate::error::{Error, Result};
+use rusqlite::Connection;
+
+/// One step a version. A file of version `n` is brought up to date by the steps from `n` on.
+const STEPS: [&str; 1] = ["
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+
+-- One row for every folder of the source, with the state of its listing on either side.
+CREATE TABLE folder (
+    id INTEGER PRIMARY KEY,
+    parent INTEGER NOT NULL,
+    name BLOB NOT NULL,
+    depth INTEGER NOT NULL,
+    path BLOB NOT NULL,
+    src INTEGER NOT NULL DEFAULT 0,
+    dst INTEGER NOT NULL DEFAULT 0,
+    -- What a listing that was cut off left: the cursors at which it goes on.
+    src_cursor BLOB,
+    dst_cursor BLOB,
+    subfolders INTEGER NOT NULL DEFAULT 0,
+    -- Whether something was written into it, so that its time must be set again.
+    touched INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX folder_depth ON folder (depth);
+
+-- What a side has. The source's rows are the truth about what has to be there; the destination's rows say what is.
+CREATE TABLE source (
+    parent INTEGER NOT NULL, name BLOB NOT NULL, kind INTEGER NOT NULL, size INTEGER NOT NULL,
+    modified INTEGER, mode INTEGER, uid INTEGER, gid INTEGER, special INTEGER, target BLOB,
+    device INTEGER, inode INTEGER,
+    folder INTEGER, excluded INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (parent, name)
+) WITHOUT ROWID;
+CREATE TABLE destination (
+    parent INTEGER NOT NULL, name BLOB NOT NULL, kind INTEGER NOT NULL, size INTEGER NOT NULL,
+    modified INTEGER, mode INTEGER, uid INTEGER, gid INTEGER, special INTEGER, target BLOB,
+    device INTEGER, inode INTEGER,
+    copied INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (parent, name)
+) WITHOUT ROWID;
+
+-- Names of the source that share a file with others.
+CREATE TABLE link (
+    device INTEGER NOT NULL, inode INTEGER NOT NULL, parent INTEGER NOT NULL, name BLOB NOT NULL,
+    PRIMARY KEY (device, inode, parent, name)
+) WITHOUT ROWID;
+
+CREATE TABLE failure (
+    parent INTEGER NOT NULL, name BLOB NOT NULL, phase TEXT NOT NULL,
+    kind TEXT NOT NULL, cause TEXT NOT NULL, attempts INTEGER NOT NULL, at INTEGER NOT NULL,
+    PRIMARY KEY (parent, name, phase)
+) WITHOUT ROWID;
+
+-- Large files under way: up to where they are durable, and what their hash is so far.
+CREATE TABLE part (
+    parent INTEGER NOT NULL, name BLOB NOT NULL, done INTEGER NOT NULL, resume BLOB NOT NULL, hash BLOB,
+    PRIMARY KEY (parent, name)
+) WITHOUT ROWID;
+
+-- Up to where a runner took entries in hand; if it dies, temporary files may be left of them.
+CREATE TABLE claim (id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, name BLOB NOT NULL);
+
+-- Kept over passes: the hash of what was at a path when it had this size and time.
+CREATE TABLE hash (
+    path BLOB PRIMARY KEY, size INTEGER NOT NULL, modified INTEGER, sha256 BLOB NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE rule (id INTEGER PRIMARY KEY, verb TEXT NOT NULL, pattern TEXT NOT NULL, UNIQUE (verb, pattern));
+CREATE TABLE control (id INTEGER PRIMARY KEY, verb TEXT NOT NULL, argument TEXT NOT NULL DEFAULT '');
+CREATE TABLE event (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, text TEXT NOT NULL);
+"];
+
+pub(super) const VERSION: usize = STEPS.len();
+
+/// Brings the tables up to date; refuses those of a newer program.
+pub(super) fn prepare(connection: &mut Connection) -> Result<()> {
+    let version = version(connection)?;
+    check(version)?;
+    if version == VERSION {
+        return Ok(());
+    }
+    let transaction = connection.transaction()?;
+    for step in &STEPS[version..] {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "user_version", VERSION as i64)?;
+    Ok(transaction.commit()?)
+}
+
+pub(super) fn version(connection: &Connection) -> Result<usize> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok(usize::try_from(version).unwrap_or(usize::MAX))
+}
+
+pub(super) fn check(version: usize) -> Result<()> {
+    if version > VERSION {
+        return Err(Error::NewerState {
+            found: version,
+            known: VERSION,
+        });
+    }
+    Ok(())
+}

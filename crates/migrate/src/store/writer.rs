@@ -1,0 +1,201 @@
+//! The one thread that writes.
+//!
+//! Work is handed over as closures; as many as are waiting are committed together, and each hears of it only when its
+//! group is durable. Results of copying are *lazy*: a group of nothing else waits for more, because the destination has
+//! to be synced before it, once a group.
+
+use crate::error::{Error, Result};
+use crate::failpoint;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// What is waited for before the destination is synced for a group.
+const LINGER: Duration = Duration::from_millis(1000);
+/// Pieces of work in a group.
+const GROUP: usize = 4096;
+const WAITING: usize = 128;
+
+type Work = Box<dyn FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
+type After = Box<dyn FnOnce() + Send>;
+type Sync = Box<dyn FnMut() -> std::result::Result<(), headworks_storage::Error> + Send>;
+
+/// `None` ends the thread.
+type Handed = Option<Piece>;
+
+struct Piece {
+    work: Work,
+    after: After,
+    lazy: bool,
+}
+
+/// A handle on the writing thread. It ends when the last handle is dropped.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    sender: SyncSender<Handed>,
+    end: Arc<End>,
+}
+
+struct End {
+    failed: Arc<Mutex<Option<Error>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    /// `sync` makes the destination durable.
+    pub(crate) fn start(connection: Connection, sync: Sync) -> Writer {
+        let (sender, receiver) = sync_channel(WAITING);
+        let failed = Arc::new(Mutex::new(None));
+        let told = failed.clone();
+        let thread = std::thread::Builder::new()
+            .name("state writer".into())
+            .spawn(move || {
+                if let Err(error) = write(connection, &receiver, sync) {
+                    *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+            })
+            .expect("a thread can be started");
+        let thread = Mutex::new(Some(thread));
+        Writer {
+            sender,
+            end: Arc::new(End { failed, thread }),
+        }
+    }
+
+    /// Hands work over; `after` is called when it is durable. Blocks while too much is waiting. If the writer has failed,
+    /// the work is dropped, and with it `after`: whoever waits for it learns that from [`failure`](Self::failure).
+    pub(crate) fn post(
+        &self,
+        lazy: bool,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
+        after: impl FnOnce() + Send + 'static,
+    ) {
+        let (work, after) = (Box::new(work), Box::new(after));
+        let _ = self.sender.send(Some(Piece { work, after, lazy }));
+    }
+
+    /// Does work and returns when it, and all that was handed over before, is durable.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, receiver) = oneshot::channel();
+        let result = Arc::new(Mutex::new(None));
+        let slot = result.clone();
+        let job = move |transaction: &Transaction<'_>| {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(work(transaction)?);
+            Ok(())
+        };
+        let writer = self.clone();
+        let hand_over = move || writer.post(false, job, move || _ = sender.send(()));
+        tokio::task::spawn_blocking(hand_over)
+            .await
+            .map_err(|_| Error::WriterGone)?;
+        if receiver.await.is_err() {
+            return Err(self.failure().unwrap_or(Error::WriterGone));
+        }
+        let mut done = result.lock().unwrap_or_else(PoisonError::into_inner);
+        done.take().ok_or(Error::WriterGone)
+    }
+
+    /// Why the writer ended, if it did.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        let thread = self
+            .end
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take_if(|thread| thread.is_finished());
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+        self.end
+            .failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// Whether the writer still takes work.
+    pub(crate) fn is_alive(&self) -> bool {
+        let thread = self
+            .end
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Waits until everything handed over is durable and the thread has ended. Other handles are of no use after it.
+    pub(crate) fn close(self) -> Result<()> {
+        let Writer { sender, end } = self;
+        let _ = sender.send(None);
+        let thread = end
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+        match end
+            .failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write(mut connection: Connection, receiver: &Receiver<Handed>, mut sync: Sync) -> Result<()> {
+    let mut synced = Instant::now();
+    let mut ended = false;
+    while !ended && let Ok(Some(first)) = receiver.recv() {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut group = Vec::new();
+        let mut lazy = first.lazy;
+        let mut any_lazy = first.lazy;
+        (first.work)(&transaction)?;
+        group.push(first.after);
+        while group.len() < GROUP {
+            let patience = match lazy {
+                true => LINGER.saturating_sub(synced.elapsed()),
+                false => Duration::ZERO,
+            };
+            let piece = match receiver.recv_timeout(patience) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => {
+                    ended = true;
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            };
+            (piece.work)(&transaction)?;
+            lazy &= piece.lazy;
+            any_lazy |= piece.lazy;
+            group.push(piece.after);
+        }
+        if any_lazy {
+            failpoint::hit("before-sync");
+            let durable = sync();
+            durable.map_err(|error| Error::Storage {
+                side: "destination",
+                error,
+            })?;
+            synced = Instant::now();
+        }
+        failpoint::hit("before-commit");
+        transaction.commit()?;
+        failpoint::hit("after-commit");
+        for after in group {
+            after();
+        }
+    }
+    Ok(())
+}

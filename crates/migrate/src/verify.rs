@@ -1,0 +1,253 @@
+//! Looking again: whether the destination has what the source's rows say.
+
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::progress::Phase;
+use crate::state::{State, leader, status};
+use crate::status::Status;
+use crate::store::{FolderId, Pair, read_pairs};
+use headworks_storage::{Backend, Kind};
+use rusqlite::{OptionalExtension, params};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How closely to look.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct VerifyOptions {
+    /// Read every file at the destination, and compare its hash with the recorded one; where none is recorded, with the
+    /// source's.
+    pub hash: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Entries that were looked at.
+    pub entries: u64,
+    /// Files whose bytes were compared.
+    pub hashed: u64,
+    /// What is not as it should be: how many by reason.
+    pub differences: BTreeMap<String, u64>,
+    /// The first of them, with the reason.
+    pub examples: Vec<(String, String)>,
+    /// Entries that the copy knowingly left out, and so were not looked at.
+    pub left_out: u64,
+}
+
+impl Verified {
+    /// Whether everything is as it should be.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.differences.is_empty()
+    }
+
+    fn add(&mut self, path: &[u8], reason: String) {
+        *self.differences.entry(reason.clone()).or_default() += 1;
+        if self.examples.len() < 100 {
+            self.examples
+                .push((path.escape_ascii().to_string(), reason));
+        }
+    }
+}
+
+const PAGE: usize = 2048;
+/// Looks at once.
+const AT_ONCE: usize = 16;
+
+impl Job {
+    /// Looks at every entry at the destination again, whatever the state file says of it.
+    ///
+    /// # Errors
+    /// When the state file cannot be used, or somebody asked to stop.
+    pub async fn verify(&self, options: VerifyOptions) -> Result<Verified> {
+        let state = self.state()?;
+        let total = state.summary()?.source.entries;
+        self.progress.enter(Phase::Verify, total, 0);
+        let mut verified = Verified::default();
+        let mut after: (FolderId, Vec<u8>) = (0, Vec::new());
+        loop {
+            let pairs = read_pairs(state.connection(), &after, PAGE)?;
+            let Some(last) = pairs.last() else { break };
+            after = (last.parent, last.entry.name.clone());
+            let mut looks = tokio::task::JoinSet::new();
+            for pair in pairs {
+                if self.stop.is_cancelled() {
+                    return Err(Error::Stopped);
+                }
+                let Some(look) = self.look(&state, pair, options)? else {
+                    verified.left_out += 1;
+                    continue;
+                };
+                while looks.len() >= AT_ONCE {
+                    self.take(&mut verified, looks.join_next().await).await?;
+                }
+                looks.spawn(look.run());
+            }
+            while let Some(seen) = looks.join_next().await {
+                self.take(&mut verified, Some(seen)).await?;
+            }
+        }
+        Ok(verified)
+    }
+
+    fn look(&self, state: &State, pair: Pair, options: VerifyOptions) -> Result<Option<Look>> {
+        let known = status(state.connection(), &self.compare, &pair)?;
+        if matches!(
+            known,
+            Status::Excluded | Status::Unsupported | Status::NameConflict
+        ) {
+            return Ok(None);
+        }
+        let query = "SELECT sha256, size, modified FROM hash WHERE path = ?";
+        let hash: Option<(Vec<u8>, i64, Option<i64>)> = state
+            .connection()
+            .query_row(query, params![pair.path()], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .optional()?;
+        // A hash of other bytes than those that are to be there says nothing.
+        let hash = hash.filter(|(_, size, modified)| {
+            *size == pair.entry.size.cast_signed()
+                && (modified.is_none() || *modified == pair.entry.modified)
+        });
+        let first = match leader(state.connection(), &pair)? {
+            Some((parent, name)) if self.compare.destination.hard_links => {
+                let query = "SELECT path FROM folder WHERE id = ?";
+                let folder: Vec<u8> = state
+                    .connection()
+                    .query_row(query, [parent], |row| row.get(0))?;
+                Some((headworks_storage::Folder::from_bytes(folder), name))
+            }
+            _ => None,
+        };
+        Ok(Some(Look {
+            pair,
+            hash: hash.map(|(hash, ..)| hash),
+            read: options.hash,
+            first,
+            source: self.source.clone(),
+            destination: self.destination.clone(),
+            compare: self.compare,
+        }))
+    }
+
+    async fn take(
+        &self,
+        verified: &mut Verified,
+        seen: Option<std::result::Result<Seen, tokio::task::JoinError>>,
+    ) -> Result<()> {
+        let Some(Ok(seen)) = seen else { return Ok(()) };
+        verified.entries += 1;
+        self.progress.did(1, seen.bytes);
+        verified.hashed += u64::from(seen.hash.is_some());
+        let path = seen.path;
+        if let Some(reason) = seen.reason {
+            verified.add(&path, reason);
+        } else if let Some((hash, size, modified)) = seen.hash {
+            let write = move |transaction: &rusqlite::Transaction<'_>| {
+                let mut insert =
+                    transaction.prepare_cached("INSERT OR REPLACE INTO hash VALUES (?,?,?,?)")?;
+                insert
+                    .execute(params![path, size, modified, hash])
+                    .map(drop)
+            };
+            let writer = self.writer.clone();
+            let posted =
+                tokio::task::spawn_blocking(move || writer.post(false, write, || {})).await;
+            posted.map_err(|_| Error::WriterGone)?;
+        }
+        Ok(())
+    }
+}
+
+/// One entry to look at.
+struct Look {
+    pair: Pair,
+    hash: Option<Vec<u8>>,
+    read: bool,
+    /// Where the first name of its file is.
+    first: Option<(headworks_storage::Folder, Vec<u8>)>,
+    source: Arc<dyn Backend>,
+    destination: Arc<dyn Backend>,
+    compare: crate::status::Compare,
+}
+
+struct Seen {
+    path: Vec<u8>,
+    reason: Option<String>,
+    hash: Option<(Vec<u8>, i64, Option<i64>)>,
+    bytes: u64,
+}
+
+impl Look {
+    async fn run(self) -> Seen {
+        let (reason, hash) = match self.compare().await {
+            Ok(seen) => seen,
+            Err(error) => (Some(format!("cannot be read: {}", error.cause())), None),
+        };
+        let hash = hash.map(|hash| {
+            (
+                hash,
+                self.pair.entry.size.cast_signed(),
+                self.pair.entry.modified,
+            )
+        });
+        Seen {
+            path: self.pair.path(),
+            reason,
+            bytes: if hash.is_some() {
+                self.pair.entry.size
+            } else {
+                0
+            },
+            hash,
+        }
+    }
+
+    async fn compare(&self) -> headworks_storage::Result<(Option<String>, Option<Vec<u8>>)> {
+        let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
+        let there = match self.destination.stat(folder, Some(&entry.name)).await {
+            Ok(there) => there,
+            Err(error) if error.kind() == headworks_storage::ErrorKind::NotFound => {
+                return Ok((Some("missing".into()), None));
+            }
+            Err(error) => return Err(error),
+        };
+        let status = self.compare.difference(entry, &there);
+        if status != Status::Same {
+            return Ok((Some(status.word().into()), None));
+        }
+        if let Some((folder, name)) = &self.first {
+            let first = self.destination.stat(folder, Some(name)).await?;
+            if there.inode.is_none() || first.inode != there.inode {
+                return Ok((Some("different (link)".into()), None));
+            }
+        }
+        if !self.read || entry.kind != Kind::File {
+            return Ok((None, None));
+        }
+        let found = self.hash_of(&*self.destination).await?;
+        let wanted = match &self.hash {
+            Some(hash) => hash.clone(),
+            None => self.hash_of(&*self.source).await?,
+        };
+        match found == wanted {
+            true => Ok((None, Some(found))),
+            false => Ok((Some("different (hash)".into()), Some(found))),
+        }
+    }
+
+    async fn hash_of(&self, backend: &dyn Backend) -> headworks_storage::Result<Vec<u8>> {
+        let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
+        let mut chunks = backend.read(folder, &entry.name, 0, entry.size).await?;
+        let mut hasher = Sha256::new();
+        while let Some(chunk) = chunks.next().await? {
+            hasher.update(&chunk);
+        }
+        Ok(hasher.finalize().to_vec())
+    }
+}

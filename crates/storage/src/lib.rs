@@ -1,0 +1,36 @@
+//! One small trait over storages that hold trees of files, and its backends.
+//!
+//! A [`Backend`] lists folders page by page, reads ranges, and takes files in such a way that a file is either wholly
+//! there or not at all. Names are bytes: nothing here trims, folds or normalises one. What a backend
+//! cannot do, it says beforehand ([`Capabilities`]); what it cannot express, it refuses ([`Capabilities::refuses`]).
+//!
+//! * [`Local`]: a directory of this machine, by file descriptors, also beyond `PATH_MAX`.
+//! * [`Synth`]: a tree computed from a seed, with latency and faults to order.
+//! * [`Traced`]: any of them, with every call written down by somebody who is not the caller.
+//!
+//! Whoever uses a backend decides when and how often; backends do not retry, queue or limit.
+
+mod backend;
+mod capabilities;
+mod entry;
+mod error;
+mod folder;
+mod local;
+mod location;
+mod synth;
+mod traced;
+
+pub use backend::{
+    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Page, Upload, UploadPlan,
+};
+pub use capabilities::{Capabilities, Space};
+pub use entry::{Entry, Inode, Kind, Posix};
+pub use error::{Error, ErrorKind, Fault, Result};
+pub use folder::Folder;
+pub use local::Local;
+pub use location::open;
+pub use synth::{Calls, Synth};
+pub use traced::Traced;
+
+/// A future on the heap: what a trait object can return.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

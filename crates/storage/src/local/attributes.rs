@@ -1,0 +1,224 @@
+//! Times, owners, permissions and extended attributes.
+
+use super::root::{Root, entry_at};
+use crate::backend::Extended;
+use crate::error::{Error, Result};
+use crate::{Entry, Folder, Kind};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+
+impl Root {
+    pub(super) fn settle(
+        &self,
+        folder: &Folder,
+        name: Option<&[u8]>,
+        like: &Entry,
+        extended: &Extended,
+    ) -> Result<Entry> {
+        let Some(name) = name else {
+            let wrong = |e| Error::system("set attributes of", folder.as_bytes(), e);
+            let dir = self.readable_folder(folder)?;
+            self.dress(&dir, like, extended, true).map_err(wrong)?;
+            return self.stat(folder, None);
+        };
+        let wrong = |e| Error::system("set attributes of", &folder.join(name), e);
+        let dir = self.folder(folder)?;
+        if like.kind == Kind::File {
+            let file = super::bytes::open_file(&dir, name).map_err(wrong)?;
+            self.dress(&file, like, extended, true).map_err(wrong)?;
+        } else {
+            self.dress_node(&dir, name, like, extended).map_err(wrong)?;
+        }
+        entry_at(&dir, name).map_err(wrong)
+    }
+
+    /// Owner first, because changing it takes permission bits and capabilities away; time last, because
+    /// everything else changes it.
+    pub(super) fn dress(
+        &self,
+        fd: &OwnedFd,
+        like: &Entry,
+        extended: &[(Vec<u8>, Vec<u8>)],
+        exactly: bool,
+    ) -> rustix::io::Result<()> {
+        if let Some(posix) = like.posix
+            && self.privileged
+        {
+            rustix::fs::fchown(
+                fd,
+                Some(Uid::from_raw(posix.uid)),
+                Some(Gid::from_raw(posix.gid)),
+            )?;
+        }
+        if exactly {
+            remove_others(fd, extended)?;
+        }
+        for (name, value) in extended {
+            self.tolerate(rustix::fs::fsetxattr(
+                fd,
+                name.as_slice(),
+                value,
+                XattrFlags::empty(),
+            ))?;
+        }
+        if let Some(posix) = like.posix {
+            rustix::fs::fchmod(fd, Mode::from_raw_mode(posix.permissions()))?;
+        }
+        match like.modified {
+            Some(modified) => rustix::fs::futimens(fd, &times(modified)),
+            None => Ok(()),
+        }
+    }
+
+    /// The same for what cannot be opened: symlinks and special files.
+    pub(super) fn dress_node(
+        &self,
+        dir: impl AsFd,
+        name: &[u8],
+        like: &Entry,
+        extended: &[(Vec<u8>, Vec<u8>)],
+    ) -> rustix::io::Result<()> {
+        if let Some(posix) = like.posix
+            && self.privileged
+        {
+            let (uid, gid) = (Uid::from_raw(posix.uid), Gid::from_raw(posix.gid));
+            rustix::fs::chownat(&dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        let path = by_descriptor(&dir, name);
+        for (key, value) in extended {
+            self.tolerate(rustix::fs::lsetxattr(
+                path.as_slice(),
+                key.as_slice(),
+                value,
+                XattrFlags::empty(),
+            ))?;
+        }
+        if let Some(posix) = like.posix
+            && like.kind == Kind::Special
+        {
+            rustix::fs::chmodat(
+                &dir,
+                name,
+                Mode::from_raw_mode(posix.permissions()),
+                AtFlags::empty(),
+            )?;
+        }
+        match like.modified {
+            Some(at) => rustix::fs::utimensat(&dir, name, &times(at), AtFlags::SYMLINK_NOFOLLOW),
+            None => Ok(()),
+        }
+    }
+
+    /// Attributes of the system's own namespaces are for the privileged.
+    fn tolerate(&self, set: rustix::io::Result<()>) -> rustix::io::Result<()> {
+        match set {
+            Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) if !self.privileged => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) fn extended(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Extended> {
+        let path = name.map_or_else(|| folder.as_bytes().to_vec(), |name| folder.join(name));
+        let wrong = |e| Error::system("read the attributes of", &path, e);
+        let Some(name) = name else {
+            return extended_of(&self.readable_folder(folder)?).map_err(wrong);
+        };
+        let dir = self.folder(folder)?;
+        node_extended(&dir, name).map_err(wrong)
+    }
+}
+
+/// A path to a name in an open folder, for the calls that take no descriptor.
+fn by_descriptor(dir: impl AsFd, name: &[u8]) -> Vec<u8> {
+    let mut path = format!("/proc/self/fd/{}/", dir.as_fd().as_raw_fd()).into_bytes();
+    path.extend_from_slice(name);
+    path
+}
+
+fn times(modified: i64) -> Timestamps {
+    let omit = Timespec {
+        tv_sec: 0,
+        tv_nsec: rustix::fs::UTIME_OMIT as _,
+    };
+    let at = Timespec {
+        tv_sec: modified.div_euclid(1_000_000_000),
+        tv_nsec: modified.rem_euclid(1_000_000_000) as _,
+    };
+    Timestamps {
+        last_access: omit,
+        last_modification: at,
+    }
+}
+
+fn remove_others(fd: &OwnedFd, keep: &[(Vec<u8>, Vec<u8>)]) -> rustix::io::Result<()> {
+    for (name, _) in extended_of(fd)? {
+        let ours = keep.iter().any(|(kept, _)| *kept == name);
+        if !ours && !name.starts_with(b"security.selinux") {
+            match rustix::fs::fremovexattr(fd, name.as_slice()) {
+                Ok(()) | Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn extended_of(fd: &OwnedFd) -> rustix::io::Result<Extended> {
+    // Most files have none, and then this one call is all.
+    let size = match rustix::fs::flistxattr_query(fd) {
+        Ok(size) => size,
+        Err(Errno::OPNOTSUPP) => 0,
+        Err(errno) => return Err(errno),
+    };
+    if size == 0 {
+        return Ok(Vec::new());
+    }
+    let mut list = vec![0; size];
+    let size = rustix::fs::flistxattr(fd, &mut list[..])?;
+    list.truncate(size);
+    let query = |name: &[u8]| rustix::fs::fgetxattr_query(fd, name);
+    values(&list, query, |name, room| {
+        rustix::fs::fgetxattr(fd, name, room)
+    })
+}
+
+pub(super) fn node_extended(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Extended> {
+    let path = by_descriptor(&dir, name);
+    let size = match rustix::fs::llistxattr_query(path.as_slice()) {
+        Ok(size) => size,
+        Err(Errno::OPNOTSUPP) => 0,
+        Err(errno) => return Err(errno),
+    };
+    if size == 0 {
+        return Ok(Vec::new());
+    }
+    let mut list = vec![0; size];
+    let size = rustix::fs::llistxattr(path.as_slice(), &mut list[..])?;
+    list.truncate(size);
+    let query = |name: &[u8]| rustix::fs::lgetxattr_query(path.as_slice(), name);
+    values(&list, query, |name, room| {
+        rustix::fs::lgetxattr(path.as_slice(), name, room)
+    })
+}
+
+fn values(
+    list: &[u8],
+    query: impl Fn(&[u8]) -> rustix::io::Result<usize>,
+    get: impl Fn(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Extended> {
+    let mut extended = Vec::new();
+    for name in list.split(|&b| b == 0).filter(|name| !name.is_empty()) {
+        let size = match query(name) {
+            Ok(size) => size,
+            Err(Errno::NODATA) => continue, // removed meanwhile
+            Err(errno) => return Err(errno),
+        };
+        let mut value = vec![0; size];
+        let size = get(name, &mut value)?;
+        value.truncate(size);
+        extended.push((name.to_vec(), value));
+    }
+    extended.sort();
+    Ok(extended)
+}

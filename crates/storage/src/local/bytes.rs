@@ -1,0 +1,161 @@
+//! Reading a file, and moving bytes from one to another.
+
+use super::blocking;
+use super::root::Root;
+use crate::backend::Chunks;
+use crate::error::{Error, Result};
+use crate::{BoxFuture, Folder};
+use bytes::Bytes;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+const CHUNK: u64 = 1 << 20;
+/// What the kernel moves in one call.
+const STRIDE: u64 = 1 << 30;
+
+pub(super) struct LocalChunks {
+    file: Arc<OwnedFd>,
+    path: Vec<u8>,
+    offset: u64,
+    end: u64,
+}
+
+impl LocalChunks {
+    pub(super) fn open(
+        root: &Root,
+        folder: &Folder,
+        name: &[u8],
+        offset: u64,
+        length: u64,
+    ) -> Result<Self> {
+        let path = folder.join(name);
+        let dir = root.folder(folder)?;
+        let file = open_file(&dir, name).map_err(|e| Error::system("read", &path, e))?;
+        Ok(LocalChunks {
+            file: Arc::new(file),
+            path,
+            offset,
+            end: offset.saturating_add(length),
+        })
+    }
+}
+
+impl Chunks for LocalChunks {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        Box::pin(async {
+            let (file, offset) = (self.file.clone(), self.offset);
+            let wanted = self.end.saturating_sub(offset).min(CHUNK) as usize;
+            if wanted == 0 {
+                return Ok(None);
+            }
+            let read = blocking(move || {
+                let mut buffer = vec![0; wanted];
+                let count = rustix::io::pread(&*file, &mut buffer, offset)?;
+                buffer.truncate(count);
+                Ok(buffer)
+            });
+            let buffer = read
+                .await
+                .map_err(|e| Error::system("read", &self.path, e))?;
+            self.offset += buffer.len() as u64;
+            Ok((!buffer.is_empty()).then(|| Bytes::from(buffer)))
+        })
+    }
+}
+
+/// Opens a regular file, never what a link points to, and never waits for a pipe's other end.
+pub(super) fn open_file(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// Moves `[from, to)` to the same place in another file, leaving holes as holes if the source has some.
+pub(super) fn move_range(
+    source: &OwnedFd,
+    sink: &OwnedFd,
+    from: u64,
+    to: u64,
+    holes: bool,
+) -> rustix::io::Result<()> {
+    if !holes {
+        return move_data(source, sink, from, to);
+    }
+    let mut at = from;
+    while at < to {
+        let data = match rustix::fs::seek(source, SeekFrom::Data(at)) {
+            Ok(data) => data.min(to),
+            Err(Errno::NXIO) => break, // nothing but a hole follows
+            Err(errno) => return Err(errno),
+        };
+        if data >= to {
+            break;
+        }
+        let hole = rustix::fs::seek(source, SeekFrom::Hole(data))?.min(to);
+        move_data(source, sink, data, hole)?;
+        at = hole;
+    }
+    Ok(())
+}
+
+fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io::Result<()> {
+    let (mut input, mut output) = (from, from);
+    while input < to {
+        let length = (to - input).min(STRIDE) as usize;
+        match rustix::fs::copy_file_range(source, Some(&mut input), sink, Some(&mut output), length)
+        {
+            Ok(0) => return Ok(()), // the source is shorter now; its time will tell
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(
+                Errno::XDEV
+                | Errno::INVAL
+                | Errno::OPNOTSUPP
+                | Errno::NOSYS
+                | Errno::PERM
+                | Errno::BADF,
+            ) => {
+                return move_through_memory(source, sink, input, to);
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn move_through_memory(
+    source: &OwnedFd,
+    sink: &OwnedFd,
+    mut from: u64,
+    to: u64,
+) -> rustix::io::Result<()> {
+    let mut buffer = vec![0; (to - from).min(256 * 1024) as usize];
+    while from < to {
+        let wanted = (to - from).min(buffer.len() as u64) as usize;
+        let count = rustix::io::pread(source, &mut buffer[..wanted], from)?;
+        if count == 0 {
+            return Ok(());
+        }
+        write_all(sink, &buffer[..count], from)?;
+        from += count as u64;
+    }
+    Ok(())
+}
+
+pub(super) fn write_all(
+    sink: &OwnedFd,
+    mut bytes: &[u8],
+    mut offset: u64,
+) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(sink, bytes, offset) {
+            Ok(count) => {
+                bytes = &bytes[count..];
+                offset += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

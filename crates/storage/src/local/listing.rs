@@ -1,0 +1,76 @@
+//! Listing a folder.
+
+use super::blocking;
+use super::root::{Root, entry_at};
+use crate::backend::{Listing, Page};
+use crate::error::{Error, Result};
+use crate::{BoxFuture, Entry, Folder};
+use rustix::fd::OwnedFd;
+use rustix::fs::RawDir;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Entries in a page; what one read of the directory returns is not torn apart, so it may be some more.
+const PAGE: usize = 1024;
+const BUFFER: usize = 32 * 1024;
+
+pub(super) struct LocalListing {
+    root: Arc<Root>,
+    folder: Folder,
+    dir: Option<OwnedFd>,
+    ended: bool,
+}
+
+impl LocalListing {
+    pub(super) fn new(root: Arc<Root>, folder: Folder) -> Self {
+        LocalListing {
+            root,
+            folder,
+            dir: None,
+            ended: false,
+        }
+    }
+}
+
+impl Listing for LocalListing {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Page>>> {
+        Box::pin(async {
+            if self.ended {
+                return Ok(None);
+            }
+            let (root, folder, dir) = (self.root.clone(), self.folder.clone(), self.dir.take());
+            let (dir, entries, ended) = blocking(move || page(&root, &folder, dir)).await?;
+            self.dir = Some(dir);
+            self.ended = ended;
+            let cursor = None;
+            Ok(Some(Page { entries, cursor }))
+        })
+    }
+}
+
+fn page(root: &Root, folder: &Folder, dir: Option<OwnedFd>) -> Result<(OwnedFd, Vec<Entry>, bool)> {
+    let dir = match dir {
+        Some(dir) => dir,
+        None => root.readable_folder(folder)?,
+    };
+    let wrong = |errno| Error::system("list", folder.as_bytes(), errno);
+    let mut entries = Vec::new();
+    let mut buffer = Vec::with_capacity(BUFFER);
+    let mut names = RawDir::new(&dir, buffer.spare_capacity_mut());
+    let mut ended = true;
+    while let Some(name) = names.next() {
+        let name = name.map_err(wrong)?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            match entry_at(&dir, &name) {
+                Ok(entry) => entries.push(entry),
+                Err(Errno::NOENT) => {} // removed since the folder was read
+                Err(errno) => return Err(Error::system("look at", &folder.join(&name), errno)),
+            }
+        }
+        if entries.len() >= PAGE && names.is_buffer_empty() {
+            ended = false;
+            break;
+        }
+    }
+    Ok((dir, entries, ended))
+}

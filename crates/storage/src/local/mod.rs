@@ -1,0 +1,226 @@
+//! A directory of this machine.
+//!
+//! Everything is done relative to file descriptors, so paths may be longer than `PATH_MAX`, and no symlink on the way is
+//! followed. [`Root`] has the blocking calls; [`Local`] runs them on tokio's blocking threads.
+
+mod attributes;
+mod bytes;
+mod copy;
+mod listing;
+mod nodes;
+mod root;
+mod upload;
+
+use crate::backend::{
+    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Upload, UploadPlan,
+};
+use crate::error::Result;
+use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
+use root::Root;
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A directory of this machine. See the [crate](crate).
+#[derive(Clone, Debug)]
+pub struct Local {
+    root: Arc<Root>,
+}
+
+impl Local {
+    /// The directory at `path`. It is opened when first needed; one that does not exist is made by
+    /// [`make_folder`](Backend::make_folder) of the root.
+    #[must_use]
+    pub fn new(path: &Path) -> Local {
+        let root = Arc::new(Root::new(path));
+        Local { root }
+    }
+
+    /// Runs blocking work where it may block.
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Root>) -> T + Send + 'static,
+    ) -> BoxFuture<'static, T> {
+        let root = self.root.clone();
+        Box::pin(blocking(move || work(&root)))
+    }
+}
+
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+    }
+}
+
+impl Backend for Local {
+    fn capabilities(&self) -> Capabilities {
+        let privileged = rustix::process::geteuid().is_root();
+        Capabilities {
+            write: true,
+            resumable_listing: false,
+            resumable_upload: true,
+            modified: Some(Duration::from_nanos(1)),
+            posix: true,
+            owners: privileged,
+            extended: true,
+            symlinks: true,
+            hard_links: true,
+            specials: privileged,
+            folders: true,
+            longest_name: Some(255),
+            posix_names: true,
+            workers: (2, 8),
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn list<'a>(
+        &'a self,
+        folder: &'a Folder,
+        _from: Option<&'a Cursor>,
+    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
+        let listing = listing::LocalListing::new(self.root.clone(), folder.clone());
+        Box::pin(std::future::ready(
+            Ok(Box::new(listing) as Box<dyn Listing>),
+        ))
+    }
+
+    fn stat<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        let (folder, name) = (folder.clone(), name.map(<[u8]>::to_vec));
+        self.run(move |root| root.stat(&folder, name.as_deref()))
+    }
+
+    fn read<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
+        let (folder, name) = (folder.clone(), name.to_vec());
+        self.run(move |root| {
+            let chunks = bytes::LocalChunks::open(root, &folder, &name, offset, length)?;
+            Ok(Box::new(chunks) as Box<dyn Chunks>)
+        })
+    }
+
+    fn extended<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Extended>> {
+        let (folder, name) = (folder.clone(), name.map(<[u8]>::to_vec));
+        self.run(move |root| root.extended(&folder, name.as_deref()))
+    }
+
+    fn upload<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        plan: UploadPlan,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
+        let (folder, name) = (folder.clone(), name.to_vec());
+        self.run(move |root| {
+            let upload = upload::LocalUpload::open(root, folder, name, plan)?;
+            Ok(Box::new(upload) as Box<dyn Upload>)
+        })
+    }
+
+    fn discard<'a>(
+        &'a self,
+        folder: &'a Folder,
+        temp: &'a [u8],
+        _resume: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<()>> {
+        let (folder, temp) = (folder.clone(), temp.to_vec());
+        self.run(move |root| root.discard(&folder, &temp))
+    }
+
+    fn copy_batch<'a>(
+        &'a self,
+        source: &'a dyn Backend,
+        folder: &'a Folder,
+        orders: &'a [Order],
+    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        let source = source.as_any().downcast_ref::<Local>()?.root.clone();
+        let (folder, orders) = (folder.clone(), orders.to_vec());
+        Some(self.run(move |root| copy::batch(&source, root, &folder, &orders)))
+    }
+
+    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
+        let folder = folder.clone();
+        self.run(move |root| root.make_folder(&folder))
+    }
+
+    fn make_node<'a>(
+        &'a self,
+        folder: &'a Folder,
+        order: &'a Order,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        let (folder, order) = (folder.clone(), order.clone());
+        self.run(move |root| {
+            let dir = root.folder(&folder)?;
+            root.make_node(&dir, &folder, &order, &[])
+        })
+    }
+
+    fn hard_link<'a>(
+        &'a self,
+        existing: (&'a Folder, &'a [u8]),
+        folder: &'a Folder,
+        name: &'a [u8],
+        temp: &'a [u8],
+    ) -> BoxFuture<'a, Result<Entry>> {
+        let existing = (existing.0.clone(), existing.1.to_vec());
+        let (folder, name, temp) = (folder.clone(), name.to_vec(), temp.to_vec());
+        self.run(move |root| root.hard_link((&existing.0, &existing.1), &folder, &name, &temp))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+        like: &'a Entry,
+        extended: Extended,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        let (folder, name, like) = (folder.clone(), name.map(<[u8]>::to_vec), like.clone());
+        self.run(move |root| root.settle(&folder, name.as_deref(), &like, &extended))
+    }
+
+    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
+        let (folder, name) = (folder.clone(), name.to_vec());
+        self.run(move |root| root.remove(&folder, &name))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        to: (&'a Folder, &'a [u8]),
+    ) -> BoxFuture<'a, Result<()>> {
+        let (folder, name) = (folder.clone(), name.to_vec());
+        let to = (to.0.clone(), to.1.to_vec());
+        self.run(move |root| root.rename(&folder, &name, &to.0, &to.1))
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<()>> {
+        self.run(|root| root.sync())
+    }
+
+    fn space(&self) -> BoxFuture<'_, Result<Option<Space>>> {
+        self.run(|root| root.space().map(Some))
+    }
+
+    fn writable(&self) -> BoxFuture<'_, Result<()>> {
+        self.run(|root| root.writable())
+    }
+}

@@ -1,0 +1,203 @@
+//! The descriptor of the root, and the way from it to any folder.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::{Entry, Folder, Inode, Kind, Posix, Space};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+
+/// As many bytes of a path as one call takes, with some to spare.
+const LONGEST_STEP: usize = 3800;
+
+/// An open directory, and what was learned about its filesystem.
+#[derive(Debug)]
+pub(crate) struct Root {
+    path: PathBuf,
+    /// Opened when first needed: a destination may not exist until something is copied there.
+    fd: OnceLock<OwnedFd>,
+    /// Whether a reflink was refused: not tried again.
+    pub(super) no_reflink: AtomicBool,
+    /// Whether we may change owners.
+    pub(super) privileged: bool,
+}
+
+impl Root {
+    pub(super) fn new(path: &Path) -> Root {
+        Root {
+            path: path.to_owned(),
+            fd: OnceLock::new(),
+            no_reflink: AtomicBool::new(false),
+            privileged: rustix::process::geteuid().is_root(),
+        }
+    }
+
+    fn fd(&self) -> Result<&OwnedFd> {
+        if let Some(fd) = self.fd.get() {
+            return Ok(fd);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(&self.path, flags, Mode::empty())
+            .map_err(|errno| self.wrong("open the folder", errno))?;
+        Ok(self.fd.get_or_init(|| fd))
+    }
+
+    /// Makes the root itself, with what lacks above it.
+    pub(super) fn make(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.path).map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            self.wrong("make the folder", errno)
+        })
+    }
+
+    fn wrong(&self, operation: &'static str, errno: Errno) -> Error {
+        Error::system(operation, self.path.as_os_str().as_encoded_bytes(), errno)
+    }
+
+    /// A descriptor to go on from; it cannot be read.
+    pub(super) fn folder(&self, folder: &Folder) -> Result<OwnedFd> {
+        self.descend(folder, OFlags::PATH)
+    }
+
+    /// A descriptor that can be listed.
+    pub(super) fn readable_folder(&self, folder: &Folder) -> Result<OwnedFd> {
+        self.descend(folder, OFlags::RDONLY)
+    }
+
+    fn descend(&self, folder: &Folder, last: OFlags) -> Result<OwnedFd> {
+        let wrong = |errno| Error::system("open the folder", folder.as_bytes(), errno);
+        let root = self.fd()?;
+        let mut at: Option<OwnedFd> = None;
+        let mut step: Vec<u8> = Vec::new();
+        for name in folder.names() {
+            if matches!(name, b"" | b"." | b"..") || name.contains(&0) {
+                let words = "a name on the way cannot be expressed on a disk";
+                return Err(Error::new(
+                    ErrorKind::BadName,
+                    "open the folder",
+                    folder.as_bytes(),
+                    words,
+                ));
+            }
+            if step.len() + name.len() >= LONGEST_STEP {
+                at =
+                    Some(step_to(at.as_ref().unwrap_or(root), &step, OFlags::PATH).map_err(wrong)?);
+                step.clear();
+            }
+            if !step.is_empty() {
+                step.push(b'/');
+            }
+            step.extend_from_slice(name);
+        }
+        if step.is_empty() {
+            step.push(b'.');
+        }
+        step_to(at.as_ref().unwrap_or(root), &step, last).map_err(wrong)
+    }
+
+    pub(super) fn stat(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
+        let dir = self.folder(folder)?;
+        match name {
+            Some(name) => {
+                entry_at(&dir, name).map_err(|e| Error::system("look at", &folder.join(name), e))
+            }
+            None => {
+                let stat =
+                    rustix::fs::statx(&dir, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+                        .map_err(|e| Error::system("look at", folder.as_bytes(), e))?;
+                let name = folder.split().map_or(Vec::new(), |(_, name)| name.to_vec());
+                Ok(entry_of(name, &stat))
+            }
+        }
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        rustix::fs::syncfs(self.fd()?).map_err(|e| self.wrong("sync", e))
+    }
+
+    pub(super) fn space(&self) -> Result<Space> {
+        let stat = rustix::fs::fstatvfs(self.fd()?)
+            .map_err(|e| self.wrong("ask for the free space of", e))?;
+        Ok(Space {
+            bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+            entries: (stat.f_files > 0).then_some(stat.f_favail),
+        })
+    }
+
+    pub(super) fn writable(&self) -> Result<()> {
+        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        rustix::fs::accessat(self.fd()?, c".", access, AtFlags::EACCESS)
+            .map_err(|e| self.wrong("write into", e))
+    }
+}
+
+fn step_to(from: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(from, path, flags, Mode::empty(), resolve) {
+        // Kernels and sandboxes without openat2: a name at a time does the same.
+        Err(Errno::NOSYS) => {
+            let mut at: Option<OwnedFd> = None;
+            for name in path.split(|&b| b == b'/') {
+                let from = at.as_ref().unwrap_or(from);
+                at = Some(rustix::fs::openat(from, name, flags, Mode::empty())?);
+            }
+            at.ok_or(Errno::NOENT)
+        }
+        other => other,
+    }
+}
+
+/// What a name in an open folder stands for.
+pub(super) fn entry_at(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Entry> {
+    let stat = rustix::fs::statx(
+        &dir,
+        name,
+        AtFlags::SYMLINK_NOFOLLOW,
+        StatxFlags::BASIC_STATS,
+    )?;
+    let mut entry = entry_of(name.to_vec(), &stat);
+    if entry.kind == Kind::Symlink {
+        let target = rustix::fs::readlinkat(&dir, name, Vec::new())?;
+        entry.target = Some(target.into_bytes());
+    }
+    Ok(entry)
+}
+
+pub(super) fn entry_of(name: Vec<u8>, stat: &Statx) -> Entry {
+    let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::Directory => Kind::Folder,
+        FileType::RegularFile => Kind::File,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::Special,
+    };
+    let modified = stat.stx_mtime;
+    let several = stat.stx_nlink > 1 && kind != Kind::Folder;
+    Entry {
+        name,
+        kind,
+        size: if kind == Kind::File { stat.stx_size } else { 0 },
+        modified: Some(nanos(modified.tv_sec, i64::from(modified.tv_nsec))),
+        posix: Some(Posix {
+            mode: stat.stx_mode.into(),
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            device: match kind {
+                Kind::Special => rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
+                _ => 0,
+            },
+        }),
+        target: None,
+        inode: several.then(|| Inode {
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            number: stat.stx_ino,
+        }),
+    }
+}
+
+/// Times before 1678 and after 2262 are kept as the nearest that fits.
+pub(super) fn nanos(seconds: i64, nanos: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}

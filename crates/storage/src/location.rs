@@ -1,0 +1,58 @@
+//! From what a user wrote to a backend.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::{Backend, Local, Synth};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens a storage by its path or URL: a path, `file:///path`, or `synth://?seed=1&depth=3…`.
+///
+/// ```
+/// assert!(headworks_storage::open("synth://?seed=7&files=3".as_ref()).is_ok());
+/// let refused = headworks_storage::open("s4://bucket".as_ref()).err().unwrap();
+/// assert!(refused.to_string().contains("file: and synth:"));
+/// ```
+///
+/// # Errors
+/// When the scheme is not known, or what follows it makes no sense.
+pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
+    let bytes = location.as_bytes();
+    if let Some(settings) = bytes.strip_prefix(b"synth://") {
+        let text = String::from_utf8_lossy(settings);
+        let text = text.split_once('?').map_or("", |(_, settings)| settings);
+        return Ok(Arc::new(Synth::parse(text)?));
+    }
+    if let Some(path) = bytes.strip_prefix(b"file:") {
+        let path = path.strip_prefix(b"//").unwrap_or(path);
+        return local(path, bytes);
+    }
+    match scheme(bytes) {
+        Some(_) => {
+            let words = "this storage is not known; there are paths, file: and synth: (write ./ before a path that looks like a URL)";
+            Err(Error::new(ErrorKind::Unsupported, "open", bytes, words))
+        }
+        None => local(bytes, bytes),
+    }
+}
+
+fn local(path: &[u8], whole: &[u8]) -> Result<Arc<dyn Backend>> {
+    if path.is_empty() {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            "open",
+            whole,
+            "the path is empty",
+        ));
+    }
+    let path = std::path::absolute(Path::new(std::ffi::OsStr::from_bytes(path)))
+        .map_err(|e| Error::new(ErrorKind::Other, "open", whole, e.to_string()))?;
+    Ok(Arc::new(Local::new(&path)))
+}
+
+fn scheme(location: &[u8]) -> Option<&[u8]> {
+    let colon = location.windows(3).position(|three| three == b"://")?;
+    let scheme = &location[..colon];
+    let is_word = !scheme.is_empty() && scheme.iter().all(u8::is_ascii_alphanumeric);
+    is_word.then_some(scheme)
+}

@@ -1,0 +1,188 @@
+//! Any backend, with every call written down where it arrives.
+
+use crate::backend::{
+    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Upload, UploadPlan,
+};
+use crate::error::Result;
+use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Writes a line for every listing that begins and every file whose bytes are asked for, before the call goes on: so that
+/// a test need not believe the one that is tested.
+pub struct Traced {
+    inner: Arc<dyn Backend>,
+    side: &'static str,
+    log: Mutex<File>,
+}
+
+impl Traced {
+    /// Appends to `log`, with `side` in front of each line.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn new(inner: Arc<dyn Backend>, side: &'static str, log: &Path) -> std::io::Result<Traced> {
+        let log = File::options().append(true).create(true).open(log)?;
+        Ok(Traced {
+            inner,
+            side,
+            log: Mutex::new(log),
+        })
+    }
+
+    fn note(&self, what: &str, path: &[u8]) {
+        let line = format!("{} {what} {}\n", self.side, path.escape_ascii());
+        // One write a line: a process that is killed leaves whole lines.
+        let _ = self.log.lock().write_all(line.as_bytes());
+    }
+}
+
+impl Backend for Traced {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+
+    fn list<'a>(
+        &'a self,
+        folder: &'a Folder,
+        from: Option<&'a Cursor>,
+    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
+        self.note(
+            if from.is_some() { "list-on" } else { "list" },
+            folder.as_bytes(),
+        );
+        self.inner.list(folder, from)
+    }
+
+    fn stat<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        self.inner.stat(folder, name)
+    }
+
+    fn read<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
+        self.note("read", &folder.join(name));
+        self.inner.read(folder, name, offset, length)
+    }
+
+    fn extended<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Extended>> {
+        self.inner.extended(folder, name)
+    }
+
+    fn upload<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        plan: UploadPlan,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
+        self.note(
+            if plan.resume.is_some() {
+                "write-on"
+            } else {
+                "write"
+            },
+            &folder.join(name),
+        );
+        self.inner.upload(folder, name, plan)
+    }
+
+    fn discard<'a>(
+        &'a self,
+        folder: &'a Folder,
+        temp: &'a [u8],
+        resume: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<()>> {
+        self.inner.discard(folder, temp, resume)
+    }
+
+    fn copy_batch<'a>(
+        &'a self,
+        source: &'a dyn Backend,
+        folder: &'a Folder,
+        orders: &'a [Order],
+    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        let batch = self.inner.copy_batch(source, folder, orders)?;
+        for order in orders {
+            self.note("copy", &folder.join(&order.entry.name));
+        }
+        Some(batch)
+    }
+
+    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
+        self.inner.make_folder(folder)
+    }
+
+    fn make_node<'a>(
+        &'a self,
+        folder: &'a Folder,
+        order: &'a Order,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        self.inner.make_node(folder, order)
+    }
+
+    fn hard_link<'a>(
+        &'a self,
+        existing: (&'a Folder, &'a [u8]),
+        folder: &'a Folder,
+        name: &'a [u8],
+        temp: &'a [u8],
+    ) -> BoxFuture<'a, Result<Entry>> {
+        self.inner.hard_link(existing, folder, name, temp)
+    }
+
+    fn settle<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+        like: &'a Entry,
+        extended: Extended,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        self.inner.settle(folder, name, like, extended)
+    }
+
+    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
+        self.note("remove", &folder.join(name));
+        self.inner.remove(folder, name)
+    }
+
+    fn rename<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        to: (&'a Folder, &'a [u8]),
+    ) -> BoxFuture<'a, Result<()>> {
+        self.inner.rename(folder, name, to)
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.sync()
+    }
+
+    fn space(&self) -> BoxFuture<'_, Result<Option<Space>>> {
+        self.inner.space()
+    }
+
+    fn writable(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.writable()
+    }
+}

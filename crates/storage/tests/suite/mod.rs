@@ -1,0 +1,343 @@
+//! The suite: what a caller of the trait may rely on.
+
+use bytes::Bytes;
+use headworks_storage::{Backend, Entry, ErrorKind, Folder, Kind, Order, Upload, UploadPlan};
+use std::collections::BTreeSet;
+
+/// Every entry with its folder, each folder before what is in it.
+pub(crate) async fn walk(backend: &dyn Backend) -> Vec<(Folder, Entry)> {
+    let mut found = Vec::new();
+    let mut folders = vec![Folder::root()];
+    while let Some(folder) = folders.pop() {
+        for entry in list(backend, &folder).await {
+            if entry.kind == Kind::Folder {
+                folders.push(folder.child(&entry.name));
+            }
+            found.push((folder.clone(), entry));
+        }
+    }
+    found
+}
+
+pub(crate) async fn list(backend: &dyn Backend, folder: &Folder) -> Vec<Entry> {
+    let mut listing = backend.list(folder, None).await.expect("it can be listed");
+    let mut entries = Vec::new();
+    while let Some(page) = listing.next().await.expect("a page") {
+        entries.extend(page.entries);
+    }
+    entries
+}
+
+pub(crate) async fn read(
+    backend: &dyn Backend,
+    folder: &Folder,
+    name: &[u8],
+    from: u64,
+    length: u64,
+) -> Vec<u8> {
+    let mut chunks = backend
+        .read(folder, name, from, length)
+        .await
+        .expect("it can be read");
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.next().await.expect("bytes") {
+        assert!(!chunk.is_empty(), "an empty chunk is no chunk");
+        bytes.extend_from_slice(&chunk);
+    }
+    bytes
+}
+
+fn plan(temp: &[u8], size: usize, resume: Option<Vec<u8>>) -> UploadPlan {
+    UploadPlan {
+        temp: temp.to_vec(),
+        size: size as u64,
+        resume,
+    }
+}
+
+pub(crate) async fn write(
+    backend: &dyn Backend,
+    folder: &Folder,
+    like: &Entry,
+    bytes: &[u8],
+) -> Entry {
+    let mut upload = backend
+        .upload(folder, &like.name, plan(b".temp", bytes.len(), None))
+        .await
+        .unwrap();
+    for chunk in bytes.chunks(64 * 1024) {
+        upload.write(Bytes::copy_from_slice(chunk)).await.unwrap();
+    }
+    upload.finish(like.clone(), Vec::new()).await.unwrap()
+}
+
+/// Listing, looking and reading agree with each other.
+pub(crate) async fn reading(backend: &dyn Backend) {
+    let everything = walk(backend).await;
+    assert!(
+        everything.len() > 20,
+        "{} entries are too few to tell",
+        everything.len()
+    );
+    let mut paths = BTreeSet::new();
+    for (folder, entry) in &everything {
+        assert!(paths.insert(folder.join(&entry.name)), "listed twice");
+        let looked = backend
+            .stat(folder, Some(&entry.name))
+            .await
+            .expect("it was listed");
+        assert_eq!((looked.kind, looked.size), (entry.kind, entry.size));
+        if entry.kind == Kind::File {
+            assert_eq!(looked.modified, entry.modified);
+            ranges(backend, folder, entry).await;
+        }
+    }
+    assert!(
+        everything
+            .iter()
+            .any(|(_, e)| std::str::from_utf8(&e.name).is_err())
+    );
+    missing(backend).await;
+    cursors(backend, &everything).await;
+}
+
+async fn ranges(backend: &dyn Backend, folder: &Folder, entry: &Entry) {
+    let whole = read(backend, folder, &entry.name, 0, u64::MAX).await;
+    assert_eq!(whole.len() as u64, entry.size);
+    let middle = whole.len() / 3;
+    let part = read(backend, folder, &entry.name, middle as u64, 1000).await;
+    assert_eq!(part, whole[middle..whole.len().min(middle + 1000)]);
+    assert!(
+        read(backend, folder, &entry.name, entry.size, 10)
+            .await
+            .is_empty()
+    );
+}
+
+async fn missing(backend: &dyn Backend) {
+    let (root, nowhere) = (Folder::root(), Folder::root().child(b"no such folder"));
+    let kinds = [
+        backend.stat(&root, Some(b"no such file")).await.err(),
+        backend.read(&root, b"no such file", 0, 1).await.err(),
+        match backend.list(&nowhere, None).await {
+            Ok(mut listing) => listing.next().await.err(),
+            Err(error) => Some(error),
+        },
+    ];
+    for error in kinds {
+        let error = error.expect("there is no such thing");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert!(error.to_string().contains("no such"), "{error}");
+    }
+}
+
+/// A listing that is taken up at a cursor goes on exactly there.
+async fn cursors(backend: &dyn Backend, everything: &[(Folder, Entry)]) {
+    if !backend.capabilities().resumable_listing {
+        return;
+    }
+    let mut resumed = 0;
+    let folders = everything
+        .iter()
+        .filter(|(_, entry)| entry.kind == Kind::Folder);
+    for (parent, entry) in folders {
+        let folder = parent.child(&entry.name);
+        let mut listing = backend.list(&folder, None).await.unwrap();
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        while let Some(page) = listing.next().await.unwrap() {
+            names.extend(page.entries.into_iter().map(|entry| entry.name));
+            let Some(cursor) = page.cursor else { continue };
+            listing = backend.list(&folder, Some(&cursor)).await.unwrap();
+            resumed += 1;
+        }
+        let whole = list(backend, &folder)
+            .await
+            .into_iter()
+            .map(|entry| entry.name);
+        assert_eq!(names, whole.collect::<Vec<_>>());
+    }
+    assert!(resumed > 0, "no folder had two pages");
+}
+
+/// Files are there whole or not at all, with their attributes; names are kept to the byte.
+pub(crate) async fn writing(backend: &dyn Backend) {
+    backend.make_folder(&Folder::root()).await.unwrap();
+    backend.writable().await.unwrap();
+    names(backend).await;
+    whole_or_not_at_all(backend).await;
+    resumed(backend).await;
+    moved(backend).await;
+    backend.sync().await.unwrap();
+}
+
+async fn names(backend: &dyn Backend) {
+    let folder = Folder::root().child(b"names");
+    backend.make_folder(&folder).await.unwrap();
+    backend
+        .make_folder(&folder)
+        .await
+        .expect("a folder that is there is fine");
+    let long = [b'x'; 255];
+    let awkward: [&[u8]; 9] = [
+        "caf\u{e9}".as_bytes(),
+        "cafe\u{301}".as_bytes(),
+        b"Case",
+        b"case",
+        b"trailing ",
+        b" leading",
+        b"\xff\xfe\xc3(",
+        b"new\nline\x1b",
+        &long,
+    ];
+    for name in awkward {
+        let mut like = Entry::new(name, Kind::File);
+        like.modified = Some(1_600_000_000_123_456_789);
+        let made = write(backend, &folder, &like, name).await;
+        assert_eq!(
+            (made.size, made.modified),
+            (name.len() as u64, like.modified)
+        );
+    }
+    let listed: BTreeSet<Vec<u8>> = list(backend, &folder)
+        .await
+        .into_iter()
+        .map(|e| e.name)
+        .collect();
+    assert_eq!(listed, awkward.iter().map(|name| name.to_vec()).collect());
+    for name in awkward {
+        assert_eq!(read(backend, &folder, name, 0, u64::MAX).await, name);
+    }
+    let capabilities = backend.capabilities();
+    if capabilities.posix_names {
+        for name in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
+            assert!(capabilities.refuses(name).is_some());
+        }
+    }
+}
+
+async fn whole_or_not_at_all(backend: &dyn Backend) {
+    let folder = Folder::root().child(b"whole");
+    backend.make_folder(&folder).await.unwrap();
+    let like = Entry::new(*b"file", Kind::File);
+    write(backend, &folder, &like, b"first").await;
+    let mut upload = backend
+        .upload(&folder, b"file", plan(b".t", 6, None))
+        .await
+        .unwrap();
+    upload.write(Bytes::from_static(b"second")).await.unwrap();
+    assert_eq!(
+        read(backend, &folder, b"file", 0, 99).await,
+        b"first",
+        "seen before it was finished"
+    );
+    upload.finish(like.clone(), Vec::new()).await.unwrap();
+    assert_eq!(read(backend, &folder, b"file", 0, 99).await, b"second");
+    let mut upload = backend
+        .upload(&folder, b"file", plan(b".t", 5, None))
+        .await
+        .unwrap();
+    upload.write(Bytes::from_static(b"third")).await.unwrap();
+    upload.abort().await.unwrap();
+    assert_eq!(read(backend, &folder, b"file", 0, 99).await, b"second");
+    assert_eq!(
+        list(backend, &folder).await.len(),
+        1,
+        "an aborted upload leaves nothing"
+    );
+}
+
+async fn resumed(backend: &dyn Backend) {
+    if !backend.capabilities().resumable_upload {
+        return;
+    }
+    let folder = Folder::root().child(b"resumed");
+    backend.make_folder(&folder).await.unwrap();
+    let mut upload = backend
+        .upload(&folder, b"big", plan(b".t", 6, None))
+        .await
+        .unwrap();
+    upload.write(Bytes::from_static(b"abc")).await.unwrap();
+    let resume = upload
+        .checkpoint()
+        .await
+        .unwrap()
+        .expect("it says that it can");
+    upload.write(Bytes::from_static(b"lost")).await.unwrap();
+    drop(upload);
+    let mut upload = backend
+        .upload(&folder, b"big", plan(b".t", 6, Some(resume.clone())))
+        .await
+        .unwrap();
+    assert_eq!(upload.offset(), 3);
+    upload.write(Bytes::from_static(b"def")).await.unwrap();
+    upload
+        .finish(Entry::new(*b"big", Kind::File), Vec::new())
+        .await
+        .unwrap();
+    assert_eq!(read(backend, &folder, b"big", 0, 99).await, b"abcdef");
+    let upload = backend
+        .upload(&folder, b"big", plan(b".t", 6, Some(resume)))
+        .await
+        .unwrap();
+    assert_eq!(upload.offset(), 0, "there is nothing to go on with");
+    Upload::abort(upload).await.unwrap();
+}
+
+async fn moved(backend: &dyn Backend) {
+    let (here, there) = (
+        Folder::root().child(b"here"),
+        Folder::root().child(b"there"),
+    );
+    backend.make_folder(&here).await.unwrap();
+    backend.make_folder(&there).await.unwrap();
+    write(backend, &here, &Entry::new(*b"a", Kind::File), b"a").await;
+    write(backend, &there, &Entry::new(*b"a", Kind::File), b"other").await;
+    let refused = backend
+        .rename(&here, b"a", (&there, b"a"))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Exists);
+    backend.rename(&here, b"a", (&there, b"b")).await.unwrap();
+    assert_eq!(read(backend, &there, b"b", 0, 9).await, b"a");
+    let capabilities = backend.capabilities();
+    if capabilities.symlinks {
+        let mut entry = Entry::new(*b"link", Kind::Symlink);
+        entry.target = Some(b"no\xffwhere".to_vec());
+        let order = Order {
+            entry,
+            temp: b".t".to_vec(),
+        };
+        let made = backend.make_node(&there, &order).await.unwrap();
+        assert_eq!(made.target, order.entry.target);
+    }
+    if capabilities.hard_links {
+        for _ in 0..2 {
+            let linked = backend
+                .hard_link((&there, b"a"), &here, b"again", b".t")
+                .await
+                .unwrap();
+            assert_eq!(
+                linked.inode,
+                backend.stat(&there, Some(b"a")).await.unwrap().inode
+            );
+        }
+        assert_eq!(list(backend, &here).await.len(), 1);
+    }
+    backend.remove(&Folder::root(), b"there").await.unwrap();
+    let gone = backend.stat(&there, None).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+}
+
+/// A path of `levels` names of 255 bytes.
+pub(crate) async fn deep(backend: &dyn Backend, levels: usize) {
+    let mut folder = Folder::root();
+    for level in 0..levels {
+        folder = folder.child(&[b'a' + (level % 26) as u8; 255]);
+        backend.make_folder(&folder).await.unwrap();
+    }
+    let like = Entry::new(*b"bottom", Kind::File);
+    write(backend, &folder, &like, b"deep").await;
+    assert_eq!(list(backend, &folder).await[0].name, b"bottom");
+    assert_eq!(read(backend, &folder, b"bottom", 0, 9).await, b"deep");
+    backend.remove(&Folder::root(), &[b'a'; 255]).await.unwrap();
+}

@@ -44,6 +44,11 @@ headworks_service::section! {
     trusted_proxies: Vec<Network> = Vec::new(), example("[\"127.0.0.1\", \"10.0.0.0/8\"]"), restart();
     /// The header in which they name it.
     client_header: ClientHeader = ClientHeader::XForwardedFor, restart();
+    /// A file that keeps swarms and what forwarders said over a restart.
+    snapshot_file: Option<PathBuf> = None, example("\"/var/lib/headworks/tracker.snapshot\""), restart();
+    /// How often it is written, beside at the end.
+    #[serde(with = "headworks_service::config::seconds")]
+    snapshot_interval: Duration = Duration::from_secs(300), restart();
     /// Sent to clients as `tracker id`; they send it back.
     tracker_id: String = String::new(), file(&["tracker_id"]), env(&["TRACKER_ID"]), restart();
 
@@ -155,6 +160,11 @@ fn objections(config: &TrackerConfig) -> Vec<Objection> {
         config.announce_interval < Duration::from_secs(10),
         "announce_interval",
         "at least ten seconds: clients would do nothing else",
+    );
+    object(
+        config.snapshot_interval.is_zero(),
+        "snapshot_interval",
+        "must be more than nothing",
     );
     for forwarder in &config.forwarders {
         if let Err(problem) = forwarder.check() {

@@ -13,6 +13,7 @@ pub mod forwarders;
 mod listen;
 mod plane;
 mod serve;
+mod snapshot;
 mod stats;
 mod swarm;
 mod tracker;

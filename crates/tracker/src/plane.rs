@@ -115,7 +115,7 @@ impl Refusal {
     pub(crate) fn words(self, retry: Seconds) -> String {
         match self {
             Refusal::Busy => format!("tracker busy, retry in {retry} seconds"),
-            Refusal::Full if retry % 60 == 0 => {
+            Refusal::Full if retry.is_multiple_of(60) => {
                 format!("tracker queue full, retry in {} minutes", retry / 60)
             }
             Refusal::Full => format!("tracker queue full, retry in {retry} seconds"),
@@ -252,7 +252,7 @@ impl Plane {
             swarm.leave(at, by);
             let known = swarm.known.as_mut();
             let told = known.map(|known| known.untell(call.announce.peer_id));
-            if swarm.len() == 0 {
+            if swarm.local_peers() == 0 {
                 swarm.drop_known(by);
             }
             (swarm.counts(by), told.unwrap_or_default())

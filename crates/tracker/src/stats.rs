@@ -62,7 +62,7 @@ impl Stats {
         let (mut torrents, mut peers) = (0, 0);
         plane.shared.swarms.each(|_, swarm| {
             torrents += 1;
-            peers += swarm.len() as u64;
+            peers += swarm.local_peers() as u64;
         });
         Stats {
             torrents,

@@ -6,6 +6,7 @@ use crate::forward::{Asker, Forwarding, HttpAsker, Station, UdpAsker};
 use crate::forwarders::{self, Forwarder};
 use crate::plane::{Plane, Shared};
 use crate::serve::{self, Serving};
+use crate::snapshot;
 use crate::stats::Collector;
 use headworks_service::metrics::Collect;
 use headworks_service::outbound::Outbound;
@@ -50,6 +51,10 @@ impl Tracker {
             Some(Forwarding::start(&shared, stations, asker, shutdown)?)
         };
         let plane = Arc::new(Plane { shared, forwarding });
+        if let Some(path) = &config.snapshot_file {
+            let torrents = snapshot::load(&plane.shared, &names(&plane), path);
+            tracing::info!(torrents, "loaded from the snapshot");
+        }
         let serving = serve::start(&plane)?;
         let (http, udp) = (serving.http.clone(), serving.udp.clone());
         keep(&plane, serving, shutdown);
@@ -94,22 +99,41 @@ fn listed(config: &TrackerConfig) -> Result<Vec<Forwarder>, Error> {
     Ok(list)
 }
 
-/// Purges now and then, and ends everything in order: no more requests, then no more forwards.
+/// The forwarders' names, in order.
+fn names(plane: &Plane) -> Vec<String> {
+    let stations = plane.forwarding.iter();
+    let stations = stations.flat_map(|forwarding| forwarding.stations.iter());
+    stations.map(|station| station.name.clone()).collect()
+}
+
+fn save(plane: &Plane) {
+    if let Some(path) = &plane.shared.config.snapshot_file
+        && let Err(error) = snapshot::save(&plane.shared, &names(plane), path)
+    {
+        tracing::error!(path = %path.display(), %error, "the snapshot cannot be written");
+    }
+}
+
+/// Purges and saves now and then, and ends everything in order: no more requests, then no more forwards.
 fn keep(plane: &Arc<Plane>, serving: Serving, shutdown: &Shutdown) {
     let (plane, stop) = (plane.clone(), shutdown.token());
     shutdown.spawn("tracker", async move {
+        let mut saves = tokio::time::interval(plane.shared.config.snapshot_interval);
+        saves.reset();
+        let mut purges = tokio::time::interval(PURGE);
         loop {
-            tokio::select! {
+            let at_work = plane.clone();
+            let work: fn(&Plane) = tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(PURGE) => {
-                    let shared = plane.shared.clone();
-                    let _ = tokio::task::spawn_blocking(move || shared.purge()).await;
-                }
-            }
+                _ = purges.tick() => |plane| plane.shared.purge(),
+                _ = saves.tick() => save,
+            };
+            let _ = tokio::task::spawn_blocking(move || work(&at_work)).await;
         }
         let _ = tokio::task::spawn_blocking(move || serving.stop()).await;
         if let Some(forwarding) = &plane.forwarding {
             forwarding.pool.clone().shutdown(GRACE).await;
         }
+        let _ = tokio::task::spawn_blocking(move || save(&plane)).await;
     });
 }

@@ -104,7 +104,7 @@ impl Desk {
     fn tell(&self, forward: &Forward) {
         let announce = &forward.announce;
         self.shared.swarms.with_known(&announce.info_hash, |swarm| {
-            if swarm.len() > 0 {
+            if swarm.local_peers() > 0 {
                 swarm.known_mut().tell(announce.peer_id, forward.forwarder);
             }
         });
@@ -189,7 +189,7 @@ impl Desk {
         let hash = &forward.announce.info_hash;
         let new = self.shared.swarms.with_known(hash, |swarm| {
             // Its last peer is gone: nobody would ask for what was found.
-            if swarm.len() == 0 {
+            if swarm.local_peers() == 0 {
                 return 0;
             }
             let most = config.max_cached_peers;

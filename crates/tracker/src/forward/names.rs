@@ -12,7 +12,10 @@ const FRESH: Duration = Duration::from_secs(300);
 
 /// The addresses of hosts, as they were last looked up.
 #[derive(Default)]
-pub(crate) struct Names(Mutex<HashMap<(String, u16), (Instant, Vec<SocketAddr>)>>);
+pub(crate) struct Names(Mutex<HashMap<(String, u16), LookedUp>>);
+
+/// When, and what was found.
+type LookedUp = (Instant, Vec<SocketAddr>);
 
 impl Names {
     /// The addresses of a host. When looking up fails, older ones are better than none.

@@ -52,7 +52,7 @@ pub(crate) fn start(plane: &Arc<Plane>) -> Result<Serving, Error> {
             match worker.listen(tcp, udp) {
                 Ok(worker) => worker.work(),
                 Err(error) => {
-                    tracing::error!(%error, "a thread of the announce plane does not start")
+                    tracing::error!(%error, "a thread of the announce plane does not start");
                 }
             }
         };
@@ -87,7 +87,7 @@ fn random() -> Result<u64, Error> {
 fn trusted(plane: &Plane) -> TrustedProxies {
     let config = &plane.shared.config;
     if config.x_real_ip && config.trusted_proxies.is_empty() {
-        let local = ["127.0.0.0/8", "::1"].map(|network| network.parse::<Network>());
+        let local = ["127.0.0.0/8", "::1"].map(str::parse::<Network>);
         let local: Vec<Network> = local.into_iter().filter_map(Result::ok).collect();
         return TrustedProxies::new(&local, ClientHeader::XRealIp);
     }

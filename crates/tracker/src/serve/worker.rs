@@ -45,7 +45,7 @@ impl Source {
     }
 
     fn of(token: u64) -> Source {
-        let number = (token & (1 << 56) - 1) as usize;
+        let number = (token & ((1 << 56) - 1)) as usize;
         match token >> 56 {
             1 => Source::Listener(number),
             2 => Source::Udp4(number),

@@ -21,7 +21,7 @@ pub(crate) struct Known {
 }
 
 /// What one forwarder was asked for this torrent.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// When it may be asked again.
     pub(crate) due: Seconds,
@@ -66,6 +66,29 @@ impl Known {
             self.asked.resize(place + 1, Asked::default());
         }
         &mut self.asked[place]
+    }
+
+    /// Every forwarder that was asked. What is on its way now may be asked for again after a restart.
+    pub(crate) fn all_asked(&self) -> impl Iterator<Item = (u16, Asked)> + '_ {
+        let all = self.asked.iter().enumerate();
+        all.filter(|(_, asked)| asked.last != 0)
+            .map(|(number, asked)| {
+                let flying = asked.due == asked.last + FLIGHT;
+                let due = if flying { 0 } else { asked.due };
+                (number as u16, Asked { due, ..*asked })
+            })
+    }
+
+    /// Every peer that a forwarder was told of.
+    pub(crate) fn all_told(&self) -> impl Iterator<Item = (PeerId, u16)> + '_ {
+        let all = self.told.iter();
+        all.flat_map(|(peer, told)| told.iter().map(|forwarder| (*peer, forwarder)))
+    }
+
+    /// What was asked before a restart.
+    pub(crate) fn remember(&mut self, forwarder: u16, asked: Asked) {
+        self.answered = true;
+        *self.asked_mut(forwarder) = asked;
     }
 
     /// A forward is on its way.

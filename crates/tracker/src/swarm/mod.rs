@@ -74,14 +74,14 @@ pub(crate) struct Swarm {
 }
 
 impl Swarm {
-    /// Local peers.
-    pub(crate) fn len(&self) -> usize {
+    /// How many local peers there are.
+    pub(crate) fn local_peers(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
     /// Whether nothing here is worth keeping.
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0 && self.known.as_ref().is_none_or(|known| known.is_idle())
+        self.local_peers() == 0 && self.known.as_ref().is_none_or(|known| known.is_idle())
     }
 
     /// The totals that clients are told.
@@ -91,7 +91,7 @@ impl Swarm {
             CountBy::Ip => self.tally.totals(),
             CountBy::Peer => {
                 let seeders = self.v4.seeders() + self.v6.seeders();
-                (seeders + found, self.len() - seeders)
+                (seeders + found, self.local_peers() - seeders)
             }
         };
         Counts {

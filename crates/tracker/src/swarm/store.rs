@@ -76,10 +76,10 @@ impl Swarms {
                         known.untell(peer);
                     }
                 }
-                if swarm.len() == 0 {
+                if swarm.local_peers() == 0 {
                     swarm.drop_known(by);
                 }
-                peers += swarm.len();
+                peers += swarm.local_peers();
                 !swarm.is_empty()
             });
             swarms += table.len();

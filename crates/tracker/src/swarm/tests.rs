@@ -24,7 +24,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Odd addresses are IPv6.
 fn at(ip: u8, port: u8) -> Packed {
-    let text = if ip % 2 == 0 {
+    let text = if ip.is_multiple_of(2) {
         format!("10.0.0.{ip}")
     } else {
         format!("fd00::{ip}")
@@ -85,7 +85,7 @@ proptest! {
             }
             let counts = swarm.counts(CountBy::Ip);
             prop_assert_eq!((counts.complete as usize, counts.incomplete as usize), model.counts_by_ip());
-            prop_assert_eq!(swarm.len(), model.local.len());
+            prop_assert_eq!(swarm.local_peers(), model.local.len());
             let seeders = model.local.values().filter(|(seeder, _)| *seeder).count();
             let counts = swarm.counts(CountBy::Peer);
             prop_assert_eq!(counts.complete as usize, seeders + model.found.len());
@@ -93,12 +93,12 @@ proptest! {
         }
         for seeder in [false, true] {
             let Packed::V4(me) = at(0, 0) else { unreachable!() };
-            let mut draw = Draw { want, id: PeerId([0; 20]), seeder, random };
+            let draw = Draw { want, id: PeerId([0; 20]), seeder, random };
             let mut out = Vec::new();
-            swarm.draw4(&mut draw, Some(&me), &mut out);
+            swarm.draw4(&draw, Some(&me), &mut out);
             let drawn: BTreeSet<_> = out.chunks(6).map(<[u8]>::to_vec).collect();
             prop_assert_eq!(drawn.len() * 6, out.len(), "nobody twice");
-            let useful = |ip: u8, is_seeder: bool| ip % 2 == 0 && ip != 0 && !(seeder && is_seeder);
+            let useful = |ip: u8, is_seeder: bool| ip.is_multiple_of(2) && ip != 0 && !(seeder && is_seeder);
             let local = model.local.iter().filter(|((ip, _), (s, _))| useful(*ip, *s)).count();
             let found = model.found.keys().filter(|(ip, _)| ip % 2 == 0).count();
             prop_assert_eq!(drawn.len(), (local + found).min(want), "as many as there are");

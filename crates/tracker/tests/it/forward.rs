@@ -285,3 +285,32 @@ async fn every_forward_is_accounted_for() {
     assert!(throttled > 0.0, "the queue was under pressure");
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_forgets_nothing() {
+    let path = std::env::temp_dir().join(format!("headworks-warm-{}", std::process::id()));
+    let far = Forwarder::http(Manner::Peers(vec![address("192.0.2.1:1")])).await;
+    let settings = format!(
+        "snapshot_file = '{}'\n{}",
+        path.display(),
+        listed([http_uri(&far)])
+    );
+    let running = Running::start(&settings);
+    running.announce(&announce(1, 1, Event::Started)).await;
+    running.shows("/stats", "1 unique peers").await;
+    running.stop().await;
+    let running = Running::start(&settings);
+    let peers = running.peers(&announce(1, 2, Event::Started)).await;
+    assert_eq!(
+        peers.len(),
+        2,
+        "the local peer and the found one: {peers:?}"
+    );
+    running.announce(&announce(1, 1, Event::Stopped)).await;
+    until("the forwarder hears that it left", || {
+        far.events() == [Event::Started, Event::Stopped]
+    })
+    .await;
+    running.stop().await;
+    std::fs::remove_file(path).unwrap();
+}

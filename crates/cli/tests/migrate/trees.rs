@@ -1,0 +1,302 @@
+//! Trees that end as they should, whatever they hold and whatever fails.
+
+use super::support::{Place, text};
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn a_corner_tree_is_copied_to_the_byte_and_a_second_plan_finds_nothing_to_do() {
+    let place = Place::new();
+    place.make_corner("src");
+    for flags in [&["--specials"][..], &["--specials", "--checksum"]] {
+        let _ = std::fs::remove_file(place.path("job.db"));
+        let dst = if flags.len() == 1 { "dst" } else { "dst2" };
+        let words = [&["run", "src", dst], flags].concat();
+        place.expect(0, &words);
+        place.judge("src", dst);
+        assert_eq!(place.leftovers(dst), Vec::<std::path::PathBuf>::new());
+        let again = place.expect(0, &["plan", "src", dst]);
+        assert!(
+            !again.contains("missing") && !again.contains("different"),
+            "{again}"
+        );
+    }
+    place.expect(0, &["verify", "--hash"]);
+}
+
+#[test]
+fn pipes_are_unsupported_unless_asked_for_and_the_exit_code_says_so() {
+    let place = Place::new();
+    place.make_corner("src");
+    let told = place.expect(4, &["run", "src", "dst"]);
+    assert!(told.contains("unsupported"), "{told}");
+}
+
+#[test]
+fn a_delta_pass_copies_what_changed_and_quarantines_what_went() {
+    let place = Place::new();
+    place.make_tree("src", 10, 5);
+    place.expect(0, &["run", "src", "dst"]);
+    std::fs::write(place.path("src/f0/g0/file-1"), "changed").unwrap();
+    std::fs::remove_file(place.path("src/f0/g0/file-2")).unwrap();
+    std::fs::remove_file(place.path("src/f1/g1/file-0")).unwrap();
+    std::fs::create_dir(place.path("src/f1/g1/file-0")).unwrap();
+    std::fs::write(place.path("src/f1/g1/file-0/in"), "folder now").unwrap();
+    std::fs::remove_dir_all(place.path("src/f2/g2")).unwrap();
+    std::fs::write(place.path("src/f2/g2"), "file now").unwrap();
+    let told = place.expect(4, &["run", "src", "dst"]);
+    assert!(told.contains("type_conflict"), "{told}");
+    let told = place.expect(0, &["run", "src", "dst", "--delete=quarantine"]);
+    assert!(told.contains("copied"), "{told}");
+    let kept = place.path("dst/.headworks-quarantine/pass-3");
+    assert!(kept.join("f0/g0/file-2").exists() && kept.join("f2/g2/file-0").exists());
+    std::fs::rename(place.path("dst/.headworks-quarantine"), place.path("kept")).unwrap();
+    place.expect(0, &["run", "src", "dst"]);
+    place.judge("src", "dst");
+}
+
+#[test]
+fn permanent_deletion_needs_a_limit_and_keeps_to_it() {
+    let place = Place::new();
+    place.make_tree("src", 3, 3);
+    place.make_tree("dst", 9, 3);
+    place.expect(2, &["run", "src", "dst", "--delete=permanent"]);
+    let told = place.expect(
+        1,
+        &["run", "src", "dst", "--delete=permanent", "--max-delete=1"],
+    );
+    assert!(told.contains("more than the limit of 1"), "{told}");
+    assert!(place.path("dst/f5/g5/file-0").exists());
+    place.expect(
+        0,
+        &["run", "src", "dst", "--delete=permanent", "--max-delete=50"],
+    );
+    place.judge("src", "dst");
+}
+
+const SYNTH: &str =
+    "synth://?seed=9&depth=4&dirs=1-3&files=1-6&size=0-9k&names=plain,spaces,twins,bytes";
+
+#[test]
+fn a_far_side_that_fails_a_third_of_its_calls_ends_in_the_same_state() {
+    let clean = Place::new();
+    clean.expect(0, &["run", SYNTH, "dst"]);
+    let stormy = Place::new();
+    let source = format!("{SYNTH}&errors=30&overload=10");
+    stormy.expect(0, &["run", &source, "dst", "--attempts", "40"]);
+    assert!(clean.nodes().len() > 100);
+    assert_eq!(clean.nodes(), stormy.nodes());
+    let (one, other) = (clean.path("dst"), stormy.path("dst"));
+    let links = Place::new();
+    std::os::unix::fs::symlink(one, links.path("one")).unwrap();
+    std::os::unix::fs::symlink(other, links.path("other")).unwrap();
+    let mut diff = std::process::Command::new("diff");
+    diff.args(["-r", "one/", "other/"])
+        .current_dir(links.path(""));
+    let output = diff.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn the_final_state_does_not_depend_on_the_number_of_workers() {
+    let source = format!("{SYNTH}&missing=10&different=10&extra=5");
+    let destination = format!("{source}&side=destination");
+    let states = ["1", "3", "16"].map(|workers| {
+        let place = Place::new();
+        place.expect(0, &["plan", &source, &destination, "--workers", workers]);
+        place.nodes()
+    });
+    for status in [
+        "missing",
+        "different (size)",
+        "different (mtime)",
+        "not_on_src",
+        "same",
+    ] {
+        assert!(
+            states[0].iter().any(|line| line.contains(status)),
+            "no {status}"
+        );
+    }
+    assert_eq!(states[0], states[1]);
+    assert_eq!(states[0], states[2]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_listed_makes_its_subtree_unknown_and_nothing_else() {
+    let place = Place::new();
+    let tree = "synth://?seed=3&depth=3&dirs=3&files=2";
+    place.expect(0, &["plan", tree, "dst"]);
+    let listed = place.nodes();
+    let folder = listed
+        .iter()
+        .find(|line| line.contains(",folder,") && !line.contains('/'));
+    let folder = folder.unwrap().split(',').next().unwrap().to_owned();
+    let place = Place::new();
+    let source = format!("{tree}&deny={folder}");
+    place.expect(3, &["run", &source, "dst"]);
+    let nodes = place.nodes();
+    let unknown: Vec<&String> = nodes
+        .iter()
+        .filter(|line| line.contains(",unknown,"))
+        .collect();
+    assert_eq!(unknown.len(), 1, "{unknown:?}");
+    assert!(unknown[0].starts_with(&folder));
+    assert!(
+        nodes
+            .iter()
+            .filter(|line| line.ends_with(",copied"))
+            .count()
+            > 20
+    );
+    let told = place.expect(3, &["report"]);
+    assert!(
+        told.contains("permission denied") && told.contains("next:"),
+        "{told}"
+    );
+    assert!(place.expect(0, &["explain", &folder]).contains("unknown"));
+}
+
+#[test]
+fn what_is_below_an_unlisted_destination_folder_is_never_deleted() {
+    if is_root() {
+        return whoever_is_root_lists_everything();
+    }
+    let place = Place::new();
+    place.make_tree("src", 7, 2);
+    place.make_tree("dst", 14, 2);
+    let closed = place.path("dst/f3");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).unwrap();
+    place.expect(
+        3,
+        &["run", "src", "dst", "--delete=permanent", "--max-delete=99"],
+    );
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(closed.join("g10/file-0").exists());
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+/// Root is not stopped by permissions: the source's failure stands for it.
+fn whoever_is_root_lists_everything() {
+    let place = Place::new();
+    let tree = "synth://?seed=3&depth=2&dirs=2&files=2";
+    place.expect(0, &["run", tree, "dst"]);
+    let folder = place
+        .nodes()
+        .into_iter()
+        .find(|line| line.contains(",folder,") && !line.contains('/'))
+        .unwrap();
+    let folder = folder.split(',').next().unwrap().to_owned();
+    std::fs::write(place.path("dst").join(&folder).join("only here"), "x").unwrap();
+    std::fs::write(place.path("dst/only at the top"), "x").unwrap();
+    std::fs::remove_file(place.path("job.db")).unwrap();
+    let denied = format!("{tree}&deny={folder}");
+    place.expect(
+        3,
+        &[
+            "run",
+            &denied,
+            "dst",
+            "--delete=permanent",
+            "--max-delete=99",
+        ],
+    );
+    assert!(place.path("dst").join(&folder).join("only here").exists());
+    assert!(!place.path("dst/only at the top").exists());
+}
+
+#[test]
+fn depth_300_goes_to_an_empty_destination() {
+    let place = Place::new();
+    place.expect(
+        0,
+        &[
+            "run",
+            "synth://?seed=1&depth=300&dirs=1&files=1&size=10",
+            "dst",
+        ],
+    );
+    assert_eq!(
+        place
+            .nodes()
+            .iter()
+            .filter(|line| line.ends_with(",copied"))
+            .count(),
+        601
+    );
+}
+
+#[test]
+fn a_second_runner_is_refused_and_told_who_holds_the_file() {
+    let place = Place::new();
+    let source = "synth://?seed=1&depth=3&dirs=4&files=4&latency=300ms";
+    let mut first = place.command(&["plan", source, "dst"]).spawn().unwrap();
+    let holder = loop {
+        let output = place.run(&["status"]);
+        let told = text(&output);
+        if told.contains("runner: process") {
+            break told;
+        }
+        assert!(
+            first.try_wait().unwrap().is_none(),
+            "it ended before anybody saw it: {told}"
+        );
+    };
+    assert!(holder.contains(&first.id().to_string()));
+    let refused = place.expect(1, &["plan", source, "dst"]);
+    assert!(
+        refused.contains(&format!("process {}", first.id())),
+        "{refused}"
+    );
+    assert!(place.expect(0, &["pause"]).contains("handed to the runner"));
+    place.expect(0, &["resume"]);
+    assert!(first.wait().unwrap().success());
+    let other = place.expect(2, &["plan", source, "elsewhere"]);
+    assert!(other.contains("name another state file"), "{other}");
+}
+
+#[test]
+fn filters_and_review_leave_out_and_take_in() {
+    let place = Place::new();
+    place.make_tree("src", 7, 4);
+    place.expect(
+        0,
+        &[
+            "plan",
+            "src",
+            "dst",
+            "--exclude",
+            "file-1",
+            "--exclude",
+            "f2/g2",
+        ],
+    );
+    place.expect(
+        0,
+        &[
+            "review",
+            "--exclude",
+            "f3/**",
+            "--exclude",
+            "file-2",
+            "--prioritise",
+            "file-3",
+        ],
+    );
+    place.expect(0, &["review", "--include", "f4/g4/file-2"]);
+    place.expect(0, &["copy"]);
+    let there = |path: &str| place.path("dst").join(path).exists();
+    assert!(there("f0/g0/file-0") && there("f4/g4/file-2") && there("f5/g5/file-3"));
+    assert!(
+        !there("f0/g0/file-1")
+            && !there("f2/g2")
+            && !there("f3/g3/file-0")
+            && !there("f5/g5/file-2")
+    );
+    place.expect(0, &["verify"]);
+    std::fs::write(place.path("dst/f0/g0/file-0"), "spoilt").unwrap();
+    let told = place.expect(4, &["verify"]);
+    assert!(told.contains("f0/g0/file-0"), "{told}");
+}

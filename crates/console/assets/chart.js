@@ -57,6 +57,11 @@ function drawLimits(plot, lines) {
   ctx.restore();
 }
 
+function time(seconds, step) {
+  const parts = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(step < 60 && { second: "2-digit" }) };
+  return new Date(seconds * 1000).toLocaleTimeString("en", parts);
+}
+
 function axes(series, mini) {
   if (mini) return [{ show: false }];
   const grid = { stroke: token("--rule"), width: 1 };
@@ -70,7 +75,8 @@ function axes(series, mini) {
     grid: { ...grid, show: first },
     values: (_, ticks) => ticks.map((tick) => number(tick, series.unit, scale === "rate")),
   });
-  const made = [{ ...axis, space: 70 }];
+  const clock = (_, ticks, __, ___, step) => ticks.map((tick) => time(tick, step));
+  const made = [{ ...axis, space: 80, values: clock }];
   if (used.has("level")) made.push(upright("level", 3, true));
   if (used.has("rate")) made.push(upright("rate", used.has("level") ? 1 : 3, !used.has("level")));
   return made;
@@ -143,7 +149,7 @@ export function Chart({ panel, widget, series, points, time, span, theme, mini }
 
 // Names, dashes and numbers: now, or where the pointer is.
 function Legend({ series, points, data, under }) {
-  const at = under !== null && data[0][under] ? ` at ${new Date(data[0][under] * 1000).toLocaleTimeString()}` : "";
+  const at = under !== null && data[0][under] ? ` at ${time(data[0][under], 1)}` : "";
   return html`<div class="legend">
     ${series.lines.map((line, n) => html`<span class="key" key=${line.name}><${Swatch} at=${n} />${line.name} <${Value} line=${line} unit=${series.unit} point=${at ? data[n + 1]?.[under] : points?.[n]} past=${Boolean(at)} /></span>`)}
     <span class="dim">${at}</span>

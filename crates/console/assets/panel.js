@@ -43,7 +43,7 @@ function Body({ panel, widget, view, tell }) {
 }
 
 // What needs the whole width.
-const wide = ({ kind, columns }) => ["table", "tree", "rounds"].includes(kind) || (kind === "heat_map" && columns.length > 6);
+const wide = ({ kind, columns }) => kind === "rounds" || (columns ?? []).length > 5;
 
 export function Panel({ panel, view, tell }) {
   const { snapshot, actions } = panel;

@@ -89,7 +89,7 @@ impl Waterworks {
                 Cell::Health(health),
                 Cell::Number((n * 7919 % 1000) as f64 / 700.0),
                 Cell::Number((n * 104_729 % 5000) as f64),
-                Cell::Flag(n % 2 == 0),
+                Cell::Flag(n.is_multiple_of(2)),
             ];
             Row {
                 id,
@@ -114,7 +114,14 @@ impl Waterworks {
                 Cell::Text(format!("basin {n:03}")),
                 Cell::Number(files),
                 Cell::Number(files * 1_048_576.0 * 1.7),
-                Cell::Text(if n % 5 == 0 { "missing" } else { "same" }.into()),
+                Cell::Text(
+                    if n.is_multiple_of(5) {
+                        "missing"
+                    } else {
+                        "same"
+                    }
+                    .into(),
+                ),
             ];
             let children = (depth < 2).then(|| Cursor(format!("{id}:0")));
             Row {
@@ -370,10 +377,10 @@ fn engine() -> EnginePanel {
     for n in 0..10_100_u32 {
         // What finds no place is counted as refused: that is something to see too.
         let _ = core.submit(now, Job::new(n).class(Class((n % 10) as u8)));
-        now = now + Duration::from_millis(1);
+        now += Duration::from_millis(1);
     }
     for _ in 0..20 {
-        now = now + Duration::from_millis(7);
+        now += Duration::from_millis(7);
         let _ = core.next(now);
     }
     let view = core.inspect();

@@ -68,7 +68,7 @@ impl Endpoint {
     /// Answers with JSON of type `T`.
     #[must_use]
     pub fn gives<T: JsonSchema>(mut self) -> Endpoint {
-        self.gives = Gives::Json(|made| made.subschema_for::<T>());
+        self.gives = Gives::Json(schemars::SchemaGenerator::subschema_for::<T>);
         self
     }
 
@@ -82,7 +82,7 @@ impl Endpoint {
     /// Takes JSON of type `T`.
     #[must_use]
     pub fn takes<T: JsonSchema>(mut self) -> Endpoint {
-        self.takes = Some(|made| made.subschema_for::<T>());
+        self.takes = Some(schemars::SchemaGenerator::subschema_for::<T>);
         self
     }
 

@@ -56,15 +56,15 @@ pub(super) fn document(endpoints: &[Endpoint]) -> Value {
 
 fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
     let answer = match endpoint.gives {
-        Gives::Text(content_type) => content(content_type, json!({ "type": "string" })),
-        Gives::Json(of) => content("application/json", of(schemas).to_value()),
+        Gives::Text(content_type) => content(content_type, &json!({ "type": "string" })),
+        Gives::Json(of) => content("application/json", &of(schemas).to_value()),
     };
     let problem = schemas.subschema_for::<Problem>().to_value();
     let mut operation = json!({
         "summary": endpoint.what,
         "responses": {
             "200": { "description": endpoint.what, "content": answer },
-            "default": { "description": "why not", "content": content("application/json", problem) },
+            "default": { "description": "why not", "content": content("application/json", &problem) },
         },
     });
     let parameters = parameters(endpoint);
@@ -72,7 +72,7 @@ fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
         operation["parameters"] = parameters.into();
     }
     if let Some(of) = endpoint.takes {
-        let body = content("application/json", of(schemas).to_value());
+        let body = content("application/json", &of(schemas).to_value());
         operation["requestBody"] = json!({ "content": body });
     }
     if endpoint.open {
@@ -81,7 +81,7 @@ fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
     operation
 }
 
-fn content(content_type: &str, schema: Value) -> Value {
+fn content(content_type: &str, schema: &Value) -> Value {
     let mut content = Map::new();
     content.insert(content_type.to_owned(), json!({ "schema": schema }));
     content.into()

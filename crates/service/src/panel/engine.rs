@@ -121,7 +121,7 @@ fn load(view: &View) -> Series {
             line(
                 "refused",
                 LineKind::Total,
-                over(|s| s.refused_in_all()),
+                over(headworks_core::ClassStats::refused_in_all),
                 None,
             ),
         ],

@@ -99,7 +99,11 @@ fn paged(table: &Paged) -> Vec<String> {
             .map(|(shown, column)| cell(shown, column.unit))
             .collect()
     });
-    let mut lines = aligned(std::iter::once(head.collect()).chain(rows).collect());
+    let mut lines = aligned(
+        &std::iter::once(head.collect())
+            .chain(rows)
+            .collect::<Vec<_>>(),
+    );
     let shown = table.page.rows.len().min(ROWS) as u64;
     if let Some(more) = table
         .total
@@ -112,7 +116,7 @@ fn paged(table: &Paged) -> Vec<String> {
 }
 
 /// Columns as wide as their widest cell.
-fn aligned(rows: Vec<Vec<String>>) -> Vec<String> {
+fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
         let cells = rows.iter().filter_map(|row| row.get(at));
@@ -162,5 +166,9 @@ fn heat_map(heat: &HeatMap) -> Vec<String> {
         let values = values.iter().map(|value| shown(value, heat.unit));
         std::iter::once(name.clone()).chain(values).collect()
     });
-    aligned(std::iter::once(head.collect()).chain(rows).collect())
+    aligned(
+        &std::iter::once(head.collect())
+            .chain(rows)
+            .collect::<Vec<_>>(),
+    )
 }

@@ -344,7 +344,7 @@ fn udp_answer(
             }
         }
         Request::Announce { transaction, .. } => {
-            udp::answer_error(transaction, "connection id", &mut out)
+            udp::answer_error(transaction, "connection id", &mut out);
         }
         Request::Scrape { .. } => return None,
     }

@@ -4,6 +4,7 @@
 //! the thread that received it. The forward plane (`forward`) is a pool that passes announces on to other trackers; a
 //! client's answer never waits for it. What the forwarders find goes into the swarm's record, and so into later answers.
 
+pub mod check;
 mod clock;
 pub mod config;
 mod counters;

@@ -162,7 +162,7 @@ async fn requests_follow_each_other_on_one_connection() {
     assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 101);
     assert_eq!(answer.matches("10:tracker id2:me").count(), 100);
     assert!(
-        answer.ends_with("Connection: close\r\n\r\nok\n"),
+        answer.ends_with("Connection: close\r\nContent-Length: 3\r\n\r\nok\n"),
         "{answer}"
     );
     running.stop().await;

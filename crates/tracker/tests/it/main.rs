@@ -3,5 +3,6 @@
 mod announce;
 mod bad_forwarders;
 mod forward;
+mod operators;
 mod real_clients;
 mod support;

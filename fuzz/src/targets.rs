@@ -286,7 +286,10 @@ pub fn tracker_udp(data: &[u8]) {
     }
     if let Some(Packet::Announce { peers, .. }) = udp::read_answer(data) {
         let (v4, v6) = (compact::all4(peers), compact::all6(peers));
-        assert_eq!((v4.count(), v6.count()), (peers.len() / 6, peers.len() / 18));
+        assert_eq!(
+            (v4.count(), v6.count()),
+            (peers.len() / 6, peers.len() / 18)
+        );
     }
 }
 

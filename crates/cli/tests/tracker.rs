@@ -56,6 +56,75 @@ fn a_predecessors_command_line_starts_a_tracker() {
     child.wait().unwrap();
 }
 
+/// transmission does not connect to loopback: each client has a network of its own, in namespaces that end with the test.
+#[test]
+fn transmission_finds_its_peers_over_both_transports_and_families() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/transmission.sh");
+    for (transport, family) in [("http", "4"), ("udp", "4"), ("http", "6"), ("udp", "6")] {
+        let folder = Folder::new();
+        let output = std::process::Command::new("unshare")
+            .args(["-rnm", script, env!("CARGO_BIN_EXE_headworks")])
+            .arg(folder.path())
+            .args([transport, family])
+            .output()
+            .expect("util-linux is installed");
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{transport}, IPv{family}: {words}");
+    }
+}
+
+#[test]
+fn explain_asks_the_running_instance() {
+    let folder = Folder::new();
+    folder.write("headworks.toml", "[admin]\nlisten = '127.0.0.1:0'\ntoken = 'the-token-of-this-test'\n[tracker]\nlisten = '127.0.0.1:0'\nudp_listen = ''\n");
+    let mut command = folder.headworks(&["tracker", "-c", "headworks.toml"]);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut after = |prefix: &str| {
+        let line = lines.find_map(|line| line.ok()?.strip_prefix(prefix).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("never said `{prefix}`"))
+    };
+    let tracker = after("tracker: http://");
+    let admin = after("admin: ");
+    let base = tracker.split('/').next().unwrap();
+    let announce = format!(
+        "http://{base}/announce?info_hash=aaaaaaaaaaaaaaaaaaaa&peer_id=bbbbbbbbbbbbbbbbbbbb&port=5&left=0"
+    );
+    let curl = std::process::Command::new("curl")
+        .args(["--silent", "--noproxy", "*", "--max-time", "30", &announce])
+        .output()
+        .expect("curl is installed");
+    assert!(curl.stdout.starts_with(b"d8:complete"), "{curl:?}");
+    let (torrent, at) = (
+        "61".repeat(20),
+        format!("{}?token=the-token-of-this-test", admin.trim()),
+    );
+    let told = folder.run(&["tracker", "explain", &torrent, "--at", &at]);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    assert!(
+        told.stdout
+            .starts_with(&format!("{torrent}: 1 local peers")),
+        "{}",
+        told.stdout
+    );
+    assert!(
+        told.stdout.contains("peer 127.0.0.1:5: seeder"),
+        "{}",
+        told.stdout
+    );
+    let told = folder.run(&["tracker", "explain", &torrent, "--json", "--at", &at]);
+    assert!(told.stdout.starts_with('{'), "{}", told.stdout);
+    let unknown = folder.run(&["tracker", "explain", &"00".repeat(20), "--at", &at]);
+    assert!(
+        unknown.stderr.contains("unknown subject"),
+        "{}",
+        unknown.stderr
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn check_tells_who_can_be_asked() {
     let folder = Folder::new();

@@ -162,7 +162,9 @@ mod tests {
                 .refuses(&InfoHash([hash; 20]), client.parse().unwrap())
                 .is_some()
         };
-        assert!(!refuses(1, "10.0.0.1") && !refuses(1, "::ffff:10.0.0.1") && !refuses(1, "fd00::1"));
+        assert!(
+            !refuses(1, "10.0.0.1") && !refuses(1, "::ffff:10.0.0.1") && !refuses(1, "fd00::1")
+        );
         assert!(refuses(1, "10.9.0.1") && refuses(1, "192.0.2.1") && refuses(1, "::1"));
         assert!(refuses(2, "10.0.0.1") && refuses(3, "10.0.0.1"));
     }

@@ -23,7 +23,9 @@ pub enum Error {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// More forwarders than there are numbers for, with those that earlier lists had.
-    #[error("{0} forwarders since the start are too many: restart to forget those that are no longer listed")]
+    #[error(
+        "{0} forwarders since the start are too many: restart to forget those that are no longer listed"
+    )]
     TooManyForwarders(usize),
     /// The queue's settings cannot work.
     #[error("the forward queue: {0}")]

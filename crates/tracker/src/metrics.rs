@@ -3,6 +3,7 @@
 use crate::forward::Status;
 use crate::plane::Plane;
 use crate::stats::queue;
+use headworks_core::ClassStats;
 use headworks_service::metrics::{Collect, Exposition, Family};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -67,6 +68,15 @@ const NETWORK_DOWN: Family = Family::gauge(
     "1 while our own network is taken to be down.",
 );
 
+const OFFERED: Family = Family::counter(
+    "headworks_tracker_forwards_offered_total",
+    "Forwards that were to be queued.",
+);
+const FORWARDS: Family = Family::counter(
+    "headworks_tracker_forwards_total",
+    "Forwards, by how they ended. Together with what waits and runs they are all that were offered.",
+);
+
 /// Everything, for the tracker's own `/metrics`.
 pub(crate) fn metrics(plane: &Plane) -> String {
     let mut out = Exposition::default();
@@ -127,6 +137,7 @@ fn own(plane: &Plane, out: &mut Exposition) {
         .sample(&[], totals.connections_dropped as f64);
     let down = f64::from(u8::from(plane.forwarding.watch.is_down()));
     out.family(&NETWORK_DOWN).sample(&[], down);
+    forwards(plane, out);
     for (_, station) in shared.plan().forwarders() {
         let (labels, numbers) = ([("name", station.name.as_str())], &station.numbers);
         out.family(&ASKED)
@@ -135,6 +146,31 @@ fn own(plane: &Plane, out: &mut Exposition) {
             .sample(&labels, numbers.failures.get() as f64);
         out.family(&UNIQUE)
             .sample(&labels, numbers.contributed.get() as f64);
+    }
+}
+
+fn forwards(plane: &Plane, out: &mut Exposition) {
+    let view = plane.forwarding.pool.inspect();
+    let sum = |count: fn(&ClassStats) -> u64| -> f64 {
+        view.classes
+            .iter()
+            .map(|class| count(&class.stats))
+            .sum::<u64>() as f64
+    };
+    let offered = sum(|stats| stats.admitted + stats.refused_in_all());
+    out.family(&OFFERED).sample(&[], offered);
+    for (end, count) in [
+        ("done", sum(|stats| stats.ended.done)),
+        ("failed", sum(|stats| stats.ended.failed)),
+        ("merged", sum(|stats| stats.ended.merged)),
+        ("cancelled", sum(|stats| stats.ended.cancelled)),
+        (
+            "dropped",
+            sum(|stats| stats.ended.shed + stats.ended.expired + stats.refused_in_all()),
+        ),
+        ("returned", sum(|stats| stats.ended.returned)),
+    ] {
+        out.family(&FORWARDS).sample(&[("end", end)], count);
     }
 }
 

@@ -285,9 +285,8 @@ impl TrackerPanel {
 }
 
 fn keep_largest(torrents: &mut Vec<(usize, InfoHash, Counts, usize)>) {
-    torrents.sort_unstable_by_key(|(local, hash, _, found)| {
-        (std::cmp::Reverse(local + found), *hash)
-    });
+    torrents
+        .sort_unstable_by_key(|(local, hash, _, found)| (std::cmp::Reverse(local + found), *hash));
     torrents.truncate(TORRENTS);
 }
 

@@ -119,7 +119,11 @@ mod tests {
 
     #[test]
     fn forwarders_keep_their_places_over_a_reload() {
-        let (a, b, c) = ("http://a.example/", "udp://b.example:1", "http://c.example/");
+        let (a, b, c) = (
+            "http://a.example/",
+            "udp://b.example:1",
+            "http://c.example/",
+        );
         let first = plan(&[a, b], &[]);
         let second = plan(&[c, b, b], &first.stations);
         let places: Vec<_> = second.forwarders().map(|(place, _)| place).collect();
@@ -127,7 +131,11 @@ mod tests {
         assert_eq!(second.find("c.example").unwrap().0, 2);
         assert!(second.find("a.example").is_none());
         let third = plan(&[a], &second.stations);
-        assert_eq!(third.find("a.example").unwrap().0, 0, "it is back in its place");
+        assert_eq!(
+            third.find("a.example").unwrap().0,
+            0,
+            "it is back in its place"
+        );
         assert!(Arc::ptr_eq(&third.stations[0], &first.stations[0]));
     }
 

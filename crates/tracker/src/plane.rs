@@ -13,8 +13,8 @@ use headworks_service::token::Door;
 use headworks_tracker_wire::{Announce, Counts, Event, InfoHash, PeerId, compact};
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What both planes share.
 pub(crate) struct Shared {

@@ -168,7 +168,10 @@ fn forwarders(plane: &Plane) -> Vec<ForwarderStats> {
             answers,
             failures: numbers.failures.get(),
             unique_peers_contributed: numbers.contributed.get(),
-            new_peers_per_announce: station.worth.lately().map(|(peers, _)| tenths(peers.into())),
+            new_peers_per_announce: station
+                .worth
+                .lately()
+                .map(|(peers, _)| tenths(peers.into())),
             average_response_ms: (answers > 0).then_some(tenths(average)),
             interval_seconds: numbers.interval.lock().map(|interval| interval.as_secs()),
             last_trouble: station.trouble.lock().clone(),

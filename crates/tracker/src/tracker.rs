@@ -3,12 +3,12 @@
 use crate::config::TrackerConfig;
 use crate::error::Error;
 use crate::forward::{Asker, Forwarding};
+use crate::metrics::Collector;
 use crate::panel::TrackerPanel;
 use crate::plan::Plan;
 use crate::plane::{Plane, Shared};
 use crate::serve::{self, Serving};
 use crate::snapshot;
-use crate::metrics::Collector;
 use headworks_service::config::Secret;
 use headworks_service::metrics::Collect;
 use headworks_service::outbound::Outbound;

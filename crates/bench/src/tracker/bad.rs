@@ -56,7 +56,8 @@ fn settings(far_side: SocketAddr) -> String {
     let uris = (0..WAYS.len() * EACH).map(one);
     let uris = uris.chain([format!("http://{nobody}/"), format!("udp://{nobody}/")]);
     let list = uris.map(|uri| format!("[[tracker.forwarders]]\nuri = '{uri}'\n"));
-    let settings = "forward_timeout = '2s'\nforwarder_suspend_seconds = 1\nforwarder_probe_seconds = 1\n";
+    let settings =
+        "forward_timeout = '2s'\nforwarder_suspend_seconds = 1\nforwarder_probe_seconds = 1\n";
     settings.to_owned() + &list.collect::<String>()
 }
 
@@ -82,7 +83,11 @@ fn announces(process: &Process, round: u32, seconds: u64) -> Vec<f64> {
         for number in 0..count {
             std::thread::sleep(due(number).saturating_duration_since(Instant::now()));
             let new = number % NEW == 0;
-            let torrent = if new { round << 24 | number } else { u32::MAX - number % 1000 };
+            let torrent = if new {
+                round << 24 | number
+            } else {
+                u32::MAX - number % 1000
+            };
             let mut announce = Announce {
                 port: 1 + (number % 60_000) as u16,
                 left: Some(1),

@@ -55,7 +55,11 @@ pub(super) fn aquatic(command: &Path, changes: &[(&str, &str)], udp: bool) -> Pr
     let file = configured(command, &changes);
     let mut pinned = pinned(0, command);
     pinned.arg("-c").arg(&file);
-    let ready = if udp { gives_an_id } else { Process::takes_connections };
+    let ready = if udp {
+        gives_an_id
+    } else {
+        Process::takes_connections
+    };
     Process::silent(&mut pinned, address, ready)
 }
 

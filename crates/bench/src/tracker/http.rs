@@ -95,12 +95,17 @@ impl Load {
             stream.write_all(request.as_bytes()).expect("it is taken");
         }
         let buffer = &mut self.buffer;
-        self.streams.iter_mut().map(|stream| answer(stream, buffer).0).sum()
+        self.streams
+            .iter_mut()
+            .map(|stream| answer(stream, buffer).0)
+            .sum()
     }
 
     fn body_length(&mut self) -> usize {
         let stream = &mut self.streams[0];
-        stream.write_all(request(0).as_bytes()).expect("it is taken");
+        stream
+            .write_all(request(0).as_bytes())
+            .expect("it is taken");
         let (all, head) = answer(stream, &mut self.buffer);
         all - head
     }
@@ -118,7 +123,10 @@ fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> (usize, usize) {
             && let Some(end) = seen.windows(4).position(|bytes| bytes == b"\r\n\r\n")
         {
             let head = String::from_utf8_lossy(&seen[..end]).to_lowercase();
-            let size = head.split("content-length:").nth(1).expect("it says its length");
+            let size = head
+                .split("content-length:")
+                .nth(1)
+                .expect("it says its length");
             let size = size.lines().next().unwrap_or_default().trim();
             wanted = Some((end + 4, size.parse::<usize>().expect("a number")));
         }

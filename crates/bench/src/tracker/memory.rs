@@ -20,7 +20,12 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     let in_large = held(peers, peers / LARGE);
     let alone = held(peers, peers);
     let name = |what: &str| format!("{OURS}, {what}, {peers} peers");
-    report.row(&name("memory a peer in large swarms"), "bytes", in_large, None);
+    report.row(
+        &name("memory a peer in large swarms"),
+        "bytes",
+        in_large,
+        None,
+    );
     report.row(&name("memory a swarm of one"), "bytes", alone, None);
 }
 

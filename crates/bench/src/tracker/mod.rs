@@ -115,7 +115,12 @@ impl Found {
         if self.cpu.is_empty() {
             return;
         }
-        report.row(&format!("{name}, CPU an answer"), "ns", median(self.cpu), None);
+        report.row(
+            &format!("{name}, CPU an answer"),
+            "ns",
+            median(self.cpu),
+            None,
+        );
         report.row(&format!("{name}, answers"), "/s", median(self.rate), None);
         report.row(&format!("{name}, an answer"), unit, median(self.size), None);
     }
@@ -128,7 +133,11 @@ fn compare(report: &mut Report, ours: &str, other: &str, at_most: f64, same: boo
     let missing = |report: &Report, one: &str| report.value(&cpu(one)).is_none();
     if missing(report, ours) || missing(report, other) {
         // Not a number is within no bound.
-        return report.bound(format!("{ours} ÷ {other}: not installed"), f64::NAN, at_most);
+        return report.bound(
+            format!("{ours} ÷ {other}: not installed"),
+            f64::NAN,
+            at_most,
+        );
     }
     report.ratio(&cpu(ours), &cpu(other), at_most);
     let sizes = (

@@ -52,7 +52,10 @@ fn response_peers() -> [(&'static str, &'static str); 1] {
 
 fn round(options: &Options, process: &Process, found: &mut Found) {
     let peers = PEERS.to_string();
-    let (server, seconds) = (format!("\"{}\"", process.address), options.seconds.to_string());
+    let (server, seconds) = (
+        format!("\"{}\"", process.address),
+        options.seconds.to_string(),
+    );
     let changes = [
         ("server_address", server.as_str()),
         ("duration", &seconds),
@@ -69,7 +72,12 @@ fn round(options: &Options, process: &Process, found: &mut Found) {
     let number = |label: &str| number_after(&said, label).unwrap_or(f64::NAN);
     let ran = number("Test ran for ");
     let answers = number("Average responses per second: ") * ran;
-    found.add(cpu, seconds, answers, number("Peers per announce response: "));
+    found.add(
+        cpu,
+        seconds,
+        answers,
+        number("Peers per announce response: "),
+    );
 }
 
 fn ask(tester: &Path, file: &Path) -> String {

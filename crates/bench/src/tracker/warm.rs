@@ -30,7 +30,8 @@ pub(super) fn run(options: &Options, report: &mut Report) {
         format!("[[tracker.forwarders]]\nuri = 'udp://{far_side}/{number}'\nname = '{number}'\n")
     });
     let list: String = list.collect();
-    let large = "forwarder_queue_size = 1000000\nmax_forwarder_workers = 64\nforwarder_workers = 64\n";
+    let large =
+        "forwarder_queue_size = 1000000\nmax_forwarder_workers = 64\nforwarder_workers = 64\n";
     let contenders = [
         (none.as_str(), ours("")),
         (hundred.as_str(), ours(&format!("{large}{list}"))),
@@ -41,7 +42,10 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     let wanted = FORWARDERS * TORRENTS as usize;
     let start = Instant::now();
     while asked.load(Ordering::Relaxed) < wanted {
-        assert!(start.elapsed() < Duration::from_secs(120), "not everybody is asked");
+        assert!(
+            start.elapsed() < Duration::from_secs(120),
+            "not everybody is asked"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     let mut found = [Found::default(), Found::default()];

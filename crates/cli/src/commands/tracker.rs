@@ -85,7 +85,12 @@ fn explain(instance: &Instance, torrent: &str, json: bool) -> Result<Exit> {
         false => {
             let facts = told.facts.iter();
             let facts = facts.map(|fact| format!("  {}: {}\n", fact.name, fact.value));
-            format!("{}: {}\n{}", told.subject, told.summary, facts.collect::<String>())
+            format!(
+                "{}: {}\n{}",
+                told.subject,
+                told.summary,
+                facts.collect::<String>()
+            )
         }
     };
     report::data(&text)?;

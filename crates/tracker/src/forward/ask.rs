@@ -5,8 +5,8 @@ use super::station::Station;
 use super::udp::UdpAsker;
 use crate::error::Error;
 use headworks_service::outbound::Outbound;
-use headworks_tracker_wire::{Announce, Event, PeerId};
 use headworks_tracker_wire::answer::Reply;
+use headworks_tracker_wire::{Announce, Event, PeerId};
 use std::time::Duration;
 use thiserror::Error;
 

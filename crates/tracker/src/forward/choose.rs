@@ -122,7 +122,8 @@ fn order(due: &mut Vec<u16>, most: usize, call: &Call<'_>) {
         state = state
             .wrapping_mul(0x5851_f42d_4c95_7f2d)
             .wrapping_add(0x1405_7b7e_f767_814f);
-        ((state >> 33) % below as u64) as usize
+        // From the upper bits: the lower ones of such a sequence follow each other in plain patterns.
+        (((state >> 32) * below as u64) >> 32) as usize
     };
     let chosen = due.len().min(most);
     let by_worth = call.plan.config.forwarder_selection == Selection::Yield;
@@ -174,7 +175,10 @@ mod tests {
     fn a_burst_and_then_a_rate() {
         let (limiter, start) = (Limiter::default(), Instant::now());
         let mut config = TrackerConfig::default();
-        (config.rate_limit_initial_per_sec, config.rate_limit_initial_burst) = (10.0, 3);
+        (
+            config.rate_limit_initial_per_sec,
+            config.rate_limit_initial_burst,
+        ) = (10.0, 3);
         let admitted = |after: u64, tries: usize| {
             let now = start + Duration::from_millis(after);
             (0..tries).filter(|_| limiter.admits(now, &config)).count()

@@ -1,7 +1,7 @@
 //! A forwarder at work: where it is, how it is, and what it has done.
 
-use crate::counters::Count;
 use super::worth::Worth;
+use crate::counters::Count;
 use crate::forwarders::Forwarder;
 use headworks_core::{Disabled, TargetState, Time};
 use http::Uri;
@@ -106,7 +106,10 @@ impl Station {
 
     pub(crate) fn status(&self) -> Status {
         let number = usize::from(self.status.load(Ordering::Relaxed));
-        Status::LISTED.get(number).copied().unwrap_or(Status::Retired)
+        Status::LISTED
+            .get(number)
+            .copied()
+            .unwrap_or(Status::Retired)
     }
 
     /// Whether it may be asked.

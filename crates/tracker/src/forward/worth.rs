@@ -99,7 +99,10 @@ mod tests {
         };
         assert!(worth(&[50, 40], 100) > worth(&[50, 40], 3000), "sooner");
         assert!(worth(&[50, 40], 100) > worth(&[5, 4], 100), "more");
-        assert!(worth(&[0, 0, 50], 100) > worth(&[50, 0, 0, 0, 0, 0, 0, 0, 0, 0], 100), "lately");
+        assert!(
+            worth(&[0, 0, 50], 100) > worth(&[50, 0, 0, 0, 0, 0, 0, 0, 0, 0], 100),
+            "lately"
+        );
         assert!(Worth::default().score() > worth(&[200], 1), "unknown first");
         let failing = Worth::default();
         failing.failed(Duration::from_secs(30));

@@ -1,8 +1,8 @@
 //! The pages for operators: `/stats`, `/metrics` and `/healthz`.
 
 use super::http::request::{Request, lines};
-use crate::plane::Plane;
 use crate::metrics;
+use crate::plane::Plane;
 use crate::stats::Stats;
 use headworks_service::token::Answer;
 use headworks_tracker_wire::query;

@@ -92,17 +92,11 @@ fn a_damaged_file_is_set_aside() {
     let path = std::env::temp_dir().join(format!("headworks-snapshot-{}", std::process::id()));
     let shared = full();
     save(&shared, &names(), &path).unwrap();
-    assert_eq!(
-        load(&empty(), &names(), &path),
-        3
-    );
+    assert_eq!(load(&empty(), &names(), &path), 3);
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[100] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    assert_eq!(
-        load(&empty(), &names(), &path),
-        0
-    );
+    assert_eq!(load(&empty(), &names(), &path), 0);
     assert!(!path.exists());
     std::fs::remove_file(beside(&path, "damaged")).unwrap();
     assert_eq!(

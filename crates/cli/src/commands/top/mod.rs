@@ -13,8 +13,8 @@ use headworks_service::exit::Exit;
 use headworks_service::panel::PanelList;
 
 use crate::arguments::Common;
-use crate::report;
 use crate::commands::instance::Instance;
+use crate::report;
 
 /// How often it asks.
 const EVERY: Duration = Duration::from_secs(1);

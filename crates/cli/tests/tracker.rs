@@ -5,8 +5,17 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use support::Folder;
+
+fn get(address: &str) -> String {
+    let curl = std::process::Command::new("curl")
+        .args(["--silent", "--noproxy", "*", "--max-time", "30", address])
+        .output()
+        .expect("curl is installed");
+    String::from_utf8_lossy(&curl.stdout).into_owned()
+}
 
 #[test]
 fn a_predecessors_command_line_starts_a_tracker() {
@@ -45,13 +54,25 @@ fn a_predecessors_command_line_starts_a_tracker() {
     let line = line.expect("it says where it is");
     assert!(line.ends_with("(1 forwarders)"), "{line}");
     let base = line.split('/').next().unwrap();
-    let curl = std::process::Command::new("curl")
-        .args(["--silent", "--noproxy", "*", "--max-time", "30"])
-        .arg(format!("http://{base}/metrics"))
-        .output()
-        .expect("curl is installed");
-    let metrics = String::from_utf8(curl.stdout).unwrap();
-    assert!(metrics.contains("\nqueue_capacity 77\n"), "{metrics}");
+    let metrics = || get(&format!("http://{base}/metrics"));
+    let before = metrics();
+    assert!(before.contains("\nqueue_capacity 77\n"), "{before}");
+    assert!(!before.contains("another"), "{before}");
+
+    // The list alone has changed; SIGHUP has it read again.
+    folder.write(
+        "forwarders.yml",
+        "- uri: udp://127.0.0.1:9/announce\n- uri: udp://127.0.0.1:9/other\n  name: another\n",
+    );
+    let hangup = std::process::Command::new("kill")
+        .args(["-HUP", &child.id().to_string()])
+        .status();
+    assert!(hangup.unwrap().success());
+    let end = Instant::now() + Duration::from_secs(60);
+    while !metrics().contains("{name=\"another\",status=\"active\"} 1") {
+        assert!(Instant::now() < end, "never another forwarder");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -73,6 +94,42 @@ fn transmission_finds_its_peers_over_both_transports_and_families() {
     }
 }
 
+/// The four user ids of a process: real, effective, saved, of files.
+fn users(process: u32) -> Vec<String> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    line.unwrap()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn roots_rights_are_given_up_and_others_have_none_to_give() {
+    let folder = Folder::new();
+    let mut command = folder.headworks(&["tracker", "-l", "127.0.0.1:0", "-u", ""]);
+    command.args(["--admin-listen", "127.0.0.1:0", "--process-user", "nobody"]);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let up = lines.any(|line| line.is_ok_and(|line| line.contains("reloads the configuration")));
+    assert!(up, "it starts");
+    let ours = users(std::process::id());
+    let id = std::process::Command::new("id")
+        .args(["-u", "nobody"])
+        .output()
+        .unwrap();
+    let nobody = String::from_utf8(id.stdout).unwrap().trim().to_owned();
+    let expected = if ours[1] == "0" {
+        vec![nobody; 4]
+    } else {
+        ours
+    };
+    assert_eq!(users(child.id()), expected);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn explain_asks_the_running_instance() {
     let folder = Folder::new();
@@ -91,11 +148,8 @@ fn explain_asks_the_running_instance() {
     let announce = format!(
         "http://{base}/announce?info_hash=aaaaaaaaaaaaaaaaaaaa&peer_id=bbbbbbbbbbbbbbbbbbbb&port=5&left=0"
     );
-    let curl = std::process::Command::new("curl")
-        .args(["--silent", "--noproxy", "*", "--max-time", "30", &announce])
-        .output()
-        .expect("curl is installed");
-    assert!(curl.stdout.starts_with(b"d8:complete"), "{curl:?}");
+    let answer = get(&announce);
+    assert!(answer.starts_with("d8:complete"), "{answer}");
     let (torrent, at) = (
         "61".repeat(20),
         format!("{}?token=the-token-of-this-test", admin.trim()),

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 mod engine;
 mod gateway;
 mod measure;
+mod process;
 mod report;
+mod tracker;
 
 #[global_allocator]
 static ALLOCATOR: measure::Counting = measure::Counting;
@@ -25,11 +27,14 @@ enum Bench {
     Engine(engine::Options),
     /// The gateway, beside a bare pass-through and vllm-router, before one mock upstream.
     Gateway(gateway::Options),
+    /// The tracker, beside aquatic_udp, aquatic_http and a bare hyper responder.
+    Tracker(tracker::Options),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().bench {
         Bench::Engine(options) => engine::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
+        Bench::Tracker(options) => tracker::run(&options),
     }
 }

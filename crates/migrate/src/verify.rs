@@ -5,7 +5,7 @@ use crate::job::Job;
 use crate::progress::Phase;
 use crate::state::{State, leader, status};
 use crate::status::Status;
-use crate::store::{FolderId, Pair, read_pairs};
+use crate::store::{FolderId, Pair, When, read_pairs};
 use headworks_storage::{Backend, Kind};
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
@@ -157,7 +157,7 @@ impl Job {
             };
             let writer = self.writer.clone();
             let posted =
-                tokio::task::spawn_blocking(move || writer.post(false, write, || {})).await;
+                tokio::task::spawn_blocking(move || writer.post(When::Now, write, || {})).await;
             posted.map_err(|_| Error::WriterGone)?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use crate::names;
 use crate::progress::Phase;
 use crate::state::{State, leader, status};
 use crate::status::Status;
-use crate::store::{FolderId, Pair, read_pairs};
+use crate::store::{FolderId, Pair, When, read_pairs};
 use headworks_storage::{Error, ErrorKind, Folder};
 use rusqlite::Connection;
 
@@ -78,7 +78,7 @@ impl Copy<'_> {
             }
             touch(transaction, pair.parent)
         };
-        self.job.writer.post(true, write, || {});
+        self.job.writer.post(When::Synced, write, || {});
         self.job.progress.did(1, 0);
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::names::QUARANTINE;
 use crate::progress::Phase;
 use crate::status::{Dst, Status};
 use crate::store::FolderId;
+use crate::store::When;
 use headworks_storage::{ErrorKind, Folder, Kind};
 use rusqlite::params;
 
@@ -116,7 +117,7 @@ impl Copy<'_> {
             }
             touch(transaction, parent)
         };
-        self.job.writer.post(true, write, || {});
+        self.job.writer.post(When::Synced, write, || {});
         Ok(())
     }
 

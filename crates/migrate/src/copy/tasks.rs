@@ -5,7 +5,7 @@ use crate::failpoint;
 use crate::names;
 use crate::progress::Progress;
 use crate::status::{Difference, Dst, Status};
-use crate::store::{Failure, FolderId, Pair, Writer, put_destination, put_failure};
+use crate::store::{Failure, FolderId, Pair, When, Writer, put_destination, put_failure};
 use headworks_core::{Backoff, Cost, Job as PoolJob};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
 use headworks_storage::{Backend, Copied, Entry, Error, Fault, Folder, Kind, Order};
@@ -215,7 +215,7 @@ impl Copier {
             }
             touch(transaction, folder)
         };
-        self.writer.post(true, write, || {});
+        self.writer.post(When::Synced, write, || {});
     }
 
     async fn make(&self, folders: &mut Vec<FolderWork>, attempt: u32) -> Option<Fault> {
@@ -248,7 +248,7 @@ impl Copier {
             }
             Ok(())
         };
-        self.writer.post(true, write, || {});
+        self.writer.post(When::Synced, write, || {});
         *folders = left;
         fault
     }
@@ -297,7 +297,7 @@ impl Copier {
             }
             Ok(())
         };
-        self.writer.post(true, write, || {});
+        self.writer.post(When::Synced, write, || {});
         *folders = left;
         fault
     }

@@ -6,7 +6,7 @@ use crate::filter::Filter;
 use crate::names;
 use crate::progress::Progress;
 use crate::status::Dst;
-use crate::store::{Row, Writer};
+use crate::store::{Row, When, Writer};
 use headworks_core::Side;
 use headworks_core::rounds::LeaseId;
 use headworks_pool::{Handler, Health, Notice, Report, Run};
@@ -79,7 +79,7 @@ impl Lister {
             let entry = self.backend.stat(&folder.path, None).await?;
             let side = self.side;
             self.writer
-                .post(false, move |tx| publish::root(tx, side, entry), || {});
+                .post(When::Now, move |tx| publish::root(tx, side, entry), || {});
         }
         let resume = folder.cursor.as_ref().filter(|cursor| !cursor.is_empty());
         let mut pages = self.backend.list(&folder.path, resume).await?;
@@ -133,7 +133,8 @@ impl Lister {
             Ok(())
         };
         let words = self.words.clone();
-        self.writer.post(false, write, move || {
+        let when = if last { When::Now } else { When::Later };
+        self.writer.post(when, write, move || {
             if last {
                 let subfolders = *found.lock().unwrap_or_else(PoisonError::into_inner);
                 let _ = words.send(Word::Settled(side, vec![(lease, subfolders)]));
@@ -146,7 +147,7 @@ impl Lister {
         let (id, subfolders) = (row.id, row.subfolders);
         let words = self.words.clone();
         self.writer.post(
-            false,
+            When::Now,
             move |transaction| publish::settle(transaction, id, Dst::Missing),
             move || drop(words.send(Word::Settled(Side::Follower, vec![(lease, subfolders)]))),
         );

@@ -6,6 +6,7 @@ use super::side::{WINDOW, Walked, Work};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::status::{Dst, Src};
+use crate::store::When;
 use headworks_core::rounds::{Advanced, Discovered, Lease, LeaseId, Settled, State};
 use headworks_core::{
     Bound, Config, Coordinator, Job as PoolJob, Limits, Policy, Rate, Side, TargetConfig, TargetId,
@@ -212,7 +213,7 @@ impl Walk<'_> {
         let settled = settled.collect();
         let sender = self.sender.clone();
         self.job.writer.post(
-            false,
+            When::Now,
             move |transaction| {
                 let mut each = derived.iter();
                 each.try_for_each(|(_, _, folder, state)| {
@@ -300,7 +301,7 @@ impl Walk<'_> {
         let kind = format!("{:?}", error.kind());
         self.job.progress.failed.fetch_add(1, Relaxed);
         self.job.writer.post(
-            false,
+            When::Now,
             move |transaction| {
                 let update = format!("UPDATE folder SET {column} = ? WHERE id = ?");
                 transaction

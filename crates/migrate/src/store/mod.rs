@@ -13,7 +13,7 @@ pub use lock::holder;
 pub(crate) use rows::{
     ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_source, read_entry, read_pairs,
 };
-pub(crate) use writer::Writer;
+pub(crate) use writer::{When, Writer};
 
 use crate::error::{Error, Result};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, params};

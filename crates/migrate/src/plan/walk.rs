@@ -233,7 +233,7 @@ impl Walk<'_> {
                     let _ = rounds.finish(now, lease, Discovered::Count(subfolders));
                 }
             }
-            Word::Failed(side, listing, error) => self.failed(side, listing, &error)?,
+            Word::Failed(side, listing, error) => self.failed(side, &listing, &error)?,
             Word::Returned => {}
         }
         Ok(())
@@ -242,7 +242,7 @@ impl Walk<'_> {
     fn failed(
         &mut self,
         which: Side,
-        listing: Listing,
+        listing: &Listing,
         error: &headworks_storage::Error,
     ) -> Result<()> {
         let name = ["source", "destination"][which as usize];
@@ -269,7 +269,7 @@ impl Walk<'_> {
                 }
             }
         }
-        self.give_up(which, &listing, error, ended);
+        self.give_up(which, listing, error, ended);
         Ok(())
     }
 

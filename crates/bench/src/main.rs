@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 mod engine;
+mod gateway;
 mod measure;
 mod report;
 
@@ -22,10 +23,13 @@ struct Arguments {
 enum Bench {
     /// The scheduling core and its pool, beside tokio channels, semaphores and apalis.
     Engine(engine::Options),
+    /// The gateway, beside a bare pass-through and vllm-router, before one mock upstream.
+    Gateway(gateway::Options),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().bench {
         Bench::Engine(options) => engine::run(&options),
+        Bench::Gateway(options) => gateway::run(&options),
     }
 }

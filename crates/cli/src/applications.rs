@@ -1,24 +1,90 @@
-//! The applications that this program holds. None yet: each comes with its own crate, adds its
-//! section to [`schema`] and its starter to [`APPLICATIONS`], and nothing else here changes.
+//! The applications that this program holds. Each comes with its own crate, adds its section to
+//! [`schema`] and its starter to [`APPLICATIONS`], and nothing else here changes.
 
+use headworks_gateway::{Gateway, GatewayConfig};
 use headworks_service::admin::Admin;
 use headworks_service::config::Schema;
+use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
+use headworks_tracker::{Tracker, TrackerConfig};
 
 /// One application.
 pub(crate) struct Application {
     /// Its name, as in its section and its command.
     pub(crate) name: &'static str,
-    /// Starts it: spawns its tasks under `shutdown`, follows the reloader, hands its panel and its
-    /// collectors to the admin listener, and says where it can be reached.
-    pub(crate) start: fn(&Reloader, &Shutdown, Admin) -> anyhow::Result<(Admin, String)>,
+    /// Starts it: spawns its tasks under `shutdown`, and follows the reloader.
+    pub(crate) start: fn(&Reloader, &Shutdown) -> anyhow::Result<Started>,
+}
+
+/// An application that runs.
+pub(crate) struct Started {
+    /// Where it can be reached.
+    pub(crate) places: String,
+    /// A command that shows that it runs.
+    pub(crate) try_it: Option<String>,
+    /// Hands its panel, its collectors and its routes to the admin listener.
+    pub(crate) show: Box<dyn FnOnce(Admin) -> Admin>,
 }
 
 /// All applications, in the order in which they start.
-pub(crate) const APPLICATIONS: &[Application] = &[];
+pub(crate) const APPLICATIONS: &[Application] = &[GATEWAY, TRACKER];
 
 /// Every section that exists.
 pub(crate) fn schema() -> Schema {
     Schema::shared()
+        .with::<GatewayConfig>()
+        .with::<TrackerConfig>()
+}
+
+/// The gateway.
+pub(crate) const GATEWAY: Application = Application {
+    name: "gateway",
+    start: start_gateway,
+};
+
+/// The tracker.
+pub(crate) const TRACKER: Application = Application {
+    name: "tracker",
+    start: start_tracker,
+};
+
+fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
+    let config = reloader.current();
+    let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+    let gateway = Gateway::start(&config.section::<GatewayConfig>(), outbound, shutdown)?;
+    gateway.follow(reloader, shutdown);
+    let base = format!("http://{}/v1", gateway.address());
+    Ok(Started {
+        places: format!("{base} (OpenAI and Anthropic)"),
+        try_it: Some(format!("curl {base}/models")),
+        show: Box::new(move |admin| {
+            admin
+                .panel(gateway.panel())
+                .collect(gateway.collector())
+                .routes(gateway.routes())
+        }),
+    })
+}
+
+fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
+    let config = reloader.current();
+    let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+    let tracker = Tracker::start(&config.section::<TrackerConfig>(), outbound, shutdown)?;
+    let http = tracker
+        .http()
+        .iter()
+        .map(|at| format!("http://{at}/announce"));
+    let udp = tracker.udp().iter().map(|at| format!("udp://{at}"));
+    let places: Vec<String> = http.chain(udp).collect();
+    let places = match tracker.forwarders() {
+        0 => places.join(" "),
+        count => format!("{} ({count} forwarders)", places.join(" ")),
+    };
+    let http = tracker.http().first();
+    Ok(Started {
+        places,
+        try_it: http.map(|at| format!("curl http://{at}/stats")),
+        show: Box::new(move |admin| admin.collect(tracker.collector())),
+    })
 }

@@ -6,8 +6,13 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::applications::schema;
 use crate::commands::config::ConfigCommand;
+use crate::commands::gateway::GatewayCommand;
+use crate::commands::generate::GenerateCommand;
 use crate::commands::migrate::MigrateCommand;
 use crate::commands::sim::SimCommand;
+use crate::commands::top::TopCommand;
+use crate::commands::tracker::TrackerCommand;
+use crate::commands::up::UpCommand;
 use crate::flags::{self, Setting};
 
 /// Decides how much work goes where, when the far side can only take so much.
@@ -18,6 +23,8 @@ use crate::flags::{self, Setting};
     after_help = "\
 Examples:
   headworks up                                  start everything, and say how to reach it
+  headworks top                                 watch it in the terminal
+  headworks gateway                             share LLM capacity; without settings, with an echo
   headworks sim greedy-tenant                   try a policy before you live with it
   headworks config init --output headworks.toml write a file with every key explained
   headworks config check headworks.toml         find every mistake in it at once
@@ -33,7 +40,7 @@ pub(crate) struct Arguments {
 }
 
 /// What every command takes.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
     /// The configuration file. Without it: $HEADWORKS_CONFIG, ./headworks.toml,
     /// $XDG_CONFIG_HOME/headworks/headworks.toml, or none.
@@ -50,16 +57,25 @@ pub(crate) struct Common {
 impl Arguments {
     /// Reads this process's command line; ends the process with words if it makes no sense.
     pub(crate) fn read() -> Arguments {
+        let matches = Arguments::with_flags().get_matches();
+        let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+        arguments.common.settings = flags::given(&matches, &schema());
+        arguments
+    }
+
+    /// The command line with a flag for every key.
+    pub(crate) fn with_flags() -> clap::Command {
         let schema = schema();
-        let command = Arguments::command()
+        Arguments::command()
+            .version(crate::version())
             .mut_subcommand("up", |up| flags::add(up, &schema))
+            .mut_subcommand("gateway", |gateway| {
+                flags::add_own(gateway, &schema, "gateway")
+            })
+            .mut_subcommand("tracker", |tracker| flags::add(tracker, &schema))
             .mut_subcommand("config", |config| {
                 config.mut_subcommand("show", |show| flags::add(show, &schema))
-            });
-        let matches = command.get_matches();
-        let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
-        arguments.common.settings = flags::given(&matches, &schema);
-        arguments
+            })
     }
 }
 
@@ -68,6 +84,23 @@ pub(crate) enum Command {
     /// Write, check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Share LLM capacity: an OpenAI- and Anthropic-compatible gateway in front of real providers.
+    ///
+    /// Without a configuration it answers itself, as the model `echo`, to loopback only. Every key of its section is a
+    /// flag here, with and without `gateway-` before it.
+    #[command(
+        subcommand_negates_reqs = true,
+        args_conflicts_with_subcommands = true,
+        after_help = "\
+Examples:
+  headworks gateway --listen 127.0.0.1:8080
+  headworks gateway key add --tenant search --class 3
+  headworks gateway usage --format csv"
+    )]
+    Gateway {
+        #[command(subcommand)]
+        command: Option<GatewayCommand>,
+    },
     /// Move a tree from one storage to another, lose nothing, and prove it.
     ///
     /// Every command can be cut off at any instant and run again. Exit code 3 if something could not be listed or copied,
@@ -94,6 +127,16 @@ Examples:
   headworks sim my-scenario.toml --seed 7 --html report.html
   headworks sim --trace requests.csv --json")]
     Sim(SimCommand),
+    /// Start the tracker, which answers clients from memory and asks every other tracker for them, and the admin listener.
+    ///
+    /// Other trackers see this machine's address, not the client's: that is right for a LAN, a seedbox or one public address.
+    #[command(after_help = "\
+Examples:
+  headworks tracker                             serve this machine
+  headworks tracker -l :6969 -u :6969           serve everybody, over HTTP and UDP
+  headworks tracker -l :6969 -f forwarders.yml  ask the trackers of a list, too
+  headworks tracker -c config.yml               read a predecessor's configuration")]
+    Tracker(TrackerCommand),
     /// Start every application there is, and the admin listener.
     ///
     /// Reloads the configuration on SIGHUP; stops on SIGINT or SIGTERM, at once on the second.
@@ -101,6 +144,25 @@ Examples:
 Examples:
   headworks up
   headworks --config headworks.toml up
+  headworks up --strict
   headworks up --admin-listen 127.0.0.1:0 --log-format json")]
-    Up,
+    Up(UpCommand),
+    /// Watch a running instance in the terminal: what the console shows, without a browser.
+    ///
+    /// The address with the token is what `headworks up` printed. Without one, the configuration says where it listens and
+    /// `admin.token` or $HEADWORKS_TOKEN what it asks for.
+    #[command(after_help = "\
+Examples:
+  headworks top 'http://127.0.0.1:7070/?token=TOKEN'
+  headworks top
+  headworks top --once                          print the numbers once, for a script or a pipe")]
+    Top(TopCommand),
+    /// Print a shell's completions or the manual page, for a package to install.
+    #[command(after_help = "\
+Examples:
+  headworks generate bash > /usr/share/bash-completion/completions/headworks
+  headworks generate zsh > /usr/share/zsh/site-functions/_headworks
+  headworks generate fish > ~/.config/fish/completions/headworks.fish
+  headworks generate man > headworks.1")]
+    Generate(GenerateCommand),
 }

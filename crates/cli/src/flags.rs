@@ -18,6 +18,19 @@ pub(crate) fn add(command: Command, schema: &Schema) -> Command {
     command.args(schema.sections().iter().flat_map(args))
 }
 
+/// Adds the flags of all sections, those of `own` also without its name before them.
+pub(crate) fn add_own(command: Command, schema: &Schema, own: &str) -> Command {
+    let args = schema.sections().iter().flat_map(move |section| {
+        args(section)
+            .zip(section.keys)
+            .map(move |(arg, key)| match section.name == own {
+                true => arg.visible_alias(key.name().replace('_', "-")),
+                false => arg,
+            })
+    });
+    command.args(args)
+}
+
 fn args(section: &SectionSpec) -> impl Iterator<Item = Arg> {
     section.keys.iter().map(move |key| {
         let mut arg = Arg::new(id(section, key))

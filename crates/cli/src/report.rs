@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use headworks_service::config::Problems;
+use headworks_service::config::{Problems, shortened};
 use headworks_service::exit::Exit;
 
 /// A mistake in what was asked, as against something that went wrong while doing it.
@@ -38,9 +38,9 @@ pub(crate) fn failure(error: &anyhow::Error) -> Exit {
     if let Some(problems) = error.downcast_ref::<Problems>() {
         return wrong_configuration(problems);
     }
-    tell(&format!("error: {error}"));
+    tell(&shortened(&format!("error: {error}")));
     for cause in error.chain().skip(1) {
-        tell(&format!("  because: {cause}"));
+        tell(&shortened(&format!("  because: {cause}")));
     }
     if error.is::<UsageError>() {
         Exit::Usage

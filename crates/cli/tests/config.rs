@@ -62,7 +62,7 @@ fn show_tells_origins_and_masks_secrets() {
     let folder = Folder::new();
     folder.write(
         "headworks.toml",
-        "[admin]\ntoken = 'open sesame!'\n[log]\nlevel = 'warn'\n",
+        "[admin]\ntoken = 'open sesame, please'\n[log]\nlevel = 'warn'\n",
     );
     let output = folder
         .headworks(&[
@@ -163,4 +163,89 @@ fn check_without_a_file_checks_the_one_that_would_be_used() {
         "{}",
         wrong.stderr
     );
+}
+
+#[test]
+fn what_has_no_end_is_not_read() {
+    let folder = Folder::new();
+    let pipe = folder.path().join("pipe.toml");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let pipe = pipe.to_str().expect("a path in UTF-8");
+    for (path, words) in [
+        (pipe, "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+        (".", "a folder"),
+    ] {
+        let ended = folder.run(&["config", "check", path]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains(words), "{path}: {ended:?}");
+    }
+    let secret = format!("admin.token=file:{pipe}");
+    let ended = folder.run(&["config", "show", "--set", &secret]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let ended = folder.run(&["sim", "/dev/zero"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("not a regular file"), "{ended:?}");
+    let ended = folder.run(&["sim", "--trace", "/dev/zero"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("a line"), "{ended:?}");
+}
+
+#[test]
+fn values_that_cannot_work_are_refused_before_the_start() {
+    let folder = Folder::new();
+    folder.write("empty.pem", "");
+    for (args, words) in [
+        (
+            ["--log-level", "junk"],
+            ["log.level", "`junk` is not a level"],
+        ),
+        (
+            ["--admin-token", ""],
+            ["admin.token", "the secret is empty"],
+        ),
+        (
+            ["--outbound-ca-file", "none.pem"],
+            ["outbound.ca_file", "No such file"],
+        ),
+        (
+            ["--outbound-ca-file", "empty.pem"],
+            ["outbound.ca_file", "there is none in it"],
+        ),
+        (
+            ["--outbound-connect-timeout", "0s"],
+            ["outbound.connect_timeout", "nothing connects in no time"],
+        ),
+    ] {
+        let ended = folder.run(&["up", "--admin-listen", "127.0.0.1:0", args[0], args[1]]);
+        assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");
+        for word in words {
+            assert!(ended.stderr.contains(word), "{args:?}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_variable_that_is_not_unicode_is_named() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new();
+    let odd = std::ffi::OsStr::from_bytes(b"\xff");
+    for name in ["HEADWORKS_LOG__LEVEL", "RUST_LOG"] {
+        let output = folder
+            .headworks(&["config", "show"])
+            .env(name, odd)
+            .output();
+        let ended = Ended::from(output.expect("it runs"));
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(
+            ended.stderr.contains(&format!(
+                "env {name}: the value is not Unicode text; set it again"
+            )),
+            "{ended:?}"
+        );
+    }
+    let mut command = folder.headworks(&["config", "show"]);
+    let ended = Ended::from(command.env("NONE_OF_OURS", odd).output().expect("it runs"));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }

@@ -123,6 +123,7 @@ fn a_trace_is_replayed() {
 fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
     let folder = Folder::new();
     folder.write("bad.toml", "[scheduler]\npolcy = \"wfq\"\n");
+    std::fs::write(folder.path().join("latin.toml"), b"seed = 1\n# caf\xe9").expect("written");
     folder.write("bad.csv", "0.1,1,a,3\n0.2,x,b,2\n");
     folder.write("typo.csv", "O.0,1,a,1\n0.2,1,b,2\n");
     for (args, words) in [
@@ -136,6 +137,11 @@ fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
             ["typo.csv:1", "O.0", "seconds"],
         ),
         (&["sim", "nope"], ["nope", "greedy-tenant", "file"]),
+        (
+            &["sim", "latin.toml"],
+            ["latin.toml:2:6", "not UTF-8", "save"],
+        ),
+        (&["sim", "token"], ["token", "did you mean", "tokens"]),
         (&["sim"], ["nothing to simulate", "--list", "--trace"]),
     ] {
         let ended = folder.run(args);
@@ -178,4 +184,81 @@ fn the_shipped_scenarios_are_listed() {
     ] {
         assert!(listed.stdout.contains(name), "{name} is not listed");
     }
+}
+
+#[test]
+fn a_run_without_an_end_ends_with_words() {
+    let folder = Folder::new();
+    folder.write(
+        "busy.toml",
+        "duration = \"60s\"\n[[targets]]\nname = \"t\"\nlatency = \"1ns\"\n[[loads]]\nname = \"c\"\n\
+         arrivals = { kind = \"closed\", clients = 10, think = \"0s\" }\n",
+    );
+    let ended = folder.run(&["sim", "busy.toml", "--max-steps", "100000"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(
+        ended.stderr.contains("stopped after 10000") && ended.stderr.contains("max_steps"),
+        "{ended:?}"
+    );
+    assert!(!ended.stderr.contains('\r'), "progress is for terminals");
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_refused_before_the_run() {
+    let folder = Folder::new();
+    // It would run for ages: that it ends at once shows that nothing was run.
+    let long = SMALL.replace("\"20s\"", "\"100h\"");
+    folder.write("long.toml", &long);
+    for path in ["no/such/folder/page.html", "."] {
+        let ended = folder.run(&["sim", "long.toml", "--html", path]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(
+            ended.stderr.contains(path) && ended.stderr.contains("--html"),
+            "{ended:?}"
+        );
+    }
+    // A page that was there survives a run that fails; one that was not is not left behind empty.
+    folder.write("old.html", "old");
+    folder.write("small.toml", SMALL);
+    for page in ["old.html", "new.html"] {
+        let ended = folder.run(&["sim", "small.toml", "--trace", "none.csv", "--html", page]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name));
+    assert_eq!(read("old.html").expect("it is still there"), "old");
+    assert!(read("new.html").is_err());
+}
+
+#[test]
+fn flags_that_would_be_ignored_are_refused() {
+    let folder = Folder::new();
+    folder.write("other.toml", "");
+    for args in [
+        &["sim", "--list", "--config", "other.toml"][..],
+        &["sim", "--list", "--set", "log.level=debug"],
+        &["config", "init", "--config", "other.toml"],
+        &["config", "init", "--set", "log.level=debug"],
+        &["config", "check", "--set", "log.level=debug"],
+        &["config", "check", "other.toml", "--config", "other.toml"],
+    ] {
+        let ended = folder.run(args);
+        assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");
+        assert!(ended.stdout.is_empty(), "{args:?}: {ended:?}");
+        assert!(ended.stderr.starts_with("error: "), "{args:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn numbers_that_nobody_reads_are_cut_short() {
+    let folder = Folder::new();
+    let digits = "9".repeat(300);
+    folder.write("long.toml", &format!("duration = \"{digits}s\"\n"));
+    let ended = folder.run(&["sim", "long.toml"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("`99999999999999999999…s` is not a duration"),
+        "{ended:?}"
+    );
 }

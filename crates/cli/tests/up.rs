@@ -22,8 +22,16 @@ struct Up {
 
 impl Up {
     fn start(folder: &Folder, args: &[&str]) -> Up {
+        let gateway = ["--gateway-listen", "127.0.0.1:0"];
+        Up::start_saying(folder, &[&gateway, args].concat(), "gateway: http://")
+    }
+
+    /// Waits for a line with `said` among those about the applications.
+    fn start_saying(folder: &Folder, args: &[&str], said: &str) -> Up {
         let mut command = folder.headworks(&["up"]);
         command
+            .args(["--tracker-listen", "127.0.0.1:0"])
+            .args(["--tracker-udp-listen", "127.0.0.1:0"])
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -43,7 +51,7 @@ impl Up {
             token: String::new(),
         };
         up.wait_for("is up");
-        up.wait_for("applications: none in this build yet");
+        up.wait_for(said);
         up.address = up.wait_for("admin: ").replace("admin: ", "");
         let token = up.wait_for("token: ");
         up.token = token.split(' ').nth(1).unwrap().to_owned();
@@ -136,7 +144,8 @@ fn serves_reloads_and_stops() {
         );
         assert_eq!(up.with_token(path, &[]).0, 200, "{path}");
     }
-    assert_eq!(up.with_token("/admin/panels", &[]).1, r#"{"panels":[]}"#);
+    let panels = up.with_token("/admin/panels", &[]).1;
+    assert!(panels.contains(r#""name":"gateway""#), "{panels}");
     assert!(
         up.with_token("/metrics", &[])
             .1
@@ -215,7 +224,88 @@ fn a_port_that_is_taken_is_named() {
     let folder = Folder::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ended = folder.run(&["up", "--admin-listen", &address]);
+    let anywhere = [
+        "--gateway-listen=127.0.0.1:0",
+        "--tracker-listen=127.0.0.1:0",
+        "--tracker-udp-listen=127.0.0.1:0",
+    ];
+    let ended = folder.run(&[&["up", "--admin-listen", &address], &anywhere[..]].concat());
     assert_eq!(ended.code, Some(1));
     insta::assert_snapshot!(ended.stderr.replace(&address, "ADDRESS"));
+}
+
+#[test]
+fn an_application_that_fails_does_not_take_the_others_with_it() {
+    let folder = Folder::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let args = [
+        "--gateway-listen",
+        &address,
+        "--admin-listen",
+        "127.0.0.1:0",
+    ];
+    let mut up = Up::start_saying(&folder, &args, "gateway: did not start: ");
+    assert_eq!(up.curl("/healthz", &[]).0, 200);
+    let metrics = up.with_token("/metrics", &[]).1;
+    assert!(metrics.contains("headworks_tracker_torrents"), "{metrics}");
+    up.signal("TERM");
+    assert_eq!(up.ended(), Some(0));
+
+    let ended = folder.run(&[&["up", "--strict"], &args[..]].concat());
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains("gateway did not start"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains(&address), "{}", ended.stderr);
+}
+
+#[test]
+fn the_page_and_top_show_what_runs() {
+    let folder = Folder::new();
+    let mut up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0"]);
+    let (status, page) = up.with_token("/", &[]);
+    assert_eq!(status, 200);
+    assert!(page.contains("/console/app.js"), "{page}");
+    let (_, document) = up.with_token("/admin/openapi.json", &[]);
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    assert!(document["paths"]["/admin/feed"]["get"].is_object());
+
+    let address = format!("{}/?token={}", up.address, up.token);
+    let top = folder.run(&["top", "--once", &address]);
+    assert_eq!(top.code, Some(0), "{top}");
+    for words in ["Gateway", "running", "UPSTREAMS"] {
+        assert!(top.stdout.contains(words), "{top}");
+    }
+    let wrong = folder.run(&["top", "--once", &format!("{}/?token=wrong", up.address)]);
+    assert_eq!(wrong.code, Some(1));
+    assert!(wrong.stderr.contains("the token is wrong"), "{wrong}");
+    let unknown = folder.run(&["top", "--once", &up.address]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(unknown.stderr.contains("no token is known"), "{unknown}");
+
+    // A page that follows the feed does not hold up the end.
+    let mut feed = Command::new("curl")
+        .args([
+            "--silent",
+            "--no-buffer",
+            "--noproxy",
+            "*",
+            "--max-time",
+            "60",
+        ])
+        .args(["--header", &format!("Authorization: Bearer {}", up.token)])
+        .arg(format!("{}/admin/feed", up.address))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut events = BufReader::new(feed.stdout.take().unwrap());
+    events.read_line(&mut first).unwrap();
+    assert!(first.starts_with("data: {\"time\":"), "{first}");
+    up.signal("TERM");
+    assert_eq!(up.ended(), Some(0));
+    assert!(feed.wait().unwrap().success());
 }

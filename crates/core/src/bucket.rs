@@ -67,10 +67,6 @@ impl Rate {
         }
     }
 
-    pub(crate) fn refunds(self) -> bool {
-        self.refund
-    }
-
     /// What may start at once when nothing did for a while.
     #[must_use]
     pub const fn burst(self) -> Cost {
@@ -141,6 +137,11 @@ impl Bucket {
     pub(crate) fn refund(&mut self, now: Time, cost: Cost) {
         self.refill(now);
         self.level = full(self.rate).min(self.level + units(cost));
+    }
+
+    /// Whether a surplus of an estimate is given back.
+    pub(crate) fn refunds(&self) -> bool {
+        self.rate.refund
     }
 
     pub(crate) fn is_full(&mut self, now: Time) -> bool {

@@ -322,6 +322,11 @@ impl Config {
         Ok(())
     }
 
+    /// The settings of a flow.
+    pub(crate) fn flow(&self, id: Flow) -> FlowConfig {
+        *self.flows.get(&id).unwrap_or(&self.default_flow)
+    }
+
     /// How many jobs may wait for one target that alone can serve them.
     pub(crate) fn waiting_for_one(&self) -> usize {
         // All places there are: with a bound for each class, one target must be able to hold what they all may.

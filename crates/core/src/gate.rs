@@ -18,28 +18,47 @@ pub(crate) enum Pass {
     Short(Time),
 }
 
+/// Small, because there may be one for each of very many flows: buckets are elsewhere, and only where there is a rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
-    limits: Limits,
     running: u32,
+    /// The largest number if there is no limit.
+    concurrent: u32,
+    /// The largest cost if there is no limit.
+    max_cost: Cost,
+    buckets: Option<Box<Buckets>>,
+}
+
+#[derive(Clone, Debug)]
+struct Buckets {
     requests: Option<Bucket>,
     cost: Option<Bucket>,
 }
 
 impl Gate {
     pub(crate) fn new(limits: Limits, now: Time) -> Self {
-        Gate {
-            limits,
+        let mut gate = Gate {
             running: 0,
-            requests: limits.requests.map(|rate| Bucket::new(rate, now)),
-            cost: limits.cost.map(|rate| Bucket::new(rate, now)),
-        }
+            concurrent: u32::MAX,
+            max_cost: Cost(u64::MAX),
+            buckets: None,
+        };
+        gate.reconfigure(limits, now);
+        gate
     }
 
     pub(crate) fn reconfigure(&mut self, limits: Limits, now: Time) {
-        self.limits = limits;
-        reconfigure(&mut self.requests, limits.requests, now);
-        reconfigure(&mut self.cost, limits.cost, now);
+        self.concurrent = limits.concurrent.unwrap_or(u32::MAX);
+        self.max_cost = limits.max_cost.unwrap_or(Cost(u64::MAX));
+        let (mut requests, mut cost) = match self.buckets.take() {
+            Some(had) => (had.requests, had.cost),
+            None => (None, None),
+        };
+        reconfigure(&mut requests, limits.requests, now);
+        reconfigure(&mut cost, limits.cost, now);
+        if requests.is_some() || cost.is_some() {
+            self.buckets = Some(Box::new(Buckets { requests, cost }));
+        }
     }
 
     pub(crate) fn running(&self) -> u32 {
@@ -49,21 +68,19 @@ impl Gate {
     /// Whether any job may go, whatever its cost.
     #[inline]
     pub(crate) fn shut(&mut self, now: Time) -> Option<Pass> {
-        if self
-            .limits
-            .concurrent
-            .is_some_and(|max| self.running >= max)
-        {
+        if self.running >= self.concurrent {
             return Some(Pass::Shut(None));
         }
-        let at = self.requests.as_mut()?.ready_at(now, Cost(1))?;
+        let requests = self.buckets.as_mut()?.requests.as_mut();
+        let at = requests?.ready_at(now, Cost(1))?;
         Some(Pass::Shut(Some(at)))
     }
 
     /// When the cost of a job will be there; `None` if it is.
     #[inline]
     pub(crate) fn short(&mut self, now: Time, cost: Cost) -> Option<Time> {
-        self.cost.as_mut()?.ready_at(now, cost)
+        let bucket = self.buckets.as_mut()?.cost.as_mut();
+        bucket?.ready_at(now, cost)
     }
 
     #[inline]
@@ -77,18 +94,20 @@ impl Gate {
     /// Whether a job of that cost could ever go.
     #[inline]
     pub(crate) fn fits(&self, cost: Cost) -> bool {
-        self.limits.max_cost.is_none_or(|max| cost <= max)
+        cost <= self.max_cost
     }
 
     /// Lets a job through. `cost` is `None` when it was charged before.
     #[inline]
     pub(crate) fn enter(&mut self, now: Time, cost: Option<Cost>) {
         self.running += 1;
-        let Some(cost) = cost else { return };
-        if let Some(bucket) = &mut self.requests {
+        let (Some(cost), Some(buckets)) = (cost, &mut self.buckets) else {
+            return;
+        };
+        if let Some(bucket) = &mut buckets.requests {
             bucket.charge(now, Cost(1));
         }
-        if let Some(bucket) = &mut self.cost {
+        if let Some(bucket) = &mut buckets.cost {
             bucket.charge(now, cost);
         }
     }
@@ -100,36 +119,44 @@ impl Gate {
         self.running -= 1;
     }
 
+    fn cost(&mut self) -> Option<&mut Bucket> {
+        self.buckets.as_mut()?.cost.as_mut()
+    }
+
     /// Corrects what was charged by what was drawn.
     #[inline]
     pub(crate) fn correct(&mut self, now: Time, charged: Cost, actual: Cost) {
-        let Some(bucket) = &mut self.cost else { return };
+        let Some(bucket) = self.cost() else { return };
         if actual > charged {
             bucket.charge(now, Cost(actual.0 - charged.0));
-        } else if self.limits.cost.is_some_and(Rate::refunds) {
+        } else if bucket.refunds() {
             bucket.refund(now, Cost(charged.0 - actual.0));
         }
     }
 
     /// Takes a charge back whole, because the job will be charged elsewhere.
     pub(crate) fn refund(&mut self, now: Time, charged: Cost) {
-        if let Some(bucket) = &mut self.cost {
+        if let Some(bucket) = self.cost() {
             bucket.refund(now, charged);
         }
     }
 
     /// Whether it remembers nothing that a new gate would not.
     pub(crate) fn is_fresh(&mut self, now: Time) -> bool {
+        let Some(buckets) = &mut self.buckets else {
+            return true;
+        };
         let full =
             |bucket: &mut Option<Bucket>| bucket.as_mut().is_none_or(|bucket| bucket.is_full(now));
-        full(&mut self.requests) && full(&mut self.cost)
+        full(&mut buckets.requests) && full(&mut buckets.cost)
     }
 
     pub(crate) fn levels(&self) -> (Option<f64>, Option<f64>) {
-        (
-            self.requests.map(|b| b.level()),
-            self.cost.map(|b| b.level()),
-        )
+        let Some(buckets) = &self.buckets else {
+            return (None, None);
+        };
+        let level = |bucket: Option<Bucket>| bucket.map(|bucket| bucket.level());
+        (level(buckets.requests), level(buckets.cost))
     }
 }
 

@@ -4,17 +4,22 @@
 //! the position lives in the entry itself and costs no look-up. Four children a node keep it shallow: ten
 //! thousand entries are seven levels.
 
+use smallvec::SmallVec;
+
 /// The position of what is in no heap.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Heap<K> {
-    items: Vec<(K, u32)>,
+    /// Most heaps are of one or two, of which there are many: those lie here.
+    items: SmallVec<[(K, u32); 2]>,
 }
 
 impl<K> Default for Heap<K> {
     fn default() -> Self {
-        Heap { items: Vec::new() }
+        Heap {
+            items: SmallVec::new(),
+        }
     }
 }
 

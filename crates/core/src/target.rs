@@ -66,7 +66,7 @@ pub enum Disabled {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    pub(crate) config: TargetConfig,
+    pub(crate) config: Box<TargetConfig>,
     pub(crate) state: TargetState,
     pub(crate) gate: Gate,
     /// Faults in a row.
@@ -89,7 +89,7 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn new(config: TargetConfig, bay: u32, now: Time) -> Self {
         Target {
-            config,
+            config: Box::new(config),
             state: if config.enabled {
                 TargetState::Active
             } else {

@@ -8,12 +8,13 @@ use std::io::IsTerminal;
 
 use serde::{Deserialize, Serialize};
 use tracing::Subscriber;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
-use crate::config::Objection;
+use crate::config::{Objection, shortened};
 use crate::error::Error;
 
 crate::section! {
@@ -50,12 +51,35 @@ fn check(config: &LogConfig) -> Vec<Objection> {
 }
 
 fn filter(level: &str) -> Result<EnvFilter, Error> {
+    let wrong = |cause: String| Error::LogFilter {
+        filter: shortened(level),
+        cause,
+    };
+    misspelt(level).map_or(Ok(()), |cause| Err(wrong(cause)))?;
     EnvFilter::builder()
         .parse(level)
-        .map_err(|cause| Error::LogFilter {
-            filter: level.to_owned(),
-            cause: cause.to_string(),
-        })
+        .map_err(|cause| wrong(cause.to_string()))
+}
+
+/// What the parser takes without complaint, and nobody means: a word that is no level counts as the name of a part, and
+/// silences everything else. It also stumbles over what is not ASCII.
+fn misspelt(level: &str) -> Option<String> {
+    if level.trim().is_empty() {
+        return Some("it is empty".to_owned());
+    }
+    if !level.is_ascii() {
+        return Some("only ASCII can be in it".to_owned());
+    }
+    let mut words = level.split(',').map(str::trim);
+    let word = words.find(|word| !word.is_empty() && !means_a_level(word))?;
+    let word = shortened(word);
+    Some(format!(
+        "`{word}` is not a level; the level of a part is written {word}=debug"
+    ))
+}
+
+fn means_a_level(word: &str) -> bool {
+    word.contains(['=', '[']) || word.parse::<LevelFilter>().is_ok()
 }
 
 /// Changes the level while the program runs.
@@ -186,5 +210,31 @@ mod tests {
             !text.contains("too quiet") && text.contains("loud enough"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn junk_is_not_a_level() {
+        let told = |level: &str| match filter(level) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        for right in [
+            "info",
+            "WARN",
+            "off",
+            "info,headworks_service=debug",
+            "info,[span{field=1}]=trace",
+        ] {
+            assert_eq!(told(right), "", "{right}");
+        }
+        assert!(
+            told("loud")
+                .ends_with("`loud` is not a level; the level of a part is written loud=debug")
+        );
+        assert!(told("info,dbug").contains("`dbug` is not a level"));
+        assert!(told("").ends_with("it is empty"));
+        assert!(told("info=\u{fffd}[").ends_with("only ASCII can be in it"));
+        assert!(!told("a=loud").is_empty());
+        assert!(told(&"9".repeat(500)).len() < 300);
     }
 }

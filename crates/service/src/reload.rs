@@ -26,7 +26,7 @@ struct Inner {
 }
 
 /// What a reload changed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct Reloaded {
     /// Keys with new values, in effect now.
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_new_secret_is_a_change_that_shows_nothing() {
-        let file = File::new("secret", "[admin]\ntoken = 'the first token'\n");
+        let file = File::new("secret", "[admin]\ntoken = 'the very first token'\n");
         let reloader = Reloader::start(Schema::shared(), Sources::new().file(&file.0)).unwrap();
         file.write("[admin]\ntoken = 'the second token'\n");
         assert_eq!(reloader.reload().unwrap().changed, ["admin (a secret)"]);

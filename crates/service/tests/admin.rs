@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -39,7 +41,8 @@ impl Running {
             runtime.unwrap().block_on(async move {
                 let sources = Sources::new()
                     .flag("--set", "admin.listen", "127.0.0.1:0")
-                    .flag("--set", "admin.token", TOKEN);
+                    .flag("--set", "admin.token", TOKEN)
+                    .flag("--set", "admin.header_timeout", "500ms");
                 let reloader = Reloader::start(Schema::shared(), sources).unwrap();
                 let config = reloader.current().section::<AdminConfig>();
                 let listening = Admin::new(&config)
@@ -119,6 +122,121 @@ fn wrong_tokens_are_slowed_down() {
     let limited = (10..100).map(guess).find(|answer| answer.status == 429);
     let limited = limited.expect("guessing ends");
     assert!(limited.headers.contains("retry-after: "), "{limited:?}");
+    // Whoever has the token, at the same address, is not kept out by that.
+    assert_eq!(admin.get("/metrics").status, 200);
+}
+
+/// What comes back on a connection of its own until it is closed.
+fn talk(admin: &Running, said: &str) -> String {
+    let mut stream = TcpStream::connect(admin.base.trim_start_matches("http://")).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream.write_all(said.as_bytes()).unwrap();
+    let mut heard = String::new();
+    stream
+        .read_to_string(&mut heard)
+        .expect("it is closed in time");
+    heard
+}
+
+#[test]
+fn a_client_that_never_says_what_it_wants_is_cut_off() {
+    let admin = Running::start();
+    for said in ["", "GET /healthz HTTP/1.1\r\nHost: a\r\nX-Slow: "] {
+        let heard = talk(&admin, said);
+        assert!(
+            heard.is_empty() || heard.starts_with("HTTP/1.1 408"),
+            "{heard}"
+        );
+    }
+    // So is one that was answered and keeps silent.
+    let heard = talk(&admin, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(
+        heard.starts_with("HTTP/1.1 200") && heard.ends_with("ok\n"),
+        "{heard}"
+    );
+}
+
+#[test]
+fn http_1_1_asks_for_one_host() {
+    let admin = Running::start();
+    let status = |said: &str| talk(&admin, said).split(' ').nth(1).map(str::to_owned);
+    assert_eq!(
+        status("GET /healthz HTTP/1.1\r\n\r\n").as_deref(),
+        Some("400")
+    );
+    let two = "GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
+    assert_eq!(status(two).as_deref(), Some("400"));
+    assert_eq!(
+        status("GET /healthz HTTP/1.0\r\n\r\n").as_deref(),
+        Some("200")
+    );
+}
+
+#[test]
+fn what_is_there_is_told() {
+    let admin = Running::start();
+    assert_eq!(curl(&[&admin.url("/")]).status, 401);
+    let index = admin.get("/");
+    assert_eq!(index.status, 200);
+    let index = index.json();
+    let routes = index["routes"].as_array().unwrap();
+    for route in routes {
+        let (method, path) = (
+            route["method"].as_str().unwrap(),
+            route["path"].as_str().unwrap(),
+        );
+        let path = path
+            .replace("{name}", "waterworks")
+            .replace("{widget}", "canals");
+        let path = path
+            .replace("{subject}", "source/0/1")
+            .replace("{action}", "open");
+        let answer = curl(&[
+            "--oauth2-bearer",
+            TOKEN,
+            "--request",
+            method,
+            &admin.url(&path),
+        ]);
+        assert!(
+            ![404, 405, 501].contains(&answer.status),
+            "{method} {path}: {answer:?}"
+        );
+    }
+    let nowhere = admin.get("/nowhere");
+    assert_eq!(nowhere.status, 404);
+    let way_out = nowhere.json()["way_out"].as_str().unwrap().to_owned();
+    for route in routes {
+        assert!(
+            way_out.contains(route["path"].as_str().unwrap()),
+            "{way_out}"
+        );
+    }
+    assert_eq!(admin.post("/", "").status, 405);
+}
+
+#[test]
+fn a_body_beyond_the_limit_is_refused() {
+    let admin = Running::start();
+    let long = std::env::temp_dir().join(format!("headworks-body-{}", std::process::id()));
+    std::fs::write(&long, vec![b' '; 300 << 10]).unwrap();
+    let body = format!("@{}", long.display());
+    for path in ["/admin/reload", "/admin/panels/waterworks/act/open"] {
+        let refused = curl(&[
+            "--oauth2-bearer",
+            TOKEN,
+            "--header",
+            "Expect:",
+            "--data-binary",
+            &body,
+            &admin.url(path),
+        ]);
+        assert_eq!(refused.status, 413, "{path}");
+        assert_eq!(refused.json()["error"], "the body is longer than 256 KiB");
+    }
+    std::fs::remove_file(&long).unwrap();
 }
 
 #[test]
@@ -267,6 +385,7 @@ fn actions_questions_and_their_errors() {
 fn metrics_count_what_happened() {
     let admin = Running::start();
     assert_eq!(curl(&[&admin.url("/metrics")]).status, 401);
+    assert_eq!(curl(&[&admin.url("/healthz")]).status, 200);
     assert_eq!(admin.post("/admin/reload", "").status, 200);
     let metrics = admin.get("/metrics");
     assert!(
@@ -275,6 +394,7 @@ fn metrics_count_what_happened() {
             .contains("content-type: text/plain; version=0.0.4")
     );
     for line in [
+        "headworks_admin_requests_total{answer=\"2xx\"} 2\n",
         "headworks_admin_requests_total{answer=\"4xx\"} 1\n",
         "headworks_admin_refused_total 1\n",
         "headworks_admin_reloads_total{outcome=\"done\"} 1\n",
@@ -290,4 +410,62 @@ async fn control_is_not_handed_to_the_network_without_a_token() {
     config.listen = "0.0.0.0:0".parse().unwrap();
     let refused = Admin::new(&config).bind().await;
     assert!(matches!(refused.err(), Some(Error::Exposed(_))));
+}
+
+#[test]
+fn the_api_tells_of_itself() {
+    let admin = Running::start();
+    let document = admin.get("/admin/openapi.json").json();
+    assert_eq!(document["openapi"], "3.1.0");
+    let index = admin.get("/").json();
+    for route in index["routes"].as_array().unwrap() {
+        let method = route["method"].as_str().unwrap().to_lowercase();
+        let told = &document["paths"][route["path"].as_str().unwrap()][method];
+        assert_eq!(told["summary"], route["what"], "{route}");
+    }
+    // Whatever is referred to is there.
+    let text = document.to_string();
+    let references: Vec<_> = text.split("\"#/components/schemas/").skip(1).collect();
+    assert!(references.len() > 20, "{} references", references.len());
+    for reference in references {
+        let name = reference.split('"').next().unwrap();
+        assert!(
+            document["components"]["schemas"][name].is_object(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_person_without_a_token_is_asked_for_it() {
+    let admin = Running::start();
+    let asked = curl(&["--header", "Accept: text/html", &admin.url("/")]);
+    assert_eq!(asked.status, 401);
+    assert!(asked.body.contains("<form"), "{}", asked.body);
+    assert!(
+        asked
+            .headers
+            .contains("content-security-policy: default-src 'none'"),
+        "{}",
+        asked.headers
+    );
+}
+
+#[test]
+fn a_page_of_another_origin_cannot_act() {
+    let admin = Running::start();
+    let first = curl(&[&admin.url(&format!("/?token={TOKEN}"))]);
+    let cookie = first.headers.split("set-cookie: ").nth(1).unwrap();
+    let cookie = cookie.split(';').next().unwrap();
+    let open = admin.url("/admin/panels/waterworks/act/open");
+    let act = |site: &str| {
+        let site = format!("sec-fetch-site: {site}");
+        let headers = ["--header", "x-headworks: 1", "--header", &site];
+        let sent = ["--cookie", cookie, "--data", r#"{"gates": 1}"#, &open];
+        curl(&[&headers[..], &sent[..]].concat()).status
+    };
+    assert_eq!(act("cross-site"), 403);
+    // Another port of the same host gets the cookie, too.
+    assert_eq!(act("same-site"), 403);
+    assert_eq!(act("same-origin"), 200);
 }

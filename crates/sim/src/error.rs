@@ -31,14 +31,19 @@ pub enum SimError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A file that is not text.
+    #[error("{place}: not UTF-8 text; save the file as UTF-8")]
+    NotText {
+        /// Where it stops being text.
+        place: Place,
+    },
     /// A scenario that is neither a file nor shipped.
-    #[error(
-        "`{name}` is neither a file nor a scenario that is shipped; those are {}",
-        crate::scenario::shipped_names().join(", ")
-    )]
+    #[error("`{name}` is neither a file nor a scenario that is shipped; {way_out}")]
     NoSuchScenario {
         /// What was asked for.
         name: String,
+        /// The nearest that is shipped, or all that are.
+        way_out: String,
     },
     /// A file that is not TOML.
     #[error("{place}: not TOML: {problem}; see https://toml.io for how it is written")]
@@ -67,6 +72,39 @@ pub enum SimError {
         key: String,
         /// What is wrong, and what would be right.
         problem: String,
+    },
+    /// A trace without a single request.
+    #[error(
+        "{file}: there is no request in it; write lines of arrival time, class, flow, cost, as in 0.25,3,tenant-1,800"
+    )]
+    EmptyTrace {
+        /// The file, as it was named.
+        file: String,
+    },
+    /// Loads that no run would come to the end of.
+    #[error(
+        "about {jobs:.1e} jobs would be handed in, most of them by the load `{most}`, and a run may take {allowed} steps; \
+         lower its rate, shorten `duration`, or allow more with `max_steps`"
+    )]
+    TooLarge {
+        /// Jobs of all loads.
+        jobs: f64,
+        /// The load that has most of them.
+        most: String,
+        /// Steps that a run may take.
+        allowed: u64,
+    },
+    /// A run that took all steps that it may take.
+    #[error(
+        "stopped after {steps} steps, with {} simulated; give far sides a longer latency or clients a time to think, shorten \
+         `duration`, or allow more with `max_steps`",
+        crate::report::seconds(simulated.as_secs_f64())
+    )]
+    TooLong {
+        /// What it did.
+        steps: u64,
+        /// How far it came.
+        simulated: std::time::Duration,
     },
     /// A line of a trace that is not a request.
     #[error("{place}: {field}: {problem}")]

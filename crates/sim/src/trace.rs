@@ -7,8 +7,7 @@ use crate::error::{Place, SimError};
 use csv::{ByteRecord, Reader, ReaderBuilder, Trim};
 use headworks_core::{Class, Time};
 use std::collections::HashMap;
-use std::fs::File;
-use std::path::Path;
+use std::io::{self, Read};
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +18,40 @@ pub(crate) struct Line {
     pub(crate) cost: u64,
 }
 
-pub(crate) struct Trace {
+pub(crate) struct Trace<'a> {
     file: String,
-    reader: Reader<File>,
+    reader: Reader<Lines<'a>>,
     record: ByteRecord,
     first: bool,
     line: Option<Line>,
+    /// The arrival time of the first request: the run starts there, so that times may be dates.
+    start: Option<Time>,
     flows: Vec<String>,
     numbers: HashMap<Vec<u8>, u32>,
+}
+
+/// Lines with an end: whatever has none for so long is no trace, and would fill memory.
+struct Lines<'a> {
+    lines: Box<dyn Read + 'a>,
+    /// Bytes since the last line ended.
+    long: usize,
+}
+
+const LONGEST_LINE: usize = 1 << 20;
+
+impl Read for Lines<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.lines.read(into)?;
+        let read = &into[..count];
+        match read.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => self.long = count - end,
+            None => self.long += count,
+        }
+        if self.long > LONGEST_LINE {
+            return Err(io::Error::other("a line is longer than a megabyte"));
+        }
+        Ok(count)
+    }
 }
 
 const FIELDS: [&str; 4] = ["arrival time", "class", "flow", "cost"];
@@ -34,33 +59,29 @@ const FIELDS: [&str; 4] = ["arrival time", "class", "flow", "cost"];
 /// Later than this, a time is a date: 1,000 years.
 const LATEST: f64 = 3.2e10;
 
-impl Trace {
-    /// Opens a trace. Flows that the scenario names have the numbers that it gives them.
-    pub(crate) fn open(path: &Path, flows: &[String]) -> Result<Self, SimError> {
-        let file = path.display().to_string();
-        let opened = File::open(path).map_err(|source| SimError::Read {
-            file: file.clone(),
-            source,
-        })?;
+impl<'a> Trace<'a> {
+    /// Flows that the scenario names have the numbers that it gives them.
+    pub(crate) fn new(file: String, lines: Box<dyn Read + 'a>, flows: &[String]) -> Self {
         let reader = ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
             .trim(Trim::All)
             .comment(Some(b'#'))
             .buffer_capacity(1 << 16)
-            .from_reader(opened);
-        Ok(Trace {
+            .from_reader(Lines { lines, long: 0 });
+        Trace {
             file,
             reader,
             record: ByteRecord::new(),
             first: true,
             line: None,
+            start: None,
             numbers: (0..)
                 .zip(flows)
                 .map(|(number, flow)| (flow.clone().into_bytes(), number))
                 .collect(),
             flows: flows.to_vec(),
-        })
+        }
     }
 
     /// The line that was read last.
@@ -77,6 +98,10 @@ impl Trace {
         loop {
             let more = self.reader.read_byte_record(&mut self.record);
             match more {
+                Ok(false) if self.start.is_none() => {
+                    let file = self.file.clone();
+                    return Err(SimError::EmptyTrace { file });
+                }
                 Ok(false) => {
                     self.line = None;
                     return Ok(None);
@@ -99,7 +124,8 @@ impl Trace {
                 return Err(self.wrong(0, problem));
             }
             self.line = Some(line);
-            return Ok(Some(line.at));
+            let start = *self.start.get_or_insert(line.at);
+            return Ok(Some(Time::ZERO + line.at.since(start)));
         }
     }
 
@@ -138,7 +164,7 @@ impl Trace {
         let at = self.time()?;
         let class = self.class(classes)?;
         let cost = self.cost()?;
-        let flow = self.flow();
+        let flow = self.flow()?;
         Ok(Line {
             at,
             class,
@@ -160,7 +186,7 @@ impl Trace {
             Some(seconds) => Ok(Time::from_nanos((seconds * 1e9).round() as u64)),
             None => Err(self.wrong(
                 0,
-                format!("`{text}` is not a time; write seconds since the start, as in 12.5"),
+                format!("`{text}` is not a time; write seconds, as in 12.5 or 1700000000.25"),
             )),
         }
     }
@@ -191,15 +217,22 @@ impl Trace {
         }
     }
 
-    fn flow(&mut self) -> u32 {
+    fn flow(&mut self) -> Result<u32, SimError> {
         let name = self.record.get(2).unwrap_or_default();
         if let Some(number) = self.numbers.get(name) {
-            return *number;
+            return Ok(*number);
+        }
+        if let Some(byte) = name.iter().find(|byte| byte.is_ascii_control()) {
+            let shown = byte.escape_ascii();
+            return Err(self.wrong(
+                2,
+                format!("has a control character in it ({shown}); leave it out"),
+            ));
         }
         let number = self.flows.len() as u32;
         self.flows.push(String::from_utf8_lossy(name).into_owned());
         self.numbers.insert(name.to_vec(), number);
-        number
+        Ok(number)
     }
 
     fn wrong(&self, field: usize, problem: String) -> SimError {

@@ -83,7 +83,7 @@ fn wrong_lines_are_told_with_line_and_field() {
     );
     assert_eq!(
         told(b"time,class,flow,cost\nsoon,0,a,1\n"),
-        "t.csv:2:1: arrival time: `soon` is not a time; write seconds since the start, as in 12.5"
+        "t.csv:2:1: arrival time: `soon` is not a time; write seconds, as in 12.5 or 1700000000.25"
     );
     assert_eq!(
         told(b"1,0,a,1\n0.5,0,a,1\n"),
@@ -96,6 +96,10 @@ fn wrong_lines_are_told_with_line_and_field() {
     assert_eq!(
         told(b"0,0,a,-4\n"),
         "t.csv:1:4: cost: `-4` is not a cost; write a whole number, 1 or more"
+    );
+    assert_eq!(
+        told(b"0,0,a,1\n1,0,\x1b[2J,1\n"),
+        "t.csv:2:3: flow: has a control character in it (\\x1b); leave it out"
     );
     assert_eq!(
         told(b"0,\xff,a,1\n"),
@@ -115,12 +119,27 @@ fn wrong_lines_are_told_with_line_and_field() {
 
 #[test]
 fn an_empty_trace_and_a_missing_one() {
-    let trace = Recording::new("empty", b"");
-    assert_eq!(
-        json(&trace, &Scenario::for_replay())["totals"]["offered"],
-        0
-    );
+    let trace = Recording::new("empty", b"# nothing but a comment\ntime,class,flow,cost\n");
+    let empty = replay(&trace.0, &Scenario::for_replay(), 1).expect_err("nothing is in it");
+    let told = empty.to_string();
+    assert!(told.contains("there is no request in it; write"), "{told}");
     let missing =
         replay(&trace.0.join("no"), &Scenario::for_replay(), 1).expect_err("there is none");
     assert!(missing.to_string().contains("cannot be read"), "{missing}");
+}
+
+#[test]
+fn times_may_be_dates() {
+    let lines = |start: f64| {
+        let lines = (0..50).map(|n| format!("{:.2},0,a,5\n", start + f64::from(n) * 0.25));
+        lines.collect::<String>()
+    };
+    let seconds = |start: f64| {
+        let trace = Recording::new("dates", lines(start).as_bytes());
+        let report = json(&trace, &Scenario::for_replay());
+        assert_eq!(report["totals"]["done"], 50);
+        report["seconds"].as_f64().expect("a number")
+    };
+    let (plain, dated) = (seconds(0.0), seconds(1_700_000_000.0));
+    assert!((plain - dated).abs() < 0.001, "{plain} {dated}");
 }

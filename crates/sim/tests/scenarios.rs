@@ -1,11 +1,11 @@
-//! The shipped scenarios keep their promises, and a run is a function of scenario and seed.
+//! The shipped scenarios do what they expect, and a run is a function of scenario and seed.
 
 use headworks_core::Policy;
 use headworks_sim::{Scenario, run, shipped_names};
 use std::time::Duration;
 
 #[test]
-fn shipped_scenarios_keep_their_promises() {
+fn shipped_scenarios_do_what_they_expect() {
     std::thread::scope(|scope| {
         for name in shipped_names() {
             scope.spawn(move || {
@@ -16,7 +16,7 @@ fn shipped_scenarios_keep_their_promises() {
                     "ten-classes-strict" => Duration::from_secs(120),
                     _ => Duration::MAX,
                 };
-                let report = run(&scenario.shortened(length), 1);
+                let report = run(&scenario.shortened(length), 1).expect("it is small");
                 assert!(!report.expectations().is_empty());
                 for checked in report.expectations() {
                     assert!(checked.met, "{name}: {checked:?}\n{}", report.to_text());
@@ -31,9 +31,17 @@ fn the_same_seed_gives_the_same_report_and_another_another() {
     for name in ["tokens", "refused-clients", "forwarders", "rounds"] {
         let scenario = Scenario::shipped(name).expect("it is shipped");
         let scenario = scenario.shortened(Duration::from_secs(30));
-        let report = run(&scenario, 5).to_json();
-        assert_eq!(report, run(&scenario, 5).to_json(), "{name}");
-        assert_ne!(report, run(&scenario, 6).to_json(), "{name}");
+        let report = run(&scenario, 5).expect("it is small").to_json();
+        assert_eq!(
+            report,
+            run(&scenario, 5).expect("it is small").to_json(),
+            "{name}"
+        );
+        assert_ne!(
+            report,
+            run(&scenario, 6).expect("it is small").to_json(),
+            "{name}"
+        );
     }
 }
 
@@ -43,7 +51,7 @@ fn another_policy_gives_another_answer() {
     let scenario = scenario
         .shortened(Duration::from_secs(20))
         .under(Policy::Strict);
-    assert!(!run(&scenario, 1).is_as_expected());
+    assert!(!run(&scenario, 1).expect("it is small").is_as_expected());
 }
 
 fn small(rest: &str) -> Scenario {
@@ -60,7 +68,7 @@ fn at(report: &serde_json::Value, path: &str) -> f64 {
 }
 
 fn json(scenario: &Scenario) -> serde_json::Value {
-    serde_json::from_str(&run(scenario, 1).to_json()).expect("it is JSON")
+    serde_json::from_str(&run(scenario, 1).expect("it is small").to_json()).expect("it is JSON")
 }
 
 #[test]
@@ -177,7 +185,9 @@ fn estimates_may_be_wrong_and_shares_are_of_what_was_drawn() {
 fn the_page_needs_nothing_else_and_shows_what_there_is() {
     let page = |name: &str| {
         let scenario = Scenario::shipped(name).expect("it is shipped");
-        run(&scenario.shortened(Duration::from_secs(400)), 1).to_html()
+        run(&scenario.shortened(Duration::from_secs(400)), 1)
+            .expect("it is small")
+            .to_html()
     };
     let (forwarders, rounds) = (page("forwarders"), page("rounds"));
     for page in [&forwarders, &rounds] {
@@ -187,7 +197,7 @@ fn the_page_needs_nothing_else_and_shows_what_there_is() {
         }
         assert!(page.contains("prefers-color-scheme:dark") && !page.contains("NaN"));
         for part in [
-            "Promises",
+            "Expectations",
             "Waits over time",
             "Queue depth",
             "Drops by reason",
@@ -210,6 +220,64 @@ fn names_from_outside_are_only_text() {
         flows = 2
         arrivals = { kind = \"poisson\", rate = 5.0 }",
     );
-    let page = run(&scenario, 1).to_html();
+    let page = run(&scenario, 1).expect("it is small").to_html();
     assert!(!page.contains("<script") && !page.contains("<img") && page.contains("&lt;img"));
+}
+
+/// The cells of the row of a table that begins with a name.
+fn row(text: &str, name: &str) -> Vec<String> {
+    let line = text.lines().find(|line| line.starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("no row {name} in {text}"));
+    line.split("  ")
+        .map(|cell| cell.trim().to_owned())
+        .filter(|cell| !cell.is_empty())
+        .collect()
+}
+
+const TWO: &str = "
+    [scheduler]
+    policy = \"POLICY\"
+    bound = 50
+    limits = { concurrent = 2 }
+    [[targets]]
+    name = \"far\"
+    latency = \"10ms\"
+    [[loads]]
+    name = \"modest\"
+    class = MODEST
+    arrivals = { kind = \"poisson\", rate = 5.0 }
+    [[loads]]
+    name = \"greedy\"
+    class = 2
+    arrivals = { kind = \"poisson\", rate = 900.0 }";
+
+#[test]
+fn shares_are_compared_only_where_weights_decide_and_work_waits() {
+    let text = |policy: &str, modest: &str| {
+        let rest = TWO.replace("POLICY", policy).replace("MODEST", modest);
+        run(&small(&rest), 1).expect("it is small").to_text()
+    };
+    for policy in ["fifo", "strict"] {
+        let told = text(policy, "1");
+        assert_eq!(row(&told, "P2")[9..11], ["–", "–"], "{told}");
+    }
+    // Whoever gets all it asks for is not owed more.
+    let told = text("wfq", "1");
+    assert_eq!(row(&told, "P1")[9..11], ["–", "–"], "{told}");
+    assert_ne!(row(&told, "P2")[9], "–", "{told}");
+    let told = text("wfq", "2");
+    assert_eq!(row(&told, "modest")[7..9], ["–", "–"], "{told}");
+    assert_ne!(row(&told, "greedy")[7], "–", "{told}");
+}
+
+#[test]
+fn one_panel_is_not_called_all_panels_and_loads_have_their_table() {
+    let page = |modest: &str| {
+        let rest = TWO.replace("POLICY", "wfq").replace("MODEST", modest);
+        run(&small(&rest), 1).expect("it is small").to_html()
+    };
+    let (one, two) = (page("2"), page("1"));
+    assert!(one.contains("Every step of the scale") && !one.contains("All panels"));
+    assert!(two.contains("All panels"));
+    assert!(one.contains("<th>load<th>requests<th>done") && one.contains("<tr><th>modest<td>"));
 }

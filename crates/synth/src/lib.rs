@@ -23,3 +23,4 @@ pub use load::{Arrival, Arrivals, Distribution, Stream, Weighted};
 pub use rng::Rng;
 pub use spread::{Share, Spread};
 pub use tree::{Children, Fate, Kind, NameKind, Node, Side, Totals, Tree, TreeSpec, Walk};
+pub use units::parse_duration;

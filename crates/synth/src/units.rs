@@ -35,27 +35,37 @@ pub(crate) fn show_number(number: u64) -> String {
     }
 }
 
+const UNITS: [(&str, f64); 6] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+];
+
+/// A number and its unit: ns, us, ms, s, m or h.
+///
+/// ```
+/// use headworks_synth::parse_duration;
+/// use std::time::Duration;
+///
+/// assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
+/// assert_eq!(parse_duration("soon"), None);
+/// ```
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(split);
+    let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let number: f64 = number.trim_end().parse().ok()?;
+    Duration::try_from_secs_f64(number * seconds).ok()
+}
+
 /// Writes and reads a duration as `1.5s`, `250ms`, `10us`, `2m` or `1h`.
 pub(crate) mod duration {
-    use super::Duration;
+    use super::{Duration, parse_duration};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    const UNITS: [(&str, f64); 6] = [
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-        ("m", 60.0),
-        ("h", 3600.0),
-    ];
-
-    pub(crate) fn parse(text: &str) -> Option<Duration> {
-        let split = text.find(|c: char| c.is_ascii_alphabetic())?;
-        let (number, unit) = text.split_at(split);
-        let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
-        let number: f64 = number.trim_end().parse().ok()?;
-        Duration::try_from_secs_f64(number * seconds).ok()
-    }
 
     pub(crate) fn serialize<S: Serializer>(d: &Duration, to: S) -> Result<S::Ok, S::Error> {
         let nanos = d.as_nanos();
@@ -68,7 +78,7 @@ pub(crate) mod duration {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(from)?;
-        parse(&text).ok_or_else(|| {
+        parse_duration(&text).ok_or_else(|| {
             D::Error::custom(format!(
                 "`{text}` is not a duration; write a number and ns, us, ms, s, m or h, as in 250ms"
             ))
@@ -91,7 +101,7 @@ mod tests {
 
         #[test]
         fn nothing_panics(text in ".{0,12}") {
-            let _ = (parse_number(&text), duration::parse(&text));
+            let _ = (parse_number(&text), parse_duration(&text));
         }
     }
 
@@ -106,11 +116,11 @@ mod tests {
 
     #[test]
     fn durations() {
-        assert_eq!(duration::parse("250ms"), Some(Duration::from_millis(250)));
-        assert_eq!(duration::parse("1.5s"), Some(Duration::from_millis(1500)));
-        assert_eq!(duration::parse("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
+        assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
         for bad in ["", "5", "-1s", "s", "1day", "infs", "NaNs"] {
-            assert_eq!(duration::parse(bad), None, "{bad}");
+            assert_eq!(parse_duration(bad), None, "{bad}");
         }
     }
 }

@@ -11,23 +11,24 @@ use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// apalis over its in-memory storage. Producers send into the storage's own channel directly: its shared sink takes a lock
-/// and does not allow several threads.
+/// apalis over its in-memory storage. Its sink, which gives a task its id, fails when two threads send at once: every producer
+/// has one of its own, on the same channel.
 pub(crate) fn apalis(jobs: u64) -> Took {
     let runtime = runtime();
     measure(jobs, || {
         runtime.block_on(async {
             let (sender, receiver) = unbounded::<Task<Work>>();
-            let sink = Box::new(sender.clone().sink_map_err(Into::into));
-            let sink = MemorySink::new(Arc::new(futures_util::lock::Mutex::new(sink)));
-            let storage = MemoryStorage::new_with(sink, receiver.boxed());
+            let sink = || {
+                let sender = Box::new(sender.clone().sink_map_err(Into::into));
+                MemorySink::new(Arc::new(futures_util::lock::Mutex::new(sender)))
+            };
+            let storage = MemoryStorage::new_with(sink(), receiver.boxed());
             for producer in 0..PRODUCERS {
-                let sender = sender.clone();
+                let mut sink = sink();
                 tokio::spawn(async move {
                     for n in (producer..jobs).step_by(PRODUCERS as usize) {
-                        sender
-                            .unbounded_send(Task::new(Work::new(n, FLOWS, TARGETS)))
-                            .expect("the receiver lives");
+                        let task = Task::new(Work::new(n, FLOWS, TARGETS));
+                        sink.feed(task).await.expect("the receiver lives");
                     }
                 });
             }

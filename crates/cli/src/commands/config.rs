@@ -10,6 +10,7 @@ use headworks_service::exit::Exit;
 
 use crate::applications::schema;
 use crate::arguments::Common;
+use crate::commands::configures_nothing;
 use crate::overrides;
 use crate::report::{UsageError, wrong_configuration};
 
@@ -52,7 +53,10 @@ Examples:
 
 pub(crate) fn run(command: &ConfigCommand, common: &Common) -> Result<Exit> {
     match command {
-        ConfigCommand::Init { output } => init(output.as_deref()),
+        ConfigCommand::Init { output } => {
+            configures_nothing(common, "config init")?;
+            init(output.as_deref())
+        }
         ConfigCommand::Check { file } => check(file.as_deref(), common),
         ConfigCommand::Show { json } => show(common, *json),
     }
@@ -81,6 +85,15 @@ fn init(output: Option<&Path>) -> Result<Exit> {
 }
 
 fn check(file: Option<&Path>, common: &Common) -> Result<Exit> {
+    if !common.set.is_empty() {
+        let words = "`--set` means nothing to `headworks config check`, which looks at the file alone: \
+                     leave it out, or see the whole with `headworks config show`";
+        return Err(UsageError(words.into()).into());
+    }
+    if file.is_some() && common.config.is_some() {
+        let words = "two files to check: give one, as an argument or with `--config`";
+        return Err(UsageError(words.into()).into());
+    }
     let sources = overrides::sources(common)?;
     let Some(file) = file.or(sources.path()) else {
         let words = "there is no configuration file to check: name one, or write one with \

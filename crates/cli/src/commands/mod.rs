@@ -1,6 +1,28 @@
 //! One module a command. Each takes its arguments and returns how it ended.
 
 pub(crate) mod config;
+pub(crate) mod gateway;
+pub(crate) mod generate;
+mod greeting;
 pub(crate) mod migrate;
 pub(crate) mod sim;
+pub(crate) mod top;
+pub(crate) mod tracker;
 pub(crate) mod up;
+
+use crate::arguments::Common;
+use crate::report::UsageError;
+
+/// Refuses flags that `command` would not look at: whoever gives one expects something of it.
+fn configures_nothing(common: &Common, command: &str) -> Result<(), UsageError> {
+    let given = match common {
+        Common {
+            config: Some(_), ..
+        } => "--config",
+        Common { set, .. } if !set.is_empty() => "--set",
+        _ => return Ok(()),
+    };
+    Err(UsageError(format!(
+        "`{given}` means nothing to `headworks {command}`, which reads no configuration: leave it out"
+    )))
+}

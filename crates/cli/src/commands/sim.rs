@@ -1,13 +1,20 @@
 //! `headworks sim`: try a policy before you live with it.
 
+mod page;
+mod progress;
+
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
 use headworks_service::exit::Exit;
-use headworks_sim::{Report, Scenario, replay, run as simulate, shipped_names};
+use headworks_sim::{Report, Scenario, SimError, Trial, shipped_names};
 
+use crate::arguments::Common;
+use crate::commands::configures_nothing;
 use crate::report::{UsageError, data};
+use page::Page;
+use progress::Line;
 
 /// What to simulate, and how to show it.
 #[derive(Debug, Args)]
@@ -22,6 +29,10 @@ pub(crate) struct SimCommand {
     /// the default ones.
     #[arg(long, value_name = "FILE.csv")]
     trace: Option<PathBuf>,
+    /// Give up after so many steps (jobs handed in, jobs granted, moments it comes to), instead of what the scenario says
+    /// or 200 million.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_steps: Option<u64>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -29,11 +40,12 @@ pub(crate) struct SimCommand {
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
     /// List the shipped scenarios.
-    #[arg(long, conflicts_with_all = ["scenario", "trace", "json", "html", "seed"])]
+    #[arg(long, conflicts_with_all = ["scenario", "trace", "json", "html", "seed", "max_steps"])]
     list: bool,
 }
 
-pub(crate) fn run(command: &SimCommand) -> anyhow::Result<Exit> {
+pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit> {
+    configures_nothing(common, "sim")?;
     if command.list {
         for name in shipped_names() {
             let scenario = Scenario::shipped(name).context("a shipped scenario")?;
@@ -41,11 +53,12 @@ pub(crate) fn run(command: &SimCommand) -> anyhow::Result<Exit> {
         }
         return Ok(Exit::Done);
     }
-    let report = report(command)?;
-    if let Some(path) = &command.html {
-        std::fs::write(path, report.to_html())
-            .with_context(|| format!("{}: cannot be written", path.display()))?;
-        eprintln!("wrote {}", path.display());
+    let scenario = scenario(command)?;
+    // Before the run, which may take minutes.
+    let page = command.html.as_deref().map(Page::open).transpose()?;
+    let report = report(command, &scenario)?;
+    if let Some(page) = page {
+        page.write(&report.to_html())?;
     }
     if command.json {
         data(&format!("{}\n", report.to_json()))?;
@@ -59,10 +72,15 @@ pub(crate) fn run(command: &SimCommand) -> anyhow::Result<Exit> {
     })
 }
 
-fn report(command: &SimCommand) -> anyhow::Result<Report> {
-    let usage = |error: headworks_sim::SimError| UsageError(error.to_string());
+impl From<SimError> for UsageError {
+    fn from(error: SimError) -> UsageError {
+        UsageError(error.to_string())
+    }
+}
+
+fn scenario(command: &SimCommand) -> anyhow::Result<Scenario> {
     let scenario = match (&command.scenario, &command.trace) {
-        (Some(name), _) => Scenario::open(name).map_err(usage)?,
+        (Some(name), _) => Scenario::open(name).map_err(UsageError::from)?,
         (None, Some(_)) => Scenario::for_replay(),
         (None, None) => {
             let words = "nothing to simulate: name a scenario file or a shipped scenario \
@@ -70,9 +88,21 @@ fn report(command: &SimCommand) -> anyhow::Result<Report> {
             return Err(UsageError(words.into()).into());
         }
     };
+    Ok(match command.max_steps {
+        Some(steps) => scenario.at_most(steps),
+        None => scenario,
+    })
+}
+
+fn report(command: &SimCommand, scenario: &Scenario) -> anyhow::Result<Report> {
+    let mut line = Line::on_a_terminal(scenario.name());
+    let mut watch = |progress| line.show(progress);
     let seed = command.seed.unwrap_or(scenario.seed());
-    match &command.trace {
-        Some(trace) => Ok(replay(trace, &scenario, seed).map_err(usage)?),
-        None => Ok(simulate(&scenario, seed)),
+    let mut trial = Trial::new(scenario, seed).watched(&mut watch);
+    if let Some(trace) = &command.trace {
+        trial = trial.replaying_file(trace).map_err(UsageError::from)?;
     }
+    let report = trial.run();
+    line.clear();
+    Ok(report.map_err(UsageError::from)?)
 }

@@ -1,18 +1,36 @@
-//! `headworks up`: the admin listener and every application there is.
+//! `headworks up`: the admin listener and every application there is, or those that a command names.
 
 use anyhow::Result;
-use headworks_service::admin::{Admin, AdminConfig, Listening};
+use clap::Args;
+use headworks_console::Console;
+use headworks_service::admin::{Admin, AdminConfig};
 use headworks_service::exit::Exit;
 use headworks_service::logs::{self, LogConfig, LogHandle};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::{Shutdown, ShutdownConfig};
 
-use crate::applications::{APPLICATIONS, schema};
+use crate::applications::{APPLICATIONS, Application, schema};
 use crate::arguments::Common;
 use crate::commands::config::warn;
+use crate::commands::greeting::Greeting;
 use crate::overrides;
 
-pub(crate) fn run(common: &Common) -> Result<Exit> {
+/// What only this command takes. Every key of every section is a flag besides.
+#[derive(Debug, Args)]
+pub(crate) struct UpCommand {
+    /// Ends if any application does not start. Without it, the others run, and the first lines say what does not and why.
+    #[arg(long)]
+    strict: bool,
+}
+
+impl UpCommand {
+    pub(crate) fn run(&self, common: &Common) -> Result<Exit> {
+        run(common, APPLICATIONS, self.strict)
+    }
+}
+
+/// Runs `applications`; if `strict`, all of them or none.
+pub(crate) fn run(common: &Common, applications: &[Application], strict: bool) -> Result<Exit> {
     let sources = overrides::sources(common)?;
     let file = sources.path().map(|path| path.display().to_string());
     let reloader = Reloader::start(schema(), sources)?;
@@ -21,13 +39,20 @@ pub(crate) fn run(common: &Common) -> Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let exit = runtime.block_on(serve(&reloader, log, file.as_deref()));
+    let mut greeting = Greeting::new(file);
+    let exit = runtime.block_on(serve(&reloader, log, applications, strict, &mut greeting));
     // Whatever was told to stop and did not is left behind, not waited for.
     runtime.shutdown_background();
     exit
 }
 
-async fn serve(reloader: &Reloader, log: LogHandle, file: Option<&str>) -> Result<Exit> {
+async fn serve(
+    reloader: &Reloader,
+    log: LogHandle,
+    applications: &[Application],
+    strict: bool,
+    greeting: &mut Greeting,
+) -> Result<Exit> {
     let shutdown = Shutdown::new();
     shutdown.on_signals()?;
     reloader.on_hangup(&shutdown)?;
@@ -35,14 +60,27 @@ async fn serve(reloader: &Reloader, log: LogHandle, file: Option<&str>) -> Resul
 
     let config = reloader.current().section::<AdminConfig>();
     let mut admin = Admin::new(&config).reloader(reloader.clone());
-    let mut lines = Vec::new();
-    for application in APPLICATIONS {
-        let (with_panel, line) = (application.start)(reloader, &shutdown, admin)?;
-        admin = with_panel;
-        lines.push(format!("{}: {line}", application.name));
+    let mut failed = None;
+    for application in applications {
+        match (application.start)(reloader, &shutdown) {
+            Ok(started) => {
+                greeting.started(application.name, &started);
+                admin = (started.show)(admin);
+            }
+            Err(error) if strict => {
+                return Err(error.context(format!("{} did not start", application.name)));
+            }
+            Err(error) => {
+                greeting.failed(application.name, &error);
+                failed = Some(error);
+            }
+        }
     }
-    let listening = admin.bind().await?;
-    greet(&listening, &lines, file);
+    if let Some(error) = failed.filter(|_| greeting.runs_nothing()) {
+        return Err(error.context("no application started"));
+    }
+    let listening = Console::mount(admin, &shutdown).bind().await?;
+    greeting.tell(&listening);
     listening.serve(&shutdown);
 
     shutdown.requested().await;
@@ -66,39 +104,4 @@ fn follow_log_level(reloader: &Reloader, shutdown: &Shutdown, log: LogHandle) {
             }
         }
     });
-}
-
-/// Where things are, and what to try. To stderr: it is not data.
-fn greet(listening: &Listening, applications: &[String], file: Option<&str>) {
-    let base = format!("http://{}", listening.address());
-    eprintln!("headworks {} is up", env!("CARGO_PKG_VERSION"));
-    if applications.is_empty() {
-        eprintln!("applications: none in this build yet; the admin listener runs alone");
-    }
-    for line in applications {
-        eprintln!("{line}");
-    }
-    eprintln!(
-        "configuration: {}",
-        file.unwrap_or("defaults (no file found)")
-    );
-    eprintln!("admin: {base}");
-    let token = match listening.generated_token() {
-        Some(token) => {
-            eprintln!("token: {token} (made for this run; set `admin.token` to keep one)");
-            token
-        }
-        None => {
-            eprintln!("token: as configured in `admin.token`");
-            "$TOKEN"
-        }
-    };
-    eprintln!("\ntry:");
-    eprintln!("  curl {base}/healthz");
-    eprintln!("  curl -H \"Authorization: Bearer {token}\" {base}/metrics");
-    eprintln!("  curl -H \"Authorization: Bearer {token}\" {base}/admin/panels");
-    eprintln!(
-        "\nCtrl-C stops it; kill -HUP {} reloads the configuration\n",
-        std::process::id()
-    );
 }

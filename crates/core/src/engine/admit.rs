@@ -72,13 +72,9 @@ impl<P> Core<P> {
         if job.key.is_some_and(|key| self.find(key).is_some()) {
             return Err(Reason::Duplicate);
         }
-        let bay = self.bay_of(job.targets).ok_or(Reason::NoTarget)?;
-        if !self.gate.fits(job.cost) {
-            return Err(Reason::TooLarge);
-        }
-        let bay = self.bay_that_fits(bay, job.cost).ok_or(Reason::TooLarge)?;
+        let (bay, usable_at) = self.servers(now, job)?;
         let mut due = job.start_at.filter(|at| *at > now);
-        match self.usable_at(now, bay) {
+        match usable_at {
             Some(Time::MAX) => return Err(Reason::NoTarget),
             Some(_) if self.config.on_suspend == OnSuspend::End => return Err(Reason::Suspended),
             Some(until) if self.config.on_suspend == OnSuspend::Delay => due = due.max(Some(until)),
@@ -101,6 +97,24 @@ impl<P> Core<P> {
         Ok((bay, flow, due))
     }
 
+    /// Who may serve a job, and when the first of them is usable, if none is now.
+    #[inline]
+    fn servers(&mut self, now: Time, job: &Job<P>) -> Result<(u32, Option<Time>), Reason> {
+        if let SetRef::One(target) = job.targets.0
+            && let Some(target) = self.targets.get(target as usize)
+            && target.state.is_usable()
+        {
+            let fits = target.gate.fits(job.cost) && self.gate.fits(job.cost);
+            return fits.then_some((target.bay, None)).ok_or(Reason::TooLarge);
+        }
+        let bay = self.bay_of(job.targets).ok_or(Reason::NoTarget)?;
+        if !self.gate.fits(job.cost) {
+            return Err(Reason::TooLarge);
+        }
+        let bay = self.bay_that_fits(bay, job.cost).ok_or(Reason::TooLarge)?;
+        Ok((bay, self.usable_at(now, bay)))
+    }
+
     fn is_hopeless(&mut self, now: Time, job: &Job<P>) -> bool {
         let Some(expire) = job.expire_at.filter(|_| self.config.refuse_hopeless) else {
             return false;
@@ -117,7 +131,7 @@ impl<P> Core<P> {
 
     /// Whether one more job may wait for a target that alone can serve it.
     pub(super) fn has_room_alone(&self, bay: u32) -> bool {
-        match *self.bays[bay as usize].targets {
+        match self.bays[bay as usize].targets[..] {
             [target] => self.targets[target as usize].waiting < self.most_alone,
             _ => true,
         }

@@ -95,13 +95,10 @@ impl<P> Core<P> {
 
     fn apply_flows(&mut self, now: Time) {
         for (_, flow) in self.flows.iter_mut() {
-            flow.config = *self
-                .config
-                .flows
-                .get(&flow.id)
-                .unwrap_or(&self.config.default_flow);
-            flow.pace = Pace::of(flow.config.weight);
-            flow.gate.reconfigure(flow.config.limits, now);
+            let config = self.config.flow(flow.id);
+            flow.weight = config.weight;
+            flow.pace = Pace::of(config.weight);
+            flow.gate.reconfigure(config.limits, now);
         }
     }
 
@@ -112,7 +109,7 @@ impl<P> Core<P> {
                 self.push_target(config);
                 continue;
             };
-            target.config = config;
+            *target.config = config;
             target.gate.reconfigure(config.limits, now);
             let configured = TargetState::Disabled {
                 reason: Disabled::Configured,
@@ -164,14 +161,14 @@ impl<P> Core<P> {
         for (_, queue) in self.queues.iter_mut() {
             queue.held_at = NOWHERE;
             if queue.waiting > 0 {
-                let weight = self.flows[queue.flow].config.weight;
+                let weight = self.flows[queue.flow].weight;
                 self.classes[queue.class.index()].holders.weights += u64::from(weight);
             }
         }
         for (_, flow) in self.flows.iter_mut() {
             flow.held_at = NOWHERE;
             if flow.waiting > 0 {
-                self.holders.weights += u64::from(flow.config.weight);
+                self.holders.weights += u64::from(flow.weight);
             }
         }
     }

@@ -7,6 +7,7 @@ use crate::heap::NOWHERE;
 use crate::id::Flow;
 use crate::time::Time;
 use crate::wheel::TimerId;
+use smallvec::SmallVec;
 
 impl<P> Core<P> {
     /// The flow's state, made if there is none.
@@ -17,17 +18,13 @@ impl<P> Core<P> {
         if self.flows.len() >= self.sweep_at {
             self.sweep(now);
         }
-        let config = *self
-            .config
-            .flows
-            .get(&id)
-            .unwrap_or(&self.config.default_flow);
+        let config = self.config.flow(id);
         let flow = self.flows.insert(FlowState {
             id,
-            config,
+            weight: config.weight,
             pace: Pace::of(config.weight),
             gate: Gate::new(config.limits, now),
-            queues: vec![NIL; self.classes.len()],
+            queues: SmallVec::from_elem(NIL, self.classes.len()),
             waiting: 0,
             delayed: 0,
             held_at: NOWHERE,

@@ -121,7 +121,7 @@ impl<P> Core<P> {
     pub fn flows(&self) -> impl Iterator<Item = FlowView> + '_ {
         self.flows.iter().map(|(_, flow)| FlowView {
             flow: flow.id,
-            weight: flow.config.weight,
+            weight: flow.weight,
             waiting: flow.waiting,
             running: flow.gate.running(),
             held: flow.parked,

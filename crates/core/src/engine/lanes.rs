@@ -119,7 +119,7 @@ impl<P> Core<P> {
         queue.waiting += 1;
         let holder = &mut self.flows[flow];
         holder.waiting += 1;
-        let weight = u64::from(holder.config.weight);
+        let weight = u64::from(holder.weight);
         if queue.waiting == 1 {
             state.holders.weights += weight;
         }
@@ -144,7 +144,7 @@ impl<P> Core<P> {
         queue.waiting -= 1;
         let holder = &mut self.flows[flow];
         holder.waiting -= 1;
-        let weight = u64::from(holder.config.weight);
+        let weight = u64::from(holder.weight);
         if queue.waiting == 0 {
             state.holders.weights -= weight;
             queue.owed.forfeit();
@@ -312,7 +312,7 @@ impl<P> Core<P> {
             return *lane;
         }
         let Bay { lanes, targets, .. } = &mut self.bays[bay as usize];
-        let alone = match **targets {
+        let alone = match targets[..] {
             [target] => target,
             _ => NIL,
         };

@@ -4,7 +4,7 @@
 //! (class, flow): it has the fair-share tag, and orders its open lanes by the age of their heads. A *class*
 //! orders its queues by tag. A *bay* is a target set: lanes whose targets are all shut are parked there.
 
-use crate::config::{ClassConfig, FlowConfig};
+use crate::config::ClassConfig;
 use crate::forecast::Forecast;
 use crate::gate::Gate;
 use crate::heap::{Heap, NOWHERE};
@@ -13,6 +13,7 @@ use crate::job::Job;
 use crate::stats::ClassStats;
 use crate::time::Time;
 use crate::wheel::TimerId;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// The index of nothing.
@@ -253,7 +254,7 @@ pub(super) struct Queue {
     /// Its position among its class's holders.
     pub(super) held_at: u32,
     /// Its lanes, by bay.
-    pub(super) lanes: Vec<(u32, u32)>,
+    pub(super) lanes: SmallVec<[(u32, u32); 2]>,
 }
 
 impl Queue {
@@ -266,7 +267,7 @@ impl Queue {
             open: Heap::default(),
             waiting: 0,
             held_at: NOWHERE,
-            lanes: Vec::new(),
+            lanes: SmallVec::new(),
         }
     }
 }
@@ -274,11 +275,11 @@ impl Queue {
 #[derive(Debug)]
 pub(super) struct FlowState {
     pub(super) id: Flow,
-    pub(super) config: FlowConfig,
+    pub(super) weight: u32,
     pub(super) pace: Pace,
     pub(super) gate: Gate,
     /// By class; `NIL` where it has none.
-    pub(super) queues: Vec<u32>,
+    pub(super) queues: SmallVec<[u32; 10]>,
     pub(super) waiting: u64,
     pub(super) delayed: u64,
     /// Its position among the holders, with a shared bound.
@@ -381,7 +382,7 @@ pub(super) fn holding(places: u64, weight: u32) -> u64 {
 #[derive(Debug)]
 pub(super) struct Bay {
     /// In order, each once.
-    pub(super) targets: Box<[u32]>,
+    pub(super) targets: SmallVec<[u32; 2]>,
     /// Every lane of this target set.
     pub(super) lanes: Vec<u32>,
     /// By class; empty until a lane parks.

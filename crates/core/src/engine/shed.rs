@@ -44,7 +44,7 @@ impl<P> Core<P> {
         let key = |flow: u32, more: u64| {
             let held = lanes().filter(|lane| queue(*lane).flow == flow);
             let held: u64 = held.map(|lane| self.lanes[lane].len).sum();
-            holding(held + more, self.flows[flow].config.weight)
+            holding(held + more, self.flows[flow].weight)
         };
         let longest = lanes().max_by_key(|lane| (self.lanes[*lane].len, newest(*lane)))?;
         let most = queue(longest).flow;
@@ -63,7 +63,7 @@ impl<P> Core<P> {
                 )
             }
         };
-        let weight = u64::from(state.config.weight);
+        let weight = u64::from(state.weight);
         let all = holders.weights + if held == 0 { weight } else { 0 };
         held * all < self.config.bound.places() as u64 * weight
     }
@@ -71,7 +71,7 @@ impl<P> Core<P> {
     /// The newest job of the flow that holds most, if it holds more for its weight than the arrival's flow will.
     pub(super) fn victim(&mut self, class: Class, flow: u32) -> Option<u32> {
         let state = &self.flows[flow];
-        let weight = state.config.weight;
+        let weight = state.weight;
         match self.config.bound {
             Bound::Shared(_) => {
                 let after = holding(state.waiting + 1, weight);
@@ -125,7 +125,7 @@ impl<P> Core<P> {
         while let Some((stored, id)) = heap.top() {
             let queue = &queues[id];
             let (waiting, at) = (queue.waiting, queue.held_at);
-            let key = holding(waiting, self.flows[queue.flow].config.weight);
+            let key = holding(waiting, self.flows[queue.flow].weight);
             if waiting == 0 {
                 heap.remove(at, |queue, at| queues[queue].held_at = at);
             } else if key == stored {
@@ -147,7 +147,7 @@ impl<P> Core<P> {
         while let Some((stored, id)) = heap.top() {
             let flow = &flows[id];
             let (waiting, at) = (flow.waiting, flow.held_at);
-            let key = holding(waiting, flow.config.weight);
+            let key = holding(waiting, flow.weight);
             if waiting == 0 {
                 heap.remove(at, |flow, at| flows[flow].held_at = at);
             } else if key == stored {
@@ -162,7 +162,7 @@ impl<P> Core<P> {
     /// Keeps a holder that took one more place in order.
     #[cold]
     pub(super) fn rank_holder(&mut self, class: Class, flow: u32, queue: u32) {
-        let weight = self.flows[flow].config.weight;
+        let weight = self.flows[flow].weight;
         let queues = &mut self.queues;
         let (at, held) = (queues[queue].held_at, queues[queue].waiting);
         let place = |queue: u32, at: u32| queues[queue].held_at = at;
@@ -186,7 +186,7 @@ impl<P> Core<P> {
             else {
                 continue;
             };
-            let key = holding(queue.waiting, self.flows[queue.flow].config.weight);
+            let key = holding(queue.waiting, self.flows[queue.flow].weight);
             holders
                 .most
                 .push(key, id, |queue, at| queues[queue].held_at = at);
@@ -201,7 +201,7 @@ impl<P> Core<P> {
             let Some(flow) = flows.get(id).filter(|flow| flow.waiting > 0) else {
                 continue;
             };
-            let key = holding(flow.waiting, flow.config.weight);
+            let key = holding(flow.waiting, flow.weight);
             self.holders
                 .most
                 .push(key, id, |flow, at| flows[flow].held_at = at);

@@ -4,42 +4,39 @@
 //! same address without it. The cookie is `SameSite=Strict` and `HttpOnly`, and a request that
 //! changes something must, if it comes by cookie, carry a header that no form can send.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use axum::extract::{ConnectInfo, Query, Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, COOKIE, LOCATION, REFERRER_POLICY, RETRY_AFTER, SET_COOKIE,
-    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, LOCATION, REFERRER_POLICY, RETRY_AFTER,
+    SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::Shared;
 use super::problem::HttpProblem;
-use crate::token::Answer;
+use crate::token::{Answer, Credential, SESSION_COOKIE};
 
-/// The cookie's name.
-const SESSION: &str = "headworks_session";
 /// The header without which a cookie changes nothing.
 const INTENT: HeaderName = HeaderName::from_static("x-headworks");
+
+/// Where a browser says that a page of another origin asks. No page can set it.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What an answer may load and do in a browser, unless it says so itself: nothing.
+const NOTHING: &str =
+    "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// Who asks, as far as the proxies that we trust know.
 #[derive(Clone, Copy)]
 pub(super) struct Client(pub(super) IpAddr);
 
-/// How somebody says who they are.
-enum Credential {
-    Bearer(String),
-    Address(String),
-    Cookie(String),
-}
-
-/// Lets a request through that has the token; counts and dresses every answer.
+/// Lets a request through that has the token.
 pub(super) async fn guard(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -48,17 +45,14 @@ pub(super) async fn guard(
 ) -> Response {
     let client = shared.trusted.client(peer.ip(), request.headers());
     request.extensions_mut().insert(Client(client));
-    let mut response = match admit(&shared, client, &request) {
+    match admit(&shared, client, &request) {
         Admission::Through => next.run(request).await,
         Admission::FirstVisit => welcome(shared.door.session(), request.uri()),
         Admission::Refused(refusal) => {
             shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             refusal
         }
-    };
-    shared.counters.answered(response.status());
-    dress(response.headers_mut());
-    response
+    }
 }
 
 enum Admission {
@@ -69,8 +63,8 @@ enum Admission {
 }
 
 fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
-    let Some(credential) = credential(request) else {
-        return Admission::Refused(unauthorized("a token is needed"));
+    let Some(credential) = Credential::of(request.headers(), request.uri()) else {
+        return Admission::Refused(unauthorized(request, "a token is needed"));
     };
     let now = Instant::now();
     let answer = match &credential {
@@ -82,7 +76,7 @@ fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
     match (answer, credential) {
         (Answer::Wrong, _) => {
             tracing::warn!(%client, path = request.uri().path(), "wrong admin token");
-            Admission::Refused(unauthorized("the token is wrong"))
+            Admission::Refused(unauthorized(request, "the token is wrong"))
         }
         (Answer::Wait(time), _) => Admission::Refused(too_many(time)),
         (Answer::Welcome, Credential::Address(_)) if request.method() == Method::GET => {
@@ -96,41 +90,13 @@ fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
 }
 
 fn intended(request: &Request) -> bool {
-    request.headers().contains_key(&INTENT)
+    let site = request.headers().get(&FETCH_SITE);
+    let elsewhere = site.is_some_and(|site| site != "same-origin");
+    request.headers().contains_key(&INTENT) && !elsewhere
 }
 
 fn changes(request: &Request) -> bool {
     ![Method::GET, Method::HEAD].contains(request.method())
-}
-
-fn credential(request: &Request) -> Option<Credential> {
-    let headers = request.headers();
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        let (scheme, token) = value
-            .to_str()
-            .unwrap_or("")
-            .split_once(' ')
-            .unwrap_or_default();
-        let token = if scheme.eq_ignore_ascii_case("bearer") {
-            token.trim()
-        } else {
-            ""
-        };
-        return Some(Credential::Bearer(token.to_owned()));
-    }
-    let asked = Query::<HashMap<String, String>>::try_from_uri(request.uri()).ok();
-    if let Some(token) = asked.and_then(|Query(mut pairs)| pairs.remove("token")) {
-        return Some(Credential::Address(token));
-    }
-    let cookies = headers
-        .get_all(COOKIE)
-        .into_iter()
-        .filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies
-        .flat_map(|line| line.split(';'))
-        .filter_map(|pair| pair.split_once('='));
-    let session = pairs.find(|(name, _)| name.trim() == SESSION)?.1;
-    Some(Credential::Cookie(session.trim().to_owned()))
 }
 
 /// Gives the browser its cookie and sends it to the same address without the token.
@@ -143,7 +109,7 @@ fn welcome(session: &str, uri: &Uri) -> Response {
     // One slash only: `//host` would lead elsewhere.
     let path = uri.path().trim_start_matches('/');
     let location = format!("/{path}{mark}{}", rest.join("&"));
-    let cookie = format!("{SESSION}={session}; Path=/; HttpOnly; SameSite=Strict");
+    let cookie = format!("{SESSION_COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict");
     (
         StatusCode::SEE_OTHER,
         [(LOCATION, location), (SET_COOKIE, cookie)],
@@ -151,7 +117,14 @@ fn welcome(session: &str, uri: &Uri) -> Response {
         .into_response()
 }
 
-fn unauthorized(text: &str) -> Response {
+/// A person who opens the page is asked for the token; a program is told how to send it.
+fn unauthorized(request: &Request, text: &str) -> Response {
+    let accepts = request.headers().get(ACCEPT);
+    let accepts = accepts.and_then(|value| value.to_str().ok());
+    if accepts.is_some_and(|types| types.contains("text/html")) {
+        let page = include_str!("login.html").replace("{PROBLEM}", text);
+        return (StatusCode::UNAUTHORIZED, Html(page)).into_response();
+    }
     let problem = HttpProblem::new(StatusCode::UNAUTHORIZED, text)
         .or("send `Authorization: Bearer TOKEN`, or open the address with ?token=TOKEN");
     ([(WWW_AUTHENTICATE, "Bearer")], problem).into_response()
@@ -176,6 +149,9 @@ pub(super) fn dress(headers: &mut HeaderMap) {
     headers
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
+    headers
+        .entry(CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static(NOTHING));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
 }

@@ -1,6 +1,7 @@
 //! The `[admin]` section.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use crate::config::{Objection, Secret};
 use crate::proxies::{ClientHeader, Network};
@@ -13,15 +14,19 @@ crate::section! {
     listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)), restart();
     /// The token that it asks for: "env:NAME", "file:PATH", or the token itself. Without one, a
     /// token is made at every start and printed.
+    #[serde(deserialize_with = "crate::config::given")]
     token: Option<Secret> = None, example("\"env:ADMIN_TOKEN\""), restart();
     /// Proxies in front of it whose word about a client's address counts.
     trusted_proxies: Vec<Network> = Vec::new(), example("[\"10.0.0.0/8\", \"192.0.2.1\"]"), restart();
     /// The one header that those proxies set: "x-forwarded-for", "x-real-ip" or "forwarded".
     client_header: ClientHeader = ClientHeader::XForwardedFor, restart();
+    /// How long a client may take to say what it wants, and how long a connection may be idle.
+    #[serde(with = "crate::config::seconds")]
+    header_timeout: Duration = Duration::from_secs(10), restart();
 }
 
-/// Short enough to type, long enough not to be guessed at ten guesses a minute.
-const SHORTEST_TOKEN: usize = 12;
+/// Long enough not to be guessed by somebody who may try as often as the network lets them.
+const SHORTEST_TOKEN: usize = 16;
 
 fn check(config: &AdminConfig) -> Vec<Objection> {
     let mut objections = Vec::new();
@@ -34,8 +39,14 @@ fn check(config: &AdminConfig) -> Vec<Objection> {
         .as_ref()
         .is_some_and(|token| token.reveal().len() < SHORTEST_TOKEN)
     {
-        let text = format!("too short: use at least {SHORTEST_TOKEN} characters");
+        let text = format!(
+            "too short: use at least {SHORTEST_TOKEN} characters, such as those of `openssl rand -hex 32`"
+        );
         objections.push(Objection::new("token", text));
+    }
+    if config.header_timeout.is_zero() {
+        let text = "nothing is said in no time; write \"10s\", or leave it out";
+        objections.push(Objection::new("header_timeout", text));
     }
     objections
 }

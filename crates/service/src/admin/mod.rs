@@ -6,12 +6,18 @@
 
 mod auth;
 mod config;
+mod content;
+mod endpoint;
+mod index;
 mod names;
+mod openapi;
 mod problem;
 mod routes;
+mod serve;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
@@ -25,6 +31,7 @@ use crate::shutdown::Shutdown;
 use crate::token::Door;
 
 pub use config::AdminConfig;
+pub use endpoint::Endpoint;
 pub use problem::HttpProblem;
 
 /// What the routes share.
@@ -34,6 +41,7 @@ pub(crate) struct Shared {
     panels: Panels,
     metrics: Registry,
     reloader: Option<Reloader>,
+    endpoints: Vec<Endpoint>,
     counters: Arc<names::Counters>,
 }
 
@@ -60,6 +68,7 @@ pub struct Admin {
     metrics: Registry,
     reloader: Option<Reloader>,
     routes: Router,
+    endpoints: Vec<Endpoint>,
 }
 
 impl Admin {
@@ -72,6 +81,7 @@ impl Admin {
             metrics: Registry::new(),
             reloader: None,
             routes: Router::new(),
+            endpoints: Vec::new(),
         }
     }
 
@@ -104,6 +114,19 @@ impl Admin {
         self
     }
 
+    /// Tells of `endpoints` that [`routes`](Admin::routes) added.
+    #[must_use]
+    pub fn endpoints(mut self, endpoints: impl IntoIterator<Item = Endpoint>) -> Admin {
+        self.endpoints.extend(endpoints);
+        self
+    }
+
+    /// The panels so far.
+    #[must_use]
+    pub fn panels(&self) -> &Panels {
+        &self.panels
+    }
+
     /// Takes the address. From then on connections wait for [`Listening::serve`].
     ///
     /// # Errors
@@ -124,6 +147,7 @@ impl Admin {
             panels: self.panels,
             metrics: self.metrics,
             reloader: self.reloader,
+            endpoints: routes::endpoints().chain(self.endpoints).collect(),
             counters,
         });
         let router = routes::router(&shared, self.routes);
@@ -132,6 +156,7 @@ impl Admin {
             address,
             shared,
             router,
+            header_timeout: self.config.header_timeout,
         })
     }
 }
@@ -142,6 +167,7 @@ pub struct Listening {
     address: SocketAddr,
     shared: Arc<Shared>,
     router: Router,
+    header_timeout: Duration,
 }
 
 impl Listening {
@@ -161,15 +187,9 @@ impl Listening {
     /// Answers until `shutdown`, then lets running requests end.
     pub fn serve(self, shutdown: &Shutdown) {
         let stop = shutdown.token();
-        let service = self
-            .router
-            .into_make_service_with_connect_info::<SocketAddr>();
-        shutdown.spawn("admin listener", async move {
-            let server = axum::serve(self.listener, service);
-            let server = server.with_graceful_shutdown(stop.cancelled_owned());
-            if let Err(cause) = server.await {
-                tracing::error!(%cause, "the admin listener ended");
-            }
-        });
+        shutdown.spawn(
+            "admin listener",
+            serve::serve(self.listener, self.router, self.header_timeout, stop),
+        );
     }
 }

@@ -3,41 +3,111 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::body::Bytes;
-use axum::extract::{Extension, Path, Query, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router, middleware};
-use http::{Method, StatusCode, Uri};
+use http::header::{CONTENT_TYPE, HOST};
+use http::{StatusCode, Version};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::auth::Client;
+use super::content::Content;
+use super::endpoint::Endpoint;
 use super::problem::HttpProblem;
-use super::{Shared, auth};
+use super::{Shared, auth, content, index, openapi};
 use crate::metrics;
-use crate::panel::{Args, Change, Cursor, Done, Explanation, Page, Panel, WhatIf};
+use crate::panel::{
+    Args, Change, Cursor, Described, Done, Explanation, Page, Panel, PanelList, WhatIf,
+};
 use crate::reload::Reloaded;
 
 type Answer<T> = Result<Json<T>, HttpProblem>;
 
+/// What stands behind the token, and who answers it.
+fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
+    vec![
+        (
+            Endpoint::get("/metrics", "numbers for Prometheus").gives_text(metrics::CONTENT_TYPE),
+            get(scrape),
+        ),
+        (
+            Endpoint::get("/admin/openapi.json", "this API, for machines").gives::<Value>(),
+            get(describe),
+        ),
+        (
+            Endpoint::get("/admin/panels", "what every application shows of itself")
+                .gives::<PanelList>(),
+            get(panels),
+        ),
+        (
+            Endpoint::get("/admin/panels/{name}", "one application").gives::<Described>(),
+            get(panel),
+        ),
+        (
+            Endpoint::get(
+                "/admin/panels/{name}/page/{widget}",
+                "more of a table or tree",
+            )
+            .query("cursor", "`next` or `children` of the page before", true)
+            .gives::<Page>(),
+            get(page),
+        ),
+        (
+            Endpoint::get(
+                "/admin/panels/{name}/explain/{subject}",
+                "why something is as it is",
+            )
+            .gives::<Explanation>(),
+            get(explain),
+        ),
+        (
+            Endpoint::post("/admin/panels/{name}/act/{action}", "does something")
+                .takes::<Args>()
+                .gives::<Done>(),
+            post(act),
+        ),
+        (
+            Endpoint::post("/admin/panels/{name}/what-if", "what would change")
+                .takes::<Question>()
+                .gives::<WhatIf>(),
+            post(what_if),
+        ),
+        (
+            Endpoint::post("/admin/reload", "reads the configuration again").gives::<Reloaded>(),
+            post(reload),
+        ),
+    ]
+}
+
+/// Every address that is here without anybody adding it.
+pub(super) fn endpoints() -> impl Iterator<Item = Endpoint> {
+    let open = [
+        Endpoint::get("/", "the console's page, or this list without one").gives_text("text/html"),
+        Endpoint::get("/healthz", "`ok`, without a token").open(),
+    ];
+    let guarded = guarded().into_iter().map(|(endpoint, _)| endpoint);
+    open.into_iter().chain(guarded)
+}
+
 /// All routes; those of `extra` stand behind the same token.
 pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
-    let guarded = Router::new()
-        .route("/metrics", get(scrape))
-        .route("/admin/panels", get(panels))
-        .route("/admin/panels/{name}", get(panel))
-        .route("/admin/panels/{name}/page/{widget}", get(page))
-        .route("/admin/panels/{name}/act/{action}", post(act))
-        .route("/admin/panels/{name}/explain/{*subject}", get(explain))
-        .route("/admin/panels/{name}/what-if", post(what_if))
-        .route("/admin/reload", post(reload))
+    let mut routes = Router::new();
+    for (endpoint, answer) in guarded() {
+        // A subject may have slashes.
+        let path = endpoint.path().replace("{subject}", "{*subject}");
+        routes = routes.route(&path, answer);
+    }
+    let known = Arc::clone(shared);
+    let guarded = routes
+        .layer(DefaultBodyLimit::max(content::MOST))
         .with_state(Arc::clone(shared))
         .merge(extra)
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(wrong_method)
+        .fallback(move |method, uri| index::fallback(Arc::clone(&known), method, uri))
+        .method_not_allowed_fallback(index::wrong_method)
         .layer(middleware::from_fn_with_state(
             Arc::clone(shared),
             auth::guard,
@@ -45,16 +115,28 @@ pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .merge(guarded)
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(shared),
+            every_request,
+        ))
 }
 
-async fn nothing_here(uri: Uri) -> HttpProblem {
-    let text = format!("nothing is at `{}`", uri.path());
-    HttpProblem::new(StatusCode::NOT_FOUND, text).or("GET /admin/panels lists what is there")
-}
-
-async fn wrong_method(method: Method, uri: Uri) -> HttpProblem {
-    let text = format!("`{}` does not take {method}", uri.path());
-    HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, text)
+/// Counts and dresses every answer, that of `/healthz` too, and asks for what HTTP asks for.
+async fn every_request(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let hosts = request.headers().get_all(HOST).iter().count();
+    let mut response = if request.version() == Version::HTTP_11 && hosts != 1 {
+        let text = format!("a request needs one `Host` header, this has {hosts}");
+        HttpProblem::new(StatusCode::BAD_REQUEST, text).into_response()
+    } else {
+        next.run(request).await
+    };
+    shared.counters.answered(response.status());
+    auth::dress(response.headers_mut());
+    response
 }
 
 async fn scrape(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
@@ -64,25 +146,16 @@ async fn scrape(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     )
 }
 
-async fn panels(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let list: Vec<_> = shared
-        .panels
-        .iter()
-        .map(|panel| describe(panel.as_ref()))
-        .collect();
-    Json(json!({ "panels": list }))
+async fn describe(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    Json(openapi::document(&shared.endpoints))
 }
 
-async fn panel(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Answer<Value> {
-    Ok(Json(describe(find(&shared, &name)?.as_ref())))
+async fn panels(State(shared): State<Arc<Shared>>) -> Json<PanelList> {
+    Json(PanelList::of(&shared.panels))
 }
 
-fn describe(panel: &dyn Panel) -> Value {
-    json!({
-        "name": panel.name(),
-        "snapshot": panel.snapshot(),
-        "actions": panel.actions(),
-    })
+async fn panel(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Answer<Described> {
+    Ok(Json(Described::of(find(&shared, &name)?.as_ref())))
 }
 
 fn find<'a>(shared: &'a Shared, name: &str) -> Result<&'a Arc<dyn Panel>, HttpProblem> {
@@ -113,13 +186,13 @@ async fn act(
     State(shared): State<Arc<Shared>>,
     Extension(Client(client)): Extension<Client>,
     Path((name, action)): Path<(String, String)>,
-    body: Bytes,
+    body: Content,
 ) -> Answer<Done> {
     let panel = find(&shared, &name)?;
     let args: Args = if body.is_empty() {
         Args::new()
     } else {
-        read(&body)?
+        body.read()?
     };
     let actions = panel.actions();
     let known = actions.iter().find(|known| known.name == action);
@@ -143,23 +216,25 @@ async fn explain(
     Ok(Json(find(&shared, &name)?.explain(&subject).await?))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Question {
+    /// The settings that would be different.
     changes: Vec<Change>,
 }
 
 async fn what_if(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
-    body: Bytes,
+    body: Content,
 ) -> Answer<WhatIf> {
-    let question: Question = read(&body)?;
+    let question: Question = body.read()?;
     Ok(Json(
         find(&shared, &name)?.what_if(&question.changes).await?,
     ))
 }
 
-async fn reload(State(shared): State<Arc<Shared>>) -> Answer<Reloaded> {
+/// Its body says nothing, but is held to the limit like any other.
+async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloaded> {
     let Some(reloader) = shared.reloader.clone() else {
         let text = "this program does not reload";
         return Err(HttpProblem::new(StatusCode::NOT_IMPLEMENTED, text));
@@ -187,13 +262,4 @@ async fn reload(State(shared): State<Arc<Shared>>) -> Answer<Reloaded> {
             Err(problem.or("mend the file and reload again").listing(each))
         }
     }
-}
-
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, HttpProblem> {
-    serde_json::from_slice(body).map_err(|cause| {
-        HttpProblem::new(
-            StatusCode::BAD_REQUEST,
-            format!("the body is not what is expected: {cause}"),
-        )
-    })
 }

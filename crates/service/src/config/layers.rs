@@ -92,6 +92,12 @@ impl Layers {
             return;
         }
         if let Some((section, name)) = find_foreign(sections, &key) {
+            let before = self.tree.get(section);
+            if let Some(before) = before.and_then(|node| node.at(&[name.to_owned()])) {
+                let way_out = format!("it is ignored, what counts is at {}", key.node.origin);
+                let warning = Problem::new(before.origin.clone(), key.name, "written twice");
+                self.warnings.push(warning.or(way_out));
+            }
             put(&mut self.tree, &[section, name], key.node);
         } else {
             let warning = Problem::new(key.node.origin, key.name, "unknown key");
@@ -100,6 +106,17 @@ impl Layers {
     }
 
     fn read_env(&mut self, sections: &[SectionSpec], sources: &Sources) {
+        let alias = |name: &str| {
+            let mut keys = sections.iter().flat_map(|section| section.keys);
+            keys.any(|key| key.env.contains(&name))
+        };
+        for name in &sources.unreadable_env {
+            if path_of(name).is_some() || alias(name) {
+                let origin = Origin::Env(name.clone());
+                let problem = Problem::new(origin, "", "the value is not Unicode text");
+                self.errors.push(problem.or("set it again, in UTF-8"));
+            }
+        }
         // Aliases first, so that a variable of our own name wins over them.
         for section in sections {
             for key in section.keys {
@@ -114,7 +131,7 @@ impl Layers {
             }
         }
         for (name, value) in &sources.env {
-            let Some(path) = name.strip_prefix(PREFIX).filter(|path| path.contains("__")) else {
+            let Some(path) = path_of(name) else {
                 continue;
             };
             let origin = Origin::Env(name.clone());
@@ -157,6 +174,12 @@ impl Layers {
             }
         }
     }
+}
+
+/// `TRACKER__QUEUE_SIZE`, if the variable is one of ours.
+fn path_of(variable: &str) -> Option<&str> {
+    let path = variable.strip_prefix(PREFIX)?;
+    path.contains("__").then_some(path)
 }
 
 fn names(sections: &[SectionSpec]) -> Vec<&'static str> {

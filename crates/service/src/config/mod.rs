@@ -22,9 +22,9 @@ mod tests;
 mod units;
 
 pub use origin::Origin;
-pub use problem::{Problem, Problems};
+pub use problem::{Problem, Problems, shortened};
 pub use schema::{Config, Schema};
-pub use secret::Secret;
+pub use secret::{Secret, given};
 pub use section::{Key, Objection, Section, SectionSpec};
 pub use shown::Shown;
 pub use sources::Sources;

@@ -18,12 +18,41 @@ pub struct Problem {
     pub way_out: Option<String>,
 }
 
+/// Numbers of more digits are not shown in full.
+const DIGITS: usize = 40;
+
+/// The text with every number cut short that nobody would read: three hundred digits, say.
+///
+/// ```
+/// let text = format!("found {}, which is too large", "9".repeat(300));
+/// assert_eq!(headworks_service::config::shortened(&text), "found 99999999999999999999…, which is too large");
+/// ```
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    let mut short = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let number = &rest[start..];
+        let length = number.find(|c: char| !c.is_ascii_digit());
+        let length = length.unwrap_or(number.len());
+        short.push_str(&rest[..start]);
+        if length > DIGITS {
+            short.push_str(&number[..DIGITS / 2]);
+            short.push('…');
+        } else {
+            short.push_str(&number[..length]);
+        }
+        rest = &number[length..];
+    }
+    short + rest
+}
+
 impl Problem {
     pub(crate) fn new(origin: Origin, key: impl Into<String>, text: impl Into<String>) -> Problem {
         Problem {
             origin,
-            key: key.into(),
-            text: text.into(),
+            key: shortened(&key.into()),
+            text: shortened(&text.into()),
             way_out: None,
         }
     }

@@ -1,6 +1,8 @@
 //! A value that is never shown.
 
+use std::env::VarError;
 use std::fmt;
+use std::path::Path;
 
 /// A password, key or token: never in `Debug`, `Display`, logs or `config show`.
 ///
@@ -16,6 +18,8 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
+const EMPTY: &str = "the secret is empty; give one, or leave the key out";
+
 /// What is shown instead.
 pub(crate) const MASK: &str = "********";
 
@@ -28,17 +32,22 @@ impl Secret {
 
     fn resolve(written: &str) -> Result<Secret, String> {
         let value = if let Some(name) = written.strip_prefix("env:") {
-            std::env::var(name)
-                .map_err(|_| format!("the environment variable `{name}` is not set"))?
+            std::env::var(name).map_err(|cause| match cause {
+                VarError::NotPresent => format!("the environment variable `{name}` is not set"),
+                VarError::NotUnicode(_) => {
+                    format!("the environment variable `{name}` is not Unicode text")
+                }
+            })?
         } else if let Some(path) = written.strip_prefix("file:") {
-            let text = std::fs::read_to_string(path)
+            let text = crate::bounded::read(Path::new(path))
+                .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".to_owned()))
                 .map_err(|cause| format!("cannot read the file `{path}`: {cause}"))?;
             text.trim_end_matches(['\r', '\n']).to_owned()
         } else {
             written.to_owned()
         };
         if value.is_empty() {
-            return Err("the secret is empty".to_owned());
+            return Err(EMPTY.to_owned());
         }
         Ok(Secret(value))
     }
@@ -75,6 +84,14 @@ impl<'de> serde::Deserialize<'de> for Secret {
     }
 }
 
+/// For an optional secret: one that is given but empty is a mistake (a variable that was meant to be set), never none.
+///
+/// # Errors
+/// When it is not a secret.
+pub fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
+    serde::Deserialize::deserialize(from).map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +116,6 @@ mod tests {
                 .unwrap_err()
                 .contains("/no/such")
         );
-        assert_eq!(Secret::resolve("").unwrap_err(), "the secret is empty");
+        assert_eq!(Secret::resolve("").unwrap_err(), EMPTY);
     }
 }

@@ -17,6 +17,8 @@ pub struct Sources {
     pub(crate) look_in: Vec<PathBuf>,
     pub(crate) text: Option<String>,
     pub(crate) env: Vec<(String, String)>,
+    /// Variables whose values are not Unicode.
+    pub(crate) unreadable_env: Vec<String>,
     pub(crate) flags: Vec<Setting>,
 }
 
@@ -58,13 +60,16 @@ impl Sources {
         self
     }
 
-    /// With the variables of this process. Variables that are not Unicode are none of ours.
+    /// With the variables of this process. One whose name is not Unicode is none of ours.
     #[must_use]
     pub fn environment(mut self) -> Sources {
-        let unicode = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        };
-        self.env.extend(std::env::vars_os().filter_map(unicode));
+        for (name, value) in std::env::vars_os() {
+            match (name.into_string(), value.into_string()) {
+                (Ok(name), Ok(value)) => self.env.push((name, value)),
+                (Ok(name), Err(_)) => self.unreadable_env.push(name),
+                (Err(_), _) => {}
+            }
+        }
         self
     }
 

@@ -250,6 +250,14 @@ fn a_predecessors_ini_is_read_and_unknown_keys_are_warnings() {
 }
 
 #[test]
+fn a_predecessors_key_that_is_written_twice_is_a_warning() {
+    let text = "[scheduler]\nscheduler_max_concurrent = 7\nscheduler_max_concurrent = 8\n";
+    let config = load(&Sources::new().text("gateway.ini", text));
+    assert_eq!(config.section::<Gateway>().max_concurrent, 8);
+    insta::assert_snapshot!(config.warnings(), @"gateway.ini:2: `scheduler_max_concurrent`: written twice; it is ignored, what counts is at gateway.ini:3");
+}
+
+#[test]
 fn the_default_file_is_clean_and_means_the_defaults() {
     let schema = Schema::shared().with::<Tracker>().with::<Gateway>();
     let file = schema.init();
@@ -287,6 +295,76 @@ fn structured_values_fit_in_a_variable() {
     assert_eq!(gateway.tenants["t"].weight, 2);
     assert!(
         show(&config).contains("gateway.tenants.t.weight = 2  # env HEADWORKS_GATEWAY__TENANTS")
+    );
+}
+
+#[test]
+fn keys_and_sections_that_are_written_twice_are_named_with_both_places() {
+    for (text, key, second, first) in [
+        (
+            "[tracker]\nage = 1\n[gateway]\nenabled = true\npolicy = 'fifo'\nenabled = false\n",
+            "enabled",
+            6,
+            4,
+        ),
+        (
+            "[tracker]\nage = 1\n\n[gateway]\n[tracker]\nmemory = 5\n",
+            "tracker",
+            5,
+            1,
+        ),
+        (
+            "[gateway.tenants.a]\nkey = 'k'\n[gateway.tenants.b]\nkey = 'x'\nweight = 1\n\"key\" = 'y'\n",
+            "key",
+            6,
+            4,
+        ),
+        (
+            "[gateway]\nenabled = true\ntenants = { a = { enabled = 1 } }\nenabled = false\n",
+            "enabled",
+            4,
+            2,
+        ),
+        (
+            "[gateway]\nupstreams = [{ name = 'a', url = 'b', name = 'c' }]\n",
+            "name",
+            2,
+            2,
+        ),
+    ] {
+        let told = problems(&toml(text));
+        let expected = format!(
+            "headworks.toml:{second}: `{key}`: written twice; the first is at headworks.toml:{first}: leave one of them out"
+        );
+        assert_eq!(told.lines().next(), Some(expected.as_str()), "{text}");
+    }
+}
+
+#[test]
+fn numbers_that_nobody_reads_are_cut_short() {
+    let digits = "9".repeat(300);
+    let told = problems(&toml(&format!(
+        "[gateway]\npolicy = '{digits}'\nmax_concurrent = {digits}\nx{digits} = 1\n"
+    )));
+    assert!(told.lines().all(|line| line.len() < 200), "{told}");
+    let told = problems(&toml(&format!(
+        "[gateway]\npolicy = '{digits}'\nx{digits} = 1\n"
+    )));
+    assert!(
+        told.contains("99…") && told.lines().all(|line| line.len() < 250),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_is_not_text_is_named_with_its_line() {
+    let path = std::env::temp_dir().join(format!("headworks-latin-{}.toml", std::process::id()));
+    std::fs::write(&path, b"[tracker]\n# caf\xe9\nage = 1\n").unwrap();
+    let told = problems(&Sources::new().file(&path));
+    std::fs::remove_file(&path).unwrap();
+    assert!(
+        told.ends_with(".toml:2: not UTF-8 text; save the file in UTF-8, without other characters"),
+        "{told}"
     );
 }
 

@@ -21,12 +21,13 @@ use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use crate::config::Objection;
 use crate::error::Error;
 use connector::Connector;
 
 crate::section! {
     /// How the program reaches others over HTTP.
-    pub struct OutboundConfig = "outbound";
+    pub struct OutboundConfig = "outbound", check = check;
 
     /// Whether the environment names proxies: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
     proxy_from_environment: bool = true, restart();
@@ -38,6 +39,18 @@ crate::section! {
     /// How long an idle connection is kept for the next request.
     #[serde(with = "crate::config::seconds")]
     idle_timeout: Duration = Duration::from_secs(90), restart();
+}
+
+fn check(config: &OutboundConfig) -> Vec<Objection> {
+    let mut objections = Vec::new();
+    if config.connect_timeout.is_zero() {
+        let text = "nothing connects in no time; write \"10s\", or leave it out";
+        objections.push(Objection::new("connect_timeout", text));
+    }
+    if let Some(Err(error)) = config.ca_file.as_deref().map(roots::read) {
+        objections.push(Objection::new("ca_file", error.to_string()));
+    }
+    objections
 }
 
 /// A request's body: anything, in a box.

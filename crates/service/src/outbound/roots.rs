@@ -18,7 +18,7 @@ pub(super) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Erro
     }
     roots.add_parsable_certificates(system.certs);
     if let Some(path) = ca_file {
-        add_file(&mut roots, path)?;
+        roots.roots.extend(read(path)?.roots);
     }
     if roots.is_empty() {
         tracing::warn!("no trusted certificates found: HTTPS will fail; set `outbound.ca_file`");
@@ -31,23 +31,22 @@ pub(super) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Erro
     Ok(config)
 }
 
-fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), Error> {
+/// The certificates in the file at `path`: at least one, all of them usable.
+pub(super) fn read(path: &Path) -> Result<RootCertStore, Error> {
     let unusable = |cause: String| Error::Certificates {
         path: path.to_path_buf(),
         cause,
     };
-    let found = CertificateDer::pem_file_iter(path).map_err(|e| unusable(e.to_string()))?;
-    let mut any = false;
-    for certificate in found {
+    let mut roots = RootCertStore::empty();
+    let content = crate::bounded::read(path).map_err(unusable)?;
+    for certificate in CertificateDer::pem_slice_iter(&content) {
         let certificate = certificate.map_err(|e| unusable(e.to_string()))?;
         roots
             .add(certificate)
             .map_err(|e| unusable(e.to_string()))?;
-        any = true;
     }
-    if any {
-        Ok(())
-    } else {
-        Err(unusable("there is none in it".to_owned()))
+    if roots.is_empty() {
+        return Err(unusable("there is none in it".to_owned()));
     }
+    Ok(roots)
 }

@@ -1,5 +1,6 @@
 //! What can be done to an application, and with which arguments.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use super::error::PanelError;
 pub type Args = serde_json::Map<String, Value>;
 
 /// Something that can be done.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Action {
     /// Its name in addresses.
     pub name: String,
@@ -24,7 +25,7 @@ pub struct Action {
 }
 
 /// One argument that an action takes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Parameter {
     /// Its name.
     pub name: String,
@@ -37,7 +38,7 @@ pub struct Parameter {
 }
 
 /// What an argument may be.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", content = "of", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ParameterKind {
@@ -52,10 +53,12 @@ pub enum ParameterKind {
     Flag,
     /// One of some words.
     Choice(Vec<Choice>),
+    /// A row's id in the widget of this name: a page offers the action where that row is.
+    Row(String),
 }
 
 /// One word of a choice.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Choice {
     /// The word itself.
     pub value: String,
@@ -64,7 +67,7 @@ pub struct Choice {
 }
 
 /// What an action did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
     /// In a sentence.
     pub message: String,
@@ -121,6 +124,9 @@ impl Parameter {
     fn check(&self, value: &Value) -> Result<(), PanelError> {
         let (fits, expected) = match &self.kind {
             ParameterKind::Text => (value.is_string(), "a string".to_owned()),
+            ParameterKind::Row(widget) => {
+                (value.is_string(), format!("the id of a row in `{widget}`"))
+            }
             ParameterKind::Whole => (
                 value.is_i64() || value.is_u64(),
                 "a whole number".to_owned(),

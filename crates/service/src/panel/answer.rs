@@ -1,12 +1,13 @@
 //! Answers to "why?" and "what if?".
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::widget::Unit;
 
 /// Why something is as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// What was asked about.
     pub subject: String,
@@ -17,7 +18,7 @@ pub struct Explanation {
 }
 
 /// One thing that an explanation rests on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fact {
     /// What it is called.
     pub name: String,
@@ -26,7 +27,7 @@ pub struct Fact {
 }
 
 /// A setting that a what-if question changes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// The setting's key, as in the configuration file without the section.
     pub key: String,
@@ -35,7 +36,7 @@ pub struct Change {
 }
 
 /// What would be different.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WhatIf {
     /// The answer in a sentence.
     pub summary: String,
@@ -44,7 +45,7 @@ pub struct WhatIf {
 }
 
 /// A number as it is and as it would be.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// What it is called.
     pub name: String,

@@ -7,6 +7,8 @@
 
 mod action;
 mod answer;
+mod described;
+mod engine;
 mod error;
 mod widget;
 
@@ -16,6 +18,8 @@ use futures_util::future::BoxFuture;
 
 pub use action::{Action, Args, Choice, Done, Parameter, ParameterKind};
 pub use answer::{Change, Comparison, Explanation, Fact, WhatIf};
+pub use described::{Described, PanelList};
+pub use engine::EnginePanel;
 pub use error::PanelError;
 pub use widget::{
     Body, Cell, Column, Cursor, Health, HeatMap, Line, LineKind, Page, Paged, Round, RoundState,
@@ -49,7 +53,8 @@ pub trait Panel: Send + Sync {
     /// The application's name, as in its section and its addresses: short, lower case.
     fn name(&self) -> &str;
 
-    /// The state now. Cheap: called once a second for every page that is open.
+    /// The state now. Cheap: called once a second, and whenever somebody asks. The first series is
+    /// what an overview shows: what comes in, waits, runs, and is refused.
     fn snapshot(&self) -> Snapshot;
 
     /// More rows of a table or tree, from a cursor that an earlier page or snapshot gave.
@@ -75,6 +80,16 @@ pub trait Panel: Send + Sync {
     ) -> BoxFuture<'a, Result<Done, PanelError>> {
         let _ = args;
         Box::pin(async move { Err(PanelError::unknown_action(action)) })
+    }
+
+    /// What kind of thing it explains, in a word such as "request"; nothing if it explains nothing.
+    fn explains(&self) -> Option<&str> {
+        None
+    }
+
+    /// The settings that a what-if question may change; none if it answers no such question.
+    fn settings(&self) -> Vec<Parameter> {
+        Vec::new()
     }
 
     /// Why `subject` (a job, a target, a file, a request: what the application has) is as it is.

@@ -1,9 +1,10 @@
 //! The typed pieces that a snapshot is made of.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An application's state at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshot {
     /// What a person calls the application.
     pub title: String,
@@ -14,7 +15,7 @@ pub struct Snapshot {
 }
 
 /// How something is. The words carry the meaning; a page may add colour.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", content = "why", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Health {
@@ -30,7 +31,7 @@ pub enum Health {
 }
 
 /// One piece of a panel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Widget {
     /// Its name in addresses, unique in its panel.
     pub id: String,
@@ -50,7 +51,7 @@ impl Widget {
 }
 
 /// What a piece is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Body {
@@ -72,7 +73,7 @@ pub enum Body {
 }
 
 /// What a number counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Unit {
@@ -98,7 +99,7 @@ pub enum Unit {
 }
 
 /// Numbers over time. A snapshot holds the current ones; the page remembers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// What the lines count.
     pub unit: Unit,
@@ -107,7 +108,7 @@ pub struct Series {
 }
 
 /// One line of a plot.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
     /// What it is called.
     pub name: String,
@@ -121,7 +122,7 @@ pub struct Line {
 }
 
 /// How to read a line's number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LineKind {
@@ -133,12 +134,12 @@ pub enum LineKind {
 }
 
 /// Where a page goes on. Only the panel that made it knows what is inside.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Cursor(pub String);
 
 /// The first page of a table or a tree.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Paged {
     /// What the cells mean.
     pub columns: Vec<Column>,
@@ -150,7 +151,7 @@ pub struct Paged {
 }
 
 /// A column's name and unit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
     /// What it is called.
     pub name: String,
@@ -160,7 +161,7 @@ pub struct Column {
 }
 
 /// Some rows.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Page {
     /// The rows.
     pub rows: Vec<Row>,
@@ -170,7 +171,7 @@ pub struct Page {
 }
 
 /// One row of a table, or one node of a tree.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// What `explain` and actions call it.
     pub id: String,
@@ -182,7 +183,7 @@ pub struct Row {
 }
 
 /// One cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Cell {
@@ -211,7 +212,7 @@ impl From<f64> for Cell {
 }
 
 /// Two sides that go round by round, the follower behind the leader.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rounds {
     /// What a round counts.
     pub unit: Unit,
@@ -226,7 +227,7 @@ pub struct Rounds {
 }
 
 /// One side's progress.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Side {
     /// What it is called.
     pub name: String,
@@ -237,7 +238,7 @@ pub struct Side {
 }
 
 /// What a side does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RoundState {
@@ -257,7 +258,7 @@ pub enum RoundState {
 }
 
 /// One round of one side.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Round {
     /// How many pieces of work it has, as far as is known.
     pub declared: u64,
@@ -270,7 +271,7 @@ pub struct Round {
 }
 
 /// Numbers by row and column.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HeatMap {
     /// What the numbers count.
     pub unit: Unit,

@@ -3,8 +3,12 @@
 //! [`Audited`] passes calls on to a [`Core`] and keeps books of its own, from the calls and the answers alone: it never
 //! asks the core what it thinks. An answer that breaks a promise of the design is a [`Violation`].
 
+mod admission;
 mod books;
+mod changes;
 mod coverage;
+mod ends;
+mod grants;
 mod meter;
 mod rules;
 
@@ -12,8 +16,8 @@ pub use coverage::Coverage;
 
 use books::{Books, Place};
 use headworks_core::{
-    Cancelled, Config, ConfigError, Core, Event, Job, Lease, Outcome, Reason, Refused, Settled,
-    TargetId, TargetSet, TargetState, Ticket, Time, Verdict,
+    Cancelled, Config, ConfigError, Core, Event, Job, Lease, Outcome, Refused, Settled, TargetId,
+    TargetSet, TargetState, Ticket, Time, Verdict,
 };
 use thiserror::Error;
 
@@ -343,36 +347,5 @@ impl Audited {
             self.core.delayed(),
             self.core.running(),
         )
-    }
-}
-
-impl Books {
-    fn refused(
-        &mut self,
-        job: &Job<Number>,
-        refused: &Refused<Number>,
-        shed: Option<Number>,
-    ) -> Result<(), Violation> {
-        self.due(self.now);
-        self.coverage.note(format!("refused {}", refused.reason));
-        self.require(shed.is_none(), || {
-            "a job was shed for an arrival that was refused".into()
-        })?;
-        self.require(refused.job.payload == job.payload, || {
-            "another job was handed back".into()
-        })?;
-        let justified = self.justifies(job, refused.reason);
-        self.require(justified, || {
-            format!("refused as {} without cause: {job:?}", refused.reason)
-        })?;
-        if refused.reason == Reason::Full {
-            self.require(refused.retry_after.is_some(), || {
-                "refused as full without saying when to come back".into()
-            })?;
-        }
-        if refused.booking.is_some() {
-            self.booked += 1;
-        }
-        Ok(())
     }
 }

@@ -4,15 +4,16 @@
 //! that sometimes jumps and sometimes goes back. The core is [`Audited`]: a walk ends well, or with the promise that
 //! was broken.
 
+mod dice;
 mod sides;
 
 use crate::audit::{Audited, Coverage, Number, Violation};
+use dice::Dice;
 use headworks_core::{
     Bound, Class, ClassConfig, Config, Cost, Disabled, Fault, Flow, FlowConfig, Job, Key, Lease,
     Limits, OnSuspend, Outcome, Policy, Rate, TargetConfig, TargetId, TargetSet, TargetState,
     Ticket, Time, Verdict,
 };
-use headworks_synth::Rng;
 use sides::Sides;
 use std::time::Duration;
 
@@ -21,7 +22,23 @@ use std::time::Duration;
 /// # Errors
 /// The promise that was broken.
 pub fn walk(seed: u64, steps: u32) -> Result<Coverage, Violation> {
-    Walk::new(seed).walk(steps)
+    Walk::new(seed, Dice::seeded(seed)).walk(steps)
+}
+
+/// Walks as long as there are bytes to choose by: for a fuzzer, which finds the walks that no seed takes.
+///
+/// ```
+/// use headworks_sim::chaos;
+///
+/// let bytes: Vec<u8> = (0..=255).collect();
+/// let coverage = chaos::walk_by(&bytes).unwrap();
+/// assert!(coverage.iter().count() > 0);
+/// ```
+///
+/// # Errors
+/// The promise that was broken.
+pub fn walk_by(bytes: &[u8]) -> Result<Coverage, Violation> {
+    Walk::new(0, Dice::read(bytes)).walk(u32::MAX)
 }
 
 /// The same walk, telling every call and answer on stderr.
@@ -29,14 +46,14 @@ pub fn walk(seed: u64, steps: u32) -> Result<Coverage, Violation> {
 /// # Errors
 /// The promise that was broken.
 pub fn replay(seed: u64, steps: u32) -> Result<Coverage, Violation> {
-    let mut walk = Walk::new(seed);
+    let mut walk = Walk::new(seed, Dice::seeded(seed));
     eprintln!("{:#?}", walk.config);
     walk.core.tell();
     walk.walk(steps)
 }
 
 struct Walk {
-    rng: Rng,
+    rng: Dice,
     core: Audited,
     config: Config,
     sets: Vec<TargetSet>,
@@ -53,8 +70,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+    fn new(seed: u64, mut rng: Dice) -> Self {
         let config = config(&mut rng, seed);
         let mut core = Audited::new(config.clone(), Time::ZERO).expect("made to be right");
         let sets = sets(&mut rng, &mut core, config.targets.len());
@@ -78,6 +94,9 @@ impl Walk {
 
     fn walk(mut self, steps: u32) -> Result<Coverage, Violation> {
         for _ in 0..steps {
+            if self.rng.is_spent() {
+                break;
+            }
             self.step()?;
         }
         self.end()
@@ -364,7 +383,7 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn sets(rng: &mut Rng, core: &mut Audited, targets: usize) -> Vec<TargetSet> {
+fn sets(rng: &mut Dice, core: &mut Audited, targets: usize) -> Vec<TargetSet> {
     let mut sets = Vec::new();
     for target in 0..targets as u32 {
         sets.push(core.targets(&[TargetId::new(target)]).expect("it exists"));
@@ -379,8 +398,8 @@ fn sets(rng: &mut Rng, core: &mut Audited, targets: usize) -> Vec<TargetSet> {
     sets
 }
 
-fn limits(rng: &mut Rng) -> Limits {
-    let rate = |rng: &mut Rng, least: u64, most: u64| {
+fn limits(rng: &mut Dice) -> Limits {
+    let rate = |rng: &mut Dice, least: u64, most: u64| {
         (rng.below(4) == 0).then(|| {
             let rate = Rate::per_second((least + rng.below(most)) as f64 / 2.0);
             if rng.below(2) == 0 {
@@ -398,7 +417,7 @@ fn limits(rng: &mut Rng) -> Limits {
     }
 }
 
-fn config(rng: &mut Rng, seed: u64) -> Config {
+fn config(rng: &mut Dice, seed: u64) -> Config {
     let classes = 1 + rng.below(5) as usize;
     let places = 3 + rng.below(20) as usize;
     let shared = rng.below(2) == 0;

@@ -3,10 +3,10 @@
 //! Nodes end as their jobs do: done, failed, shed, expired, cancelled, lost. The books count what was declared and what
 //! ended; a round must close exactly when the two are equal, and neither side may pass the coordinator.
 
+use super::dice::Dice;
 use crate::audit::{Number, Violation};
 use headworks_core::rounds::{Advanced, Discovered, LeaseId, Loaded, Rounds, Settled, State};
 use headworks_core::{Coordinator, Side, Time};
-use headworks_synth::Rng;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    pub(super) fn new(rng: &mut Rng) -> Self {
+    pub(super) fn new(rng: &mut Dice) -> Self {
         let lag = 1 + rng.below(3) as u32;
         let max_lead = lag + rng.below(3) as u32;
         let mut sides = Sides {
@@ -107,7 +107,7 @@ impl Sides {
         now: Time,
         number: Number,
         done: bool,
-        rng: &mut Rng,
+        rng: &mut Dice,
     ) -> Result<(), Violation> {
         let Some((side, lease, round)) = self.leased.remove(&number) else {
             return Ok(());

@@ -10,29 +10,53 @@ pub(crate) use histogram::Histogram;
 pub(crate) use series::{DROPS, EXPIRED, FAILED, Gauges, SHED, Series, drop_name};
 
 use headworks_core::{Reason, TargetState, Time};
+use serde::Serialize;
+use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Counters of a class.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ClassTally {
+/// What became of the jobs of a class, or of all.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Counts {
     pub(crate) requests: u64,
     pub(crate) offered: u64,
     pub(crate) admitted: u64,
-    pub(crate) refused: [u64; Reason::ALL.len()],
     pub(crate) shed: u64,
     pub(crate) expired: u64,
     pub(crate) failed: u64,
     pub(crate) done: u64,
     pub(crate) granted: u64,
     pub(crate) aged: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Counts) {
+        self.requests += more.requests;
+        self.offered += more.offered;
+        self.admitted += more.admitted;
+        self.shed += more.shed;
+        self.expired += more.expired;
+        self.failed += more.failed;
+        self.done += more.done;
+        self.granted += more.granted;
+        self.aged += more.aged;
+    }
+}
+
+/// Counters of a class.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClassTally {
+    pub(crate) counts: Counts,
+    pub(crate) refused: [u64; Reason::ALL.len()],
     pub(crate) retried: u64,
     /// What was charged, corrected by what was drawn.
     pub(crate) cost: u64,
     pub(crate) waits: Histogram,
+    /// How often something waited when we looked.
+    pub(crate) backlogged: u64,
 }
 
 /// Counters of a flow.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct FlowTally {
     pub(crate) offered: u64,
     pub(crate) admitted: u64,
@@ -41,10 +65,13 @@ pub(crate) struct FlowTally {
     pub(crate) granted: u64,
     pub(crate) done: u64,
     pub(crate) cost: u64,
+    /// How often something waited when we looked.
+    #[serde(skip)]
+    pub(crate) backlogged: u64,
 }
 
 /// Counters of a load.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct LoadTally {
     pub(crate) requests: u64,
     pub(crate) done: u64,
@@ -52,6 +79,16 @@ pub(crate) struct LoadTally {
     pub(crate) returned: u64,
     pub(crate) readmitted: u64,
     pub(crate) given_up: u64,
+}
+
+impl AddAssign for LoadTally {
+    fn add_assign(&mut self, more: LoadTally) {
+        self.requests += more.requests;
+        self.done += more.done;
+        self.returned += more.returned;
+        self.readmitted += more.readmitted;
+        self.given_up += more.given_up;
+    }
 }
 
 /// Counters of a target, and its states.
@@ -99,6 +136,8 @@ pub(crate) struct Record {
     pub(crate) loads: Vec<LoadTally>,
     pub(crate) targets: Vec<TargetTally>,
     pub(crate) series: Series,
+    /// How often we looked who waits.
+    pub(crate) looks: u64,
 }
 
 impl Record {
@@ -115,6 +154,7 @@ impl Record {
             loads: vec![LoadTally::default(); loads],
             targets: vec![TargetTally::default(); targets],
             series: Series::new(classes, length),
+            looks: 0,
         }
     }
 
@@ -124,6 +164,11 @@ impl Record {
             self.flows.resize(flow + 1, FlowTally::default());
         }
         &mut self.flows[flow]
+    }
+
+    /// Whether one who waited so often had work waiting nearly all the time: only then has it a share to compare.
+    pub(crate) fn is_backlogged(&self, often: u64) -> bool {
+        self.looks > 0 && often * 10 >= self.looks * 9
     }
 
     pub(crate) fn drop(&mut self, why: usize) {

@@ -33,7 +33,7 @@ impl Report {
             totals: totals(&record.classes),
             left,
             most_workers,
-            classes: classes(scenario, &record.classes),
+            classes: classes(scenario, &record),
             flows: flow_reports(scenario, &record, &flows),
             flow_count: 0,
             loads: loads(scenario, &record),
@@ -71,16 +71,8 @@ fn totals(classes: &[ClassTally]) -> Totals {
     let mut totals = Totals::default();
     let mut all = Histogram::default();
     for class in classes {
-        totals.requests += class.requests;
-        totals.offered += class.offered;
-        totals.admitted += class.admitted;
+        totals.counts += class.counts;
         totals.refused += class.refused.iter().sum::<u64>();
-        totals.shed += class.shed;
-        totals.expired += class.expired;
-        totals.failed += class.failed;
-        totals.done += class.done;
-        totals.granted += class.granted;
-        totals.aged += class.aged;
         all.add(&class.waits);
     }
     totals.waits = waits(&all);
@@ -95,11 +87,13 @@ fn part(of: u64, whole: u64) -> f64 {
     of as f64 / whole as f64
 }
 
-fn classes(scenario: &Scenario, tallies: &[ClassTally]) -> Vec<ClassReport> {
+fn classes(scenario: &Scenario, record: &Record) -> Vec<ClassReport> {
+    let tallies = &record.classes;
+    let by_weight = matches!(scenario.config.policy, Policy::Wfq | Policy::Hybrid);
     let weight = |class: usize| scenario.config.classes[class].weight;
     // In hybrid the first class goes before the others and shares nothing.
     let shares = |class: usize| {
-        tallies[class].offered > 0 && (scenario.config.policy != Policy::Hybrid || class > 0)
+        tallies[class].counts.offered > 0 && (scenario.config.policy != Policy::Hybrid || class > 0)
     };
     let all: u64 = tallies.iter().map(|tally| tally.cost).sum();
     let sharing = || (0..tallies.len()).filter(|class| shares(*class));
@@ -110,26 +104,19 @@ fn classes(scenario: &Scenario, tallies: &[ClassTally]) -> Vec<ClassReport> {
         ClassReport {
             name: scenario.classes[class].clone(),
             weight: weight(class),
-            requests: tally.requests,
-            offered: tally.offered,
-            admitted: tally.admitted,
+            counts: tally.counts,
             refused: Reason::ALL
                 .iter()
                 .zip(tally.refused)
                 .filter(|(_, count)| *count > 0)
                 .map(|(reason, count)| (reason.name(), count))
                 .collect(),
-            shed: tally.shed,
-            expired: tally.expired,
-            failed: tally.failed,
-            done: tally.done,
-            granted: tally.granted,
-            aged: tally.aged,
             retried: tally.retried,
             cost: tally.cost,
             share: part(tally.cost, all),
             weight_share: due,
             deviation: due.map(|due| part(tally.cost, shared) / due - 1.0),
+            comparable: by_weight && record.is_backlogged(tally.backlogged),
             waits: waits(&tally.waits),
         }
     };
@@ -149,6 +136,12 @@ fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<F
             .enumerate()
             .filter(|(_, tally)| tally.offered > 0)
     };
+    // Flows share by weight inside a class; over several, the classes' shares count as well.
+    let classes = record
+        .classes
+        .iter()
+        .filter(|class| class.counts.offered > 0);
+    let by_weight = config.policy != Policy::Fifo && classes.count() == 1;
     let all: u64 = seen().map(|(_, tally)| tally.cost).sum();
     let weights: u64 = seen().map(|(flow, _)| u64::from(weight(flow))).sum();
     let mut flows: Vec<FlowReport> = seen()
@@ -163,20 +156,20 @@ fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<F
                     .cloned()
                     .unwrap_or_else(|| format!("flow {flow}")),
                 weight: weight(flow),
-                offered: tally.offered,
-                admitted: tally.admitted,
-                refused: tally.refused,
-                shed: tally.shed,
-                granted: tally.granted,
-                done: tally.done,
-                cost: tally.cost,
+                tally: *tally,
                 share,
                 weight_share: due,
                 deviation: share / due - 1.0,
+                comparable: by_weight && record.is_backlogged(tally.backlogged),
             }
         })
         .collect();
-    flows.sort_by(|a, b| b.cost.cmp(&a.cost).then_with(|| a.name.cmp(&b.name)));
+    flows.sort_by(|a, b| {
+        b.tally
+            .cost
+            .cmp(&a.tally.cost)
+            .then_with(|| a.name.cmp(&b.name))
+    });
     flows
 }
 
@@ -188,22 +181,13 @@ fn loads(scenario: &Scenario, record: &Record) -> Vec<LoadReport> {
         if tally.requests == 0 {
             continue;
         }
-        let index = loads
-            .iter()
-            .position(|load| load.name == name)
-            .unwrap_or_else(|| {
-                loads.push(LoadReport {
-                    name: name.to_owned(),
-                    ..LoadReport::default()
-                });
-                loads.len() - 1
-            });
-        let load = &mut loads[index];
-        load.requests += tally.requests;
-        load.done += tally.done;
-        load.returned += tally.returned;
-        load.readmitted += tally.readmitted;
-        load.given_up += tally.given_up;
+        match loads.iter_mut().find(|load| load.name == name) {
+            Some(load) => load.tally += *tally,
+            None => loads.push(LoadReport {
+                name: name.to_owned(),
+                tally: *tally,
+            }),
+        }
     }
     loads
 }

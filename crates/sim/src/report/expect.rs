@@ -1,20 +1,21 @@
-//! Whether a run kept what its scenario promises.
+//! Whether a run did what its scenario expects.
 
 use super::{ClassReport, FlowReport, LoadReport, Report, SideReport, TargetReport, Waits};
+use crate::record::Counts;
 use crate::scenario::{Expect, Metric, Scope};
 use serde::Serialize;
 
-/// A promise, and what came of it.
+/// An expectation, and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Checked {
-    /// The promise in words.
+    /// The expectation in words.
     pub expected: String,
     /// What the worst was measured of.
     pub of: String,
     /// The number that was measured.
     pub measured: f64,
-    /// Whether the promise was kept.
+    /// Whether it was met.
     pub met: bool,
 }
 
@@ -27,7 +28,7 @@ pub(super) fn check(expects: &[Expect], report: &Report) -> Vec<Checked> {
 
 fn check_one(expect: &Expect, report: &Report) -> Checked {
     let measured = measure(expect.metric, &expect.scope, report);
-    // The first that breaks the promise speaks for all; else the one closest to a limit does.
+    // The first that does not meet it speaks for all; else the one closest to a limit does.
     let margin = |value: f64| {
         let above = expect.at_least.map_or(f64::INFINITY, |least| value - least);
         let below = expect.at_most.map_or(f64::INFINITY, |most| most - value);
@@ -56,7 +57,7 @@ fn measure(metric: Metric, scope: &Scope, report: &Report) -> Vec<(String, f64)>
                 Some(which) => which == index,
                 // Who goes before all others has no share to deviate from.
                 None => {
-                    class.offered > 0
+                    class.counts.offered > 0
                         && (metric != Metric::ShareDeviation || class.deviation.is_some())
                 }
             })
@@ -108,54 +109,46 @@ fn of_waits(metric: Metric, waits: Waits) -> f64 {
     value.unwrap_or(f64::NAN)
 }
 
+fn of_counts(metric: Metric, counts: &Counts, refused: u64, waits: Waits) -> f64 {
+    match metric {
+        Metric::Requests => counts.requests as f64,
+        Metric::Offered => counts.offered as f64,
+        Metric::Admitted => counts.admitted as f64,
+        Metric::AdmittedShare => ratio(counts.admitted, counts.offered),
+        Metric::Refused => refused as f64,
+        Metric::Shed => counts.shed as f64,
+        Metric::Expired => counts.expired as f64,
+        Metric::Failed => counts.failed as f64,
+        Metric::Done => counts.done as f64,
+        Metric::DoneShare => ratio(counts.done, counts.requests),
+        Metric::Granted => counts.granted as f64,
+        Metric::Aged => counts.aged as f64,
+        _ => of_waits(metric, waits),
+    }
+}
+
 fn of_all(metric: Metric, report: &Report) -> f64 {
     let totals = &report.totals;
-    match metric {
-        Metric::Requests => totals.requests as f64,
-        Metric::Offered => totals.offered as f64,
-        Metric::Admitted => totals.admitted as f64,
-        Metric::AdmittedShare => ratio(totals.admitted, totals.offered),
-        Metric::Refused => totals.refused as f64,
-        Metric::Shed => totals.shed as f64,
-        Metric::Expired => totals.expired as f64,
-        Metric::Failed => totals.failed as f64,
-        Metric::Done => totals.done as f64,
-        Metric::DoneShare => ratio(totals.done, totals.requests),
-        Metric::Granted => totals.granted as f64,
-        Metric::Aged => totals.aged as f64,
-        _ => of_waits(metric, totals.waits),
-    }
+    of_counts(metric, &totals.counts, totals.refused, totals.waits)
 }
 
 fn of_class(metric: Metric, class: &ClassReport) -> f64 {
     match metric {
-        Metric::Requests => class.requests as f64,
-        Metric::Offered => class.offered as f64,
-        Metric::Admitted => class.admitted as f64,
-        Metric::AdmittedShare => ratio(class.admitted, class.offered),
-        Metric::Refused => class.refused_in_all() as f64,
-        Metric::Shed => class.shed as f64,
-        Metric::Expired => class.expired as f64,
-        Metric::Failed => class.failed as f64,
-        Metric::Done => class.done as f64,
-        Metric::DoneShare => ratio(class.done, class.requests),
-        Metric::Granted => class.granted as f64,
-        Metric::Aged => class.aged as f64,
         Metric::Share => class.share,
         Metric::ShareDeviation => class.deviation.map_or(f64::NAN, f64::abs),
-        _ => of_waits(metric, class.waits),
+        _ => of_counts(metric, &class.counts, class.refused_in_all(), class.waits),
     }
 }
 
 fn of_flow(metric: Metric, flow: &FlowReport) -> f64 {
     match metric {
-        Metric::Offered => flow.offered as f64,
-        Metric::Admitted => flow.admitted as f64,
-        Metric::AdmittedShare => ratio(flow.admitted, flow.offered),
-        Metric::Refused => flow.refused as f64,
-        Metric::Shed => flow.shed as f64,
-        Metric::Granted => flow.granted as f64,
-        Metric::Done => flow.done as f64,
+        Metric::Offered => flow.tally.offered as f64,
+        Metric::Admitted => flow.tally.admitted as f64,
+        Metric::AdmittedShare => ratio(flow.tally.admitted, flow.tally.offered),
+        Metric::Refused => flow.tally.refused as f64,
+        Metric::Shed => flow.tally.shed as f64,
+        Metric::Granted => flow.tally.granted as f64,
+        Metric::Done => flow.tally.done as f64,
         Metric::Share => flow.share,
         Metric::ShareDeviation => flow.deviation.abs(),
         _ => f64::NAN,
@@ -164,12 +157,12 @@ fn of_flow(metric: Metric, flow: &FlowReport) -> f64 {
 
 fn of_load(metric: Metric, load: &LoadReport) -> f64 {
     match metric {
-        Metric::Requests => load.requests as f64,
-        Metric::Done => load.done as f64,
-        Metric::DoneShare => ratio(load.done, load.requests),
-        Metric::Returned => load.returned as f64,
-        Metric::ReadmittedShare => ratio(load.readmitted, load.returned),
-        Metric::GivenUp => load.given_up as f64,
+        Metric::Requests => load.tally.requests as f64,
+        Metric::Done => load.tally.done as f64,
+        Metric::DoneShare => ratio(load.tally.done, load.tally.requests),
+        Metric::Returned => load.tally.returned as f64,
+        Metric::ReadmittedShare => ratio(load.tally.readmitted, load.tally.returned),
+        Metric::GivenUp => load.tally.given_up as f64,
         _ => f64::NAN,
     }
 }

@@ -7,7 +7,9 @@ mod plot;
 mod text;
 
 pub use expect::Checked;
+pub(crate) use text::seconds;
 
+use crate::record::{Counts, FlowTally, LoadTally};
 use crate::simulation::Left;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -19,8 +21,9 @@ use std::collections::BTreeMap;
 /// use std::time::Duration;
 ///
 /// let scenario = Scenario::shipped("rounds").unwrap().shortened(Duration::from_secs(60));
-/// let page = run(&scenario, 1).to_html();
+/// let page = run(&scenario, 1)?.to_html();
 /// assert!(page.starts_with("<!doctype html>") && !page.contains("http://"));
+/// # Ok::<(), headworks_sim::SimError>(())
 /// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -47,16 +50,9 @@ pub struct Report {
 /// Everything together.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Totals {
-    pub(crate) requests: u64,
-    pub(crate) offered: u64,
-    pub(crate) admitted: u64,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
     pub(crate) refused: u64,
-    pub(crate) shed: u64,
-    pub(crate) expired: u64,
-    pub(crate) failed: u64,
-    pub(crate) done: u64,
-    pub(crate) granted: u64,
-    pub(crate) aged: u64,
     pub(crate) waits: Waits,
 }
 
@@ -72,16 +68,9 @@ pub(crate) struct Waits {
 pub(crate) struct ClassReport {
     pub(crate) name: String,
     pub(crate) weight: u32,
-    pub(crate) requests: u64,
-    pub(crate) offered: u64,
-    pub(crate) admitted: u64,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
     pub(crate) refused: BTreeMap<&'static str, u64>,
-    pub(crate) shed: u64,
-    pub(crate) expired: u64,
-    pub(crate) failed: u64,
-    pub(crate) done: u64,
-    pub(crate) granted: u64,
-    pub(crate) aged: u64,
     pub(crate) retried: u64,
     pub(crate) cost: u64,
     /// The part of all cost.
@@ -89,10 +78,18 @@ pub(crate) struct ClassReport {
     /// The part that its weight gives it of what is shared by weight; none for a class that goes before the others.
     pub(crate) weight_share: Option<f64>,
     pub(crate) deviation: Option<f64>,
+    /// Whether the policy shares by weight, and it had work waiting all the time: only then do the two mean anything.
+    pub(crate) comparable: bool,
     pub(crate) waits: Waits,
 }
 
 impl ClassReport {
+    /// Its share by weight, and how far it is from it, where that means anything.
+    pub(crate) fn compared(&self) -> (Option<f64>, Option<f64>) {
+        let of = |part: Option<f64>| part.filter(|_| self.comparable);
+        (of(self.weight_share), of(self.deviation))
+    }
+
     pub(crate) fn refused_in_all(&self) -> u64 {
         self.refused.values().sum()
     }
@@ -102,26 +99,28 @@ impl ClassReport {
 pub(crate) struct FlowReport {
     pub(crate) name: String,
     pub(crate) weight: u32,
-    pub(crate) offered: u64,
-    pub(crate) admitted: u64,
-    pub(crate) refused: u64,
-    pub(crate) shed: u64,
-    pub(crate) granted: u64,
-    pub(crate) done: u64,
-    pub(crate) cost: u64,
+    #[serde(flatten)]
+    pub(crate) tally: FlowTally,
     pub(crate) share: f64,
     pub(crate) weight_share: f64,
     pub(crate) deviation: f64,
+    /// Whether flows share by weight here, and it had work waiting all the time.
+    pub(crate) comparable: bool,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+impl FlowReport {
+    /// Its share by weight, and how far it is from it, where that means anything.
+    pub(crate) fn compared(&self) -> (Option<f64>, Option<f64>) {
+        let of = |part: f64| Some(part).filter(|_| self.comparable);
+        (of(self.weight_share), of(self.deviation))
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct LoadReport {
     pub(crate) name: String,
-    pub(crate) requests: u64,
-    pub(crate) done: u64,
-    pub(crate) returned: u64,
-    pub(crate) readmitted: u64,
-    pub(crate) given_up: u64,
+    #[serde(flatten)]
+    pub(crate) tally: LoadTally,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -192,13 +191,13 @@ pub(crate) struct ClassSeries {
 }
 
 impl Report {
-    /// Whether everything that the scenario promises came about.
+    /// Whether everything that the scenario expects came about.
     #[must_use]
     pub fn is_as_expected(&self) -> bool {
         self.expectations.iter().all(|checked| checked.met)
     }
 
-    /// What the scenario promises, and what came of it.
+    /// What the scenario expects, and what came of it.
     #[must_use]
     pub fn expectations(&self) -> &[Checked] {
         &self.expectations
@@ -207,7 +206,7 @@ impl Report {
     /// Jobs that were handed in, returns included.
     #[must_use]
     pub fn offered(&self) -> u64 {
-        self.totals.offered
+        self.totals.counts.offered
     }
 
     /// The report for machines. The same run always gives the same text.

@@ -1,6 +1,6 @@
 //! The report for a terminal.
 
-use super::{Report, SideReport, TargetReport};
+use super::{LoadReport, Report, SideReport, TargetReport};
 use std::fmt::Write;
 
 /// So many rows of flows and of targets are shown.
@@ -58,7 +58,7 @@ pub(super) fn number(number: u64) -> String {
 }
 
 /// Seconds, in the unit that fits.
-pub(super) fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 0.000_5 => format!("{:.0} µs", s * 1e6),
         s if s < 0.009_95 => format!("{:.1} ms", s * 1e3),
@@ -69,7 +69,7 @@ pub(super) fn seconds(seconds: f64) -> String {
     }
 }
 
-fn maybe_seconds(value: Option<f64>) -> String {
+pub(super) fn maybe_seconds(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), seconds)
 }
 
@@ -77,8 +77,11 @@ pub(super) fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-fn deviation(deviation: Option<f64>) -> String {
-    deviation.map_or_else(|| "–".to_owned(), |part| format!("{:+.2} %", part * 100.0))
+/// The share by weight and how far off it is, or dashes where there is nothing to compare.
+fn compared((due, off): (Option<f64>, Option<f64>)) -> [String; 2] {
+    let none = || "–".to_owned();
+    let off = off.map_or_else(none, |part| format!("{:+.2} %", part * 100.0));
+    [due.map_or_else(none, percent), off]
 }
 
 fn head(report: &Report, out: &mut String) {
@@ -102,9 +105,9 @@ fn head(report: &Report, out: &mut String) {
     let _ = write!(
         out,
         "\n{} requests, {} jobs handed in, {} done; left over: {} waiting, {} delayed, {} running",
-        number(totals.requests),
-        number(totals.offered),
-        number(totals.done),
+        number(totals.counts.requests),
+        number(totals.counts.offered),
+        number(totals.counts.done),
         number(left.waiting),
         number(left.delayed),
         number(left.running),
@@ -137,20 +140,21 @@ fn classes(report: &Report, out: &mut String) {
     let rows: Vec<Vec<String>> = report
         .classes
         .iter()
-        .filter(|class| class.offered > 0)
+        .filter(|class| class.counts.offered > 0)
         .map(|class| {
+            let [due, off] = compared(class.compared());
             vec![
                 class.name.clone(),
-                number(class.offered),
-                number(class.admitted),
+                number(class.counts.offered),
+                number(class.counts.admitted),
                 number(class.refused_in_all()),
-                number(class.shed),
-                number(class.expired),
-                number(class.failed),
-                number(class.granted),
+                number(class.counts.shed),
+                number(class.counts.expired),
+                number(class.counts.failed),
+                number(class.counts.granted),
                 percent(class.share),
-                class.weight_share.map_or_else(|| "–".to_owned(), percent),
-                deviation(class.deviation),
+                due,
+                off,
                 maybe_seconds(class.waits.p50),
                 maybe_seconds(class.waits.p90),
                 maybe_seconds(class.waits.p99),
@@ -195,16 +199,17 @@ fn flows(report: &Report, out: &mut String) {
         .iter()
         .take(ROWS)
         .map(|flow| {
+            let [due, off] = compared(flow.compared());
             vec![
                 flow.name.clone(),
-                number(flow.offered),
-                number(flow.admitted),
-                number(flow.refused),
-                number(flow.shed),
-                number(flow.granted),
+                number(flow.tally.offered),
+                number(flow.tally.admitted),
+                number(flow.tally.refused),
+                number(flow.tally.shed),
+                number(flow.tally.granted),
                 percent(flow.share),
-                percent(flow.weight_share),
-                deviation(Some(flow.deviation)),
+                due,
+                off,
             ]
         })
         .collect();
@@ -221,35 +226,38 @@ fn more(rows: &mut Vec<Vec<String>>, count: usize, columns: usize) {
     }
 }
 
+pub(super) const LOAD_HEADER: [&str; 6] = [
+    "load",
+    "requests",
+    "done",
+    "came back",
+    "admitted then",
+    "gave up",
+];
+
+pub(super) fn load_row(load: &LoadReport) -> Vec<String> {
+    vec![
+        load.name.clone(),
+        number(load.tally.requests),
+        number(load.tally.done),
+        number(load.tally.returned),
+        match load.tally.returned {
+            0 => "–".to_owned(),
+            returned => percent(load.tally.readmitted as f64 / returned as f64),
+        },
+        number(load.tally.given_up),
+    ]
+}
+
 fn loads(report: &Report, out: &mut String) {
-    let header = [
-        "load",
-        "requests",
-        "done",
-        "came back",
-        "admitted then",
-        "gave up",
-    ];
     let rows: Vec<Vec<String>> = report
         .loads
         .iter()
-        .filter(|load| load.returned > 0 || load.given_up > 0)
-        .map(|load| {
-            vec![
-                load.name.clone(),
-                number(load.requests),
-                number(load.done),
-                number(load.returned),
-                match load.returned {
-                    0 => "–".to_owned(),
-                    returned => percent(load.readmitted as f64 / returned as f64),
-                },
-                number(load.given_up),
-            ]
-        })
+        .filter(|load| load.tally.returned > 0 || load.tally.given_up > 0)
+        .map(load_row)
         .collect();
     if !rows.is_empty() {
-        table(out, &header, &rows);
+        table(out, &LOAD_HEADER, &rows);
     }
 }
 
@@ -327,7 +335,7 @@ fn rounds(report: &Report, out: &mut String) {
 
 fn expectations(report: &Report, out: &mut String) {
     for checked in &report.expectations {
-        let word = if checked.met { "kept  " } else { "BROKEN" };
+        let word = if checked.met { "met    " } else { "NOT MET" };
         let _ = writeln!(
             out,
             "{word}  {}: {} for {}",

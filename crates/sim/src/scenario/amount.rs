@@ -12,25 +12,11 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Length(pub(super) Duration);
 
-const UNITS: [(&str, f64); 6] = [
-    ("ns", 1e-9),
-    ("us", 1e-6),
-    ("ms", 1e-3),
-    ("s", 1.0),
-    ("m", 60.0),
-    ("h", 3600.0),
-];
-
 /// Nothing in a scenario lasts longer: a year.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic())?;
-    let (number, unit) = text.split_at(split);
-    let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
-    let number: f64 = number.trim_end().parse().ok()?;
-    let length = Duration::try_from_secs_f64(number * seconds).ok()?;
-    (length <= LONGEST).then_some(length)
+fn parse_duration(text: &str) -> Option<Duration> {
+    headworks_synth::parse_duration(text).filter(|length| *length <= LONGEST)
 }
 
 impl<'de> Deserialize<'de> for Length {

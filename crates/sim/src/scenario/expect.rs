@@ -1,4 +1,4 @@
-//! What a scenario promises: a number of the report, and the limits it must keep.
+//! What a scenario expects: a number of the report, and the limits it must keep.
 
 use std::fmt;
 
@@ -161,7 +161,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// One promise.
+/// One expectation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expect {
     pub(crate) metric: Metric,

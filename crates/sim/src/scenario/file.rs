@@ -12,6 +12,7 @@ pub(super) struct File {
     pub(super) about: Option<String>,
     pub(super) seed: Option<u64>,
     pub(super) duration: Length,
+    pub(super) max_steps: Option<u64>,
     #[serde(default)]
     pub(super) scheduler: SchedulerFile,
     #[serde(default)]

@@ -11,6 +11,7 @@ mod model;
 mod place;
 mod read;
 mod shipped;
+mod size;
 
 pub use expect::Metric;
 pub(crate) use expect::{Expect, Scope};
@@ -49,6 +50,7 @@ pub struct Scenario {
     pub(crate) about: String,
     pub(crate) seed: u64,
     pub(crate) duration: Duration,
+    pub(crate) max_steps: u64,
     pub(crate) config: Config,
     pub(crate) classes: Vec<String>,
     pub(crate) flows: Vec<String>,
@@ -79,11 +81,7 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn from_file(path: &Path) -> Result<Self, SimError> {
-        let file = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Scenario::from_text(&file, &text),
-            Err(source) => Err(SimError::Read { file, source }),
-        }
+        Scenario::from_text(&path.display().to_string(), &read::text(path)?)
     }
 
     /// A scenario that comes with the program.
@@ -110,6 +108,7 @@ impl Scenario {
         }
         Scenario::shipped(name).ok_or_else(|| SimError::NoSuchScenario {
             name: name.to_owned(),
+            way_out: read::way_out(name, &shipped_names()),
         })
     }
 
@@ -159,6 +158,13 @@ impl Scenario {
     #[must_use]
     pub fn shortened(mut self, duration: Duration) -> Self {
         self.duration = self.duration.min(duration);
+        self
+    }
+
+    /// Lets a run take so many steps: jobs handed in, jobs granted, moments it comes to.
+    #[must_use]
+    pub fn at_most(mut self, steps: u64) -> Self {
+        self.max_steps = steps;
         self
     }
 

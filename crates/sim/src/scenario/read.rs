@@ -3,7 +3,39 @@
 use super::file::File;
 use super::place::{key_at, place, table_over};
 use crate::error::SimError;
+use std::io;
+use std::path::Path;
 use toml::de::DeTable;
+
+/// No scenario is larger.
+const LARGEST: u64 = 16 << 20;
+
+/// The text of a file. Whatever may have no end, a device or a pipe, is no such file.
+pub(super) fn text(path: &Path) -> Result<String, SimError> {
+    let file = path.display().to_string();
+    let bytes = bytes(path).map_err(|source| SimError::Read {
+        file: file.clone(),
+        source,
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let readable = error.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(&error.as_bytes()[..readable]);
+        SimError::NotText {
+            place: place(&file, &before, readable),
+        }
+    })
+}
+
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let about = std::fs::metadata(path)?;
+    if !about.is_file() && !about.is_dir() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if about.len() > LARGEST {
+        return Err(io::Error::other("it is larger than 16 MiB"));
+    }
+    std::fs::read(path)
+}
 
 pub(super) fn read(file: &str, text: &str) -> Result<File, SimError> {
     let table = match DeTable::parse(text) {
@@ -47,13 +79,51 @@ fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: 
         (true, [wrong, right @ ..]) => {
             format!("unknown value `{wrong}`; {}", way_out(wrong, right))
         }
-        _ => message.replace('\n', ", "),
+        _ => plain(message),
     };
     SimError::Value {
         place,
         key: key.unwrap_or_else(|| "file".to_owned()),
         problem,
     }
+}
+
+/// The parser's words for types are those of the program's source; these are for people.
+const WORDS: [(&str, &str); 10] = [
+    (
+        "internally tagged enum Arrivals",
+        "a table as in { kind = \"poisson\", rate = 1.0 }",
+    ),
+    (
+        "internally tagged enum Distribution",
+        "a table as in { kind = \"uniform\", low = 1, high = 9 }",
+    ),
+    ("u64", "a whole number, 0 or more"),
+    ("u32", "a whole number, 0 to 4294967295"),
+    ("u16", "a whole number, 0 to 65535"),
+    ("u8", "a whole number, 0 to 255"),
+    ("f64", "a number"),
+    ("a boolean", "true or false"),
+    ("a sequence", "a list, as in [[loads]]"),
+    ("a string", "words in quotes"),
+];
+
+fn plain(message: &str) -> String {
+    let message = message.replace('\n', ", ");
+    if message.contains("overflow") || message.contains("as i128") || message.contains("as u128") {
+        return "the number is too large; write a smaller one".to_owned();
+    }
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message;
+    };
+    let found = found.replace("floating point", "number");
+    let known = WORDS.iter().find(|(word, _)| *word == expected);
+    let expected = match known {
+        Some((_, words)) => words,
+        None if expected.starts_with("struct ") => "a table",
+        None => expected,
+    };
+    format!("{found}, expected {expected}")
 }
 
 /// A key in its table; the error may point at the key itself or at the table.
@@ -65,10 +135,11 @@ fn inside(outer: Option<&str>, key: &str) -> String {
     }
 }
 
-fn way_out(wrong: &str, right: &[&str]) -> String {
+/// The nearest right word, or all that there are.
+pub(super) fn way_out(wrong: &str, right: &[&str]) -> String {
     let near = right
         .iter()
-        .map(|right| (distance(wrong, right), right))
+        .map(|right| (strsim::damerau_levenshtein(wrong, right), right))
         .filter(|(distance, right)| *distance <= right.len().div_ceil(3))
         .min();
     match near {
@@ -76,20 +147,4 @@ fn way_out(wrong: &str, right: &[&str]) -> String {
         None if right.is_empty() => "nothing can be set here".to_owned(),
         None => format!("there are `{}`", right.join("`, `")),
     }
-}
-
-/// How many letters must be changed, added or left out to make one word of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, letter) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, other) in b.iter().enumerate() {
-            let change = corner + usize::from(letter != *other);
-            corner = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
 }

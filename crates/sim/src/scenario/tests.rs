@@ -127,7 +127,7 @@ fn impossible_values_name_line_key_and_way_out() {
 fn what_is_not_there_is_told() {
     let told = Scenario::open("no-such").unwrap_err().to_string();
     assert!(told.starts_with(
-        "`no-such` is neither a file nor a scenario that is shipped; those are ten-classes-fifo,"
+        "`no-such` is neither a file nor a scenario that is shipped; there are `ten-classes-fifo`,"
     ));
     let told = Scenario::open("no/such.toml").unwrap_err().to_string();
     assert!(told.starts_with("no/such.toml: cannot be read: "), "{told}");
@@ -155,6 +155,134 @@ fn mangled() -> impl Strategy<Value = String> {
                 .chain(chars[end..].iter().copied())
                 .collect()
         })
+}
+
+#[test]
+fn times_of_nothing_and_limits_that_are_none_are_refused() {
+    let with = |rest: &str| error(&format!("duration = \"1s\"\n{rest}"));
+    let load = "arrivals = { kind = \"poisson\", rate = 1.0 }";
+    let no_time = "nothing is done in no time; write \"5s\", or leave it out";
+    assert_eq!(
+        with(&format!(
+            "[[loads]]\nname = \"a\"\ntimeout = \"0s\"\n{load}"
+        )),
+        format!("x.toml:4:1: `loads[0].timeout`: {no_time}")
+    );
+    assert_eq!(
+        with("[[targets]]\nname = \"a\"\ntimeout = \"0ms\""),
+        format!("x.toml:4:1: `targets[0].timeout`: {no_time}")
+    );
+    assert_eq!(
+        with("[trace]\ntimeout = \"0s\""),
+        format!("x.toml:3:1: `trace.timeout`: {no_time}")
+    );
+    for limit in ["nan", "-inf"] {
+        let limit = limit.to_owned();
+        let told = with(&format!("[[expect]]\nmetric = \"done\"\nat_most = {limit}"));
+        let shown = if limit == "nan" { "NaN" } else { "-inf" };
+        assert_eq!(
+            told,
+            format!(
+                "x.toml:4:1: `expect[0].at_most`: {shown} is no limit; write a number, or leave it out"
+            )
+        );
+    }
+    assert_eq!(
+        with("max_steps = 0"),
+        "x.toml:2:1: `max_steps`: a run that may do nothing tells nothing; write 1 or more, or leave it out"
+    );
+}
+
+#[test]
+fn names_that_a_terminal_would_obey_are_refused() {
+    let with = |rest: &str| error(&format!("duration = \"1s\"\n{rest}"));
+    let control = "has a control character in it (\\u{1b}); leave it out";
+    let load = "arrivals = { kind = \"poisson\", rate = 1.0 }";
+    for (text, place) in [
+        ("about = \"\\u001b[2J\"".to_owned(), "2:1: `about`"),
+        (
+            "[[classes]]\nname = \"\\u001b[2J\"\nweight = 1".to_owned(),
+            "3:1: `classes[0].name`",
+        ),
+        (
+            "[[flows]]\nname = \"\\u001b[2J\"".to_owned(),
+            "3:1: `flows[0].name`",
+        ),
+        (
+            "[[targets]]\nname = \"\\u001b[2J\"".to_owned(),
+            "3:1: `targets[0].name`",
+        ),
+        (
+            format!("[[loads]]\nname = \"\\u001b[2J\"\n{load}"),
+            "3:1: `loads[0].name`",
+        ),
+        (
+            format!("[[loads]]\nname = \"a\"\nflow = \"\\u001b[2J\"\n{load}"),
+            "4:1: `loads[0].flow`",
+        ),
+    ] {
+        assert_eq!(with(&text), format!("x.toml:{place}: {control}"));
+    }
+    assert_eq!(
+        with("[[targets]]\nname = \"\""),
+        "x.toml:3:1: `targets[0].name`: is empty; write a name"
+    );
+}
+
+#[test]
+fn types_are_told_in_words() {
+    for (line, words) in [
+        ("seed = -1", "a whole number, 0 or more"),
+        ("scheduler = 3", "a table"),
+        ("loads = 4", "a list, as in [[loads]]"),
+        ("about = 4", "words in quotes"),
+        ("[scheduler]\nrefuse_hopeless = 'yes'", "true or false"),
+        (
+            "[scheduler]\nattempts = 99999999999",
+            "a whole number, 0 to 4294967295",
+        ),
+        (
+            "[scheduler]\nbackoff = { jitter = 300 }",
+            "a whole number, 0 to 255",
+        ),
+        (
+            "[scheduler]\nlimits = { cost_per_second = 'x' }",
+            "a number",
+        ),
+        (
+            "[scheduler]\nbound = 99999999999999999999999",
+            "the number is too large",
+        ),
+        (
+            "[[loads]]\nname = 'a'\narrivals = 5",
+            "a table as in { kind = \"poisson\"",
+        ),
+    ] {
+        let told = error(&format!("duration = \"1s\"\n{line}"));
+        assert!(told.contains(words), "{told}");
+        for source in ["u64", "u32", "u8", "f64", "struct", "enum", "File"] {
+            assert!(!told.contains(source), "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_class_is_named_once() {
+    let text = "duration = \"1s\"\n[[loads]]\nname = \"a\"\nclass = [1, \"P1\"]\narrivals = { kind = \"poisson\", rate = 1.0 }";
+    assert_eq!(
+        error(text),
+        "x.toml:4:1: `loads[0].class`: `P1` is named twice"
+    );
+}
+
+#[test]
+fn a_shipped_name_that_is_nearly_right_is_named() {
+    let told = Scenario::open("greedy-tennant")
+        .expect_err("a typo")
+        .to_string();
+    assert!(told.ends_with("; did you mean `greedy-tenant`?"), "{told}");
+    let told = Scenario::open("zebra").expect_err("none").to_string();
+    assert!(told.contains("there are `ten-classes-fifo`, "), "{told}");
 }
 
 proptest! {

@@ -8,11 +8,12 @@ use headworks_core::{Cost, Fault, Lease, Outcome, Settled, Verdict};
 
 impl Simulation<'_> {
     pub(super) fn call(&mut self, lease: Lease<Work>) {
+        self.steps += 1;
         let charged = lease.cost.0;
         let class = usize::from(lease.class.0);
         let tally = &mut self.record.classes[class];
-        tally.granted += 1;
-        tally.aged += u64::from(lease.aged);
+        tally.counts.granted += 1;
+        tally.counts.aged += u64::from(lease.aged);
         tally.cost += charged;
         tally.waits.record(lease.waited);
         let slot = &mut self.record.series.slot().classes[class];
@@ -53,7 +54,7 @@ impl Simulation<'_> {
         }
         match self.core.finish(self.now, lease, outcome, verdict) {
             Settled::Done(work) => {
-                self.record.classes[class].done += 1;
+                self.record.classes[class].counts.done += 1;
                 self.record.flow(flow).done += 1;
                 self.end(work, true);
             }
@@ -64,7 +65,7 @@ impl Simulation<'_> {
             | Settled::Merged(work)
             | Settled::Returned(work)
             | Settled::Stale(work) => {
-                self.record.classes[class].failed += 1;
+                self.record.classes[class].counts.failed += 1;
                 self.record.drop(FAILED);
                 self.end(work, false);
             }

@@ -14,9 +14,10 @@ impl Simulation<'_> {
     /// Hands a job to the core, and its client the answer.
     pub(super) fn hand_in(&mut self, job: Job<Work>) {
         let (class, flow, work) = (usize::from(job.class.0), job.flow.0, job.payload);
-        self.record.classes[class].offered += 1;
+        self.record.classes[class].counts.offered += 1;
         self.record.series.slot().classes[class].offered += 1;
         self.record.flow(flow).offered += 1;
+        self.steps += 1;
         let answer = self.core.submit(self.now, job);
         if work.told
             && let Some(load) = self.load_tally(work.origin)
@@ -26,7 +27,7 @@ impl Simulation<'_> {
         }
         match answer {
             Ok(_) => {
-                self.record.classes[class].admitted += 1;
+                self.record.classes[class].counts.admitted += 1;
                 self.record.flow(flow).admitted += 1;
             }
             Err(refused) => {

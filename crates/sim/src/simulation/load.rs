@@ -125,7 +125,9 @@ impl Simulation<'_> {
 
     /// Somebody wants a job done.
     fn want(&mut self, job: Job<Work>) {
-        self.record.classes[usize::from(job.class.0)].requests += 1;
+        self.record.classes[usize::from(job.class.0)]
+            .counts
+            .requests += 1;
         if let Some(load) = self.load_tally(job.payload.origin) {
             load.requests += 1;
         }

@@ -18,6 +18,7 @@ use crate::error::SimError;
 use crate::record::{EXPIRED, FAILED, Gauges, Record, SHED};
 use crate::scenario::{Pick, Request, Scenario};
 use crate::trace::Trace;
+use crate::trial::{Progress, Watch};
 use agenda::{Agenda, Happening};
 use far::{Answer, Far};
 use headworks_core::{Core, Event, Job, Lease, TargetId, TargetSet, Time};
@@ -30,6 +31,9 @@ use workers::Workers;
 /// The origin of work that a trace, or a walk in rounds, brought.
 const TRACE: u32 = u32::MAX;
 const WALK: u32 = u32::MAX - 1;
+
+/// Whoever watches is told after so many steps.
+const TELL_EVERY: u64 = 1 << 16;
 
 /// The payload of simulated jobs.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +87,7 @@ pub(crate) struct Simulation<'a> {
     rng: Rng,
     fars: Vec<Far<'a>>,
     sources: Vec<Source<'a>>,
-    trace: Option<Trace>,
+    trace: Option<Trace<'a>>,
     trace_set: TargetSet,
     walk: Option<Walk>,
     workers: Option<Workers>,
@@ -92,6 +96,8 @@ pub(crate) struct Simulation<'a> {
     record: Record,
     depths: Vec<u64>,
     failed: Option<SimError>,
+    /// What was done so far; see [`Progress`].
+    steps: u64,
 }
 
 /// Independent streams of random numbers, one a purpose.
@@ -104,7 +110,7 @@ enum Purpose {
 }
 
 impl<'a> Simulation<'a> {
-    pub(crate) fn new(scenario: &'a Scenario, seed: u64, trace: Option<Trace>) -> Self {
+    pub(crate) fn new(scenario: &'a Scenario, seed: u64, trace: Option<Trace<'a>>) -> Self {
         let rng = Rng::new(seed);
         let mut config = scenario.config.clone();
         config.seed = seed;
@@ -162,14 +168,16 @@ impl<'a> Simulation<'a> {
             ),
             depths: vec![0; classes],
             failed: None,
+            steps: 0,
             scenario,
         }
     }
 
     /// Runs to the end.
-    pub(crate) fn run(mut self) -> Result<Run, SimError> {
+    pub(crate) fn run(mut self, mut watch: Option<Watch<'_>>) -> Result<Run, SimError> {
         self.start();
         self.pump();
+        let mut told = 0;
         while let Some(at) = self.next_at().filter(|at| *at < self.end) {
             self.now = self.now.max(at);
             if self.record.series.is_over(self.now) {
@@ -179,14 +187,42 @@ impl<'a> Simulation<'a> {
                 self.happen(happening);
             }
             self.pump();
+            self.steps += 1;
             if self.failed.is_some() || self.is_over() {
                 break;
+            }
+            if let Some(watch) = &mut watch
+                && self.steps >= told
+            {
+                told = self.steps + TELL_EVERY;
+                watch(self.progress());
             }
         }
         match self.failed.take() {
             Some(error) => Err(error),
             None => Ok(self.finish()),
         }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            steps: self.steps,
+            simulated: self.now.since(Time::ZERO),
+            length: (self.end < Time::MAX).then(|| self.end.since(Time::ZERO)),
+        }
+    }
+
+    /// Whether it did all that it may do; it then ends with an error.
+    fn is_exhausted(&mut self) -> bool {
+        if self.steps < self.scenario.max_steps {
+            return false;
+        }
+        let Progress {
+            steps, simulated, ..
+        } = self.progress();
+        self.failed
+            .get_or_insert(SimError::TooLong { steps, simulated });
+        true
     }
 
     /// Whether nothing but the clock would still move.
@@ -226,7 +262,7 @@ impl<'a> Simulation<'a> {
 
     /// Lets the core decide until it has nothing to say.
     fn pump(&mut self) {
-        loop {
+        while !self.is_exhausted() {
             while let Some(job) = self.walk.as_mut().and_then(|walk| walk.next_job(self.now)) {
                 self.hand_in(job);
             }
@@ -294,7 +330,7 @@ impl<'a> Simulation<'a> {
                 booking,
                 ..
             } => {
-                self.record.classes[usize::from(job.class.0)].shed += 1;
+                self.record.classes[usize::from(job.class.0)].counts.shed += 1;
                 self.record.flow(job.flow.0).shed += 1;
                 self.record.drop(SHED);
                 let of_walk = job.payload.origin == WALK;
@@ -309,8 +345,8 @@ impl<'a> Simulation<'a> {
         };
         let tally = &mut self.record.classes[usize::from(job.class.0)];
         match why {
-            EXPIRED => tally.expired += 1,
-            _ => tally.failed += 1,
+            EXPIRED => tally.counts.expired += 1,
+            _ => tally.counts.failed += 1,
         }
         self.record.drop(why);
         self.end(job.payload, false);
@@ -335,6 +371,18 @@ impl<'a> Simulation<'a> {
     fn sample(&mut self) {
         let gauges = self.gauges();
         self.record.series.advance(self.now, gauges, &self.depths);
+        self.look();
+    }
+
+    /// Counts who has work waiting.
+    fn look(&mut self) {
+        self.record.looks += 1;
+        for (class, depth) in self.record.classes.iter_mut().zip(&self.depths) {
+            class.backlogged += u64::from(*depth > 0);
+        }
+        for flow in self.core.flows().filter(|flow| flow.waiting > 0) {
+            self.record.flow(flow.flow.0).backlogged += 1;
+        }
     }
 
     fn finish(mut self) -> Run {

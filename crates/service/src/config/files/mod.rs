@@ -9,11 +9,13 @@ mod toml;
 mod yaml;
 
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 use std::sync::Arc;
 
 use super::node::{Node, Table};
 use super::origin::Origin;
 use super::problem::Problem;
+use crate::bounded;
 
 pub(super) use self::toml::value as toml_value;
 
@@ -36,14 +38,22 @@ pub(super) struct ForeignKey {
 pub(super) fn read(path: &Path) -> (Content, Vec<Problem>) {
     let nothing = || Content::Sections(Table::new());
     let whole = |text: String| vec![Problem::new(Origin::whole_file(path), "", text)];
-    let bytes = match std::fs::read(path) {
+    let bytes = match bounded::read(path) {
         Ok(bytes) => bytes,
         Err(cause) => return (nothing(), whole(format!("cannot read the file: {cause}"))),
     };
     match String::from_utf8(bytes) {
         Ok(text) => parse(path, &text),
-        Err(_) => (nothing(), whole("the file is not UTF-8 text".to_owned())),
+        Err(error) => (nothing(), vec![not_text(path, &error)]),
     }
+}
+
+fn not_text(path: &Path, error: &FromUtf8Error) -> Problem {
+    let readable = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+    let line = 1 + readable.iter().filter(|byte| **byte == b'\n').count();
+    let origin = Origin::line(&Arc::new(path.to_path_buf()), line);
+    Problem::new(origin, "", "not UTF-8 text")
+        .or("save the file in UTF-8, without other characters")
 }
 
 /// Parses `text` as the format that the name of `path` tells.

@@ -71,16 +71,78 @@ impl<'a> Lines<'a> {
     }
 
     fn out_of_range(&mut self, origin: &Origin) -> Value {
-        let text = "the number is too large";
-        self.problems.push(Problem::new(origin.clone(), "", text));
+        let problem = Problem::new(origin.clone(), "", "the number is too large");
+        self.problems.push(problem.or("write a smaller one"));
         Value::Int(0)
     }
 
     /// The message only: a snippet of the line could show a secret.
-    fn syntax(&mut self, error: &Error) {
-        let at = error.span().map_or(0, |span| span.start);
+    fn syntax(&mut self, error: &Error, text: &str, table: &DeTable<'_>) {
+        let span = error.span().unwrap_or(0..0);
+        let at = span.start;
+        if let Some(key) = error
+            .message()
+            .starts_with("duplicate key")
+            .then(|| text.get(span))
+        {
+            return self.duplicate(key.unwrap_or_default(), at, text, table);
+        }
         let text = format!("not valid TOML: {}", error.message().replace('\n', ", "));
         self.problems.push(Problem::new(self.at(at), "", text));
+    }
+}
+
+impl Lines<'_> {
+    fn duplicate(&mut self, key: &str, at: usize, text: &str, table: &DeTable<'_>) {
+        let key = key.trim_matches(['"', '\'']);
+        let problem = Problem::new(self.at(at), key, "written twice");
+        let first = first_of(key, at, text, table).map(|first| self.at(first));
+        self.problems.push(match first {
+            Some(first) => problem.or(format!("the first is at {first}: leave one of them out")),
+            None => problem.or("leave one of them out"),
+        });
+    }
+}
+
+/// Where that stands which is written again at `at`: for a header the same header, for a key the outermost of that name
+/// under the same header.
+fn first_of(key: &str, at: usize, text: &str, table: &DeTable<'_>) -> Option<usize> {
+    let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let again = header(text[line..].lines().next()?);
+    if again.is_some() {
+        let mut earlier = text[..line].split_inclusive('\n');
+        let count = earlier.position(|line| header(line) == again)?;
+        return Some(text.split_inclusive('\n').take(count).map(str::len).sum());
+    }
+    let section = text[..line].rfind("\n[").map_or(0, |end| end + 1);
+    let mut found = Vec::new();
+    collect(key, table, 0, &mut found);
+    let under = found
+        .into_iter()
+        .filter(|(_, start)| (section..at).contains(start));
+    let outermost = under.max_by_key(|(depth, start)| (std::cmp::Reverse(*depth), *start));
+    outermost.map(|(_, start)| start)
+}
+
+/// What is between the brackets of a line that begins a table.
+fn header(line: &str) -> Option<&str> {
+    let (name, _) = line.trim_start().strip_prefix('[')?.split_once(']')?;
+    Some(name.trim())
+}
+
+/// Every key of that name: how deep it is, and where.
+fn collect(name: &str, table: &DeTable<'_>, depth: usize, found: &mut Vec<(usize, usize)>) {
+    for (key, value) in table {
+        if key.get_ref() == name {
+            found.push((depth, key.span().start));
+        }
+        if let DeValue::Table(inner) = value.get_ref() {
+            collect(name, inner, depth + 1, found);
+        }
+        if let DeValue::Array(list) = value.get_ref() {
+            let tables = list.iter().filter_map(|item| item.get_ref().as_table());
+            tables.for_each(|inner| collect(name, inner, depth + 1, found));
+        }
     }
 }
 
@@ -88,11 +150,11 @@ pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Table, Vec<Problem>) {
     let origin = |line| Origin::line(path, line);
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut lines = Lines::new(text, &origin);
-    let table = lines.table(table.get_ref());
+    let nodes = lines.table(table.get_ref());
     for error in &errors {
-        lines.syntax(error);
+        lines.syntax(error, text, table.get_ref());
     }
-    (table, lines.problems)
+    (nodes, lines.problems)
 }
 
 /// A TOML value written where only text is possible, such as an environment variable.

@@ -6,7 +6,7 @@ mod time;
 
 use super::Report;
 use super::plot::escape;
-use super::text::{number, percent, seconds, short};
+use super::text::{LOAD_HEADER, load_row, maybe_seconds, number, percent, seconds, short};
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
@@ -49,15 +49,14 @@ fn head(report: &Report, page: &mut String) {
     tile("policy", policy);
     tile("simulated", &seconds(report.seconds));
     tile("seed", &seed.to_string());
-    tile("handed in", &number(totals.offered));
-    tile("done", &number(totals.done));
+    tile("handed in", &number(totals.counts.offered));
+    tile("done", &number(totals.counts.done));
     tile("refused", &number(totals.refused));
     tile(
         "shed, failed",
-        &number(totals.shed + totals.expired + totals.failed),
+        &number(totals.counts.shed + totals.counts.expired + totals.counts.failed),
     );
-    let p99 = totals.waits.p99.map_or_else(|| "–".to_owned(), seconds);
-    tile("wait, 99 of 100", &p99);
+    tile("wait, 99 of 100", &maybe_seconds(totals.waits.p99));
     page.push_str("</dl>");
 }
 
@@ -72,12 +71,12 @@ fn expectations(report: &Report, page: &mut String) {
     if report.expectations.is_empty() {
         return;
     }
-    page.push_str("<section><h2>Promises</h2><ul class=promises>");
+    page.push_str("<section><h2>Expectations</h2><ul class=expectations>");
     for checked in &report.expectations {
         let (class, word) = if checked.met {
-            ("kept", "✓ kept")
+            ("met", "✓ met")
         } else {
-            ("broken", "✗ broken")
+            ("missed", "✗ not met")
         };
         let _ = write!(
             page,
@@ -107,28 +106,65 @@ fn shorten(name: &str) -> String {
 }
 
 fn tables(report: &Report, page: &mut String) {
-    page.push_str("<section><h2>Numbers</h2><div class=wide><table><thead><tr><th>class<th>weight<th>handed in<th>admitted<th>refused<th>shed<th>expired<th>failed<th>granted<th>aged<th>share<th>p50<th>p90<th>p99</thead><tbody>");
-    let wait = |wait: Option<f64>| wait.map_or_else(|| "–".to_owned(), seconds);
-    for class in report.classes.iter().filter(|class| class.offered > 0) {
-        let cells = [
+    page.push_str("<section><h2>Numbers</h2>");
+    let header = [
+        "class",
+        "weight",
+        "handed in",
+        "admitted",
+        "refused",
+        "shed",
+        "expired",
+        "failed",
+        "granted",
+        "aged",
+        "share",
+        "p50",
+        "p90",
+        "p99",
+    ];
+    let seen = report
+        .classes
+        .iter()
+        .filter(|class| class.counts.offered > 0);
+    let rows = seen.map(|class| {
+        vec![
+            class.name.clone(),
             class.weight.to_string(),
-            number(class.offered),
-            number(class.admitted),
+            number(class.counts.offered),
+            number(class.counts.admitted),
             number(class.refused_in_all()),
-            number(class.shed),
-            number(class.expired),
-            number(class.failed),
-            number(class.granted),
-            number(class.aged),
+            number(class.counts.shed),
+            number(class.counts.expired),
+            number(class.counts.failed),
+            number(class.counts.granted),
+            number(class.counts.aged),
             percent(class.share),
-            wait(class.waits.p50),
-            wait(class.waits.p90),
-            wait(class.waits.p99),
-        ];
-        let _ = write!(page, "<tr><th>{}", escape(&class.name));
-        for cell in cells {
-            let _ = write!(page, "<td>{cell}");
+            maybe_seconds(class.waits.p50),
+            maybe_seconds(class.waits.p90),
+            maybe_seconds(class.waits.p99),
+        ]
+    });
+    table(page, &header, rows);
+    if !report.loads.is_empty() {
+        table(page, &LOAD_HEADER, report.loads.iter().map(load_row));
+    }
+    page.push_str("</section>");
+}
+
+/// The first cell of a row is its name.
+fn table(page: &mut String, header: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+    page.push_str("<div class=wide><table><thead><tr>");
+    for name in header {
+        let _ = write!(page, "<th>{name}");
+    }
+    page.push_str("</thead><tbody>");
+    for row in rows {
+        page.push_str("<tr>");
+        for (column, cell) in row.iter().enumerate() {
+            let tag = if column == 0 { "th" } else { "td" };
+            let _ = write!(page, "<{tag}>{}", escape(cell));
         }
     }
-    page.push_str("</tbody></table></div></section>");
+    page.push_str("</tbody></table></div>");
 }

@@ -11,25 +11,27 @@ pub(super) fn shares(report: &Report, page: &mut String) {
     let classes: Vec<&ClassReport> = report
         .classes
         .iter()
-        .filter(|class| class.offered > 0)
+        .filter(|class| class.counts.offered > 0)
         .collect();
     if classes.len() > 1 {
-        let idle = match report.policy {
-            "fifo" | "strict" => format!(" Under {} weights decide nothing.", report.policy),
-            _ => String::new(),
+        let marks = match report.policy {
+            "fifo" | "strict" => format!("Under {} weights decide nothing.", report.policy),
+            _ => "The mark is the part that its weight gives it, if it had work waiting all the time."
+                .to_owned(),
         };
-        let note = format!(
-            "The bar is the part of all cost that went to a class, the mark the part that its weight gives it.{idle}"
-        );
+        let note = format!("The bar is the part of all cost that went to a class. {marks}");
         section(page, "Shares against weights", &note);
         let rows: Vec<Bar<'_>> = classes
             .iter()
-            .map(|class| Bar {
-                name: &class.name,
-                share: class.share,
-                // In hybrid the first class is served before the rest is shared.
-                due: class.weight_share.map(|due| due * (1.0 - unshared(report))),
-                note: class.deviation,
+            .map(|class| {
+                let (due, off) = class.compared();
+                Bar {
+                    name: &class.name,
+                    share: class.share,
+                    // In hybrid the first class is served before the rest is shared.
+                    due: due.map(|due| due * (1.0 - unshared(report))),
+                    off,
+                }
             })
             .collect();
         bars(page, &rows, "shares of cost by class");
@@ -48,11 +50,14 @@ pub(super) fn shares(report: &Report, page: &mut String) {
             .flows
             .iter()
             .take(24)
-            .map(|flow| Bar {
-                name: &flow.name,
-                share: flow.share,
-                due: Some(flow.weight_share),
-                note: Some(flow.deviation),
+            .map(|flow| {
+                let (due, off) = flow.compared();
+                Bar {
+                    name: &flow.name,
+                    share: flow.share,
+                    due,
+                    off,
+                }
             })
             .collect();
         bars(page, &rows, "shares of cost by flow");
@@ -73,7 +78,7 @@ struct Bar<'a> {
     name: &'a str,
     share: f64,
     due: Option<f64>,
-    note: Option<f64>,
+    off: Option<f64>,
 }
 
 fn bars(page: &mut String, rows: &[Bar<'_>], title: &str) {
@@ -105,7 +110,7 @@ fn bars(page: &mut String, rows: &[Bar<'_>], title: &str) {
             );
         }
         let note = row
-            .note
+            .off
             .map_or_else(String::new, |off| format!(" ({:+.2} %)", off * 100.0));
         let x = left + width(row.share.max(row.due.unwrap_or(0.0))) + 8.0;
         let _ = write!(

@@ -13,7 +13,7 @@ pub(super) fn waits(report: &Report, page: &mut String) {
         .classes
         .iter()
         .zip(&report.series.classes)
-        .filter(|(class, _)| class.granted > 0)
+        .filter(|(class, _)| class.counts.granted > 0)
         .collect();
     let all = || {
         let values = seen
@@ -27,11 +27,14 @@ pub(super) fn waits(report: &Report, page: &mut String) {
     }
     let least = all().filter(|wait| *wait > 0.0).fold(most, f64::min);
     let scale = Scale::log(least.max(most / 1e5), most);
-    section(
-        page,
-        "Waits over time",
-        "The line is the wait that half of all did not exceed, the band reaches up to what nineteen in twenty did not. All panels have the same scale, every step ten times the last.",
+    let scales = match seen.len() {
+        1 => "Every step of the scale is ten times the last.",
+        _ => "All panels have the same scale, every step ten times the last.",
+    };
+    let note = format!(
+        "The line is the wait that half of all did not exceed, the band reaches up to what nineteen in twenty did not. {scales}"
     );
+    section(page, "Waits over time", &note);
     // One alone has the whole width.
     let (kind, width, height, times) = match seen.len() {
         1 => ("wide", WIDE, 240.0, 10),
@@ -115,7 +118,7 @@ pub(super) fn queue(report: &Report, page: &mut String) {
         .classes
         .iter()
         .zip(&series.classes)
-        .filter(|(class, _)| class.offered > 0)
+        .filter(|(class, _)| class.counts.offered > 0)
         .collect();
     let waiting: Vec<f64> = (0..series.running.len())
         .map(|slot| seen.iter().map(|(_, class)| class.depth[slot] as f64).sum())

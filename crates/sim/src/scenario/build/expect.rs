@@ -1,4 +1,4 @@
-//! What a scenario promises.
+//! What a scenario expects.
 
 use super::super::Scenario;
 use super::super::amount::{Name, Names};
@@ -14,6 +14,12 @@ pub(super) fn expect_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Expec
             "metric",
             "expects nothing; add at_least or at_most",
         ));
+    }
+    for (key, limit) in [("at_least", file.at_least), ("at_most", file.at_most)] {
+        if let Some(limit) = limit.filter(|limit| !limit.is_finite()) {
+            let problem = format!("{limit} is no limit; write a number, or leave it out");
+            return Err(Wrong::new(key, problem));
+        }
     }
     let scope = scope_of(file, scenario)?;
     if !file.metric.applies(&scope) {

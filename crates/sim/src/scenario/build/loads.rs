@@ -4,7 +4,7 @@ use super::super::file::{ClientsFile, LoadFile, PickFile, RefusalFile, TraceFile
 use super::super::model::{Actual, Clients, Load, OnRefusal, Pick, Request};
 use super::super::place::Wrong;
 use super::Checked;
-use super::names::{Interner, Lookup, most, part};
+use super::names::{Interner, Lookup, most, part, shown, some_time};
 use headworks_core::{Class, MAX_SET, Time};
 use headworks_synth::{Arrivals, Distribution};
 use std::time::Duration;
@@ -15,6 +15,8 @@ pub(super) fn load_of(
     lookup: &Lookup<'_>,
     names: &mut Interner,
 ) -> Checked<Vec<Load>> {
+    shown("name", &file.name)?;
+    shown("flow", file.flow.as_ref().unwrap_or(&file.name))?;
     file.arrivals
         .check()
         .map_err(|error| Wrong::new("arrivals", error.to_string()))?;
@@ -59,7 +61,7 @@ pub(super) fn load_of(
             (None, factor) => misjudged(factor)?,
         },
         pick,
-        timeout: file.timeout.map(|length| length.0),
+        timeout: some_time("timeout", file.timeout)?,
         clients: clients(&file.clients).map_err(|wrong| wrong.below("clients"))?,
     };
     let from = file.from.map_or(Duration::ZERO, |length| length.0);
@@ -130,7 +132,7 @@ pub(super) fn trace_of(file: &TraceFile, lookup: &Lookup<'_>) -> Checked<Request
         actual: misjudged(file.misjudged)?,
         // A scenario with more targets than a set holds can still be run; its trace goes to the first of them.
         pick: Pick::Any(targets.into_iter().take(MAX_SET).collect()),
-        timeout: file.timeout.map(|length| length.0),
+        timeout: some_time("timeout", file.timeout)?,
         clients: clients(&file.clients).map_err(|wrong| wrong.below("clients"))?,
     })
 }

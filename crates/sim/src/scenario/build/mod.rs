@@ -10,7 +10,8 @@ mod targets;
 use super::Scenario;
 use super::file::File;
 use super::place::Wrong;
-use names::{Interner, Lookup, most};
+use super::size::MOST_STEPS;
+use names::{Interner, Lookup, most, plain};
 
 type Checked<T> = Result<T, Wrong>;
 
@@ -21,6 +22,12 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
             "nothing happens in no time; write \"60s\" or more",
         ));
     }
+    if file.max_steps == Some(0) {
+        let problem = "a run that may do nothing tells nothing; write 1 or more, or leave it out";
+        return Err(Wrong::new("max_steps", problem));
+    }
+    let about = file.about.clone().unwrap_or_default();
+    about.lines().try_for_each(|line| plain("about", line))?;
     let mut config = scheduler::scheduler(&file.scheduler)?;
     let classes = scheduler::classes(&file, &mut config)?;
     let targets = targets::targets(&file.targets, &mut config)?;
@@ -67,9 +74,10 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
         .check()
         .map_err(|error| Wrong::new("scheduler", error.to_string()))?;
     let mut scenario = Scenario {
-        about: file.about.unwrap_or_default(),
+        about,
         seed: file.seed.unwrap_or(0),
         duration: file.duration.0,
+        max_steps: file.max_steps.unwrap_or(MOST_STEPS),
         flows: names.names,
         name,
         config,

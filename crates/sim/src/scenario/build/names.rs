@@ -1,11 +1,12 @@
 //! Names and what they stand for, and numbers within their limits.
 
-use super::super::amount::{Name, Names};
+use super::super::amount::{Length, Name, Names};
 use super::super::model::FarSide;
 use super::super::place::Wrong;
 use super::Checked;
 use headworks_core::Class;
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// More of one thing than this is a slip of the pen.
 const MOST: u64 = 1_000_000;
@@ -38,6 +39,7 @@ impl Interner {
             )),
             Some(count) => {
                 let count = most("flows", count)?;
+                most("flows", count + self.names.len() as u64)?;
                 Ok((1..=count).map(|n| self.number(&member(name, n))).collect())
             }
         }
@@ -46,6 +48,37 @@ impl Interner {
 
 pub(super) fn member(group: &str, number: u64) -> String {
     format!("{group}-{number}")
+}
+
+/// A name of something.
+pub(super) fn shown(key: &str, name: &str) -> Checked<()> {
+    if name.is_empty() {
+        return Err(Wrong::new(key, "is empty; write a name"));
+    }
+    plain(key, name)
+}
+
+/// Words that a terminal shows as they are, on one line.
+pub(super) fn plain(key: &str, words: &str) -> Checked<()> {
+    if let Some(character) = words.chars().find(|character| character.is_control()) {
+        let problem = format!(
+            "has a control character in it ({}); leave it out",
+            character.escape_default()
+        );
+        return Err(Wrong::new(key, problem));
+    }
+    Ok(())
+}
+
+/// A time that is not nothing.
+pub(super) fn some_time(key: &str, length: Option<Length>) -> Checked<Option<Duration>> {
+    match length {
+        Some(Length(length)) if length.is_zero() => {
+            let problem = "nothing is done in no time; write \"5s\", or leave it out";
+            Err(Wrong::new(key, problem))
+        }
+        length => Ok(length.map(|length| length.0)),
+    }
 }
 
 pub(super) fn most(key: &str, value: u64) -> Checked<u64> {
@@ -120,7 +153,15 @@ impl Lookup<'_> {
                 "is an empty list; name a class, or leave it out for 0",
             ));
         }
-        names.iter().map(|name| self.class(key, name)).collect()
+        let mut classes = Vec::new();
+        for name in names {
+            let class = self.class(key, name)?;
+            if classes.contains(&class) {
+                return Err(Wrong::new(key, format!("`{name}` is named twice")));
+            }
+            classes.push(class);
+        }
+        Ok(classes)
     }
 
     /// The targets of groups or single ones; all of them if nothing is said.

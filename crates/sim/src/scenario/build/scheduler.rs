@@ -5,7 +5,7 @@ use super::super::file::{
 };
 use super::super::place::Wrong;
 use super::Checked;
-use super::names::{Interner, Lookup, most, positive};
+use super::names::{Interner, Lookup, most, positive, shown};
 use headworks_core::{
     Bound, ClassConfig, Config, Cost, Flow, FlowConfig, Limits, MAX_CLASSES, OnSuspend, Policy,
     Rate,
@@ -158,6 +158,7 @@ pub(super) fn classes(file: &File, config: &mut Config) -> Checked<Vec<String>> 
 }
 
 fn class_of(file: &ClassFile, index: usize, names: &[String]) -> Checked<ClassConfig> {
+    shown("name", &names[index])?;
     let mut class = ClassConfig::weight(weight(Some(file.weight))?);
     class.aging = file.aging.map(|aging| aging.0);
     if let Some(name) = &file.displaces {
@@ -198,6 +199,7 @@ pub(super) fn flows(file: &File, config: &mut Config, names: &mut Interner) -> C
                 "is missing; name the flow or the group of flows",
             )));
         };
+        shown("name", name).map_err(below)?;
         let group = names.group(name, flow.count).map_err(|wrong| {
             below(Wrong {
                 key: "count".to_owned(),

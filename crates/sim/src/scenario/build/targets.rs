@@ -4,7 +4,7 @@ use super::super::file::{ErrorsFile, OutageKind as OutageFile, TargetFile};
 use super::super::model::{Capacity, FarSide, Outage, OutageKind};
 use super::super::place::Wrong;
 use super::Checked;
-use super::names::{member, most, part, positive};
+use super::names::{member, most, part, positive, shown, some_time};
 use super::scheduler::{limits, weight};
 use headworks_core::{Config, TargetConfig, Time};
 use headworks_synth::Distribution;
@@ -27,6 +27,7 @@ pub(super) fn targets(files: &[TargetFile], config: &mut Config) -> Checked<Vec<
         if count == 0 {
             return Err(below(Wrong::new("count", "must be at least 1")));
         }
+        most("count", count + targets.len() as u64).map_err(below)?;
         for number in 1..=count {
             let name = match file.count {
                 None => file.name.clone(),
@@ -67,6 +68,7 @@ impl FarSide {
 }
 
 fn target_of(file: &TargetFile) -> Checked<(TargetConfig, FarSide)> {
+    shown("name", &file.name)?;
     let mut settings = TargetConfig {
         weight: weight(file.weight)?,
         limits: limits(&file.limits).map_err(|wrong| wrong.below("limits"))?,
@@ -86,7 +88,7 @@ fn target_of(file: &TargetFile) -> Checked<(TargetConfig, FarSide)> {
         .latency_per_cost
         .map_or(Duration::ZERO, |length| length.0);
     errors(&file.errors, &mut far).map_err(|wrong| wrong.below("errors"))?;
-    far.timeout = file.timeout.map_or(far.timeout, |length| length.0);
+    far.timeout = some_time("timeout", file.timeout)?.unwrap_or(far.timeout);
     far.overload_pause = file
         .overload_pause
         .map_or(far.overload_pause, |length| length.0);

@@ -1,0 +1,100 @@
+//! Clients: open-loop, and many at once.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// A request of about two hundred tokens.
+pub(super) const BODY: &str = concat!(
+    r#"{"model":"m","max_tokens":64,"temperature":0.2,"messages":[{"role":"system","content":"You are a patient engineer who "#,
+    "explains how structures at the head of a waterway decide how much water goes where, in plain words and short sentences, ",
+    "without ever guessing, and who says so when something is not known or cannot be known from what was given. Answer in the ",
+    "language of the question. Prefer one good example to three poor ones, and a number to an adjective wherever there is one. ",
+    r#"Do not repeat the question."},{"role":"user","content":"What are headworks, who built the oldest ones that still stand, "#,
+    r#"and what would happen to the fields below if one of their gates stayed open for a week in a dry summer?"}]}"#
+);
+
+pub(super) struct Load {
+    runtime: tokio::runtime::Runtime,
+    address: SocketAddr,
+}
+
+impl Load {
+    pub(super) fn new(address: SocketAddr) -> Load {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime can be built");
+        Load { runtime, address }
+    }
+
+    /// How long each of `requests` took from when it was due, in nanoseconds.
+    pub(super) fn open_loop(&self, requests: usize, rate: f64) -> Vec<f64> {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
+        let uri = format!("http://{}/v1/chat/completions", self.address);
+        let times = Arc::new(Mutex::new(Vec::with_capacity(requests)));
+        self.runtime.block_on(async {
+            let mut tasks = JoinSet::new();
+            let start = Instant::now() + Duration::from_millis(50);
+            for n in 0..requests {
+                let due = start + Duration::from_secs_f64(n as f64 / rate);
+                tokio::time::sleep_until(due.into()).await;
+                let request = Request::post(&uri)
+                    .header("content-type", "application/json")
+                    .body(Full::new(Bytes::from_static(BODY.as_bytes())))
+                    .expect("a request");
+                let (client, times) = (client.clone(), times.clone());
+                tasks.spawn(async move {
+                    let response = client.request(request).await.expect("an answer");
+                    assert_eq!(response.status(), 200);
+                    response
+                        .into_body()
+                        .collect()
+                        .await
+                        .expect("a whole answer");
+                    times.lock().push(due.elapsed().as_nanos() as f64);
+                });
+            }
+            while let Some(ended) = tasks.join_next().await {
+                ended.expect("a request does not panic");
+            }
+        });
+        std::mem::take(&mut *times.lock())
+    }
+
+    /// Connections that each have sent a request and wait; returns when `ready` says that they are there.
+    pub(super) fn crowd(&self, count: usize, ready: impl Fn() -> bool) -> Vec<TcpStream> {
+        self.runtime.block_on(async {
+            let request = format!(
+                "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
+                BODY.len()
+            );
+            let mut streams = Vec::with_capacity(count);
+            for _ in 0..count {
+                let mut stream = TcpStream::connect(self.address).await.expect("a connection");
+                stream.write_all(request.as_bytes()).await.expect("it takes the request");
+                streams.push(stream);
+            }
+            while !ready() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            // Accepted is not yet read: give it time to be.
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            streams
+        })
+    }
+}

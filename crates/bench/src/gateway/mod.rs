@@ -1,0 +1,151 @@
+//! `headworks-bench gateway`: what a request costs on its way through, in us and in others.
+//!
+//! Every contender is a process of its own before the same mock upstream, so that its CPU time and memory are its own. Arrivals
+//! are open-loop: a slow answer does not make the next request come later.
+
+mod load;
+mod process;
+mod roles;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::measure::median;
+use crate::report::Report;
+use load::Load;
+use process::Process;
+
+const OURS: &str = "headworks gateway";
+const BARE: &str = "bare hyper pass-through";
+const DIRECT: &str = "no gateway at all";
+const ROUTER: &str = "vllm-router";
+const WAITING: &str = "memory of one that waits";
+const PLAIN: &str = "memory of one that waits in a bare hyper server";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Interleaved rounds; the median of them counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Requests a round.
+    #[arg(long, default_value_t = 5000)]
+    requests: usize,
+    /// Requests a second: about half of what the machine can do.
+    #[arg(long, default_value_t = 1000.0)]
+    rate: f64,
+    /// How many wait when memory is measured.
+    #[arg(long, default_value_t = 10_000)]
+    waiting: usize,
+    /// The command of vllm-router (PyPI), to measure it as well.
+    #[arg(long, value_name = "COMMAND")]
+    vllm_router: Option<PathBuf>,
+    /// Be one of the processes. For the bench itself.
+    #[arg(long, hide = true)]
+    role: Option<String>,
+    /// Where the mock upstream is. For the bench itself.
+    #[arg(long, hide = true)]
+    upstream: Option<SocketAddr>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Exit with 4 if a bound is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+/// What rounds against one contender found.
+#[derive(Default)]
+struct Found {
+    cpu: Vec<f64>,
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    if let Some(role) = &options.role {
+        return roles::run(role, options.upstream);
+    }
+    let mock = Process::role("mock", None);
+    let mut contenders = vec![
+        (DIRECT, None),
+        (BARE, Some(Process::role("bare", Some(mock.address)))),
+        (OURS, Some(Process::role("ours", Some(mock.address)))),
+    ];
+    if let Some(command) = &options.vllm_router {
+        contenders.push((ROUTER, Some(Process::router(command, mock.address))));
+    }
+    let mut report = Report::new(options.rounds);
+    let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
+    for _ in 0..options.rounds {
+        for ((_, process), found) in contenders.iter().zip(&mut found) {
+            round(options, process.as_ref(), mock.address, found);
+        }
+    }
+    for ((name, _), found) in contenders.iter().zip(found) {
+        let cpu = Some(median(found.cpu)).filter(|cpu| *cpu > 0.0);
+        report.row(&format!("{name}, p50"), "ns", median(found.p50), None);
+        report.row(&format!("{name}, p99"), "ns", median(found.p99), None);
+        if let Some(cpu) = cpu {
+            report.row(&format!("{name}, CPU"), "ns", cpu, None);
+        }
+    }
+    bounds(&mut report);
+    drop(contenders);
+    memory(options, &mut report);
+    report.print(options.json);
+    report.exit(options.check)
+}
+
+fn round(options: &Options, process: Option<&Process>, mock: SocketAddr, found: &mut Found) {
+    let address = process.map_or(mock, |process| process.address);
+    let before = process.map_or(0.0, Process::cpu);
+    let mut times = Load::new(address).open_loop(options.requests, options.rate);
+    let spent = process.map_or(0.0, Process::cpu) - before;
+    times.sort_unstable_by(f64::total_cmp);
+    found.cpu.push(spent / options.requests as f64);
+    found.p50.push(times[times.len() / 2]);
+    found.p99.push(times[times.len() * 99 / 100]);
+}
+
+fn bounds(report: &mut Report) {
+    let cpu = |name: &str| format!("{name}, CPU");
+    report.ratio(&cpu(OURS), &cpu(BARE), 1.3);
+    report.ratio(&cpu(OURS), &cpu(ROUTER), 0.7);
+    let p99 = |report: &Report, name: &str| report.value(&format!("{name}, p99"));
+    let (Some(ours), Some(bare), Some(direct)) =
+        (p99(report, OURS), p99(report, BARE), p99(report, DIRECT))
+    else {
+        return;
+    };
+    report.row(&format!("{OURS}, added p99"), "ns", ours - direct, None);
+    report.row(&format!("{BARE}, added p99"), "ns", bare - direct, None);
+    // On a busy machine the difference drowns: then nothing can be said of it.
+    if bare > direct {
+        report.ratio(
+            &format!("{OURS}, added p99"),
+            &format!("{BARE}, added p99"),
+            2.0,
+        );
+    }
+}
+
+/// What each of many waiting requests holds, beyond its body: with us, and with a server that does nothing but hold it.
+fn memory(options: &Options, report: &mut Report) {
+    let mock = Process::role("hanging", None);
+    let plain = Process::role("hanging", None);
+    let ours = Process::role("narrow", Some(mock.address));
+    report.row(PLAIN, "bytes", each_of(options.waiting, &plain), None);
+    let each = each_of(options.waiting, &ours);
+    report.row(WAITING, "bytes", each, None);
+    report.bound(format!("{WAITING}, in bytes"), each, 10_240.0);
+}
+
+fn each_of(waiting: usize, process: &Process) -> f64 {
+    let before = process.resident();
+    let load = Load::new(process.address);
+    let crowd = load.crowd(waiting, || process.connections() >= waiting);
+    let each = (process.resident() - before) / waiting as f64 - load::BODY.len() as f64;
+    drop(crowd);
+    each
+}

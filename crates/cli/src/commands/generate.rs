@@ -1,0 +1,67 @@
+//! `headworks generate`: what a package installs beside the binary, made from the command line itself.
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use clap_complete::Shell;
+use headworks_service::exit::Exit;
+
+use crate::arguments::{Arguments, Common};
+use crate::commands::configures_nothing;
+use crate::report;
+
+#[derive(Debug, Args)]
+pub(crate) struct GenerateCommand {
+    /// What to print.
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum What {
+    Bash,
+    Elvish,
+    Fish,
+    Powershell,
+    Zsh,
+    /// The manual page, in roff.
+    Man,
+}
+
+pub(crate) fn run(command: &GenerateCommand, common: &Common) -> Result<Exit> {
+    configures_nothing(common, "generate")?;
+    let text = match command.what {
+        What::Bash => completions(Shell::Bash),
+        What::Elvish => completions(Shell::Elvish),
+        What::Fish => completions(Shell::Fish),
+        What::Powershell => completions(Shell::PowerShell),
+        What::Zsh => completions(Shell::Zsh),
+        What::Man => manual()?,
+    };
+    report::data(&String::from_utf8(text)?)?;
+    Ok(Exit::Done)
+}
+
+fn completions(shell: Shell) -> Vec<u8> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::with_flags(), "headworks", &mut text);
+    text
+}
+
+/// The program's page, with every command's after it: one file to install.
+fn manual() -> Result<Vec<u8>> {
+    let mut program = Arguments::with_flags();
+    program.build();
+    let mut text = Vec::new();
+    clap_mangen::Man::new(program.clone()).render(&mut text)?;
+    for command in program
+        .get_subcommands()
+        .filter(|command| command.get_name() != "help")
+    {
+        let title = format!(".SH \"HEADWORKS {}\"\n", command.get_name().to_uppercase());
+        text.extend(title.into_bytes());
+        let page = clap_mangen::Man::new(command.clone());
+        page.render_synopsis_section(&mut text)?;
+        page.render_description_section(&mut text)?;
+        page.render_options_section(&mut text)?;
+    }
+    Ok(text)
+}

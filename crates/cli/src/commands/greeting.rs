@@ -1,0 +1,80 @@
+//! The first lines of a program that runs: what is where, what is not and why, and what to try. To stderr: they are not data.
+
+use headworks_service::admin::Listening;
+
+use crate::applications::Started;
+
+/// Commands that are offered to be tried.
+const TRIES: usize = 3;
+
+/// What there is to say.
+pub(super) struct Greeting {
+    file: Option<String>,
+    lines: Vec<String>,
+    tries: Vec<String>,
+    running: usize,
+}
+
+impl Greeting {
+    pub(super) fn new(file: Option<String>) -> Greeting {
+        Greeting {
+            file,
+            lines: Vec::new(),
+            tries: Vec::new(),
+            running: 0,
+        }
+    }
+
+    pub(super) fn started(&mut self, name: &str, started: &Started) {
+        self.lines.push(format!("{name}: {}", started.places));
+        self.tries.extend(started.try_it.clone());
+        self.running += 1;
+    }
+
+    pub(super) fn failed(&mut self, name: &str, error: &anyhow::Error) {
+        tracing::error!(
+            application = name,
+            error = format!("{error:#}"),
+            "did not start"
+        );
+        self.lines.push(format!("{name}: did not start: {error:#}"));
+    }
+
+    pub(super) fn runs_nothing(&self) -> bool {
+        self.running == 0
+    }
+
+    pub(super) fn tell(&self, listening: &Listening) {
+        let base = format!("http://{}", listening.address());
+        eprintln!("headworks {} is up", crate::version());
+        for line in &self.lines {
+            eprintln!("{line}");
+        }
+        let file = self.file.as_deref().unwrap_or("defaults (no file found)");
+        eprintln!("configuration: {file}");
+        eprintln!("admin: {base}");
+        let page = match listening.generated_token() {
+            Some(token) => {
+                eprintln!("token: {token} (made for this run; set `admin.token` to keep one)");
+                format!("{base}/?token={token}")
+            }
+            None => {
+                eprintln!("token: as configured in `admin.token`");
+                format!("{base}/")
+            }
+        };
+        eprintln!("console: {page}");
+        eprintln!("\ntry:");
+        let more = [
+            format!("headworks top '{page}'"),
+            format!("curl {base}/healthz"),
+        ];
+        for line in self.tries.iter().take(TRIES - 1).chain(&more).take(TRIES) {
+            eprintln!("  {line}");
+        }
+        eprintln!(
+            "\nCtrl-C stops it; kill -HUP {} reloads the configuration\n",
+            std::process::id()
+        );
+    }
+}

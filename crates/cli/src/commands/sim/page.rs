@@ -1,0 +1,49 @@
+//! The file that the page goes to, opened before there is a page.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::report::UsageError;
+
+/// A file that can be written to. If it was made for a page that never comes, it goes again.
+pub(super) struct Page {
+    path: PathBuf,
+    file: File,
+    made: bool,
+}
+
+impl Page {
+    pub(super) fn open(path: &Path) -> Result<Page> {
+        let made = !path.exists();
+        // What stands in it stays until there is something better.
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = file.map_err(|cause| {
+            let shown = path.display();
+            UsageError(format!(
+                "`{shown}` cannot be written: {cause}; name another file with --html"
+            ))
+        })?;
+        let path = path.to_path_buf();
+        Ok(Page { path, file, made })
+    }
+
+    pub(super) fn write(mut self, text: &str) -> Result<()> {
+        let cut = self.file.set_len(0);
+        cut.and_then(|()| self.file.write_all(text.as_bytes()))
+            .with_context(|| format!("`{}` cannot be written", self.path.display()))?;
+        self.made = false;
+        eprintln!("wrote {}", self.path.display());
+        Ok(())
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if self.made {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Asking a running instance.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use headworks_service::admin::AdminConfig;
+use headworks_service::outbound::{Outbound, OutboundConfig};
+use headworks_service::panel::PanelList;
+use http::header::AUTHORIZATION;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+
+use crate::applications::schema;
+use crate::arguments::Common;
+use crate::overrides;
+use crate::report::UsageError;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Larger answers are none of ours.
+const MOST: usize = 64 << 20;
+
+pub(super) struct Client {
+    outbound: Outbound,
+    base: String,
+    token: String,
+}
+
+impl Client {
+    /// Whom `address` means; without it, whom the configuration and the environment mean.
+    pub(super) fn find(address: Option<&str>, common: &Common) -> Result<Client> {
+        let (base, token) = match address {
+            Some(address) => split(address)?,
+            None => (None, None),
+        };
+        let (base, token) = match (base, token) {
+            (Some(base), Some(token)) => (base, token),
+            (base, token) => configured(base, token, common)?,
+        };
+        // It is this machine most of the time, which no proxy reaches.
+        let mut config = OutboundConfig::default();
+        config.proxy_from_environment = false;
+        Ok(Client {
+            outbound: Outbound::new(&config)?,
+            base,
+            token,
+        })
+    }
+
+    /// Every panel, as it is now.
+    pub(super) async fn panels(&self) -> Result<PanelList> {
+        let asked = tokio::time::timeout(PATIENCE, self.ask("/admin/panels")).await;
+        let asked = asked.with_context(|| format!("{} does not answer", self.base))?;
+        Ok(serde_json::from_slice(&asked?)?)
+    }
+
+    async fn ask(&self, path: &str) -> Result<Vec<u8>> {
+        let request = Request::get(format!("{}{path}", self.base))
+            .header(AUTHORIZATION, format!("Bearer {}", self.token))
+            .body(Empty::new())?;
+        let lost = || {
+            format!(
+                "nothing answers at {}: is `headworks up` running?",
+                self.base
+            )
+        };
+        let answer = self.outbound.send(request).await.with_context(lost)?;
+        let status = answer.status();
+        if status == StatusCode::UNAUTHORIZED {
+            bail!("the token is wrong: take the address that `headworks up` printed last");
+        }
+        if !status.is_success() {
+            bail!("{}{path} answered {status}", self.base);
+        }
+        let body = Limited::new(answer.into_body(), MOST).collect().await;
+        let body = body.map_err(|cause| anyhow::anyhow!("the answer broke off: {cause}"))?;
+        Ok(body.to_bytes().to_vec())
+    }
+}
+
+/// The address without its query, and the token in it.
+fn split(address: &str) -> Result<(Option<String>, Option<String>)> {
+    let wrong = || {
+        UsageError(format!(
+            "`{address}` is not an address such as http://127.0.0.1:7070"
+        ))
+    };
+    let uri: Uri = address.parse().map_err(|_| wrong())?;
+    let (Some(scheme), Some(host)) = (uri.scheme_str(), uri.authority()) else {
+        return Err(wrong().into());
+    };
+    let pairs = uri.query().unwrap_or_default().split('&');
+    let token = pairs.filter_map(|pair| pair.strip_prefix("token=")).next();
+    Ok((Some(format!("{scheme}://{host}")), token.map(str::to_owned)))
+}
+
+/// What the address left open, from the configuration and `HEADWORKS_TOKEN`.
+fn configured(
+    base: Option<String>,
+    token: Option<String>,
+    common: &Common,
+) -> Result<(String, String)> {
+    let sources = overrides::sources(common)?;
+    let config = schema().load(&sources)?.section::<AdminConfig>();
+    let named = std::env::var("HEADWORKS_TOKEN").ok();
+    let token = token
+        .or(named.filter(|token| !token.is_empty()))
+        .or(config.token.as_ref().map(|token| token.reveal().to_owned()));
+    let Some(token) = token else {
+        let text = "no token is known: give the address that `headworks up` printed, or set $HEADWORKS_TOKEN or `admin.token`";
+        return Err(UsageError(text.to_owned()).into());
+    };
+    Ok((
+        base.unwrap_or_else(|| format!("http://{}", config.listen)),
+        token,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_as_up_prints_it_is_taken_apart() {
+        let (base, token) = split("http://127.0.0.1:7070/?token=abc").unwrap();
+        assert_eq!(base.as_deref(), Some("http://127.0.0.1:7070"));
+        assert_eq!(token.as_deref(), Some("abc"));
+        assert_eq!(split("http://[::1]:70").unwrap().1, None);
+        assert!(split("nonsense").is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! `headworks top`: a running instance in the terminal.
+
+mod client;
+mod format;
+mod screen;
+mod text;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use clap::Args;
+use headworks_console::History;
+use headworks_service::exit::Exit;
+use headworks_service::panel::PanelList;
+
+use crate::arguments::Common;
+use crate::report;
+use client::Client;
+
+/// How often it asks.
+const EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+pub(crate) struct TopCommand {
+    /// Where it listens, such as http://127.0.0.1:7070/?token=TOKEN, as `headworks up` printed it.
+    address: Option<String>,
+    /// Print what there is once, as text, and end.
+    #[arg(long)]
+    once: bool,
+}
+
+/// What was seen so far.
+#[derive(Default)]
+struct Seen {
+    list: PanelList,
+    history: History,
+    time: f64,
+    /// Why the last question was not answered.
+    problem: Option<String>,
+}
+
+impl Seen {
+    fn look(&mut self, runtime: &tokio::runtime::Runtime, client: &Client) {
+        match runtime.block_on(client.panels()) {
+            Ok(list) => self.keep(list),
+            Err(error) => self.problem = Some(format!("{error:#}")),
+        }
+    }
+
+    fn keep(&mut self, list: PanelList) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.time = since.unwrap_or_default().as_secs_f64();
+        for panel in &list.panels {
+            self.history.record(self.time, panel);
+        }
+        self.list = list;
+        self.problem = None;
+    }
+}
+
+pub(crate) fn run(command: &TopCommand, common: &Common) -> Result<Exit> {
+    let client = Client::find(command.address.as_deref(), common)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    // The first answer decides whether there is anything to watch.
+    let mut seen = Seen::default();
+    seen.keep(runtime.block_on(client.panels())?);
+    if command.once {
+        let lines = seen.list.panels.iter();
+        let lines = lines.flat_map(|panel| text::panel(panel, &seen.history, seen.time));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        report::data(&text)?;
+    } else {
+        screen::show(&mut seen, |seen| seen.look(&runtime, &client))?;
+    }
+    Ok(Exit::Done)
+}

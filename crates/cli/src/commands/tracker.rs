@@ -1,0 +1,82 @@
+//! `headworks tracker`: the tracker alone, with the flags that its predecessor's users know.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use headworks_service::exit::Exit;
+use headworks_service::outbound::{Outbound, OutboundConfig};
+use headworks_tracker::{check, forwarders};
+
+use crate::applications::{TRACKER, schema};
+use crate::arguments::Common;
+use crate::commands::up;
+use crate::{overrides, report};
+
+/// What only this command takes. Its keys' flags are made from its section.
+#[derive(Debug, Args)]
+pub(crate) struct TrackerCommand {
+    /// The configuration file: TOML, or a predecessor's YAML. The same as `--config`.
+    #[arg(short = 'c', value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(subcommand)]
+    task: Option<Task>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Try every forwarder of a list, without telling any of a peer.
+    ///
+    /// Exit code 3 if some cannot be asked.
+    Check {
+        /// The list, in YAML.
+        #[arg(short = 'f', value_name = "FILE")]
+        list: PathBuf,
+        /// Print JSON instead of a table.
+        #[arg(long)]
+        json: bool,
+        /// How long each may take to answer, in seconds.
+        #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+        timeout: u64,
+    },
+}
+
+pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
+    let mut common = common.clone();
+    common.config = command.file.clone().or(common.config);
+    match &command.task {
+        None => up::run(&common, &[TRACKER], true),
+        Some(Task::Check {
+            list,
+            json,
+            timeout,
+        }) => {
+            let list = forwarders::read(list)?;
+            let config = schema().load(&overrides::sources(&common)?)?;
+            let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+            check_list(&list, outbound, Duration::from_secs(*timeout), *json)
+        }
+    }
+}
+
+fn check_list(
+    list: &[forwarders::Forwarder],
+    outbound: Outbound,
+    timeout: Duration,
+    json: bool,
+) -> Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let checked = runtime.block_on(check::check(list, outbound, timeout))?;
+    let text = match json {
+        true => serde_json::to_string_pretty(&checked)? + "\n",
+        false => check::table(&checked),
+    };
+    report::data(&text)?;
+    match checked.iter().all(|one| one.ok) {
+        true => Ok(Exit::Done),
+        false => Ok(Exit::FinishedWithFailures),
+    }
+}

@@ -1,0 +1,149 @@
+//! `headworks gateway` from its first key to its usage and its log.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use support::Folder;
+
+/// A running gateway; killed if its test fails.
+struct Running {
+    child: Child,
+    address: String,
+}
+
+impl Running {
+    fn start(folder: &Folder, args: &[&str]) -> Running {
+        let mut command = folder.headworks(&["gateway", "--listen", "127.0.0.1:0"]);
+        command.args(["--admin-listen", "127.0.0.1:0"]).args(args);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let line = lines.find_map(|line| Some(line.ok()?.strip_prefix("gateway: ")?.to_owned()));
+        let address = line.unwrap().split(' ').next().unwrap().to_owned();
+        // Whatever it says later must not block it.
+        std::thread::spawn(move || lines.for_each(drop));
+        Running { child, address }
+    }
+
+    fn chat(&self, key: &str) -> String {
+        let body = r#"{"model":"echo","messages":[{"role":"user","content":"one two"}]}"#;
+        let output = Command::new("curl")
+            .args([
+                "--silent",
+                "--noproxy",
+                "*",
+                "--max-time",
+                "30",
+                "--data",
+                body,
+            ])
+            .args(["--header", &format!("Authorization: Bearer {key}")])
+            .arg(format!("{}/chat/completions", self.address))
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn stop(mut self) {
+        let id = self.child.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &id]).status().unwrap();
+        assert!(told.success());
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn with_nothing_configured_the_echo_answers() {
+    let folder = Folder::new();
+    let running = Running::start(&folder, &[]);
+    assert!(running.chat("anything").contains(r#""content":"one two""#));
+    running.stop();
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "it leaves nothing behind"
+    );
+}
+
+#[test]
+fn keys_are_made_used_listed_and_revoked() {
+    let folder = Folder::new();
+    let made = folder.run(&[
+        "gateway", "key", "add", "--tenant", "search", "--class", "3", "--id", "first",
+    ]);
+    assert_eq!(made.code, Some(0), "{made}");
+    let key = made.stdout.trim();
+    let file = std::fs::read_to_string(folder.path().join("headworks-keys.toml")).unwrap();
+    assert!(!file.contains(key) && !made.stderr.contains(key), "{made}");
+    let running = Running::start(&folder, &[]);
+    assert!(running.chat(key).contains("one two"));
+    assert!(running.chat("wrong").contains("invalid_api_key"));
+    running.stop();
+    let listed = folder.run(&["gateway", "key", "list"]);
+    assert!(
+        listed.stdout.starts_with("first ") && listed.stdout.contains("class P3"),
+        "{listed}"
+    );
+    let twice = folder.run(&[
+        "gateway", "key", "add", "--tenant", "search", "--id", "first",
+    ]);
+    assert!(
+        twice.code == Some(1) && twice.stderr.contains("`first` exists"),
+        "{twice}"
+    );
+    assert_eq!(
+        folder.run(&["gateway", "key", "revoke", "first"]).code,
+        Some(0)
+    );
+    let unknown = folder.run(&["gateway", "key", "revoke", "first"]);
+    assert!(
+        unknown.stderr.contains("no key is called `first`"),
+        "{unknown}"
+    );
+    let wrong = folder.run(&["gateway", "key", "add", "--tenant", "t", "--class", "10"]);
+    assert!(
+        wrong.code == Some(2) && wrong.stderr.contains("0 to 9"),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn usage_is_exported_and_arrivals_replay_in_the_simulator() {
+    let folder = Folder::new();
+    let files = ["--usage-file", "usage.db", "--request-log", "requests.csv"];
+    let running = Running::start(&folder, &files);
+    for _ in 0..5 {
+        assert!(running.chat("anything").contains("one two"));
+    }
+    running.stop();
+    let usage = folder.run(&["gateway", "usage", "--file", "usage.db"]);
+    assert!(
+        usage.stdout.contains(",default,echo,5,0,15,10\n"),
+        "{usage}"
+    );
+    let json = folder.run(&["gateway", "usage", "--file", "usage.db", "--format", "json"]);
+    assert!(json.stdout.contains(r#""output_tokens": 10"#), "{json}");
+    let replayed = folder.run(&["sim", "--trace", "requests.csv", "--json"]);
+    assert_eq!(replayed.code, Some(0), "{replayed}");
+    let log = std::fs::read_to_string(folder.path().join("requests.csv")).unwrap();
+    assert_eq!(
+        log.lines()
+            .filter(|line| line.contains(",5,\"default\","))
+            .count(),
+        5,
+        "{log}"
+    );
+    assert!(!log.contains("one two"), "no prompt is ever written");
+}

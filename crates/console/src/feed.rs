@@ -1,0 +1,115 @@
+//! The live feed: one picture a second, the same for every page that is open.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::extract::State;
+use axum::response::Sse;
+use axum::response::sse::Event;
+use futures_util::{Stream, StreamExt, stream};
+use headworks_service::panel::{Described, PanelList, Panels};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::history::{History, Past, Points};
+
+/// How often a picture is taken.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Takes the pictures, and owns the history.
+pub(crate) struct Feed {
+    panels: Panels,
+    stop: CancellationToken,
+    history: Mutex<History>,
+    /// The newest picture in JSON; empty as long as nobody looks.
+    newest: watch::Sender<Arc<str>>,
+}
+
+/// One picture.
+#[derive(Serialize)]
+struct Picture<'a> {
+    /// Seconds since 1970.
+    time: f64,
+    panels: &'a [Described],
+    /// The newest points of every panel's series.
+    points: &'a BTreeMap<&'a str, Points>,
+}
+
+impl Feed {
+    pub(crate) fn new(panels: Panels, stop: CancellationToken) -> Feed {
+        Feed {
+            panels,
+            stop,
+            history: Mutex::default(),
+            newest: watch::Sender::new("".into()),
+        }
+    }
+
+    /// Takes pictures until it is told to stop.
+    pub(crate) async fn sample(self: Arc<Feed>) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.take();
+        }
+    }
+
+    fn take(&self) {
+        let time = now();
+        let list = PanelList::of(&self.panels);
+        let mut points = BTreeMap::new();
+        {
+            let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+            for panel in &list.panels {
+                points.insert(panel.name.as_str(), history.record(time, panel));
+            }
+        }
+        // Nobody looks: nobody pays.
+        if self.newest.receiver_count() > 0 {
+            self.newest
+                .send_replace(picture(time, &list.panels, &points));
+        }
+    }
+
+    pub(crate) fn past(&self, panel: &str, widget: &str, span: usize) -> Option<Past> {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.past(now(), panel, widget, span)
+    }
+}
+
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
+}
+
+fn picture(time: f64, panels: &[Described], points: &BTreeMap<&str, Points>) -> Arc<str> {
+    let picture = Picture {
+        time,
+        panels,
+        points,
+    };
+    let json = serde_json::to_string(&picture).expect("names and numbers are always JSON");
+    json.into()
+}
+
+/// Every picture from now on, and one at once. Ends with the program, so that nobody waits for it.
+pub(crate) async fn follow(
+    State(feed): State<Arc<Feed>>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let mut newest = feed.newest.subscribe();
+    newest.mark_unchanged();
+    let first = picture(now(), &PanelList::of(&feed.panels).panels, &BTreeMap::new());
+    let rest = stream::unfold(newest, |mut newest| async move {
+        newest.changed().await.ok()?;
+        let picture = Arc::clone(&newest.borrow_and_update());
+        Some((picture, newest))
+    });
+    let pictures = stream::iter([first]).chain(rest);
+    let stop = feed.stop.clone();
+    let pictures = pictures.take_until(stop.cancelled_owned());
+    Sse::new(pictures.map(|picture| Ok(Event::default().data(picture))))
+}

@@ -1,0 +1,277 @@
+//! What every series was, at a few resolutions.
+//!
+//! A [`History`] is told the time and owns nothing but numbers. A level is kept as it is, a total
+//! as how fast it grew; a coarser span keeps the means of the finer one's seconds. Memory is
+//! bounded: so many lines, each with so many points.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use headworks_service::panel::{Body, Described, Line, LineKind};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// How far back, and how finely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its name in addresses.
+    pub name: &'static str,
+    /// Seconds that one point stands for.
+    pub step: u64,
+    /// Points that are kept.
+    pub points: u64,
+}
+
+/// The last minutes, hours, and the last day.
+pub const SPANS: [Span; 3] = [
+    span("10m", 1, 600),
+    span("2h", 10, 720),
+    span("24h", 120, 720),
+];
+
+/// Lines that are remembered. Each takes 32 KiB when it is a day old.
+const MOST_LINES: usize = 512;
+
+const fn span(name: &'static str, step: u64, points: u64) -> Span {
+    Span { name, step, points }
+}
+
+/// The numbers of one panel's series, by widget: what a chart adds to its end.
+pub type Points = BTreeMap<String, Vec<Option<f64>>>;
+
+/// What every series was.
+#[derive(Debug, Default)]
+pub struct History {
+    /// By panel and widget.
+    series: BTreeMap<(String, String), BTreeMap<String, Track>>,
+    lines: usize,
+}
+
+/// The past of a series, for a chart: the values of all lines stand below the same times.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Past {
+    /// Seconds that one point stands for.
+    pub step: u64,
+    /// Seconds since 1970.
+    pub times: Vec<u64>,
+    /// The lines.
+    pub lines: Vec<PastLine>,
+}
+
+/// The past of one line.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct PastLine {
+    /// What it is called.
+    pub name: String,
+    /// One value for every time; nothing where nothing is known.
+    pub values: Vec<Option<f64>>,
+}
+
+impl History {
+    /// Remembers `panel` as it is at `now`, in seconds since 1970, and returns the newest point of
+    /// each of its series.
+    pub fn record(&mut self, now: f64, panel: &Described) -> Points {
+        let mut points = Points::new();
+        for widget in &panel.snapshot.widgets {
+            let Body::Series(series) = &widget.body else {
+                continue;
+            };
+            let key = (panel.name.clone(), widget.id.clone());
+            let values = series.lines.iter();
+            let values = values.map(|line| self.line(now, &key, line)).collect();
+            points.insert(widget.id.clone(), values);
+        }
+        points
+    }
+
+    fn line(&mut self, now: f64, key: &(String, String), line: &Line) -> Option<f64> {
+        let known = self.series.get(key);
+        if !known.is_some_and(|tracks| tracks.contains_key(&line.name)) {
+            if self.lines == MOST_LINES {
+                return None;
+            }
+            self.lines += 1;
+        }
+        let tracks = self.series.entry(key.clone()).or_default();
+        let track = tracks.entry(line.name.clone()).or_default();
+        track.push(now, line)
+    }
+
+    /// The past of a series over `SPANS[span]`, up to `now`.
+    #[must_use]
+    pub fn past(&self, now: f64, panel: &str, widget: &str, span: usize) -> Option<Past> {
+        let Span { step, points, .. } = SPANS[span];
+        let tracks = self.series.get(&(panel.to_owned(), widget.to_owned()))?;
+        let end = now as u64 / step;
+        let oldest = tracks
+            .values()
+            .filter_map(|track| track.rings[span].oldest());
+        let begin = oldest
+            .min()
+            .unwrap_or(end)
+            .max((end + 1).saturating_sub(points));
+        let lines = tracks.iter().map(|(name, track)| PastLine {
+            name: name.clone(),
+            values: track.rings[span].values(begin, end),
+        });
+        Some(Past {
+            step,
+            times: (begin..=end).map(|bucket| bucket * step).collect(),
+            lines: lines.collect(),
+        })
+    }
+}
+
+/// One line's past.
+#[derive(Debug, Default)]
+struct Track {
+    before: Option<(f64, f64)>,
+    rings: [Ring; SPANS.len()],
+}
+
+impl Track {
+    fn push(&mut self, now: f64, line: &Line) -> Option<f64> {
+        let before = self.before.replace((now, line.value));
+        let value = match line.kind {
+            LineKind::Total => growth(before, (now, line.value)),
+            _ => Some(line.value),
+        }?;
+        for (ring, span) in self.rings.iter_mut().zip(&SPANS) {
+            ring.push(now as u64 / span.step, value, span.points as usize);
+        }
+        Some(value)
+    }
+}
+
+/// How fast a total grew; nothing is known of one that began anew.
+fn growth(before: Option<(f64, f64)>, (now, value): (f64, f64)) -> Option<f64> {
+    let (then, old) = before?;
+    (now > then && value >= old).then(|| (value - old) / (now - then))
+}
+
+/// Means by bucket of time, the newest last and still growing.
+#[derive(Debug, Default)]
+struct Ring {
+    means: VecDeque<(u64, f32)>,
+    /// How many values are in the newest mean.
+    weight: u32,
+}
+
+impl Ring {
+    fn push(&mut self, bucket: u64, value: f64, most: usize) {
+        match self.means.back_mut() {
+            Some((newest, mean)) if *newest == bucket => {
+                self.weight += 1;
+                *mean += (value as f32 - *mean) / self.weight as f32;
+                return;
+            }
+            // The clock was set back: what it said before cannot be told from what it says now.
+            Some((newest, _)) if *newest > bucket => self.means.clear(),
+            _ => {}
+        }
+        if self.means.len() == most {
+            self.means.pop_front();
+        }
+        self.means.push_back((bucket, value as f32));
+        self.weight = 1;
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        self.means.front().map(|(bucket, _)| *bucket)
+    }
+
+    fn values(&self, begin: u64, end: u64) -> Vec<Option<f64>> {
+        let mut values = vec![None; (end + 1).saturating_sub(begin) as usize];
+        for (bucket, mean) in &self.means {
+            let at = bucket.checked_sub(begin);
+            if let Some(slot) = at.and_then(|at| values.get_mut(at as usize)) {
+                *slot = Some(f64::from(*mean));
+            }
+        }
+        values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_service::panel::{Series, Snapshot, Widget};
+
+    fn panel(kind: LineKind, value: f64) -> Described {
+        let line = Line {
+            name: "water".into(),
+            kind,
+            value,
+            limit: None,
+        };
+        let series = Series {
+            lines: vec![line],
+            ..Series::default()
+        };
+        let widgets = vec![Widget::new("flow", "Flow", Body::Series(series))];
+        Described {
+            name: "works".into(),
+            snapshot: Snapshot {
+                widgets,
+                ..Snapshot::default()
+            },
+            ..Described::default()
+        }
+    }
+
+    fn values(history: &History, now: f64, span: usize) -> Vec<Option<f64>> {
+        let past = history.past(now, "works", "flow", span).unwrap();
+        assert_eq!(past.times.len(), past.lines[0].values.len());
+        past.lines[0].values.clone()
+    }
+
+    #[test]
+    fn levels_are_kept_and_averaged() {
+        let mut history = History::default();
+        for second in 0..20 {
+            history.record(
+                1000.0 + f64::from(second),
+                &panel(LineKind::Level, f64::from(second)),
+            );
+        }
+        let fine = values(&history, 1019.0, 0);
+        assert_eq!((fine.len(), fine[3]), (20, Some(3.0)));
+        assert_eq!(values(&history, 1019.0, 1), [Some(4.5), Some(14.5)]);
+    }
+
+    #[test]
+    fn totals_are_kept_as_how_fast_they_grow() {
+        let mut history = History::default();
+        let grown = [
+            (1.0, 10.0),
+            (2.0, 15.0),
+            (4.0, 35.0),
+            (5.0, 0.0),
+            (6.0, 2.0),
+        ];
+        let points = grown
+            .map(|(now, value)| history.record(now, &panel(LineKind::Total, value))["flow"][0]);
+        // The first tells nothing, and neither does one that began anew.
+        assert_eq!(points, [None, Some(5.0), Some(10.0), None, Some(2.0)]);
+        assert_eq!(
+            values(&history, 6.0, 0),
+            [Some(5.0), None, Some(10.0), None, Some(2.0)]
+        );
+    }
+
+    #[test]
+    fn memory_is_bounded_and_a_clock_set_back_begins_anew() {
+        let mut history = History::default();
+        for second in 0..5000 {
+            history.record(f64::from(second), &panel(LineKind::Level, 1.0));
+        }
+        assert_eq!(values(&history, 4999.0, 0).len(), 600);
+        history.record(100.0, &panel(LineKind::Level, 7.0));
+        assert_eq!(values(&history, 100.0, 0), [Some(7.0)]);
+        for line in 0..2 * MOST_LINES {
+            let mut many = panel(LineKind::Level, 1.0);
+            many.name = format!("works {line}");
+            history.record(100.0, &many);
+        }
+        assert_eq!(history.lines, MOST_LINES);
+    }
+}

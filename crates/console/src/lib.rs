@@ -1,0 +1,97 @@
+//! The console: one page that draws any application.
+//!
+//! It knows panels, not applications: whatever hands a [`Panel`](headworks_service::panel::Panel)
+//! to the admin listener appears. The page and what it needs are inside the program; it asks
+//! nobody but its own host. [`Console`] takes a picture of every panel once a second, remembers
+//! the numbers of every series ([`History`]) and hands the picture to every page that is open.
+
+mod feed;
+mod history;
+mod page;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::routing::get;
+use headworks_service::admin::{Admin, Endpoint, HttpProblem};
+use headworks_service::shutdown::Shutdown;
+use http::StatusCode;
+use serde::Deserialize;
+
+use feed::Feed;
+pub use history::{History, Past, PastLine, Points, SPANS, Span};
+
+/// The page, its feed and its history.
+pub struct Console;
+
+impl Console {
+    /// Adds the page to `admin`, showing the panels that it has by now; samples until `shutdown`.
+    ///
+    /// ```
+    /// # use headworks_console::Console;
+    /// # use headworks_service::admin::{Admin, AdminConfig};
+    /// # use headworks_service::shutdown::Shutdown;
+    /// # use std::time::Duration;
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let shutdown = Shutdown::new();
+    /// let admin = Console::mount(Admin::new(&AdminConfig::default()), &shutdown);
+    /// assert_eq!(shutdown.running(), ["console"]);
+    /// # drop(admin);
+    /// # assert!(shutdown.drain(Duration::from_secs(5)).await.left.is_empty());
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn mount(admin: Admin, shutdown: &Shutdown) -> Admin {
+        let feed = Arc::new(Feed::new(admin.panels().clone(), shutdown.token()));
+        shutdown.spawn("console", Arc::clone(&feed).sample());
+        let live = Router::new()
+            .route("/admin/feed", get(feed::follow))
+            .route("/admin/panels/{name}/history/{widget}", get(past))
+            .with_state(feed);
+        admin
+            .routes(page::routes().merge(live))
+            .endpoints(endpoints())
+    }
+}
+
+fn endpoints() -> [Endpoint; 2] {
+    [
+        Endpoint::get(
+            "/admin/feed",
+            "every application once a second, as server-sent events",
+        )
+        .gives_text("text/event-stream"),
+        Endpoint::get(
+            "/admin/panels/{name}/history/{widget}",
+            "the past of a series",
+        )
+        .query("span", "`10m` (if it is not given), `2h` or `24h`", false)
+        .gives::<Past>(),
+    ]
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    span: Option<String>,
+}
+
+async fn past(
+    State(feed): State<Arc<Feed>>,
+    Path((panel, widget)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Result<Json<Past>, HttpProblem> {
+    let name = asked.span.as_deref().unwrap_or(SPANS[0].name);
+    let Some(span) = SPANS.iter().position(|span| span.name == name) else {
+        let names = SPANS.map(|span| span.name).join(", ");
+        let problem = HttpProblem::new(StatusCode::BAD_REQUEST, format!("unknown span `{name}`"));
+        return Err(problem.or(format!("ask for one of {names}")));
+    };
+    let past = feed.past(&panel, &widget, span);
+    past.map(Json).ok_or_else(|| {
+        let text = format!("nothing is remembered of `{widget}` of `{panel}`");
+        HttpProblem::new(StatusCode::NOT_FOUND, text)
+            .or("GET /admin/panels lists the series there are")
+    })
+}

@@ -1,0 +1,52 @@
+//! Places that were promised to clients who were sent away, found again when they come back.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use headworks_core::{Booking, Key};
+use parking_lot::Mutex;
+
+/// More promises than this are not remembered.
+const MOST: usize = 10_000;
+/// A promise is kept in mind this long beyond its time.
+const GRACE: Duration = Duration::from_secs(120);
+
+/// Bookings by what was asked: the same key and the same body.
+#[derive(Debug, Default)]
+pub(crate) struct Bookings {
+    promised: Mutex<HashMap<Key, (Booking, Instant)>>,
+}
+
+impl Bookings {
+    pub(crate) fn remember(&self, what: Key, booking: Booking, after: Duration, now: Instant) {
+        let mut promised = self.promised.lock();
+        if promised.len() >= MOST {
+            promised.retain(|_, (_, until)| *until > now);
+        }
+        if promised.len() < MOST {
+            promised.insert(what, (booking, now + after + GRACE));
+        }
+    }
+
+    /// The place that was promised, once.
+    pub(crate) fn claim(&self, what: Key, now: Instant) -> Option<Booking> {
+        let (booking, until) = self.promised.lock().remove(&what)?;
+        (until > now).then_some(booking)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_is_claimed_once_and_not_for_ever() {
+        let (bookings, now) = (Bookings::default(), Instant::now());
+        bookings.remember(Key(1), Booking(7), Duration::from_secs(1), now);
+        assert_eq!(bookings.claim(Key(2), now), None);
+        assert_eq!(bookings.claim(Key(1), now), Some(Booking(7)));
+        assert_eq!(bookings.claim(Key(1), now), None);
+        bookings.remember(Key(1), Booking(8), Duration::from_secs(1), now);
+        assert_eq!(bookings.claim(Key(1), now + GRACE * 2), None);
+    }
+}

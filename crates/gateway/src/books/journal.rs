@@ -1,0 +1,150 @@
+//! The last requests, and what became of each: for whoever asks why.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use headworks_core::Class;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Serialize;
+
+/// How many requests are remembered.
+const MOST: usize = 4096;
+
+/// Names for requests: a random word of this run, and a number.
+#[derive(Debug)]
+pub(crate) struct Ids {
+    run: u32,
+    next: AtomicU64,
+}
+
+impl Ids {
+    pub(crate) fn new(run: u32) -> Ids {
+        Ids {
+            run,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn name(&self, number: u64) -> String {
+        format!("hw-{:08x}-{number:x}", self.run)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        let number = name.strip_prefix(&format!("hw-{:08x}-", self.run))?;
+        u64::from_str_radix(number, 16).ok()
+    }
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stage {
+    Waiting,
+    Running,
+    Done,
+    Refused,
+    /// The client went away.
+    Left,
+    /// The upstream failed.
+    Failed,
+}
+
+/// One request.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Entry {
+    #[serde(skip)]
+    pub(crate) number: u64,
+    #[serde(serialize_with = "as_text")]
+    pub(crate) arrived: Timestamp,
+    #[serde(serialize_with = "as_text")]
+    pub(crate) tenant: Arc<str>,
+    #[serde(serialize_with = "as_text")]
+    pub(crate) class: Class,
+    pub(crate) model: String,
+    pub(crate) stage: Stage,
+    /// Tokens that it was expected to draw.
+    pub(crate) estimate: u64,
+    /// Tokens that it drew.
+    pub(crate) tokens: Option<u64>,
+    /// How many of its class waited before it when it came.
+    pub(crate) position: u32,
+    /// What it waited for, and behind whom.
+    pub(crate) held_by: Option<String>,
+    #[serde(serialize_with = "as_millis")]
+    pub(crate) waited: Option<Duration>,
+    /// Whether it went ahead because of its age.
+    pub(crate) aged: bool,
+    /// Who answered, after those who would not.
+    pub(crate) upstreams: Vec<String>,
+    pub(crate) status: Option<u16>,
+    /// The word for what happened.
+    pub(crate) reason: &'static str,
+    #[serde(serialize_with = "as_millis")]
+    pub(crate) took: Option<Duration>,
+}
+
+fn as_text<S: serde::Serializer>(
+    value: &impl std::fmt::Display,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn as_millis<S: serde::Serializer>(
+    time: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => serializer.serialize_some(&(time.as_secs_f64() * 1000.0)),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// The last requests.
+pub(crate) struct Journal {
+    pub(crate) ids: Ids,
+    entries: Mutex<Vec<Option<Entry>>>,
+}
+
+impl Journal {
+    pub(crate) fn new(ids: Ids) -> Journal {
+        Journal {
+            ids,
+            entries: Mutex::new(vec![None; MOST]),
+        }
+    }
+
+    pub(crate) fn write(&self, entry: Entry) {
+        let place = entry.number as usize % MOST;
+        self.entries.lock()[place] = Some(entry);
+    }
+
+    /// Changes an entry, if it is still there.
+    pub(crate) fn change(&self, number: u64, change: impl FnOnce(&mut Entry)) {
+        let mut entries = self.entries.lock();
+        let entry = entries[number as usize % MOST].as_mut();
+        if let Some(entry) = entry.filter(|entry| entry.number == number) {
+            change(entry);
+        }
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Entry> {
+        let number = self.ids.number(name)?;
+        let entry = self.entries.lock()[number as usize % MOST].clone();
+        entry.filter(|entry| entry.number == number)
+    }
+
+    /// The newest first.
+    pub(crate) fn latest(&self, most: usize) -> Vec<Entry> {
+        let entries = self.entries.lock();
+        let mut latest: Vec<&Entry> = entries.iter().flatten().collect();
+        latest.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.number));
+        latest.into_iter().take(most).cloned().collect()
+    }
+}

@@ -1,0 +1,221 @@
+//! Who used how much: counters by tenant and class, quotas by calendar day and month, and rows for the store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use headworks_core::Class;
+use parking_lot::Mutex;
+
+use super::store::{UsageRow, UsageStore};
+use crate::config::TenantSettings;
+use crate::error::Error;
+use crate::wire::Usage;
+
+/// What a tenant did in a class since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
+    pub(crate) tokens: u64,
+}
+
+/// What a tenant did.
+#[derive(Debug, Default)]
+struct Book {
+    day: u32,
+    day_tokens: u64,
+    month_tokens: u64,
+    classes: Vec<Totals>,
+    /// What the store has not seen yet.
+    rows: HashMap<(u32, String), UsageRow>,
+}
+
+impl Book {
+    /// Begins a new day, and a new month where one begins.
+    fn turn_to(&mut self, day: u32) {
+        if day == self.day {
+            return;
+        }
+        if day / 100 != self.day / 100 {
+            self.month_tokens = 0;
+        }
+        (self.day, self.day_tokens) = (day, 0);
+    }
+
+    fn class(&mut self, class: Class) -> &mut Totals {
+        let index = usize::from(class.0);
+        if self.classes.len() <= index {
+            self.classes.resize(index + 1, Totals::default());
+        }
+        &mut self.classes[index]
+    }
+
+    fn row(&mut self, tenant: &str, day: u32, model: &str) -> &mut UsageRow {
+        let row = self.rows.entry((day, model.to_owned()));
+        row.or_insert_with(|| UsageRow {
+            day,
+            tenant: tenant.to_owned(),
+            model: model.to_owned(),
+            ..UsageRow::default()
+        })
+    }
+}
+
+/// Everybody's usage.
+pub(crate) struct Ledger {
+    books: Mutex<HashMap<Arc<str>, Book>>,
+    store: Mutex<UsageStore>,
+}
+
+impl Ledger {
+    /// With what was used in the month of `today` so far.
+    pub(crate) fn new(store: UsageStore, today: u32) -> Result<Ledger, Error> {
+        let mut books: HashMap<Arc<str>, Book> = HashMap::new();
+        for row in store.rows(today / 100 * 100, today)? {
+            let book = books.entry(row.tenant.as_str().into()).or_default();
+            book.day = today;
+            let tokens = row.input_tokens + row.output_tokens;
+            book.month_tokens += tokens;
+            if row.day == today {
+                book.day_tokens += tokens;
+            }
+        }
+        Ok(Ledger {
+            books: Mutex::new(books),
+            store: Mutex::new(store),
+        })
+    }
+
+    /// The quota that is gone, if one is.
+    pub(crate) fn exhausted(&self, tenant: &TenantSettings, day: u32) -> Option<&'static str> {
+        let mut books = self.books.lock();
+        let book = books.get_mut(tenant.name.as_str())?;
+        book.turn_to(day);
+        if tenant
+            .tokens_per_day
+            .is_some_and(|most| book.day_tokens >= most)
+        {
+            return Some("day");
+        }
+        let month = tenant
+            .tokens_per_month
+            .is_some_and(|most| book.month_tokens >= most);
+        month.then_some("month")
+    }
+
+    pub(crate) fn refused(&self, tenant: &Arc<str>, class: Class, day: u32) {
+        let mut books = self.books.lock();
+        let book = books.entry(tenant.clone()).or_default();
+        book.class(class).refused += 1;
+        book.row(tenant, day, "").refused += 1;
+    }
+
+    /// A request that ended; what got no answer names no model, so that names cannot be made up.
+    pub(crate) fn ended(
+        &self,
+        tenant: &Arc<str>,
+        class: Class,
+        model: &str,
+        usage: Usage,
+        day: u32,
+    ) {
+        let (input, output) = (usage.input.unwrap_or(0), usage.output.unwrap_or(0));
+        let mut books = self.books.lock();
+        let book = books.entry(tenant.clone()).or_default();
+        book.turn_to(day);
+        book.day_tokens += input + output;
+        book.month_tokens += input + output;
+        let totals = book.class(class);
+        totals.requests += 1;
+        totals.tokens += input + output;
+        let row = book.row(tenant, day, model);
+        row.requests += 1;
+        row.input_tokens += input;
+        row.output_tokens += output;
+    }
+
+    /// Every tenant's totals by class, in the order of their names.
+    pub(crate) fn totals(&self) -> Vec<(Arc<str>, Vec<Totals>)> {
+        let books = self.books.lock();
+        let mut totals: Vec<_> = books
+            .iter()
+            .map(|(name, book)| (name.clone(), book.classes.clone()))
+            .collect();
+        totals.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        totals
+    }
+
+    /// Writes what the store has not seen. Blocks; what fails is kept for the next time.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        let mut store = self.store.lock();
+        let rows: Vec<UsageRow> = {
+            let mut books = self.books.lock();
+            books
+                .values_mut()
+                .flat_map(|book| book.rows.drain().map(|(_, row)| row))
+                .collect()
+        };
+        if rows.is_empty() {
+            return Ok(());
+        }
+        store.add(&rows).inspect_err(|_| self.put_back(&rows))
+    }
+
+    fn put_back(&self, rows: &[UsageRow]) {
+        let mut books = self.books.lock();
+        for row in rows {
+            let book = books.entry(row.tenant.as_str().into()).or_default();
+            let kept = book.row(&row.tenant, row.day, &row.model);
+            kept.requests += row.requests;
+            kept.refused += row.refused;
+            kept.input_tokens += row.input_tokens;
+            kept.output_tokens += row.output_tokens;
+        }
+    }
+
+    /// Rows of those days, with what was used up to now. Blocks.
+    pub(crate) fn rows(&self, from: u32, to: u32) -> Result<Vec<UsageRow>, Error> {
+        self.flush()?;
+        self.store.lock().rows(from, to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(output: u64) -> Usage {
+        Usage {
+            input: None,
+            output: Some(output),
+        }
+    }
+
+    #[test]
+    fn quotas_end_with_their_day_and_month_and_survive_a_restart() {
+        let path = std::env::temp_dir().join(format!("headworks-quota-{}.db", std::process::id()));
+        let tenant = TenantSettings {
+            name: "t".into(),
+            tokens_per_day: Some(10),
+            tokens_per_month: Some(15),
+            ..TenantSettings::default()
+        };
+        let open = |today| Ledger::new(UsageStore::open(Some(&path)).unwrap(), today).unwrap();
+        let ledger = open(20_261_129);
+        let name: Arc<str> = "t".into();
+        assert_eq!(ledger.exhausted(&tenant, 20_261_129), None);
+        ledger.ended(&name, Class(3), "m", usage(10), 20_261_129);
+        assert_eq!(ledger.exhausted(&tenant, 20_261_129), Some("day"));
+        ledger.flush().unwrap();
+        let ledger = open(20_261_129);
+        assert_eq!(ledger.exhausted(&tenant, 20_261_129), Some("day"));
+        assert_eq!(ledger.exhausted(&tenant, 20_261_130), None);
+        ledger.ended(&name, Class(3), "m", usage(5), 20_261_130);
+        assert_eq!(ledger.exhausted(&tenant, 20_261_130), Some("month"));
+        assert_eq!(ledger.exhausted(&tenant, 20_261_201), None);
+        drop(ledger);
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+        }
+    }
+}

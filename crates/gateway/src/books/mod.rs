@@ -1,0 +1,13 @@
+//! What is remembered: usage, recent requests, promised places, arrivals.
+
+mod bookings;
+mod journal;
+mod ledger;
+mod log;
+mod store;
+
+pub(crate) use bookings::Bookings;
+pub(crate) use journal::{Entry, Ids, Journal, Stage};
+pub(crate) use ledger::{Ledger, Totals};
+pub(crate) use log::RequestLog;
+pub use store::{UsageRow, UsageStore};

@@ -1,0 +1,184 @@
+//! What is wrong with values that are fine one by one.
+
+use std::collections::BTreeSet;
+
+use headworks_core::MAX_CLASSES;
+use headworks_service::config::Objection;
+
+use super::{GatewayConfig, KeySettings, Kind, UpstreamSettings};
+use crate::times::Rule;
+use crate::upstream::Address;
+
+pub(super) fn check(config: &GatewayConfig) -> Vec<Objection> {
+    let mut found = Vec::new();
+    levels(config, &mut found);
+    rates(config, &mut found);
+    keys(config, &mut found);
+    upstreams(config, &mut found);
+    times(config, &mut found);
+    found
+}
+
+fn levels(config: &GatewayConfig, found: &mut Vec<Objection>) {
+    let levels = config.scheduler_priority_levels;
+    let mut object = |key, text: String| found.push(Objection::new(key, text));
+    if levels == 0 || usize::from(levels) > MAX_CLASSES {
+        let text = format!("{levels} classes: between 1 and {MAX_CLASSES} are possible");
+        return object("scheduler_priority_levels", text);
+    }
+    let weights = config.scheduler_weights.len();
+    if weights != 0 && weights != usize::from(levels) {
+        let text = format!("{weights} weights for {levels} classes: give one for each, or none");
+        object("scheduler_weights", text);
+    }
+    if config.scheduler_weights.contains(&0) {
+        object("scheduler_weights", "a weight must be at least 1".into());
+    }
+    if config.default_class.is_some_and(|class| class >= levels) {
+        let text = format!("the classes are 0 to {}", levels - 1);
+        object("default_class", text);
+    }
+    for class in &config.class {
+        if class.level >= levels {
+            let text = format!("level {}: the classes are 0 to {}", class.level, levels - 1);
+            object("class", text);
+        }
+    }
+}
+
+fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
+    if config.scheduler_max_queue_depth == 0 {
+        let text = "at least one must be able to wait; switch the scheduler off instead";
+        found.push(Objection::new("scheduler_max_queue_depth", text));
+    }
+    if config.scheduler_max_concurrent == 0 {
+        let text = "nothing would ever pass: at least 1";
+        found.push(Objection::new("scheduler_max_concurrent", text));
+    }
+    for (key, rate) in [
+        ("scheduler_max_rps", config.scheduler_max_rps),
+        (
+            "scheduler_max_tokens_per_sec",
+            config.scheduler_max_tokens_per_sec,
+        ),
+    ] {
+        if !rate.is_finite() || rate < 0.0 {
+            found.push(Objection::new(key, "a positive number, or 0 for no limit"));
+        }
+    }
+    for tenant in &config.tenant {
+        if tenant.name.is_empty() {
+            found.push(Objection::new("tenant", "a tenant has no `name`"));
+        }
+        if tenant.weight == Some(0) || tenant.max_concurrent == Some(0) {
+            let text = format!(
+                "{}: weight and max_concurrent must be at least 1",
+                tenant.name
+            );
+            found.push(Objection::new("tenant", text));
+        }
+    }
+}
+
+fn keys(config: &GatewayConfig, found: &mut Vec<Objection>) {
+    for key in &config.key {
+        if let Err(text) = key_is_right(key, config.scheduler_priority_levels) {
+            let name = if key.id.is_empty() {
+                &key.tenant
+            } else {
+                &key.id
+            };
+            found.push(Objection::new("key", format!("`{name}`: {text}")));
+        }
+    }
+}
+
+/// What is wrong with a key, wherever it was written.
+pub(crate) fn key_is_right(key: &KeySettings, levels: u8) -> Result<(), String> {
+    let ways = [&key.hash, &key.prefix, &key.pattern];
+    if ways.iter().filter(|way| way.is_some()).count() != 1 {
+        return Err(
+            "exactly one of `hash`, `prefix` and `pattern` says which keys are meant".into(),
+        );
+    }
+    if ways.into_iter().flatten().any(String::is_empty) {
+        return Err("it would match every key: write at least one character".into());
+    }
+    if let Some(hash) = &key.hash
+        && (hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    {
+        return Err("`hash` is the SHA-256 of the key in hex: 64 digits".into());
+    }
+    if key.tenant.is_empty() {
+        return Err("it has no `tenant`".into());
+    }
+    for class in [key.class, key.max_class].into_iter().flatten() {
+        if class >= levels {
+            return Err(format!(
+                "class {class}: the classes are 0 to {}",
+                levels - 1
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn upstreams(config: &GatewayConfig, found: &mut Vec<Objection>) {
+    let mut names = BTreeSet::new();
+    for upstream in &config.upstream {
+        let name = &upstream.name;
+        if name.is_empty() {
+            found.push(Objection::new("upstream", "an upstream has no `name`"));
+        } else if !names.insert(name) {
+            let text = format!("two are called `{name}`: give each a name of its own");
+            found.push(Objection::new("upstream", text));
+        }
+        if let Err(text) = upstream_is_right(upstream) {
+            found.push(Objection::new("upstream", format!("`{name}`: {text}")));
+        }
+    }
+}
+
+fn upstream_is_right(upstream: &UpstreamSettings) -> Result<(), String> {
+    if upstream.weight == 0 || upstream.max_concurrent == Some(0) {
+        return Err("weight and max_concurrent must be at least 1".into());
+    }
+    for (least, most, name) in [
+        (upstream.min_rps, upstream.max_rps, "rps"),
+        (
+            upstream.min_tokens_per_sec,
+            upstream.max_tokens_per_sec,
+            "tokens_per_sec",
+        ),
+    ] {
+        if least.is_some_and(|least| most.is_none_or(|most| !(least > 0.0 && least <= most))) {
+            return Err(format!(
+                "`min_{name}` must be above 0 and at most `max_{name}`"
+            ));
+        }
+    }
+    for (name, value) in &upstream.headers {
+        let named = name.parse::<http::HeaderName>().is_ok();
+        if !named || value.parse::<http::HeaderValue>().is_err() {
+            return Err(format!("`{name}` cannot be sent as a header"));
+        }
+    }
+    match upstream.kind {
+        Kind::Echo => Ok(()),
+        Kind::Openai | Kind::Anthropic => Address::parse(&upstream.url).map(|_| ()),
+    }
+}
+
+fn times(config: &GatewayConfig, found: &mut Vec<Objection>) {
+    if let Err(error) = jiff::tz::TimeZone::get(&config.time_zone) {
+        found.push(Objection::new("time_zone", error.to_string()));
+    }
+    for settings in &config.rule {
+        if let Err(text) = Rule::new(settings, config) {
+            found.push(Objection::new(
+                "rule",
+                format!("`{}`: {text}", settings.name),
+            ));
+        }
+    }
+}

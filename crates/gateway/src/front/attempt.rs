@@ -1,0 +1,225 @@
+//! Finding an upstream that answers.
+//!
+//! Another one is tried only where it is certain that nothing was generated: no connection, or an answered 429 or 5xx;
+//! after a timeout only if the operator said so.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use headworks_core::Cost;
+use headworks_pool::{Health, Permit, Report};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+
+use super::body::GatewayBody;
+use super::held::Held;
+use super::passage::{Passage, no_upstream};
+use super::relay::{Limits, Relay};
+use crate::upstream::{Answer, Failure, Upstream, clean_answer, read_hints};
+use crate::wire::Problem;
+
+/// Why an upstream gave a request back, and what the client hears if nobody else takes it.
+enum Returned {
+    Answer(Arc<Upstream>, Answer),
+    Problem(Problem),
+}
+
+/// What one attempt came to.
+enum Attempt {
+    /// It answers, for better or worse.
+    Answered(Answer),
+    /// Nothing was generated: somebody else may try.
+    Elsewhere(Health, Returned),
+    /// That is the end of it: something may have been generated, or nobody else would do better.
+    Failed(Report, Problem),
+}
+
+impl Passage {
+    /// Asks one upstream after another until one answers.
+    pub(super) async fn attempts(
+        &mut self,
+        mut permit: Permit,
+    ) -> Result<Response<GatewayBody>, Problem> {
+        let began = Instant::now();
+        let mut left = self.group.len();
+        loop {
+            let plan = self.shared.plan.load_full();
+            let Some(upstream) = plan.upstream(permit.target()).cloned() else {
+                permit.finish(Report::done_at(Cost(0)).target(Health::Unknown));
+                return Err(no_upstream());
+            };
+            left = left.saturating_sub(1);
+            self.name_upstream(&upstream);
+            let (health, returned) = match self.attempt(&upstream, left == 0).await {
+                Attempt::Answered(answer) => {
+                    return Ok(self.respond(&upstream, answer, Some(permit), began));
+                }
+                Attempt::Elsewhere(health, returned) => (health, returned),
+                Attempt::Failed(report, problem) => {
+                    permit.finish(report);
+                    return Err(problem);
+                }
+            };
+            if left == 0 {
+                permit.finish(Report::done_at(Cost(0)).target(health));
+                return self.give_up(returned, began);
+            }
+            match permit.again(Report::elsewhere().target(health)).await {
+                Ok(next) => permit = next,
+                Err(_) => return self.give_up(returned, began),
+            }
+        }
+    }
+
+    async fn attempt(&mut self, upstream: &Arc<Upstream>, last: bool) -> Attempt {
+        let most = self.plan.config.request_timeout;
+        // Nobody needs it after the last attempt.
+        let forward = match last {
+            true => self.forward.take(),
+            false => self.forward.clone(),
+        };
+        let answer = upstream.call(&self.shared.outbound, forward, most).await;
+        let times = &upstream.times;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failure) => {
+                times.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(
+                    upstream = upstream.name(),
+                    request = self.marks.id,
+                    "{failure}"
+                );
+                return failed(upstream, &failure);
+            }
+        };
+        let status = answer.status();
+        let hints = read_hints(status, answer.headers());
+        self.shared.hear(upstream, &hints);
+        match status.as_u16() {
+            429 => {
+                times.overloaded.fetch_add(1, Ordering::Relaxed);
+                let rest = hints.retry_after.unwrap_or(upstream.settings.suspend_for);
+                Attempt::Elsewhere(
+                    Health::Overloaded(rest),
+                    Returned::Answer(upstream.clone(), answer),
+                )
+            }
+            500.. => {
+                times.failed.fetch_add(1, Ordering::Relaxed);
+                Attempt::Elsewhere(Health::Fault, Returned::Answer(upstream.clone(), answer))
+            }
+            401 | 403 => {
+                times.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(upstream = upstream.name(), %status, "refuses our credentials: set its `api_key`");
+                let message = format!(
+                    "the upstream `{}` refuses the gateway's own credentials ({status}): whoever runs this gateway must mend its `api_key`",
+                    upstream.name()
+                );
+                let problem =
+                    Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
+                Attempt::Failed(Report::done_at(Cost(0)).target(Health::Fault), problem)
+            }
+            _ => {
+                times.answered.fetch_add(1, Ordering::Relaxed);
+                Attempt::Answered(answer)
+            }
+        }
+    }
+
+    fn name_upstream(&mut self, upstream: &Upstream) {
+        let name = upstream.name().to_owned();
+        self.marks.upstream = Some(name.clone());
+        self.shared
+            .journal
+            .change(self.number, |entry| entry.upstreams.push(name));
+    }
+
+    /// Nobody else takes it: the client hears what the last one said.
+    fn give_up(
+        &mut self,
+        returned: Returned,
+        began: Instant,
+    ) -> Result<Response<GatewayBody>, Problem> {
+        match returned {
+            Returned::Problem(problem) => Err(problem),
+            Returned::Answer(upstream, mut answer) => {
+                let overloaded = answer.status() == StatusCode::TOO_MANY_REQUESTS;
+                self.marks.reason = if overloaded {
+                    "upstream_overloaded"
+                } else {
+                    "upstream_failed"
+                };
+                if overloaded && !answer.headers().contains_key(RETRY_AFTER) {
+                    let rest = upstream.settings.suspend_for.as_secs().max(1);
+                    answer
+                        .headers_mut()
+                        .insert(RETRY_AFTER, HeaderValue::from(rest));
+                }
+                Ok(self.respond(&upstream, answer, None, began))
+            }
+        }
+    }
+
+    /// Hands the answer on, with the permit inside it.
+    fn respond(
+        &mut self,
+        upstream: &Arc<Upstream>,
+        answer: Answer,
+        permit: Option<Permit>,
+        began: Instant,
+    ) -> Response<GatewayBody> {
+        self.presence.answered = true;
+        let (parts, body) = answer.into_parts();
+        let content = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let held = Held {
+            shared: self.shared.clone(),
+            upstream: upstream.clone(),
+            permit,
+            number: self.number,
+            dialect: self.dialect(),
+            tenant: self.caller.tenant.clone(),
+            class: self.class,
+            model: std::mem::take(&mut self.ask.model),
+            prompt: self.ask.prompt,
+            status: parts.status.as_u16(),
+            events: content.is_some_and(|content| content.starts_with(b"text/event-stream")),
+            began,
+            settled: false,
+        };
+        let limits = Limits {
+            idle: upstream.settings.idle_timeout,
+            client: self.plan.config.client_timeout,
+            whole: self.plan.config.request_timeout,
+        };
+        let mut response = Response::new(GatewayBody::Relay(Relay::new(body, held, limits)));
+        *response.status_mut() = parts.status;
+        *response.headers_mut() = parts.headers;
+        clean_answer(response.headers_mut());
+        self.marks
+            .write(self.forward.endpoint.dialect(), response.headers_mut());
+        response
+    }
+}
+
+fn failed(upstream: &Upstream, failure: &Failure) -> Attempt {
+    let message = format!("the upstream `{}` {failure}", upstream.name());
+    let problem = |status, reason| Problem::new(status, reason, message);
+    match failure {
+        Failure::Connect(_) => {
+            let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
+            Attempt::Elsewhere(Health::Fault, Returned::Problem(problem))
+        }
+        Failure::Timeout(_) => {
+            let problem = problem(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout");
+            match upstream.settings.retry_on_timeout {
+                true => Attempt::Elsewhere(Health::Fault, Returned::Problem(problem)),
+                false => Attempt::Failed(Report::failed().target(Health::Fault), problem),
+            }
+        }
+        Failure::Broken(_) => Attempt::Failed(
+            Report::failed().target(Health::Fault),
+            problem(StatusCode::BAD_GATEWAY, "upstream_broke_off"),
+        ),
+    }
+}

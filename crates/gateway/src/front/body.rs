@@ -1,0 +1,58 @@
+//! What a client gets.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::progress::Progress;
+use super::relay::Relay;
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// An answer's body.
+pub(crate) enum GatewayBody {
+    /// Our own words.
+    Whole(Option<Bytes>),
+    /// An upstream's.
+    Relay(Relay),
+    /// Comments while the request waits, then an upstream's.
+    Progress(Box<Progress>),
+}
+
+impl Body for GatewayBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.get_mut() {
+            GatewayBody::Whole(bytes) => {
+                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+            }
+            GatewayBody::Relay(relay) => relay.poll_frame(cx),
+            GatewayBody::Progress(progress) => progress.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            GatewayBody::Whole(bytes) => bytes.is_none(),
+            GatewayBody::Relay(relay) => relay.is_end_stream(),
+            GatewayBody::Progress(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            GatewayBody::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            GatewayBody::Relay(relay) => relay.size_hint(),
+            GatewayBody::Progress(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! One request: from its arrival to the leave to go on.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use headworks_core::{Class, Cost, Job, Key, Reason, TargetId, TargetState, View};
+use headworks_pool::{Acquire, Denied, How, Permit};
+use headworks_service::config::show_duration;
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+
+use super::admit;
+use super::body::GatewayBody;
+use super::marks::Marks;
+use super::progress;
+use crate::books::{Entry, Stage};
+use crate::keys::Caller;
+use crate::plan::Plan;
+use crate::shared::{Shared, Waiting, WaitingGuard};
+use crate::upstream::Forward;
+use crate::wire::{Ask, Dialect, Problem};
+
+/// When somebody may come back who waited too long, or came while we stop: soon.
+const SOON: Duration = Duration::from_secs(1);
+
+/// One request on its way.
+pub(super) struct Passage {
+    pub(super) shared: Arc<Shared>,
+    pub(super) plan: Arc<Plan>,
+    pub(super) number: u64,
+    pub(super) caller: Arc<Caller>,
+    pub(super) class: Class,
+    pub(super) ask: Ask,
+    pub(super) estimate: u64,
+    /// Tokens that it may have at most, as it says itself.
+    pub(super) most: u64,
+    pub(super) forward: Forward,
+    pub(super) group: Vec<TargetId>,
+    pub(super) marks: Marks,
+    pub(super) presence: Presence,
+}
+
+impl Passage {
+    pub(super) fn dialect(&self) -> Dialect {
+        self.forward.endpoint.dialect()
+    }
+
+    /// Waits for leave, asks an upstream, and answers.
+    pub(super) async fn go(mut self) -> Response<GatewayBody> {
+        self.write_arrival();
+        let mut acquire = match self.acquire() {
+            Ok(acquire) => acquire,
+            Err(problem) => return self.refuse(&problem),
+        };
+        // Most requests need not wait: whoever need not, is not made to queue.
+        let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
+        if let Poll::Ready(word) = at_once {
+            return self.proceed(word).await;
+        }
+        let place = match self.queue() {
+            Ok(place) => place,
+            Err(problem) => return self.refuse(&problem),
+        };
+        if self.plan.config.queue_progress && self.ask.stream {
+            return progress::respond(self, acquire, place);
+        }
+        self.wait(acquire, place).await
+    }
+
+    /// Waits, and then goes on.
+    pub(super) async fn wait(self, acquire: Acquire, place: WaitingGuard) -> Response<GatewayBody> {
+        let word = acquire.await;
+        drop(place);
+        self.proceed(word).await
+    }
+
+    async fn proceed(mut self, word: Result<Permit, Denied>) -> Response<GatewayBody> {
+        match word {
+            Ok(permit) => {
+                self.granted(&permit);
+                // In a box: what waits should not hold the room that only a running request needs.
+                match Box::pin(self.attempts(permit)).await {
+                    Ok(response) => response,
+                    Err(problem) => self.fail(&problem),
+                }
+            }
+            Err(denied) => {
+                let problem = self.denied(&denied);
+                self.refuse(&problem)
+            }
+        }
+    }
+
+    fn acquire(&self) -> Result<Acquire, Problem> {
+        let permits = &self.shared.permits;
+        let targets = self.shared.set_of(&self.group).ok_or_else(no_upstream)?;
+        let timeout = self.plan.queue_timeout(self.class);
+        let patience = admit::patience(&self.forward.headers).unwrap_or(Duration::MAX);
+        let booking = admit::is_retry(&self.forward.headers)
+            .then(|| {
+                self.shared
+                    .bookings
+                    .claim(self.fingerprint(), Instant::now())
+            })
+            .flatten();
+        let tenant: &str = &self.caller.tenant;
+        let job = Job::new(())
+            .class(self.class)
+            .flow(self.shared.seed.flow(&tenant))
+            .cost(self.cost())
+            .targets(targets)
+            .booking(booking)
+            .expire_at(permits.now() + timeout.min(patience));
+        Ok(permits.acquire(job))
+    }
+
+    /// The estimate; or, of what is too large for good, all of it, so that the scheduler refuses it.
+    fn cost(&self) -> Cost {
+        let context = self.plan.config.scheduler_max_context_length;
+        match context > 0 && self.most > context {
+            true => Cost(self.most),
+            false => Cost(self.estimate),
+        }
+    }
+
+    /// The same tenant asking the same again.
+    fn fingerprint(&self) -> Key {
+        let tenant: &str = &self.caller.tenant;
+        self.shared
+            .seed
+            .key(&(tenant, self.class.0, &self.forward.body[..]))
+    }
+
+    /// Joins the queue and writes down what it waits for.
+    fn queue(&mut self) -> Result<WaitingGuard, Problem> {
+        let (place, before) = Waiting::join(&self.shared, self.class);
+        let view = self.shared.permits.inspect();
+        self.marks.position = before + 1;
+        if let Some(until) = self.all_suspended(&view) {
+            let message = format!(
+                "every upstream for `{}` rests for {} more, longer than this request can wait",
+                self.ask.model,
+                show_duration(Duration::from_secs(until.as_secs() + 1))
+            );
+            let problem = Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "upstreams_suspended",
+                message,
+            );
+            return Err(problem.retry_in(until));
+        }
+        self.forward.compact();
+        let held_by = Some(self.held_by(&view));
+        let position = before + 1;
+        self.shared.journal.change(self.number, |entry| {
+            (entry.position, entry.held_by) = (position, held_by);
+        });
+        Ok(place)
+    }
+
+    /// How long every upstream of the group rests, if that is longer than this request can wait.
+    fn all_suspended(&self, view: &View) -> Option<Duration> {
+        let now = self.shared.permits.now();
+        let rest = |target: &TargetId| match view.targets.get(target.index())?.state {
+            TargetState::Suspended { until } => Some(until.since(now)),
+            _ => None,
+        };
+        let rests: Option<Vec<Duration>> = self.group.iter().map(rest).collect();
+        let patience = admit::patience(&self.forward.headers).unwrap_or(Duration::MAX);
+        let patience = patience.min(self.plan.queue_timeout(self.class));
+        rests?.into_iter().min().filter(|rest| *rest > patience)
+    }
+
+    /// What stands in the way, in words.
+    fn held_by(&self, view: &View) -> String {
+        let most = self.plan.config.scheduler_max_concurrent;
+        let ahead = |classes: &[headworks_core::ClassView]| {
+            classes.iter().map(|class| class.waiting).sum::<u64>()
+        };
+        let class = usize::from(self.class.0).min(view.classes.len() - 1);
+        let (urgent, same) = (ahead(&view.classes[..class]), view.classes[class].waiting);
+        let cost = self.estimate as f64;
+        let gate = match view.levels {
+            _ if view.running >= u64::from(most) => format!("all {most} slots were taken"),
+            (Some(requests), _) if requests < 1.0 => "the rate of requests was used up".to_owned(),
+            (_, Some(tokens)) if tokens < cost => {
+                format!("the rate of tokens was used up: {tokens:.0} free, {cost:.0} needed")
+            }
+            _ => "a limit of its tenant or of its upstreams was reached".to_owned(),
+        };
+        format!(
+            "{gate}; {} running, {urgent} waiting in more urgent classes, {} before it in its own",
+            view.running,
+            same.saturating_sub(1)
+        )
+    }
+
+    fn granted(&mut self, permit: &Permit) {
+        self.marks.waited = permit.waited();
+        self.marks.reason = match (permit.aged(), self.marks.position) {
+            (true, _) => "aged",
+            (_, 0) => "granted",
+            _ => "queued",
+        };
+        let (waited, aged, reason) = (permit.waited(), permit.aged(), self.marks.reason);
+        self.shared.journal.change(self.number, |entry| {
+            entry.stage = Stage::Running;
+            (entry.waited, entry.aged, entry.reason) = (Some(waited), aged, reason);
+        });
+    }
+
+    /// What a refusal of the scheduler means to the client.
+    fn denied(&self, denied: &Denied) -> Problem {
+        let after = denied.retry_after().unwrap_or(SOON);
+        if let Some(booking) = denied.booking() {
+            self.shared
+                .bookings
+                .remember(self.fingerprint(), booking, after, Instant::now());
+        }
+        let busy = |reason, message: &str| {
+            let message = format!("{message}; come back in {:.1} s", after.as_secs_f64());
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, reason, message).retry_in(after)
+        };
+        match denied {
+            Denied::Refused { reason, .. } => match reason {
+                Reason::Full | Reason::TargetFull | Reason::DelayedFull => busy(
+                    reason.name(),
+                    &format!("the queue of class {} is full", self.class),
+                ),
+                Reason::Hopeless => busy(
+                    reason.name(),
+                    "the wait would be longer than this request, or its client, can wait",
+                ),
+                Reason::TooLarge => self.too_large(),
+                Reason::NoTarget => no_upstream(),
+                Reason::Draining => stopping(),
+                other => busy(other.name(), "the request cannot be queued now"),
+            },
+            Denied::Ended(How::Shed { .. }) => busy(
+                "shed",
+                "the queue is full and another tenant had less than its share of it",
+            ),
+            Denied::Ended(How::Expired) => busy(
+                "expired",
+                "the request waited as long as it could without getting its turn",
+            ),
+            Denied::Ended(How::Unservable(headworks_core::Unservable::TooLarge)) => {
+                self.too_large()
+            }
+            Denied::Ended(How::Returned) => stopping(),
+            Denied::Ended(_) | Denied::WouldWait => no_upstream(),
+            _ => no_upstream(),
+        }
+    }
+
+    fn too_large(&self) -> Problem {
+        let message = format!(
+            "about {} tokens, prompt and answer, are more than one request may have: shorten the prompt or lower `max_tokens`",
+            self.most
+        );
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).never()
+    }
+
+    fn write_arrival(&self) {
+        if let Some(log) = &self.shared.log {
+            log.arrived(self.class, &self.caller.tenant, self.estimate);
+        }
+        self.shared.journal.write(Entry {
+            number: self.number,
+            arrived: Timestamp::now(),
+            tenant: self.caller.tenant.clone(),
+            class: self.class,
+            model: self.ask.model.clone(),
+            stage: Stage::Waiting,
+            estimate: self.estimate,
+            tokens: None,
+            position: 0,
+            held_by: None,
+            waited: None,
+            aged: false,
+            upstreams: Vec::new(),
+            status: None,
+            reason: "waiting",
+            took: None,
+        });
+    }
+
+    /// Sends the client away.
+    fn refuse(&mut self, problem: &Problem) -> Response<GatewayBody> {
+        let (shared, tenant) = (&self.shared, &self.caller.tenant);
+        shared.ledger.refused(tenant, self.class, shared.today());
+        self.end(Stage::Refused, problem)
+    }
+
+    /// Tells the client that no upstream answered.
+    fn fail(&mut self, problem: &Problem) -> Response<GatewayBody> {
+        let (shared, tenant) = (&self.shared, &self.caller.tenant);
+        shared.ledger.ended(
+            tenant,
+            self.class,
+            "",
+            crate::wire::Usage::default(),
+            shared.today(),
+        );
+        self.end(Stage::Failed, problem)
+    }
+
+    fn end(&mut self, stage: Stage, problem: &Problem) -> Response<GatewayBody> {
+        self.presence.answered = true;
+        let (status, reason) = (problem.status.as_u16(), problem.reason);
+        self.shared.journal.change(self.number, |entry| {
+            (entry.stage, entry.status, entry.reason) = (stage, Some(status), reason);
+        });
+        if let Some(log) = &self.shared.log {
+            log.ended(&self.marks.id, reason, status, None);
+        }
+        tracing::debug!(
+            request = self.marks.id,
+            reason,
+            status,
+            "refused: {}",
+            problem.message
+        );
+        self.marks.refuse(self.dialect(), problem)
+    }
+}
+
+pub(super) fn no_upstream() -> Problem {
+    let message =
+        "no upstream is left that could serve this; its state is in the gateway's statistics";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_upstream", message)
+}
+
+fn stopping() -> Problem {
+    let message = "the gateway is being stopped";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", message).retry_in(SOON)
+}
+
+/// Writes down that a client left before it had an answer.
+pub(super) struct Presence {
+    pub(super) shared: Arc<Shared>,
+    pub(super) number: u64,
+    pub(super) answered: bool,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        self.shared.journal.change(self.number, |entry| {
+            (entry.stage, entry.reason) = (Stage::Left, "client_left");
+        });
+        if let Some(log) = &self.shared.log {
+            let id = self.shared.journal.ids.name(self.number);
+            log.ended(&id, "client_left", 0, None);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Comments in a stream while its request waits. From the first one on, whatever goes wrong is told in the stream.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use headworks_pool::Acquire;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+use tokio::time::Interval;
+
+use super::body::{BoxError, GatewayBody};
+use super::passage::Passage;
+use crate::shared::WaitingGuard;
+use crate::wire::{Dialect, Problem};
+
+/// An upstream's error is read up to here, to be told as an event.
+const LONGEST_ERROR: usize = 64 << 10;
+
+type Going = Pin<Box<dyn Future<Output = Result<GatewayBody, Bytes>> + Send>>;
+
+/// Comments, and then the answer.
+pub(crate) struct Progress {
+    state: State,
+    tick: Interval,
+    position: u32,
+}
+
+enum State {
+    Waiting(Going),
+    Passing(GatewayBody),
+    Over,
+}
+
+/// Answers at once, and goes on inside the body.
+pub(super) fn respond(
+    passage: Passage,
+    acquire: Acquire,
+    place: WaitingGuard,
+) -> Response<GatewayBody> {
+    let (dialect, id) = (passage.dialect(), passage.marks.id.clone());
+    let mut marks = passage.marks.clone();
+    marks.reason = "waiting";
+    let mut period = passage.plan.config.queue_progress_interval;
+    period = period.max(Duration::from_millis(10));
+    let progress = Progress {
+        position: marks.position,
+        tick: tokio::time::interval(period),
+        state: State::Waiting(Box::pin(async move {
+            let response = passage.wait(acquire, place).await;
+            in_stream(response, dialect, &id).await
+        })),
+    };
+    let mut response = Response::new(GatewayBody::Progress(Box::new(progress)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    marks.write(dialect, headers);
+    response
+}
+
+/// The answer's body, or its error as an event.
+async fn in_stream(
+    response: Response<GatewayBody>,
+    dialect: Dialect,
+    id: &str,
+) -> Result<GatewayBody, Bytes> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response.into_body());
+    }
+    let body = Limited::new(response.into_body(), LONGEST_ERROR)
+        .collect()
+        .await;
+    let body = body
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
+    Err(error_event(status, &body, dialect, id))
+}
+
+fn error_event(status: StatusCode, body: &[u8], dialect: Dialect, id: &str) -> Bytes {
+    let name = if dialect == Dialect::Anthropic {
+        "event: error\n"
+    } else {
+        ""
+    };
+    match serde_json::from_slice::<Value>(body) {
+        // Written anew, on one line.
+        Ok(error) if error.get("error").is_some() => {
+            Bytes::from(format!("{name}data: {error}\n\n"))
+        }
+        _ => Problem::new(
+            status,
+            "upstream_failed",
+            format!("the upstream answered {status}"),
+        )
+        .event(dialect, id),
+    }
+}
+
+impl Progress {
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        loop {
+            match &mut self.state {
+                State::Over => return Poll::Ready(None),
+                State::Passing(body) => return Pin::new(body).poll_frame(cx),
+                State::Waiting(going) => match going.as_mut().poll(cx) {
+                    Poll::Ready(Ok(body)) => self.state = State::Passing(body),
+                    Poll::Ready(Err(event)) => {
+                        self.state = State::Over;
+                        return Poll::Ready(Some(Ok(Frame::data(event))));
+                    }
+                    Poll::Pending => {
+                        ready!(self.tick.poll_tick(cx));
+                        let comment = format!(
+                            ": waiting, number {} of its class on arrival\n\n",
+                            self.position
+                        );
+                        return Poll::Ready(Some(Ok(Frame::data(Bytes::from(comment)))));
+                    }
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A running gateway.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headworks_service::outbound::Outbound;
+use headworks_service::reload::Reloader;
+use headworks_service::shutdown::Shutdown;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::GatewayConfig;
+use crate::error::Error;
+use crate::front::{self, Listener};
+use crate::shared::Shared;
+
+/// How often usage and the request log are written.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// A running gateway. It stops with the [`Shutdown`] it was started under.
+///
+/// ```
+/// # use headworks_gateway::{Gateway, GatewayConfig};
+/// # use headworks_service::outbound::{Outbound, OutboundConfig};
+/// # use headworks_service::shutdown::Shutdown;
+/// # use std::{sync::Arc, time::Duration};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut config = GatewayConfig::default();
+/// config.listen = "127.0.0.1:0".parse()?;
+/// let outbound = Outbound::new(&OutboundConfig::default())?;
+/// let shutdown = Shutdown::new();
+/// let gateway = Gateway::start(&Arc::new(config), outbound, &shutdown)?;
+/// assert_ne!(gateway.address().port(), 0);
+/// assert!(shutdown.drain(Duration::from_secs(5)).await.left.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Gateway {
+    pub(crate) shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+impl Gateway {
+    /// Starts on the current tokio runtime.
+    ///
+    /// # Errors
+    /// When its address, its keys or its files cannot be used.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(
+        config: &Arc<GatewayConfig>,
+        outbound: Outbound,
+        shutdown: &Shutdown,
+    ) -> Result<Gateway, Error> {
+        let address = config.listen;
+        let shared = Shared::new(config, outbound)?;
+        if shared.plan.load().keys.are_open() && !address.ip().to_canonical().is_loopback() {
+            return Err(Error::Exposed(address));
+        }
+        let listener = Listener::bind(address)?;
+        let gateway = Gateway {
+            shared: shared.clone(),
+            address: listener.address,
+        };
+        let stop = || shutdown.token();
+        shutdown.spawn("gateway listener", listen(listener, shared.clone(), stop()));
+        shutdown.spawn("gateway usage", keep_books(shared.clone(), stop()));
+        shutdown.spawn("gateway time rules", follow_rules(shared.clone(), stop()));
+        shutdown.spawn("gateway queue", drain(shared, stop()));
+        Ok(gateway)
+    }
+
+    /// Where it listens, also when port 0 was asked for.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Puts a new configuration in force, without dropping a connection.
+    ///
+    /// # Errors
+    /// When it cannot be; then nothing has changed.
+    pub fn apply(&self, config: Arc<GatewayConfig>) -> Result<(), Error> {
+        self.shared.apply(config)
+    }
+
+    /// Follows the configuration as it is reloaded.
+    pub fn follow(&self, reloader: &Reloader, shutdown: &Shutdown) {
+        let (mut configs, gateway, stop) = (reloader.subscribe(), self.clone(), shutdown.token());
+        shutdown.spawn("gateway reload", async move {
+            while let Some(Ok(())) = stop.run_until_cancelled(configs.changed()).await {
+                let config = configs.borrow_and_update().section::<GatewayConfig>();
+                let gateway = gateway.clone();
+                // It reads the file with the keys.
+                let applied = tokio::task::spawn_blocking(move || gateway.apply(config)).await;
+                if let Ok(Err(error)) = applied {
+                    tracing::error!(%error, "the gateway keeps its configuration");
+                }
+            }
+        });
+    }
+
+    /// How many answers are on their way.
+    #[must_use]
+    pub fn answering(&self) -> usize {
+        self.shared.watch.len()
+    }
+
+    /// How many requests hold a slot, and how many wait for one.
+    #[must_use]
+    pub fn running_and_waiting(&self) -> (u64, u64) {
+        let view = self.shared.permits.inspect();
+        (view.running, view.waiting)
+    }
+}
+
+/// Serves. Answers are looked after until the last of them has ended: one that nobody reads must not hold up the end.
+async fn listen(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
+    tokio::select! {
+        () = front::serve(listener, shared.clone(), stop) => {}
+        () = shared.watch.look() => {}
+    }
+    write_books(&shared).await;
+}
+
+/// Writes usage and the log now and then; the listener does at its end.
+async fn keep_books(shared: Arc<Shared>, stop: CancellationToken) {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(FLUSH))
+        .await
+        .is_some()
+    {
+        write_books(&shared).await;
+    }
+}
+
+async fn write_books(shared: &Arc<Shared>) {
+    let books = shared.clone();
+    let written = tokio::task::spawn_blocking(move || {
+        if let Some(log) = &books.log {
+            log.flush();
+        }
+        books.ledger.flush()
+    });
+    if let Ok(Err(error)) = written.await {
+        tracing::error!(%error, "usage is kept in memory until it can be written");
+    }
+}
+
+/// Lays time rules over the configuration when they begin, and takes them off when they end.
+async fn follow_rules(shared: Arc<Shared>, stop: CancellationToken) {
+    let follow = async {
+        loop {
+            let now = Timestamp::now();
+            let plan = shared.plan.load_full();
+            tokio::select! {
+                () = shared.changed.notified() => continue,
+                () = moment(plan.next_change(now), now) => {}
+            }
+            let before = plan.rules_in_force(now);
+            let after = plan.rules_in_force(Timestamp::now());
+            if before != after {
+                tracing::info!(rules = ?after, "time rules in force");
+                shared.refresh();
+            }
+        }
+    };
+    let _: Option<()> = stop.run_until_cancelled(follow).await;
+}
+
+/// Waits for a time of day, looking at the clock once a minute because it may be set; for ever if there is none.
+async fn moment(next: Option<Timestamp>, now: Timestamp) {
+    const LOOK: Duration = Duration::from_secs(60);
+    let Some(next) = next else {
+        return std::future::pending().await;
+    };
+    let left = Duration::try_from(next.duration_since(now)).unwrap_or_default();
+    tokio::time::sleep(left.min(LOOK)).await;
+}
+
+/// Sends away whoever waits when the program stops.
+async fn drain(shared: Arc<Shared>, stop: CancellationToken) {
+    stop.cancelled().await;
+    // The shutdown itself bounds how long this may take.
+    shared
+        .permits
+        .clone()
+        .shutdown(Duration::from_secs(24 * 3600))
+        .await;
+}

@@ -1,0 +1,324 @@
+//! Who a key belongs to.
+//!
+//! Keys are kept as SHA-256: they are long and random, so a slow hash would add nothing. Exact keys are looked up
+//! first, then the longest prefix, then patterns in the order in which they were written.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use headworks_core::Class;
+use sha2::{Digest, Sha256};
+
+use crate::config::{GatewayConfig, KeySettings};
+use crate::error::Error;
+use crate::pattern;
+
+/// The tenant of everybody, where there are no keys.
+pub(crate) const ANYBODY: &str = "default";
+
+/// Somebody who may ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) tenant: Arc<str>,
+    pub(crate) class: Class,
+    /// The most urgent class that may be asked for.
+    pub(crate) highest: Class,
+    pub(crate) models: Vec<String>,
+}
+
+impl Caller {
+    fn new(key: &KeySettings, default_class: u8) -> Arc<Caller> {
+        let class = key.class.unwrap_or(default_class);
+        Arc::new(Caller {
+            tenant: key.tenant.as_str().into(),
+            class: Class(class),
+            highest: Class(key.max_class.unwrap_or(class).min(class)),
+            models: key.models.clone(),
+        })
+    }
+
+    pub(crate) fn may_use(&self, model: &str) -> bool {
+        pattern::any(&self.models, model)
+    }
+
+    /// The class that a request gets that asks for `asked`.
+    pub(crate) fn class_for(&self, asked: Option<Class>) -> Class {
+        asked.unwrap_or(self.class).max(self.highest)
+    }
+}
+
+/// Every key there is.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    exact: HashMap<[u8; 32], Arc<Caller>>,
+    prefixes: Vec<(String, Arc<Caller>)>,
+    patterns: Vec<(String, Arc<Caller>)>,
+    /// Everybody, where there are no keys.
+    anybody: Option<Arc<Caller>>,
+}
+
+impl Keys {
+    pub(crate) fn new<'a>(
+        keys: impl IntoIterator<Item = &'a KeySettings>,
+        config: &GatewayConfig,
+    ) -> Keys {
+        let mut all = Keys {
+            exact: HashMap::new(),
+            prefixes: Vec::new(),
+            patterns: Vec::new(),
+            anybody: None,
+        };
+        for key in keys {
+            let caller = Caller::new(key, config.class_by_default());
+            if let Some(hash) = key.hash.as_deref().and_then(unhex) {
+                all.exact.insert(hash, caller);
+            } else if let Some(prefix) = &key.prefix {
+                all.prefixes.push((prefix.clone(), caller));
+            } else if let Some(pattern) = &key.pattern {
+                all.patterns.push((pattern.clone(), caller));
+            }
+        }
+        all.prefixes
+            .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        if all.is_empty() {
+            all.anybody = Some(Arc::new(Caller {
+                tenant: ANYBODY.into(),
+                class: Class(config.class_by_default()),
+                highest: Class(0),
+                models: Vec::new(),
+            }));
+        }
+        all
+    }
+
+    fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefixes.is_empty() && self.patterns.is_empty()
+    }
+
+    /// Whether anybody may ask.
+    pub(crate) fn are_open(&self) -> bool {
+        self.anybody.is_some()
+    }
+
+    /// Who has this key.
+    pub(crate) fn find(&self, key: Option<&str>) -> Option<Arc<Caller>> {
+        if let Some(anybody) = &self.anybody {
+            return Some(anybody.clone());
+        }
+        let key = key.filter(|key| !key.is_empty())?;
+        if let Some(caller) = self.exact.get(&hash(key)) {
+            return Some(caller.clone());
+        }
+        let by_prefix = self
+            .prefixes
+            .iter()
+            .find(|(prefix, _)| key.starts_with(prefix));
+        let by_pattern = || {
+            self.patterns
+                .iter()
+                .find(|(pattern, _)| pattern::matches(pattern, key))
+        };
+        by_prefix
+            .or_else(by_pattern)
+            .map(|(_, caller)| caller.clone())
+    }
+}
+
+fn hash(key: &str) -> [u8; 32] {
+    Sha256::digest(key.as_bytes()).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// The file that `headworks gateway key` keeps.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyFile {
+    /// Its keys, oldest first.
+    #[serde(default)]
+    pub key: Vec<KeySettings>,
+}
+
+impl KeyFile {
+    /// Reads the file; one that does not exist has no keys.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is wrong.
+    pub fn read(path: &Path, levels: u8) -> Result<KeyFile, Error> {
+        let unusable = |cause: String| Error::KeyFile {
+            path: path.to_path_buf(),
+            cause,
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(KeyFile::default());
+            }
+            Err(cause) => return Err(unusable(cause.to_string())),
+        };
+        let file: KeyFile = toml::from_str(&text).map_err(|cause| unusable(cause.to_string()))?;
+        for key in &file.key {
+            crate::config::key_is_right(key, levels)
+                .map_err(|cause| unusable(format!("key `{}`: {cause}", key.id)))?;
+        }
+        Ok(file)
+    }
+
+    /// Adds a key for `settings`, which says all but the key itself, and returns it. It is nowhere else.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers, or the id is taken.
+    pub fn add(&mut self, mut settings: KeySettings) -> Result<String, Error> {
+        let mut random = [0; 32];
+        getrandom::fill(&mut random)?;
+        let key = format!("hw-{}", hex(&random));
+        if settings.id.is_empty() {
+            settings.id = format!("{}-{}", settings.tenant, &hex(&hash(&key))[..6]);
+        }
+        if self.key.iter().any(|known| known.id == settings.id) {
+            return Err(Error::KeyTaken(settings.id));
+        }
+        settings.hash = Some(hex(&hash(&key)));
+        self.key.push(settings);
+        Ok(key)
+    }
+
+    /// Takes a key away.
+    ///
+    /// # Errors
+    /// When there is no such key.
+    pub fn revoke(&mut self, id: &str) -> Result<(), Error> {
+        let before = self.key.len();
+        self.key.retain(|key| key.id != id);
+        match self.key.len() == before {
+            true => Err(Error::KeyUnknown(id.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the file in one go, readable by its owner only.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let unusable = |cause: String| Error::KeyFile {
+            path: path.to_path_buf(),
+            cause,
+        };
+        let text = toml::to_string(self).map_err(|cause| unusable(cause.to_string()))?;
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let written =
+            write_private(Path::new(&beside), &text).and_then(|()| std::fs::rename(&beside, path));
+        written.map_err(|cause| unusable(cause.to_string()))
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(tenant: &str) -> KeySettings {
+        KeySettings {
+            tenant: tenant.into(),
+            ..KeySettings::default()
+        }
+    }
+
+    #[test]
+    fn exact_then_prefix_then_pattern() {
+        let mut file = KeyFile::default();
+        let key = file.add(settings("exact")).unwrap();
+        for (prefix, tenant) in [("hw", "short"), ("hw-team-", "long")] {
+            file.key.push(KeySettings {
+                prefix: Some(prefix.into()),
+                ..settings(tenant)
+            });
+        }
+        file.key.push(KeySettings {
+            pattern: Some("*-prod".into()),
+            ..settings("pattern")
+        });
+        let keys = Keys::new(&file.key, &GatewayConfig::default());
+        let tenant = |key: &str| keys.find(Some(key)).map(|caller| caller.tenant.to_string());
+        assert_eq!(tenant(&key).as_deref(), Some("exact"));
+        assert_eq!(tenant("hw-team-7").as_deref(), Some("long"));
+        assert_eq!(tenant("hw-other").as_deref(), Some("short"));
+        assert_eq!(tenant("sk-prod").as_deref(), Some("pattern"));
+        assert_eq!(tenant("sk-test"), None);
+        assert!(keys.find(None).is_none() && keys.find(Some("")).is_none());
+    }
+
+    #[test]
+    fn without_keys_anybody_is_let_in() {
+        let keys = Keys::new([], &GatewayConfig::default());
+        assert!(keys.are_open());
+        assert_eq!(&*keys.find(None).unwrap().tenant, ANYBODY);
+    }
+
+    #[test]
+    fn a_class_is_lowered_freely_and_raised_as_far_as_allowed() {
+        let caller = Caller {
+            tenant: "t".into(),
+            class: Class(5),
+            highest: Class(3),
+            models: Vec::new(),
+        };
+        assert_eq!(caller.class_for(None), Class(5));
+        assert_eq!(caller.class_for(Some(Class(9))), Class(9));
+        assert_eq!(caller.class_for(Some(Class(4))), Class(4));
+        assert_eq!(caller.class_for(Some(Class(0))), Class(3));
+    }
+
+    #[test]
+    fn a_key_file_reads_back_and_never_holds_the_key() {
+        let path = std::env::temp_dir().join(format!("headworks-keys-{}.toml", std::process::id()));
+        let mut file = KeyFile::default();
+        let key = file
+            .add(KeySettings {
+                class: Some(2),
+                ..settings("search")
+            })
+            .unwrap();
+        file.write(&path).unwrap();
+        assert!(!std::fs::read_to_string(&path).unwrap().contains(&key));
+        let mut read = KeyFile::read(&path, 10).unwrap();
+        assert_eq!(read, file);
+        let id = read.key[0].id.clone();
+        read.revoke(&id).unwrap();
+        assert!(read.key.is_empty() && read.revoke(&id).is_err());
+        std::fs::remove_file(&path).unwrap();
+    }
+}

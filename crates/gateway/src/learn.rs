@@ -1,0 +1,174 @@
+//! Rates learned from what upstreams answer, between the configured bounds. Bursts are never moved.
+
+use std::time::{Duration, Instant};
+
+use headworks_core::{Cost, Limits, Rate, TargetId};
+
+use crate::config::UpstreamSettings;
+use crate::upstream::Hints;
+
+/// After an overload the rate is this much of what it was.
+const CUT: f64 = 0.7;
+/// Without one it grows to this much, every so often.
+const GROW: f64 = 1.05;
+const PACE: Duration = Duration::from_secs(1);
+
+/// What was learned of every upstream.
+#[derive(Debug, Default)]
+pub(crate) struct Learned {
+    rates: Vec<Rates>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Rates {
+    rps: Option<f64>,
+    tokens_per_sec: Option<f64>,
+    changed: Option<Instant>,
+}
+
+impl Learned {
+    /// Takes in what an answer told. Says whether a rate moved; at most once a second does one.
+    pub(crate) fn hear(
+        &mut self,
+        target: TargetId,
+        settings: &UpstreamSettings,
+        hints: &Hints,
+        now: Instant,
+    ) -> bool {
+        let bounds = [
+            (settings.min_rps, settings.max_rps),
+            (settings.min_tokens_per_sec, settings.max_tokens_per_sec),
+        ];
+        if bounds.iter().all(|(least, _)| least.is_none()) {
+            return false;
+        }
+        if self.rates.len() <= target.index() {
+            self.rates.resize(target.index() + 1, Rates::default());
+        }
+        let rates = &mut self.rates[target.index()];
+        if rates
+            .changed
+            .is_some_and(|changed| now.duration_since(changed) < PACE)
+        {
+            return false;
+        }
+        let before = (rates.rps, rates.tokens_per_sec);
+        rates.rps = moved(rates.rps, bounds[0], hints.rps, hints.overloaded);
+        rates.tokens_per_sec = moved(
+            rates.tokens_per_sec,
+            bounds[1],
+            hints.tokens_per_sec,
+            hints.overloaded,
+        );
+        let differs = before != (rates.rps, rates.tokens_per_sec);
+        if differs {
+            rates.changed = Some(now);
+        }
+        differs
+    }
+
+    /// The limits of an upstream, with what was learned of it.
+    pub(crate) fn limits(&self, index: usize, settings: &UpstreamSettings) -> Limits {
+        let rates = self.rates.get(index).copied().unwrap_or_default();
+        Limits {
+            concurrent: settings.max_concurrent,
+            requests: within(settings.max_rps, rates.rps),
+            cost: within(settings.max_tokens_per_sec, rates.tokens_per_sec),
+            max_cost: settings.max_context_length.map(Cost),
+        }
+    }
+}
+
+/// A learned rate with the burst of the configured one.
+fn within(most: Option<f64>, learned: Option<f64>) -> Option<Rate> {
+    let configured = Rate::per_second(most.filter(|most| *most > 0.0)?);
+    Some(match learned {
+        Some(learned) => Rate::per_second(learned).with_burst(configured.burst()),
+        None => configured,
+    })
+}
+
+fn moved(
+    rate: Option<f64>,
+    (least, most): (Option<f64>, Option<f64>),
+    told: Option<f64>,
+    overloaded: bool,
+) -> Option<f64> {
+    let (least, most) = (least?, most?);
+    let now = rate.unwrap_or(most);
+    let told = told.unwrap_or(most);
+    let wanted = if overloaded {
+        now.min(told) * CUT
+    } else {
+        (now * GROW).min(told)
+    };
+    Some(wanted.clamp(least, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> UpstreamSettings {
+        UpstreamSettings {
+            max_tokens_per_sec: Some(1000.0),
+            min_tokens_per_sec: Some(100.0),
+            ..UpstreamSettings::default()
+        }
+    }
+
+    #[test]
+    fn rates_move_between_their_bounds_and_bursts_stay() {
+        let (mut learned, target, mut now) = (Learned::default(), TargetId::new(0), Instant::now());
+        let overload = Hints {
+            overloaded: true,
+            ..Hints::default()
+        };
+        let rate = |learned: &Learned| learned.limits(0, &settings()).cost.unwrap();
+        assert!(learned.hear(target, &settings(), &overload, now));
+        assert_eq!(
+            rate(&learned),
+            Rate::per_second(700.0).with_burst(Cost(1000))
+        );
+        assert!(
+            !learned.hear(target, &settings(), &overload, now),
+            "at most once a second"
+        );
+        for _ in 0..20 {
+            now += PACE;
+            learned.hear(target, &settings(), &overload, now);
+        }
+        assert_eq!(
+            rate(&learned),
+            Rate::per_second(100.0).with_burst(Cost(1000))
+        );
+        for _ in 0..100 {
+            now += PACE;
+            learned.hear(target, &settings(), &Hints::default(), now);
+        }
+        assert_eq!(rate(&learned), Rate::per_second(1000.0));
+        now += PACE;
+        let told = Hints {
+            tokens_per_sec: Some(500.0),
+            ..Hints::default()
+        };
+        learned.hear(target, &settings(), &told, now);
+        assert_eq!(
+            rate(&learned),
+            Rate::per_second(500.0).with_burst(Cost(1000))
+        );
+    }
+
+    #[test]
+    fn nothing_is_learned_unless_asked_for() {
+        let plain = UpstreamSettings {
+            max_rps: Some(10.0),
+            ..UpstreamSettings::default()
+        };
+        let overload = Hints {
+            overloaded: true,
+            ..Hints::default()
+        };
+        assert!(!Learned::default().hear(TargetId::new(3), &plain, &overload, Instant::now()));
+    }
+}

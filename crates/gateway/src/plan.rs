@@ -1,0 +1,382 @@
+//! What is in force: the configuration with everything derived from it. Never changes; a reload makes another.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use headworks_core::{
+    Bound, Class, ClassConfig, Config, Cost, FlowConfig, KeySeed, Limits, Policy, Rate,
+    TargetConfig, TargetId,
+};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::config::{GatewayConfig, RuleSettings, TenantRule, TenantSettings, UpstreamSettings};
+use crate::keys::Keys;
+use crate::learn::Learned;
+use crate::times::Rule;
+use crate::upstream::{Upstream, UpstreamTimes};
+use crate::wire::Dialect;
+
+/// Upstreams keep their place for as long as the program runs, also when they are no longer configured.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    names: Vec<String>,
+    times: Vec<Arc<UpstreamTimes>>,
+}
+
+impl Roster {
+    fn place(&mut self, name: &str) -> (TargetId, Arc<UpstreamTimes>) {
+        let known = self.names.iter().position(|known| known == name);
+        let index = known.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.times.push(Arc::default());
+            self.names.len() - 1
+        });
+        let target = TargetId::new(u32::try_from(index).expect("fewer upstreams than that"));
+        (target, self.times[index].clone())
+    }
+}
+
+/// What is in force.
+pub(crate) struct Plan {
+    pub(crate) config: Arc<GatewayConfig>,
+    pub(crate) keys: Keys,
+    /// By target; `None` where it is no longer configured.
+    upstreams: Vec<Option<Arc<Upstream>>>,
+    rules: Vec<(Rule, RuleSettings)>,
+    pub(crate) zone: TimeZone,
+    queue_timeouts: Vec<Duration>,
+    tenants: HashMap<String, TenantSettings>,
+}
+
+impl Plan {
+    pub(crate) fn new(config: Arc<GatewayConfig>, keys: Keys, roster: &mut Roster) -> Plan {
+        let echo = [UpstreamSettings::echo()];
+        let wanted = match config.upstream.as_slice() {
+            [] => &echo[..],
+            upstreams => upstreams,
+        };
+        let placed: Vec<_> = wanted
+            .iter()
+            .map(|settings| (settings, roster.place(&settings.name)))
+            .collect();
+        let mut upstreams = vec![None; roster.names.len()];
+        for (settings, (target, times)) in placed {
+            upstreams[target.index()] = Some(Arc::new(Upstream::new(target, settings, times)));
+        }
+        let rules = config.rule.iter();
+        let rules = rules.filter_map(|rule| Some((Rule::new(rule, &config).ok()?, rule.clone())));
+        Plan {
+            keys,
+            upstreams,
+            rules: rules.collect(),
+            zone: TimeZone::get(&config.time_zone).unwrap_or(TimeZone::UTC),
+            queue_timeouts: queue_timeouts(&config),
+            tenants: config
+                .tenant
+                .iter()
+                .map(|tenant| (tenant.name.clone(), tenant.clone()))
+                .collect(),
+            config,
+        }
+    }
+
+    pub(crate) fn levels(&self) -> u8 {
+        self.config.scheduler_priority_levels
+    }
+
+    pub(crate) fn queue_timeout(&self, class: Class) -> Duration {
+        let timeout = self.queue_timeouts.get(usize::from(class.0)).copied();
+        timeout.unwrap_or(self.config.scheduler_queue_timeout)
+    }
+
+    pub(crate) fn upstream(&self, target: TargetId) -> Option<&Arc<Upstream>> {
+        self.upstreams.get(target.index())?.as_ref()
+    }
+
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.upstreams.iter().flatten()
+    }
+
+    /// The model group: everybody who can serve `model`.
+    pub(crate) fn group(&self, dialect: Dialect, model: &str) -> Vec<TargetId> {
+        let able = self
+            .upstreams()
+            .filter(|upstream| upstream.serves(dialect, model));
+        able.map(|upstream| upstream.target).collect()
+    }
+
+    /// The models that are named, in order and once each.
+    pub(crate) fn models(&self, dialect: Dialect) -> Vec<(&str, &str)> {
+        let mut models = BTreeMap::new();
+        for upstream in self.upstreams() {
+            let named = upstream
+                .settings
+                .models
+                .iter()
+                .filter(|model| !model.contains('*'));
+            for model in named.filter(|model| upstream.serves(dialect, model)) {
+                models.entry(model.as_str()).or_insert(upstream.name());
+            }
+        }
+        models.into_iter().collect()
+    }
+
+    pub(crate) fn tenant(&self, name: &str) -> Option<&TenantSettings> {
+        self.tenants.get(name)
+    }
+
+    /// Names of the rules that hold.
+    pub(crate) fn rules_in_force(&self, now: Timestamp) -> Vec<&str> {
+        self.in_force(now).map(|rule| rule.name.as_str()).collect()
+    }
+
+    fn in_force(&self, now: Timestamp) -> impl Iterator<Item = &RuleSettings> {
+        let holding = self.rules.iter().filter(move |(rule, _)| rule.holds(now));
+        holding.map(|(_, settings)| settings)
+    }
+
+    /// When a rule may begin or end next.
+    pub(crate) fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        self.rules
+            .iter()
+            .filter_map(|(rule, _)| rule.next_change(now))
+            .min()
+    }
+
+    /// What the scheduler is told at `now`: the base, with the rules that hold laid over it.
+    pub(crate) fn scheduling(&self, now: Timestamp, seed: &KeySeed, learned: &Learned) -> Config {
+        let config = &self.config;
+        let mut limits = Limits {
+            concurrent: Some(config.scheduler_max_concurrent),
+            requests: rate(config.scheduler_max_rps, config.scheduler_rps_burst),
+            cost: rate(
+                config.scheduler_max_tokens_per_sec,
+                config.scheduler_tokens_burst,
+            ),
+            max_cost: Some(Cost(config.scheduler_max_context_length)).filter(|most| most.0 > 0),
+        };
+        let mut classes = classes(config);
+        let mut tenants: BTreeMap<&str, TenantSettings> = BTreeMap::new();
+        for tenant in &config.tenant {
+            tenants.insert(&tenant.name, tenant.clone());
+        }
+        for rule in self.in_force(now) {
+            overlay(config, &mut limits, &mut classes, rule);
+            for change in &rule.tenant {
+                overlay_tenant(tenants.entry(&change.name).or_default(), change);
+            }
+        }
+        let flows = tenants
+            .iter()
+            .map(|(name, tenant)| (seed.flow(name), flow(tenant)));
+        let mut scheduling = Config {
+            policy: config.scheduler_policy.into(),
+            classes,
+            bound: Bound::PerClass(config.scheduler_max_queue_depth),
+            limits,
+            flows: flows.collect(),
+            targets: self.targets(learned),
+            // One upstream is the normal case here: its places are those of the classes.
+            max_waiting: Some(usize::MAX),
+            refuse_hopeless: true,
+            seed: seed.key(&"tables").0 as u64,
+            ..Config::default()
+        };
+        if !config.scheduler_enabled {
+            pass_through(&mut scheduling);
+        }
+        scheduling
+    }
+
+    fn targets(&self, learned: &Learned) -> Vec<TargetConfig> {
+        let target = |(index, upstream): (usize, &Option<Arc<Upstream>>)| match upstream {
+            None => TargetConfig {
+                enabled: false,
+                ..TargetConfig::default()
+            },
+            Some(upstream) => TargetConfig {
+                weight: upstream.settings.weight,
+                limits: learned.limits(index, &upstream.settings),
+                fault_threshold: upstream.settings.fault_threshold,
+                suspend_for: upstream.settings.suspend_for,
+                enabled: true,
+            },
+        };
+        self.upstreams.iter().enumerate().map(target).collect()
+    }
+}
+
+/// A rate with its burst; 0 is none.
+pub(crate) fn rate(per_second: f64, burst: Option<u64>) -> Option<Rate> {
+    let rate = Rate::per_second(per_second);
+    let rate = burst.map_or(rate, |burst| rate.with_burst(Cost(burst)));
+    (per_second > 0.0).then_some(rate)
+}
+
+fn queue_timeouts(config: &GatewayConfig) -> Vec<Duration> {
+    let levels = usize::from(config.scheduler_priority_levels);
+    let mut timeouts = vec![config.scheduler_queue_timeout; levels];
+    for class in &config.class {
+        if let (Some(timeout), Some(place)) = (
+            class.queue_timeout,
+            timeouts.get_mut(usize::from(class.level)),
+        ) {
+            *place = timeout;
+        }
+    }
+    timeouts
+}
+
+fn classes(config: &GatewayConfig) -> Vec<ClassConfig> {
+    let levels = usize::from(config.scheduler_priority_levels);
+    let mut classes = ClassConfig::halving(levels);
+    weigh(&mut classes, &config.scheduler_weights);
+    for class in &config.class {
+        if let Some(place) = classes.get_mut(usize::from(class.level)) {
+            place.aging = class.aging;
+        }
+    }
+    classes
+}
+
+fn weigh(classes: &mut [ClassConfig], weights: &[u32]) {
+    for (class, weight) in classes.iter_mut().zip(weights) {
+        class.weight = *weight;
+    }
+}
+
+fn overlay(
+    config: &GatewayConfig,
+    limits: &mut Limits,
+    classes: &mut [ClassConfig],
+    rule: &RuleSettings,
+) {
+    weigh(classes, &rule.weights);
+    limits.concurrent = rule.max_concurrent.or(limits.concurrent);
+    if let Some(rps) = rule.max_rps {
+        limits.requests = rate(rps, config.scheduler_rps_burst);
+    }
+    if let Some(tokens) = rule.max_tokens_per_sec {
+        limits.cost = rate(tokens, config.scheduler_tokens_burst);
+    }
+}
+
+fn overlay_tenant(tenant: &mut TenantSettings, change: &TenantRule) {
+    tenant.weight = change.weight.or(tenant.weight);
+    tenant.max_concurrent = change.max_concurrent.or(tenant.max_concurrent);
+    tenant.max_rps = change.max_rps.or(tenant.max_rps);
+    tenant.max_tokens_per_sec = change.max_tokens_per_sec.or(tenant.max_tokens_per_sec);
+}
+
+fn flow(tenant: &TenantSettings) -> FlowConfig {
+    FlowConfig {
+        weight: tenant.weight.unwrap_or(1),
+        limits: Limits {
+            concurrent: tenant.max_concurrent,
+            requests: tenant.max_rps.and_then(|rps| rate(rps, None)),
+            cost: tenant
+                .max_tokens_per_sec
+                .and_then(|tokens| rate(tokens, None)),
+            max_cost: None,
+        },
+    }
+}
+
+/// Nothing limits, so nothing waits; the upstreams' health still counts.
+fn pass_through(config: &mut Config) {
+    config.policy = Policy::Fifo;
+    config.limits = Limits::default();
+    config.flows = BTreeMap::new();
+    config.refuse_hopeless = false;
+    for target in &mut config.targets {
+        target.limits = Limits::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_service::config::{Schema, Sources};
+
+    fn plan(toml: &str) -> Plan {
+        let sources = Sources::new().text("test.toml", format!("[gateway]\n{toml}"));
+        let schema = Schema::new().with::<GatewayConfig>();
+        let loaded = schema
+            .load(&sources)
+            .unwrap_or_else(|problems| panic!("{problems}"));
+        let config = loaded.section::<GatewayConfig>();
+        Plan::new(
+            config.clone(),
+            Keys::new([], &config),
+            &mut Roster::default(),
+        )
+    }
+
+    #[test]
+    fn rules_are_laid_over_the_base_and_end_by_themselves() {
+        let plan = plan(
+            "scheduler_max_concurrent = 5
+             [[gateway.tenant]]
+             name = 'a'
+             weight = 3
+             [[gateway.rule]]
+             name = 'night'
+             from = '22:00'
+             to = '06:00'
+             max_concurrent = 100
+             tenant = [{ name = 'a', max_concurrent = 7 }]",
+        );
+        let seed = KeySeed::new(1, 2);
+        let at = |time: &str| plan.scheduling(time.parse().unwrap(), &seed, &Learned::default());
+        let (day, night) = (at("2026-11-15T12:00:00Z"), at("2026-11-15T23:00:00Z"));
+        assert_eq!(
+            (day.limits.concurrent, night.limits.concurrent),
+            (Some(5), Some(100))
+        );
+        let tenant = |config: &Config| config.flows[&seed.flow(&"a")];
+        assert_eq!(
+            (tenant(&day).weight, tenant(&day).limits.concurrent),
+            (3, None)
+        );
+        assert_eq!(
+            (tenant(&night).weight, tenant(&night).limits.concurrent),
+            (3, Some(7))
+        );
+        assert_eq!(at("2026-11-16T06:00:00Z"), day);
+        assert_eq!(
+            plan.rules_in_force("2026-11-15T23:00:00Z".parse().unwrap()),
+            ["night"]
+        );
+    }
+
+    #[test]
+    fn upstreams_keep_their_place_and_those_that_are_gone_are_switched_off() {
+        let upstream =
+            |name: &str| format!("[[gateway.upstream]]\nname = '{name}'\nkind = 'echo'\n");
+        let load = |toml: &str, roster: &mut Roster| {
+            let plan = plan(toml);
+            Plan::new(plan.config.clone(), Keys::new([], &plan.config), roster)
+        };
+        let mut roster = Roster::default();
+        let first = load(&[upstream("a"), upstream("b")].concat(), &mut roster);
+        let second = load(&[upstream("c"), upstream("b")].concat(), &mut roster);
+        let target = |plan: &Plan, name: &str| {
+            plan.upstreams()
+                .find(|one| one.name() == name)
+                .map(|one| one.target)
+        };
+        assert_eq!(target(&first, "b"), target(&second, "b"));
+        assert_eq!(
+            (target(&second, "a"), target(&second, "c")),
+            (None, Some(TargetId::new(2)))
+        );
+        let enabled: Vec<bool> = second
+            .targets(&Learned::default())
+            .iter()
+            .map(|target| target.enabled)
+            .collect();
+        assert_eq!(enabled, [false, true, true]);
+    }
+}

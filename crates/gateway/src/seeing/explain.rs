@@ -1,0 +1,75 @@
+//! Why a request was treated as it was, in words.
+
+use std::time::Duration;
+
+use headworks_service::panel::{Explanation, Fact};
+
+use crate::books::{Entry, Stage};
+use crate::shared::Shared;
+
+/// The answer for the request called `id`.
+pub(super) fn explain(shared: &Shared, id: &str) -> Option<Explanation> {
+    let entry = shared.journal.find(id)?;
+    Some(Explanation {
+        subject: id.to_owned(),
+        summary: summary(&entry),
+        facts: facts(&entry),
+    })
+}
+
+fn millis(time: Option<Duration>) -> String {
+    time.map_or("unknown".to_owned(), |time| {
+        format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+    })
+}
+
+fn summary(entry: &Entry) -> String {
+    let waited = match (&entry.held_by, entry.waited) {
+        (Some(held), Some(_)) => format!("waited {} because {held}", millis(entry.waited)),
+        (Some(held), None) => format!("waited because {held}"),
+        (None, _) => "did not have to wait".to_owned(),
+    };
+    let then = match entry.stage {
+        Stage::Waiting => "and waits still".to_owned(),
+        Stage::Running => "and is with an upstream now".to_owned(),
+        Stage::Done => format!("and was answered with {}", entry.status.unwrap_or(0)),
+        Stage::Refused => format!("and was sent away ({})", entry.reason),
+        Stage::Left => format!("and ended early ({})", entry.reason),
+        Stage::Failed => format!("and got no whole answer ({})", entry.reason),
+    };
+    format!("it {waited}, {then}")
+}
+
+fn facts(entry: &Entry) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut add = |name: &str, value: String| {
+        facts.push(Fact {
+            name: name.to_owned(),
+            value,
+        });
+    };
+    add("arrived", entry.arrived.to_string());
+    add("tenant", entry.tenant.to_string());
+    add("class", entry.class.to_string());
+    add("model", entry.model.clone());
+    add("position on arrival", entry.position.to_string());
+    add("waited", millis(entry.waited));
+    if let Some(held) = &entry.held_by {
+        add("waited for", held.clone());
+    }
+    if entry.aged {
+        add(
+            "aged",
+            "it went ahead of others because it had waited long".to_owned(),
+        );
+    }
+    add("upstreams asked", entry.upstreams.join(", "));
+    add("tokens estimated", entry.estimate.to_string());
+    let tokens = entry
+        .tokens
+        .map_or("unknown".to_owned(), |tokens| tokens.to_string());
+    add("tokens drawn", tokens);
+    add("answer took", millis(entry.took));
+    add("reason", entry.reason.to_owned());
+    facts
+}

@@ -1,0 +1,190 @@
+//! What every part of a running gateway shares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use headworks_core::{Class, KeySeed, MAX_CLASSES, TargetId, TargetSet};
+use headworks_pool::Permits;
+use headworks_service::outbound::Outbound;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::books::{Bookings, Ids, Journal, Ledger, RequestLog, UsageStore};
+use crate::config::GatewayConfig;
+use crate::error::Error;
+use crate::front::Watch;
+use crate::keys::{KeyFile, Keys};
+use crate::learn::Learned;
+use crate::plan::{Plan, Roster};
+use crate::times;
+use crate::upstream::{Hints, Upstream};
+
+/// What every part shares. The pool owns what is scheduled; everything here is beside it.
+pub(crate) struct Shared {
+    pub(crate) permits: Permits,
+    pub(crate) plan: ArcSwap<Plan>,
+    roster: Mutex<Roster>,
+    learned: Mutex<Learned>,
+    pub(crate) outbound: Outbound,
+    pub(crate) seed: KeySeed,
+    pub(crate) bookings: Bookings,
+    pub(crate) journal: Journal,
+    pub(crate) ledger: Ledger,
+    pub(crate) log: Option<RequestLog>,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) waiting: Waiting,
+    pub(crate) started: Instant,
+    /// A new configuration is in force.
+    pub(crate) changed: Notify,
+    /// A minute and the calendar day that it is in.
+    day: Mutex<(i64, u32)>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: &Arc<GatewayConfig>,
+        outbound: Outbound,
+    ) -> Result<Arc<Shared>, Error> {
+        let seed = KeySeed::new(getrandom::u64()?, getrandom::u64()?);
+        let mut roster = Roster::default();
+        let plan = Plan::new(config.clone(), read_keys(config)?, &mut roster);
+        let now = Timestamp::now();
+        let learned = Learned::default();
+        let store = UsageStore::open(config.usage_file.as_deref())?;
+        Ok(Arc::new(Shared {
+            permits: Permits::new(plan.scheduling(now, &seed, &learned))?,
+            ledger: Ledger::new(store, times::day(now, &plan.zone))?,
+            plan: ArcSwap::from_pointee(plan),
+            roster: Mutex::new(roster),
+            learned: Mutex::new(learned),
+            outbound,
+            seed,
+            bookings: Bookings::default(),
+            journal: Journal::new(Ids::new(getrandom::u32()?)),
+            log: config
+                .request_log
+                .as_deref()
+                .map(RequestLog::create)
+                .transpose()?,
+            watch: Arc::default(),
+            waiting: Waiting::default(),
+            started: Instant::now(),
+            changed: Notify::new(),
+            day: Mutex::new((i64::MIN, 0)),
+        }))
+    }
+
+    /// Puts a new configuration in force. A bad one changes nothing.
+    pub(crate) fn apply(&self, config: Arc<GatewayConfig>) -> Result<(), Error> {
+        let keys = read_keys(&config)?;
+        if keys.are_open() && !config.listen.ip().to_canonical().is_loopback() {
+            return Err(Error::Exposed(config.listen));
+        }
+        let plan = Plan::new(config, keys, &mut self.roster.lock());
+        let learned = self.learned.lock();
+        self.permits
+            .reconfigure(plan.scheduling(Timestamp::now(), &self.seed, &learned))?;
+        self.plan.store(Arc::new(plan));
+        self.day.lock().0 = i64::MIN;
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Tells the scheduler what holds now: a rule began or ended, or a rate was learned.
+    pub(crate) fn refresh(&self) {
+        let learned = self.learned.lock();
+        let scheduling = self
+            .plan
+            .load()
+            .scheduling(Timestamp::now(), &self.seed, &learned);
+        if let Err(error) = self.permits.reconfigure(scheduling) {
+            tracing::error!(%error, "the scheduler keeps its settings");
+        }
+    }
+
+    /// Takes in what an upstream's answer told about its limits.
+    pub(crate) fn hear(&self, upstream: &Upstream, hints: &Hints) {
+        let moved =
+            self.learned
+                .lock()
+                .hear(upstream.target, &upstream.settings, hints, Instant::now());
+        if moved {
+            self.refresh();
+        }
+    }
+
+    /// The calendar day. Days begin on a minute, so it is looked up once in each.
+    pub(crate) fn today(&self) -> u32 {
+        let now = Timestamp::now();
+        let minute = now.as_second() / 60;
+        let mut day = self.day.lock();
+        if day.0 != minute {
+            *day = (minute, times::day(now, &self.plan.load().zone));
+        }
+        day.1
+    }
+
+    /// The set of these targets.
+    pub(crate) fn set_of(&self, targets: &[TargetId]) -> Option<TargetSet> {
+        match targets {
+            [] => None,
+            [one] => Some(TargetSet::from(*one)),
+            many => self.permits.targets(many).ok(),
+        }
+    }
+}
+
+/// All keys: those of the configuration and those of the file.
+fn read_keys(config: &GatewayConfig) -> Result<Keys, Error> {
+    let file = KeyFile::read(&config.keys_file, config.scheduler_priority_levels)?;
+    Ok(Keys::new(config.key.iter().chain(&file.key), config))
+}
+
+/// How many wait in each class, to tell an arrival its position without asking the pool.
+pub(crate) struct Waiting {
+    now: [AtomicU32; MAX_CLASSES],
+    /// Requests that had to wait, ever.
+    ever: AtomicU64,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Waiting {
+            now: std::array::from_fn(|_| AtomicU32::new(0)),
+            ever: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Waiting {
+    /// Joins those who wait; the guard leaves them. The second is how many were there before.
+    pub(crate) fn join(shared: &Arc<Shared>, class: Class) -> (WaitingGuard, u32) {
+        shared.waiting.ever.fetch_add(1, Ordering::Relaxed);
+        let before = shared.waiting.now[usize::from(class.0)].fetch_add(1, Ordering::Relaxed);
+        let guard = WaitingGuard {
+            shared: shared.clone(),
+            class,
+        };
+        (guard, before)
+    }
+
+    /// Requests that had to wait since the start.
+    pub(crate) fn ever(&self) -> u64 {
+        self.ever.load(Ordering::Relaxed)
+    }
+}
+
+/// One who waits.
+pub(crate) struct WaitingGuard {
+    shared: Arc<Shared>,
+    class: Class,
+}
+
+impl Drop for WaitingGuard {
+    fn drop(&mut self) {
+        self.shared.waiting.now[usize::from(self.class.0)].fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,152 @@
+//! Rules that hold at certain times, and when that changes next.
+
+use jiff::civil::{Time, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan, Zoned};
+
+use crate::config::{GatewayConfig, RuleSettings};
+
+/// When a rule holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    days: Vec<Weekday>,
+    from: Time,
+    to: Time,
+    zone: TimeZone,
+}
+
+impl Rule {
+    pub(crate) fn new(settings: &RuleSettings, config: &GatewayConfig) -> Result<Rule, String> {
+        let zone = match settings.zone.as_str() {
+            "" => &config.time_zone,
+            zone => zone,
+        };
+        let levels = usize::from(config.scheduler_priority_levels);
+        if !settings.weights.is_empty() && settings.weights.len() != levels {
+            return Err(format!("`weights`: give one for each of {levels} classes"));
+        }
+        let tenants = settings.tenant.iter();
+        let none = tenants
+            .clone()
+            .any(|tenant| tenant.weight == Some(0) || tenant.max_concurrent == Some(0));
+        if none || settings.weights.contains(&0) || settings.max_concurrent == Some(0) {
+            return Err("weights and max_concurrent must be at least 1".to_owned());
+        }
+        Ok(Rule {
+            days: settings
+                .days
+                .iter()
+                .map(|day| weekday(day))
+                .collect::<Result<_, _>>()?,
+            from: clock(&settings.from)?,
+            to: clock(&settings.to)?,
+            zone: TimeZone::get(zone).map_err(|error| error.to_string())?,
+        })
+    }
+
+    /// Whether it holds at `now`.
+    pub(crate) fn holds(&self, now: Timestamp) -> bool {
+        let here = now.to_zoned(self.zone.clone());
+        let (today, time) = (here.weekday(), here.time());
+        let on = |day: Weekday| self.days.is_empty() || self.days.contains(&day);
+        if self.from < self.to {
+            return on(today) && self.from <= time && time < self.to;
+        }
+        (on(today) && time >= self.from) || (on(today.previous()) && time < self.to)
+    }
+
+    /// When it may begin or end next.
+    pub(crate) fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        let here: Zoned = now.to_zoned(self.zone.clone());
+        let moments = (0..=1).flat_map(|days| {
+            let date = here.date().checked_add(days.days()).ok();
+            [self.from, self.to]
+                .into_iter()
+                .filter_map(move |time| Some(date?.to_datetime(time)))
+        });
+        moments
+            .filter_map(|moment| moment.to_zoned(self.zone.clone()).ok())
+            .map(|moment| moment.timestamp())
+            .filter(|moment| *moment > now)
+            .min()
+    }
+}
+
+fn clock(text: &str) -> Result<Time, String> {
+    match text {
+        "" | "24:00" => Ok(Time::midnight()),
+        text => text
+            .parse()
+            .map_err(|_| format!("`{text}` is not a time of day such as \"08:30\"")),
+    }
+}
+
+fn weekday(text: &str) -> Result<Weekday, String> {
+    let short = text.get(..3).unwrap_or(text).to_ascii_lowercase();
+    Ok(match short.as_str() {
+        "mon" => Weekday::Monday,
+        "tue" => Weekday::Tuesday,
+        "wed" => Weekday::Wednesday,
+        "thu" => Weekday::Thursday,
+        "fri" => Weekday::Friday,
+        "sat" => Weekday::Saturday,
+        "sun" => Weekday::Sunday,
+        _ => return Err(format!("`{text}` is not a day such as \"mon\"")),
+    })
+}
+
+/// A calendar day as a number such as 20261115.
+pub(crate) fn day(now: Timestamp, zone: &TimeZone) -> u32 {
+    let here = now.to_zoned(zone.clone());
+    let (year, month, day) = (here.year(), here.month(), here.day());
+    u32::try_from(i32::from(year) * 10_000 + i32::from(month) * 100 + i32::from(day)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(days: &[&str], from: &str, to: &str) -> Rule {
+        let settings = RuleSettings {
+            days: days.iter().map(ToString::to_string).collect(),
+            from: from.into(),
+            to: to.into(),
+            zone: "Europe/Berlin".into(),
+            ..RuleSettings::default()
+        };
+        Rule::new(&settings, &GatewayConfig::default()).unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn over_midnight_the_day_is_the_one_it_began_on() {
+        // Friday evening, in Berlin, in winter.
+        let night = rule(&["fri"], "22:00", "06:00");
+        assert!(!night.holds(at("2026-11-13T20:59:59Z")));
+        assert!(night.holds(at("2026-11-13T21:00:00Z")));
+        assert!(night.holds(at("2026-11-14T04:59:59Z")));
+        assert!(!night.holds(at("2026-11-14T05:00:00Z")));
+        assert!(!night.holds(at("2026-11-14T22:00:00Z")));
+    }
+
+    #[test]
+    fn changes_are_foreseen_across_a_clock_change() {
+        // On 25 October 2026 clocks in Berlin go back at 03:00.
+        let day = rule(&[], "08:00", "18:00");
+        let change = day.next_change(at("2026-10-24T20:00:00Z")).unwrap();
+        assert_eq!(change, at("2026-10-25T07:00:00Z"));
+        assert!(day.holds(change));
+        assert_eq!(day.next_change(change), Some(at("2026-10-25T17:00:00Z")));
+    }
+
+    #[test]
+    fn a_whole_day() {
+        let sunday = rule(&["Sunday"], "", "");
+        assert!(sunday.holds(at("2026-11-15T12:00:00Z")));
+        assert!(!sunday.holds(at("2026-11-16T12:00:00Z")));
+        assert!(weekday("someday").is_err() && clock("25:00").is_err());
+    }
+}

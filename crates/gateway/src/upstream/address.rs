@@ -1,0 +1,81 @@
+//! Where an upstream's API begins.
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery, Scheme};
+
+/// Scheme, host, and the path that stands for `/v1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    scheme: Scheme,
+    authority: Authority,
+    path: String,
+}
+
+impl Address {
+    /// `https://host` means `https://host/v1`; any other path is the API's beginning itself.
+    pub(crate) fn parse(text: &str) -> Result<Address, String> {
+        let wrong = || format!("`url` is `{text}`: write one such as \"https://api.example.com\"");
+        let uri: Uri = text.parse().map_err(|_| wrong())?;
+        let parts = uri.into_parts();
+        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+            return Err(wrong());
+        };
+        if ![Scheme::HTTP, Scheme::HTTPS].contains(&scheme) {
+            return Err(wrong());
+        }
+        let path = parts.path_and_query.map(|path| path.path().to_owned());
+        let path = path.unwrap_or_default();
+        let path = match path.trim_end_matches('/') {
+            "" => "/v1".to_owned(),
+            path => path.to_owned(),
+        };
+        Ok(Address {
+            scheme,
+            authority,
+            path,
+        })
+    }
+
+    /// The address of an endpoint, with the client's query.
+    pub(crate) fn join(&self, endpoint: &str, query: Option<&str>) -> Option<Uri> {
+        let mark = if query.is_some() { "?" } else { "" };
+        let path = format!("{}{endpoint}{mark}{}", self.path, query.unwrap_or_default());
+        let builder = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone());
+        builder
+            .path_and_query(PathAndQuery::try_from(path).ok()?)
+            .build()
+            .ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_replaces_the_version() {
+        let join = |url: &str| {
+            let uri = Address::parse(url)
+                .unwrap()
+                .join("/messages", Some("beta=true"));
+            uri.unwrap().to_string()
+        };
+        assert_eq!(
+            join("https://a.example"),
+            "https://a.example/v1/messages?beta=true"
+        );
+        assert_eq!(
+            join("https://a.example/v1/"),
+            "https://a.example/v1/messages?beta=true"
+        );
+        assert_eq!(
+            join("http://127.0.0.1:9/api/openai"),
+            "http://127.0.0.1:9/api/openai/messages?beta=true"
+        );
+        for wrong in ["", "a.example", "ftp://a.example", "https://"] {
+            assert!(Address::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

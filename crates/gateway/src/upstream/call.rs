@@ -1,0 +1,117 @@
+//! One request to one upstream.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use headworks_service::config::show_duration;
+use headworks_service::outbound::Outbound;
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::Full;
+
+use super::{Upstream, UpstreamBody, compact, echo, headers};
+use crate::config::Kind;
+use crate::wire::Endpoint;
+
+/// A client's request, ready to be sent to whoever is chosen.
+#[derive(Clone)]
+pub(crate) struct Forward {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) query: Option<String>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Forward {
+    /// All that is to be sent; only what is asked for stays.
+    pub(crate) fn take(&mut self) -> Forward {
+        Forward {
+            endpoint: self.endpoint,
+            query: self.query.take(),
+            headers: std::mem::take(&mut self.headers),
+            body: std::mem::take(&mut self.body),
+        }
+    }
+
+    /// Holds no more memory than it needs.
+    pub(crate) fn compact(&mut self) {
+        compact(&mut self.headers);
+        self.body = Bytes::copy_from_slice(&self.body);
+    }
+}
+
+/// An answer that began.
+pub(crate) type Answer = Response<UpstreamBody>;
+
+/// Why no answer began. Only after the first kind is it certain that nothing was generated.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No connection: the request was never sent.
+    Connect(String),
+    /// No answer in time.
+    Timeout(Duration),
+    /// The connection broke, or what came was not HTTP.
+    Broken(String),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Connect(cause) => write!(f, "cannot be reached: {cause}"),
+            Failure::Timeout(time) => {
+                write!(f, "did not begin an answer within {}", show_duration(*time))
+            }
+            Failure::Broken(cause) => write!(f, "broke off before its answer: {cause}"),
+        }
+    }
+}
+
+impl Upstream {
+    /// Sends the request; returns when the answer begins.
+    pub(crate) async fn call(
+        &self,
+        outbound: &Outbound,
+        forward: Forward,
+        most: Duration,
+    ) -> Result<Answer, Failure> {
+        let began = Instant::now();
+        let time = self.settings.first_byte_timeout.min(most);
+        let answer = tokio::time::timeout(time, self.send(outbound, forward)).await;
+        let answer = answer.unwrap_or(Err(Failure::Timeout(time)));
+        if answer.is_ok() {
+            self.times.latency.record(began.elapsed());
+        }
+        answer
+    }
+
+    async fn send(&self, outbound: &Outbound, forward: Forward) -> Result<Answer, Failure> {
+        if self.settings.kind == Kind::Echo {
+            let answer = echo::answer(&self.settings, &forward).await;
+            return Ok(answer.map(UpstreamBody::Echo));
+        }
+        let path = forward.endpoint.path();
+        let address = self.address.as_ref();
+        let uri = address.and_then(|address| address.join(path, forward.query.as_deref()));
+        let uri = uri.ok_or_else(|| Failure::Connect("its address is wrong".to_owned()))?;
+        let mut request = Request::new(Full::new(forward.body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers::forwarded(forward.headers, &self.headers);
+        match outbound.send(request).await {
+            Ok(response) => Ok(response.map(UpstreamBody::Http)),
+            Err(error) if error.is_connect() => Err(Failure::Connect(causes(&error))),
+            Err(error) => Err(Failure::Broken(causes(&error))),
+        }
+    }
+}
+
+/// An error with what caused it, in one line.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

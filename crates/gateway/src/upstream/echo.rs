@@ -1,0 +1,147 @@
+//! The upstream that is always there: it answers with the question, slowly or wrongly if it is asked to.
+//!
+//! Headers order what the configuration does not: `x-echo-latency-ms`, `x-echo-token-ms`, `x-echo-tokens`,
+//! `x-echo-status` and `x-echo-retry-after`.
+
+mod shapes;
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body::Frame;
+use serde_json::Value;
+use tokio::time::Sleep;
+
+use super::call::Forward;
+use crate::config::UpstreamSettings;
+use crate::wire::{Endpoint, Problem, read_ask};
+
+/// More tokens than this are not made, whoever asks.
+const MOST: u64 = 100_000;
+
+/// Pieces of an answer, each after a pause.
+pub(crate) struct EchoBody {
+    pieces: VecDeque<Bytes>,
+    pause: Duration,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl EchoBody {
+    fn new(pieces: impl IntoIterator<Item = Bytes>, pause: Duration) -> EchoBody {
+        EchoBody {
+            pieces: pieces.into_iter().collect(),
+            pause,
+            sleep: None,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    pub(super) fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Frame<Bytes>>> {
+        let this = self.get_mut();
+        if this.pieces.is_empty() {
+            return Poll::Ready(None);
+        }
+        if !this.pause.is_zero() {
+            let pause = this.pause;
+            let sleep = this
+                .sleep
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
+            ready!(sleep.as_mut().poll(cx));
+            this.sleep = None;
+        }
+        Poll::Ready(this.pieces.pop_front().map(Frame::data))
+    }
+}
+
+/// What is ordered for one answer.
+struct Order {
+    latency: Duration,
+    pause: Duration,
+    tokens: Option<u64>,
+    status: StatusCode,
+}
+
+impl Order {
+    fn new(settings: &UpstreamSettings, headers: &HeaderMap) -> Order {
+        let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
+        let time = |name: &str, otherwise| number(name).map_or(otherwise, Duration::from_millis);
+        let status = number("x-echo-status").and_then(|code| u16::try_from(code).ok());
+        Order {
+            latency: time("x-echo-latency-ms", settings.latency),
+            pause: time("x-echo-token-ms", settings.token_time),
+            tokens: number("x-echo-tokens").or(settings.tokens),
+            status: status
+                .and_then(|code| StatusCode::from_u16(code).ok())
+                .unwrap_or(StatusCode::OK),
+        }
+    }
+}
+
+/// Answers as an upstream would.
+pub(super) async fn answer(settings: &UpstreamSettings, forward: &Forward) -> Response<EchoBody> {
+    let order = Order::new(settings, &forward.headers);
+    if !order.latency.is_zero() {
+        tokio::time::sleep(order.latency).await;
+    }
+    if order.status != StatusCode::OK {
+        return failure(&order, forward);
+    }
+    let body: Value = serde_json::from_slice(&forward.body).unwrap_or_default();
+    let ask = read_ask(&forward.body).unwrap_or_default();
+    let reply = shapes::Reply::new(&body, &ask, order.tokens.map(|tokens| tokens.min(MOST)));
+    if ask.stream && forward.endpoint.generates() {
+        let events = shapes::stream(forward.endpoint, &reply);
+        return respond(
+            &order,
+            "text/event-stream",
+            EchoBody::new(events, order.pause),
+        );
+    }
+    let time = order.pause * u32::try_from(reply.words.len()).unwrap_or(u32::MAX);
+    if forward.endpoint.generates() && !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+    let whole = Bytes::from(shapes::whole(forward.endpoint, &reply).to_string());
+    respond(
+        &order,
+        "application/json",
+        EchoBody::new([whole], Duration::ZERO),
+    )
+}
+
+fn failure(order: &Order, forward: &Forward) -> Response<EchoBody> {
+    let problem = Problem::new(
+        order.status,
+        "ordered",
+        "this error was ordered by `x-echo-status`",
+    );
+    let body = problem.body(Endpoint::dialect(forward.endpoint), "echo");
+    let mut response = respond(
+        order,
+        "application/json",
+        EchoBody::new([body], Duration::ZERO),
+    );
+    if let Some(after) = forward.headers.get("x-echo-retry-after") {
+        response.headers_mut().insert(RETRY_AFTER, after.clone());
+    }
+    response
+}
+
+fn respond(order: &Order, content: &'static str, body: EchoBody) -> Response<EchoBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = order.status;
+    let content = HeaderValue::from_static(content);
+    response.headers_mut().insert(CONTENT_TYPE, content);
+    response
+}

@@ -1,0 +1,144 @@
+//! Which headers go through, and which are ours.
+
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::config::{Kind, UpstreamSettings};
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
+
+/// What is between two neighbours only.
+const HOPS: [HeaderName; 7] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_AUTHENTICATE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// What a client says to us and not to the upstream. Its encodings are dropped because usage is read from the answer.
+const OURS: [HeaderName; 10] = [
+    AUTHORIZATION,
+    PROXY_AUTHORIZATION,
+    COOKIE,
+    API_KEY,
+    AZURE_KEY,
+    PRIORITY,
+    HOST,
+    CONTENT_LENGTH,
+    EXPECT,
+    ACCEPT_ENCODING,
+];
+
+/// What an upstream is told with every request.
+pub(super) fn own(settings: &UpstreamSettings) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let key = settings.api_key.as_ref();
+    let credential = key.and_then(|key| match settings.kind {
+        Kind::Anthropic => Some((API_KEY, key.reveal().to_owned())),
+        Kind::Openai => Some((AUTHORIZATION, format!("Bearer {}", key.reveal()))),
+        Kind::Echo => None,
+    });
+    if let Some((name, value)) = credential
+        && let Ok(mut value) = HeaderValue::try_from(value)
+    {
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    for (name, value) in &settings.headers {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse()) {
+            headers.insert(name, value);
+        }
+    }
+    headers
+}
+
+/// A client's headers as an upstream may see them.
+pub(super) fn forwarded(mut headers: HeaderMap, own: &HeaderMap) -> HeaderMap {
+    drop_hops(&mut headers);
+    for name in &OURS {
+        headers.remove(name);
+    }
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    for (name, value) in own {
+        headers.insert(name, value.clone());
+    }
+    headers
+}
+
+/// An upstream's headers as a client may see them. Cookies would be shared between clients.
+pub(crate) fn clean_answer(headers: &mut HeaderMap) {
+    drop_hops(headers);
+    headers.remove(SET_COOKIE);
+}
+
+/// Copies that share nothing with what they were copied from: a header or a body that came from a connection holds all
+/// of the buffer that it was read into.
+pub(crate) fn compact(headers: &mut HeaderMap) {
+    for value in headers.values_mut() {
+        if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
+            copy.set_sensitive(value.is_sensitive());
+            *value = copy;
+        }
+    }
+}
+
+fn drop_hops(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOPS) {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_stay_and_the_unknown_goes_through() {
+        let mut client = HeaderMap::new();
+        for (name, value) in [
+            ("authorization", "Bearer mine"),
+            ("x-api-key", "mine"),
+            ("cookie", "mine"),
+            ("connection", "close, x-hop"),
+            ("x-hop", "1"),
+            ("x-unknown", "kept"),
+            ("anthropic-version", "2099-01-01"),
+        ] {
+            client.insert(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
+        }
+        let settings = UpstreamSettings {
+            api_key: Some("theirs".into()),
+            ..UpstreamSettings::default()
+        };
+        let sent = forwarded(client, &own(&settings));
+        assert_eq!(sent["authorization"], "Bearer theirs");
+        assert_eq!(sent["x-unknown"], "kept");
+        assert_eq!(sent["anthropic-version"], "2099-01-01");
+        for gone in ["x-api-key", "cookie", "x-hop", "connection"] {
+            assert!(!sent.contains_key(gone), "{gone}");
+        }
+        assert!(
+            !format!("{sent:?}").contains("theirs"),
+            "a secret is never shown"
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! The far side: who answers, how it is called, and what its answers tell of it.
+
+mod address;
+mod body;
+mod call;
+mod echo;
+mod headers;
+mod hints;
+mod times;
+
+use std::sync::Arc;
+
+use headworks_core::TargetId;
+use http::HeaderMap;
+
+pub(crate) use address::Address;
+pub(crate) use body::UpstreamBody;
+pub(crate) use call::{Answer, Failure, Forward};
+pub(crate) use headers::{clean_answer, compact};
+pub(crate) use hints::{Hints, read_hints};
+pub(crate) use times::{BOUNDS, UpstreamTimes};
+
+use crate::config::{Kind, UpstreamSettings};
+use crate::pattern;
+use crate::wire::Dialect;
+
+/// One upstream, ready to be called.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) target: TargetId,
+    pub(crate) settings: UpstreamSettings,
+    address: Option<Address>,
+    /// Credentials and whatever else goes with every request.
+    headers: HeaderMap,
+    pub(crate) times: Arc<UpstreamTimes>,
+}
+
+impl Upstream {
+    pub(crate) fn new(
+        target: TargetId,
+        settings: &UpstreamSettings,
+        times: Arc<UpstreamTimes>,
+    ) -> Upstream {
+        Upstream {
+            target,
+            address: Address::parse(&settings.url).ok(),
+            headers: headers::own(settings),
+            settings: settings.clone(),
+            times,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Whether it can serve `model` to a client of `dialect`.
+    pub(crate) fn serves(&self, dialect: Dialect, model: &str) -> bool {
+        let speaks = match self.settings.kind {
+            Kind::Openai => dialect == Dialect::OpenAi,
+            Kind::Anthropic => dialect == Dialect::Anthropic,
+            Kind::Echo => true,
+        };
+        speaks && pattern::any(&self.settings.models, model)
+    }
+}

@@ -1,0 +1,280 @@
+//! What scheduling needs of a request body. One pass; nothing is kept but the model's name.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::endpoint::Endpoint;
+
+/// Bytes of text that make a token, more or less.
+const CHARS_PER_TOKEN: u64 = 4;
+/// What a picture or a file costs, more or less; its base64 says nothing about that.
+const TOKENS_PER_PICTURE: u64 = 1000;
+
+/// A bound on the answer beyond this is not believed: charged in full, one request could stop all others for hours.
+const LARGEST_ANSWER: u64 = 131_072;
+
+/// What scheduling needs of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ask {
+    /// The model.
+    pub model: String,
+    /// Whether the answer is to be streamed.
+    pub stream: bool,
+    /// Tokens of the prompt, estimated.
+    pub prompt: u64,
+    /// The most tokens that the answer may have, for all choices together.
+    pub max_output: Option<u64>,
+}
+
+impl Ask {
+    /// What the request will draw, as far as one can tell.
+    #[must_use]
+    pub fn estimate(&self, endpoint: Endpoint, default_output: u64) -> u64 {
+        let believed = self.most(endpoint, default_output) - self.prompt;
+        self.prompt
+            .saturating_add(believed.min(LARGEST_ANSWER))
+            .max(1)
+    }
+
+    /// The most that it may draw: prompt and answer as the request bounds them.
+    #[must_use]
+    pub fn most(&self, endpoint: Endpoint, default_output: u64) -> u64 {
+        let output = match endpoint.generates() {
+            true => self.max_output.unwrap_or(default_output),
+            false => 0,
+        };
+        self.prompt.saturating_add(output)
+    }
+}
+
+/// Reads a request body.
+///
+/// # Errors
+/// In words for the client, when it is no JSON object or names no model.
+///
+/// ```
+/// let body = br#"{"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hello there, you"}]}"#;
+/// let ask = headworks_gateway::wire::read_ask(body).unwrap();
+/// assert_eq!((ask.model.as_str(), ask.max_output), ("m", Some(50)));
+/// assert_eq!(ask.prompt, 5); // "user" and sixteen characters
+/// ```
+pub fn read_ask(body: &[u8]) -> Result<Ask, String> {
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let read = reader.deserialize_map(AskVisitor);
+    let ask = read.and_then(|ask| reader.end().map(|()| ask));
+    let ask = ask.map_err(|cause| format!("the body is not a JSON object: {cause}"))?;
+    if ask.model.is_empty() {
+        return Err("the body names no `model`".to_owned());
+    }
+    Ok(ask)
+}
+
+struct AskVisitor;
+
+impl<'de> Visitor<'de> for AskVisitor {
+    type Value = Ask;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ask, A::Error> {
+        let (mut ask, mut weight, mut choices) = (Ask::default(), Weight::default(), 1);
+        while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {
+            match &*key {
+                "model" => ask.model = text(&map.next_value()?),
+                "stream" => ask.stream = map.next_value::<serde_json::Value>()? == true,
+                "max_tokens" | "max_completion_tokens" | "max_output_tokens" => {
+                    ask.max_output = number(&map.next_value()?).or(ask.max_output);
+                }
+                "n" => choices = number(&map.next_value()?).unwrap_or(1).max(1),
+                "metadata" | "user" | "stop" | "safety_identifier" | "prompt_cache_key" => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                _ => map.next_value_seed(Weigh(&mut weight))?,
+            }
+        }
+        ask.prompt = weight.tokens();
+        ask.max_output = ask.max_output.map(|most| most.saturating_mul(choices));
+        Ok(ask)
+    }
+}
+
+fn text(value: &serde_json::Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn number(value: &serde_json::Value) -> Option<u64> {
+    value.as_u64()
+}
+
+/// How much there is to read in a value.
+#[derive(Default)]
+struct Weight {
+    chars: u64,
+    tokens: u64,
+}
+
+impl Weight {
+    fn tokens(&self) -> u64 {
+        self.chars
+            .div_ceil(CHARS_PER_TOKEN)
+            .saturating_add(self.tokens)
+    }
+}
+
+/// Adds a value's weight.
+struct Weigh<'a>(&'a mut Weight);
+
+impl<'de> DeserializeSeed<'de> for Weigh<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Weigh<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        if text.starts_with("data:") {
+            self.0.tokens += TOKENS_PER_PICTURE;
+        } else {
+            self.0.chars += text.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        // A prompt may be given as the tokens themselves.
+        self.0.tokens += 1;
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq.next_element_seed(Weigh(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {
+            match &*key {
+                // Base64 without a `data:` before it: Anthropic's sources, OpenAI's audio and files.
+                "data" | "file_data" => {
+                    map.next_value::<IgnoredAny>()?;
+                    self.0.tokens += TOKENS_PER_PICTURE;
+                }
+                _ => map.next_value_seed(Weigh(self.0))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ask(text: &str) -> Ask {
+        read_ask(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn every_way_to_bound_the_answer() {
+        assert_eq!(ask(r#"{"model":"m","max_tokens":7}"#).max_output, Some(7));
+        assert_eq!(
+            ask(r#"{"model":"m","n":3,"max_completion_tokens":7}"#).max_output,
+            Some(21)
+        );
+        assert_eq!(
+            ask(r#"{"model":"m","max_output_tokens":9,"max_tokens":null}"#).max_output,
+            Some(9)
+        );
+        assert_eq!(ask(r#"{"model":"m","max_tokens":-4}"#).max_output, None);
+    }
+
+    #[test]
+    fn pictures_are_not_measured_by_their_base64() {
+        let base64 = "A".repeat(100_000);
+        let openai = format!(
+            r#"{{"model":"m","messages":[{{"content":[{{"image_url":{{"url":"data:image/png;base64,{base64}"}}}}]}}]}}"#
+        );
+        let anthropic = format!(
+            r#"{{"model":"m","messages":[{{"content":[{{"source":{{"data":"{base64}"}}}}]}}]}}"#
+        );
+        assert_eq!(ask(&openai).prompt, TOKENS_PER_PICTURE);
+        assert_eq!(ask(&anthropic).prompt, TOKENS_PER_PICTURE);
+    }
+
+    #[test]
+    fn one_request_cannot_claim_the_rate_of_hours() {
+        let huge = ask(r#"{"model":"m","max_tokens":18446744073709551615,"n":9}"#);
+        assert_eq!(huge.estimate(Endpoint::Chat, 0), LARGEST_ANSWER);
+        assert_eq!(huge.most(Endpoint::Chat, 0), u64::MAX);
+    }
+
+    #[test]
+    fn a_prompt_of_tokens_counts_them() {
+        assert_eq!(ask(r#"{"model":"m","input":[[1,2,3],[4]]}"#).prompt, 4);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert!(read_ask(b"[]").unwrap_err().contains("not a JSON object"));
+        assert!(read_ask(b"{}").unwrap_err().contains("`model`"));
+        assert!(read_ask(b"{\"model\":3}").is_err());
+        assert!(read_ask(b"{\"model\":\"m\"} x").is_err());
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let deep = format!(
+            r#"{{"model":"m","a":{}{}}}"#,
+            "[".repeat(5000),
+            "]".repeat(5000)
+        );
+        assert!(read_ask(deep.as_bytes()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read_ask(&bytes);
+        }
+
+        #[test]
+        fn any_text_weighs_a_quarter_of_its_bytes(content in ".{0,200}") {
+            let body = serde_json::json!({"model": "m", "prompt": &content}).to_string();
+            let expected = if content.starts_with("data:") {
+                TOKENS_PER_PICTURE
+            } else {
+                (content.len() as u64).div_ceil(4)
+            };
+            prop_assert_eq!(ask(&body).prompt, expected);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What an answer reports about its own cost, read while the bytes pass.
+//!
+//! The same reader serves a JSON answer and a stream of events: it looks for the key `"usage"` followed by an object
+//! with counts of tokens. Inside a JSON string the quotes would be escaped, so text cannot pretend to be one.
+
+use memchr::memmem;
+use serde::Deserialize;
+
+const NEEDLE: &[u8] = b"\"usage\"";
+/// A usage object is smaller than this; whatever is larger is none.
+const LARGEST: usize = 4096;
+
+/// Counts of tokens, as far as they were reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub input: Option<u64>,
+    /// Tokens of the answer.
+    pub output: Option<u64>,
+}
+
+impl Usage {
+    /// Everything together, if the answer's side is known.
+    #[must_use]
+    pub fn total(&self) -> Option<u64> {
+        match (self.input, self.output) {
+            (None, None) => None,
+            (input, output) => Some(input.unwrap_or(0).saturating_add(output.unwrap_or(0))),
+        }
+    }
+
+    /// Later reports count; what they leave out stays.
+    fn update(&mut self, later: Usage) {
+        self.input = later.input.or(self.input);
+        self.output = later.output.or(self.output);
+    }
+}
+
+/// Both APIs' names for the same counts.
+#[derive(Deserialize)]
+struct Reported {
+    prompt_tokens: Option<u64>,
+    input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    total_tokens: Option<u64>,
+}
+
+impl Reported {
+    fn usage(&self) -> Option<Usage> {
+        let cached = self.cache_creation_input_tokens.unwrap_or(0);
+        let input = self
+            .input_tokens
+            .map(|tokens| tokens.saturating_add(cached));
+        let input = self.prompt_tokens.or(input);
+        let output = self.completion_tokens.or(self.output_tokens);
+        let rest = |total: u64| total.saturating_sub(input.unwrap_or(0));
+        let output = output.or(self.total_tokens.map(rest));
+        (input.is_some() || output.is_some()).then_some(Usage { input, output })
+    }
+}
+
+/// What came of looking at one place.
+enum Found {
+    Usage(Usage, usize),
+    Nothing,
+    /// The object goes on beyond the bytes there are.
+    More,
+}
+
+/// Reads the value after a `"usage"` that begins at the start of `bytes`.
+fn read_at(bytes: &[u8]) -> Found {
+    let rest = &bytes[NEEDLE.len()..];
+    let mut at = 0;
+    for expected in [b':', b'{'] {
+        while rest.get(at).is_some_and(u8::is_ascii_whitespace) {
+            at += 1;
+        }
+        match rest.get(at) {
+            None if rest.len() < LARGEST => return Found::More,
+            Some(byte) if *byte == expected => at += 1,
+            _ => return Found::Nothing,
+        }
+    }
+    let object = &rest[at - 1..];
+    let mut values = serde_json::Deserializer::from_slice(object).into_iter::<Reported>();
+    match values.next() {
+        Some(Ok(reported)) => {
+            let end = NEEDLE.len() + at - 1 + values.byte_offset();
+            match reported.usage() {
+                Some(usage) => Found::Usage(usage, end),
+                None => Found::Nothing,
+            }
+        }
+        Some(Err(error)) if error.is_eof() && object.len() < LARGEST => Found::More,
+        _ => Found::Nothing,
+    }
+}
+
+/// The last usage that `bytes` report.
+///
+/// ```
+/// let answer = br#"{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}"#;
+/// let usage = headworks_gateway::wire::find_usage(answer).unwrap();
+/// assert_eq!(usage.total(), Some(12));
+/// ```
+#[must_use]
+pub fn find_usage(bytes: &[u8]) -> Option<Usage> {
+    let mut meter = Meter::default();
+    meter.feed(bytes);
+    meter.reported()
+}
+
+/// Reads an answer as it passes.
+#[derive(Debug, Default)]
+pub struct Meter {
+    usage: Option<Usage>,
+    /// The end of what was seen, where something may have begun.
+    carry: Vec<u8>,
+    events: u64,
+    /// The last bytes, to know where an event ends.
+    last: [u8; 4],
+    seen: u64,
+}
+
+impl Meter {
+    /// The next bytes of the answer.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.count_events(bytes);
+        self.seen += bytes.len() as u64;
+        if self.carry.is_empty() {
+            let keep = self.scan(bytes);
+            self.carry.extend_from_slice(&bytes[keep..]);
+        } else {
+            let mut joined = std::mem::take(&mut self.carry);
+            joined.extend_from_slice(bytes);
+            let keep = self.scan(&joined);
+            joined.drain(..keep);
+            self.carry = joined;
+        }
+    }
+
+    /// Takes every usage in `bytes`; says from where on they are needed again.
+    fn scan(&mut self, bytes: &[u8]) -> usize {
+        let mut from = 0;
+        while let Some(found) = memmem::find(&bytes[from..], NEEDLE) {
+            let at = from + found;
+            match read_at(&bytes[at..]) {
+                Found::Usage(usage, end) => {
+                    self.usage.get_or_insert_default().update(usage);
+                    from = at + end;
+                }
+                Found::Nothing => from = at + NEEDLE.len(),
+                Found::More => return at,
+            }
+        }
+        // The beginning of a needle may be at the very end.
+        let tail = bytes.len().saturating_sub(NEEDLE.len() - 1).max(from);
+        match memchr::memchr(NEEDLE[0], &bytes[tail..]) {
+            Some(quote) => tail + quote,
+            None => bytes.len(),
+        }
+    }
+
+    fn count_events(&mut self, bytes: &[u8]) {
+        for at in memmem::find_iter(bytes, b"data:") {
+            let line_starts = match at {
+                0 => self.seen == 0 || self.last[3] == b'\n',
+                _ => bytes[at - 1] == b'\n',
+            };
+            self.events += u64::from(line_starts);
+        }
+        let tail = &bytes[bytes.len().saturating_sub(self.last.len())..];
+        self.last.rotate_left(tail.len());
+        let kept = self.last.len() - tail.len();
+        self.last[kept..].copy_from_slice(tail);
+    }
+
+    /// What was reported so far.
+    #[must_use]
+    pub fn reported(&self) -> Option<Usage> {
+        self.usage
+    }
+
+    /// Events of a stream so far: about one a token.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Whether a stream of events could be continued here with an event of our own.
+    #[must_use]
+    pub fn is_between_events(&self) -> bool {
+        self.seen == 0 || self.last.ends_with(b"\n\n") || self.last == *b"\r\n\r\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ANTHROPIC: &str = concat!(
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,",
+        "\"cache_creation_input_tokens\":5,\"output_tokens\":1}}}\n\n",
+        "event: content_block_delta\ndata: {\"delta\":{\"text\":\"\\\"usage\\\":{\\\"output_tokens\\\":9}\"}}\n\n",
+        "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}\n\n",
+    );
+
+    #[test]
+    fn the_last_word_of_a_stream_counts() {
+        let usage = find_usage(ANTHROPIC.as_bytes()).unwrap();
+        assert_eq!((usage.input, usage.output), (Some(30), Some(15)));
+    }
+
+    #[test]
+    fn null_and_other_usages_are_none() {
+        assert_eq!(find_usage(br#"{"usage":null}"#), None);
+        assert_eq!(find_usage(br#"{"input":{"usage":{"cpu":3}}}"#), None);
+        assert_eq!(find_usage(br#"{"usage":{"prompt_tokens":-3}}"#), None);
+        let only_total = find_usage(br#"{"usage":{"prompt_tokens":3,"total_tokens":10}}"#).unwrap();
+        assert_eq!(only_total.output, Some(7));
+    }
+
+    #[test]
+    fn events_are_counted_and_their_ends_known() {
+        let mut meter = Meter::default();
+        assert!(meter.is_between_events());
+        meter.feed(b"data: {\"a\": \"data: no\"}\n");
+        assert!(!meter.is_between_events());
+        meter.feed(b"\n");
+        assert!(meter.is_between_events());
+        meter.feed(b"data: [DONE]\r\n");
+        assert!(!meter.is_between_events());
+        meter.feed(b"\r");
+        meter.feed(b"\n");
+        assert!(meter.is_between_events());
+        assert_eq!(meter.events(), 2);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut meter = Meter::default();
+        meter.feed(b"\"usage\": {\"a\": \"");
+        for _ in 0..1000 {
+            meter.feed(&[b'x'; 1000]);
+        }
+        assert!(meter.carry.len() <= LARGEST + 1000);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(cuts in proptest::collection::vec(0..ANTHROPIC.len(), 0..8)) {
+            let mut cuts = cuts;
+            cuts.sort_unstable();
+            let (mut meter, mut from) = (Meter::default(), 0);
+            for cut in cuts.into_iter().chain([ANTHROPIC.len()]) {
+                meter.feed(&ANTHROPIC.as_bytes()[from..cut]);
+                from = cut;
+            }
+            prop_assert_eq!(meter.reported(), find_usage(ANTHROPIC.as_bytes()));
+        }
+
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = find_usage(&bytes);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What goes over the wire, as pure functions over bytes: nothing here does I/O, keeps state beyond a message, or
+//! panics on input.
+
+mod ask;
+mod endpoint;
+mod meter;
+mod priority;
+mod problem;
+
+pub use ask::{Ask, read_ask};
+pub use endpoint::{Dialect, Endpoint};
+pub use meter::{Meter, Usage, find_usage};
+pub use priority::{class_name, read_priority};
+pub use problem::Problem;

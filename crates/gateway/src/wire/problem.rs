@@ -1,0 +1,136 @@
+//! Errors in the shape that each API's clients expect.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde_json::json;
+
+use super::endpoint::Dialect;
+
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// Why a request gets no answer of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// The status.
+    pub status: StatusCode,
+    /// A word for machines: the value of `x-headworks-reason`.
+    pub reason: &'static str,
+    /// What failed, on what, and the way out.
+    pub message: String,
+    /// When to come back.
+    pub retry_after: Option<Duration>,
+    /// Whether coming back helps at all; `None` leaves it to the client.
+    pub should_retry: Option<bool>,
+}
+
+impl Problem {
+    /// A problem that leaves coming back to the client.
+    pub fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Problem {
+            status,
+            reason,
+            message: message.into(),
+            retry_after: None,
+            should_retry: None,
+        }
+    }
+
+    /// Coming back then will help.
+    #[must_use]
+    pub fn retry_in(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self.should_retry = Some(true);
+        self
+    }
+
+    /// Coming back will not help.
+    #[must_use]
+    pub fn never(mut self) -> Self {
+        self.should_retry = Some(false);
+        self
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(&self, dialect: Dialect, request_id: &str) -> Bytes {
+        let body = match dialect {
+            Dialect::OpenAi => json!({ "error": {
+                "message": self.message,
+                "type": self.kind(dialect),
+                "param": null,
+                "code": self.reason,
+            }}),
+            Dialect::Anthropic => json!({
+                "type": "error",
+                "error": { "type": self.kind(dialect), "message": self.message },
+                "request_id": request_id,
+            }),
+        };
+        Bytes::from(body.to_string())
+    }
+
+    /// The same as an event, where a stream has begun.
+    #[must_use]
+    pub fn event(&self, dialect: Dialect, request_id: &str) -> Bytes {
+        let mut event = Vec::new();
+        if dialect == Dialect::Anthropic {
+            event.extend_from_slice(b"event: error\n");
+        }
+        event.extend_from_slice(b"data: ");
+        event.extend_from_slice(&self.body(dialect, request_id));
+        event.extend_from_slice(b"\n\n");
+        Bytes::from(event)
+    }
+
+    /// Tells a client when to come back, in every way that clients understand.
+    pub fn write_headers(&self, headers: &mut HeaderMap) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(after) = self.retry_after {
+            let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX).max(1);
+            headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
+            headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
+        }
+        if let Some(should) = self.should_retry {
+            let word = if should { "true" } else { "false" };
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static(word));
+        }
+    }
+
+    /// The word that the API's own errors of that status have.
+    fn kind(&self, dialect: Dialect) -> &'static str {
+        match (dialect, self.status.as_u16()) {
+            (Dialect::Anthropic, 529) => "overloaded_error",
+            (Dialect::Anthropic, 413) => "request_too_large",
+            (Dialect::OpenAi, 429) if self.reason == "quota" => "insufficient_quota",
+            (_, 401) => "authentication_error",
+            (_, 403) => "permission_error",
+            (_, 404) => "not_found_error",
+            (_, 429) => "rate_limit_error",
+            (_, 400..=499) => "invalid_request_error",
+            (Dialect::OpenAi, _) => "server_error",
+            (Dialect::Anthropic, _) => "api_error",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_told_in_seconds_and_milliseconds() {
+        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "full", "full");
+        let mut headers = HeaderMap::new();
+        problem
+            .retry_in(Duration::from_millis(1500))
+            .write_headers(&mut headers);
+        assert_eq!(headers["retry-after"], "2");
+        assert_eq!(headers["retry-after-ms"], "1500");
+        assert_eq!(headers["x-should-retry"], "true");
+    }
+}

@@ -1,0 +1,66 @@
+//! The limit on what is at the upstream at once, measured at the upstream.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::support::{CHAT, Client, Running, Upstream, chat};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_clients_never_make_six_of_five() {
+    let upstream = Upstream::answering(Duration::from_millis(10), 5).await;
+    let limits =
+        "scheduler_max_concurrent = 5\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
+    let running = Running::before(&upstream, limits);
+    let mut clients = JoinSet::new();
+    for _ in 0..200 {
+        let client = running.client();
+        clients.spawn(async move { client.post(CHAT, &[], &chat(10, false)).await.status });
+    }
+    while let Some(status) = clients.join_next().await {
+        assert_eq!(status.unwrap(), 200);
+    }
+    assert_eq!(upstream.peak(), 5);
+    assert_eq!(upstream.count(), 200);
+    running.is_idle().await;
+    assert_eq!(running.gateway.answering(), 0);
+}
+
+/// The fastest of three runs of sixty requests through `client`, at most ten at once if `bare`.
+async fn sixty(client: &Client, bare: bool) -> Duration {
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let semaphore = Arc::new(Semaphore::new(if bare { 10 } else { 60 }));
+        let start = Instant::now();
+        let mut clients = JoinSet::new();
+        for _ in 0..60 {
+            let (client, semaphore) = (client.clone(), semaphore.clone());
+            clients.spawn(async move {
+                let _permit = semaphore.acquire().await;
+                client.post(CHAT, &[], &chat(10, false)).await.status
+            });
+        }
+        while let Some(status) = clients.join_next().await {
+            assert_eq!(status.unwrap(), 200);
+        }
+        fastest = fastest.min(start.elapsed());
+    }
+    fastest
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_requests_are_not_slowed_down_by_queueing() {
+    let upstream = Upstream::answering(Duration::from_millis(5), 5).await;
+    let free = "scheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
+    let bare = Running::before(&upstream, &format!("scheduler_enabled = false\n{free}"));
+    let running = Running::before(&upstream, &format!("scheduler_max_concurrent = 10\n{free}"));
+    let before = sixty(&bare.client(), true).await;
+    let queued = sixty(&running.client(), false).await;
+    // Only what is far too slow fails here, a queue that is polled for example: other tests run beside this one.
+    assert!(
+        queued < before.mul_f64(3.0),
+        "{queued:?} through the queue, {before:?} behind a semaphore"
+    );
+}

@@ -1,0 +1,11 @@
+//! A gateway on a real port, between clients and upstreams that do as they are told.
+
+mod concurrency;
+mod front;
+mod leaving;
+mod rates;
+mod seeing;
+mod shares;
+mod support;
+mod upstreams;
+mod waiting;

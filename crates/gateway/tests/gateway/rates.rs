@@ -1,0 +1,75 @@
+//! Requests/s and tokens/s, measured at the upstream over every window.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::support::{CHAT, Running, Upstream, chat};
+
+/// No window has more than the burst and the rate allow. A call is seen a moment after its grant, so windows may look
+/// shorter than they were by that much.
+fn assert_windows(calls: &[(Instant, f64)], burst: f64, rate: f64) {
+    let late = Duration::from_millis(20);
+    for (from, (start, _)) in calls.iter().enumerate() {
+        let mut sum = 0.0;
+        for (at, cost) in &calls[from..] {
+            sum += cost;
+            let window = (at.duration_since(*start) + late).as_secs_f64();
+            assert!(sum <= burst + rate * window, "{sum} within {window:.3} s");
+        }
+    }
+}
+
+async fn storm(running: &Running, requests: usize, max_tokens: u64) {
+    let mut clients = JoinSet::new();
+    for _ in 0..requests {
+        let client = running.client();
+        clients.spawn(async move {
+            client
+                .post(CHAT, &[], &chat(max_tokens, false))
+                .await
+                .status
+        });
+    }
+    while let Some(status) = clients.join_next().await {
+        assert_eq!(status.unwrap(), 200);
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_a_second_hold_over_any_window() {
+    let upstream = Upstream::answering(Duration::ZERO, 1).await;
+    let running = Running::before(
+        &upstream,
+        "scheduler_max_rps = 50\nscheduler_rps_burst = 10\nscheduler_max_tokens_per_sec = 0",
+    );
+    storm(&running, 120, 10).await;
+    let calls: Vec<_> = upstream.calls().iter().map(|call| (call.at, 1.0)).collect();
+    assert_windows(&calls, 10.0, 50.0);
+    let took = calls.last().unwrap().0 - calls[0].0;
+    assert!(
+        took < Duration::from_millis(2800),
+        "110 more at 50/s took {took:?}: nothing should idle"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_a_second_hold_over_any_window() {
+    // Draws exactly what is estimated: two for the prompt and role, ninety-eight for the answer.
+    let upstream = Upstream::answering(Duration::ZERO, 100).await;
+    let running = Running::before(
+        &upstream,
+        "scheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 2000\nscheduler_tokens_burst = 500",
+    );
+    let body = chat(97, false);
+    let ask = headworks_gateway::wire::read_ask(body.as_bytes()).unwrap();
+    assert_eq!(ask.prompt + 97, 100);
+    storm(&running, 45, 97).await;
+    let calls: Vec<_> = upstream
+        .calls()
+        .iter()
+        .map(|call| (call.at, 100.0))
+        .collect();
+    assert_windows(&calls, 500.0, 2000.0);
+}

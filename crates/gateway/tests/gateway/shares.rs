@@ -1,0 +1,141 @@
+//! Shares at the upstream, in tokens, of classes and of tenants.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::support::{Act, CHAT, Running, Upstream, chat, until};
+
+/// What a request really draws: mixed sizes, and up to forty times more or less than was said.
+fn drawn(said: u64) -> u64 {
+    match said {
+        20 => 800,
+        800 => 20,
+        same => same,
+    }
+}
+
+/// An upstream that draws what `drawn` says.
+async fn upstream() -> Upstream {
+    Upstream::start(|call| {
+        let said = call.json()["max_tokens"].as_u64().unwrap();
+        let after = Duration::from_millis(1);
+        Act::Answer {
+            after,
+            tokens: drawn(said),
+        }
+    })
+    .await
+}
+
+/// Clients that ask again and again, each with headers of its own, until `calls` were made; tokens drawn by `label`.
+async fn crowd(
+    running: &Running,
+    upstream: &Upstream,
+    clients: &[(&'static str, &'static str, usize)],
+    calls: usize,
+) -> HashMap<String, u64> {
+    let (stop, waiting) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let mut tasks = JoinSet::new();
+    for (header, value, count) in clients.iter().copied() {
+        for n in 0..count {
+            let (client, stop, waiting) = (running.client(), stop.clone(), waiting.clone());
+            tasks.spawn(async move {
+                waiting.fetch_add(1, Ordering::SeqCst);
+                let mut turn = n;
+                while !stop.load(Ordering::SeqCst) {
+                    let said = [20, 800, 100, 400][turn % 4];
+                    turn += 1;
+                    let label = [(header, value), ("x-label", value)];
+                    let status = client.post(CHAT, &label, &chat(said, false)).await.status;
+                    assert!(status == 200 || status == 429, "{status}");
+                    if status == 429 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                }
+            });
+        }
+    }
+    // Everybody waits before anything is counted, and nobody stops before it is over.
+    let all: usize = clients.iter().map(|(_, _, count)| count).sum();
+    until("all clients began", || {
+        waiting.load(Ordering::SeqCst) == all
+    })
+    .await;
+    until("the beginning is over", || upstream.count() >= calls / 10).await;
+    until("enough calls were made", || upstream.count() >= calls).await;
+    let seen = upstream.calls();
+    stop.store(true, Ordering::SeqCst);
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    let mut tokens = HashMap::new();
+    for call in &seen[calls / 10..calls] {
+        let said = call.json()["max_tokens"].as_u64().unwrap();
+        *tokens
+            .entry(call.header("x-label").unwrap().to_owned())
+            .or_default() += drawn(said);
+    }
+    running.is_idle().await;
+    tokens
+}
+
+fn assert_shares(tokens: &HashMap<String, u64>, weights: &[(&str, u64)]) {
+    let all: u64 = tokens.values().sum();
+    let total: u64 = weights.iter().map(|(_, weight)| weight).sum();
+    for (label, weight) in weights {
+        let share = tokens[*label] as f64 / all as f64;
+        let right = *weight as f64 / total as f64;
+        assert!(
+            (share / right - 1.0).abs() < 0.02,
+            "{label}: {share:.4}, not {right:.4} of {tokens:?}"
+        );
+    }
+}
+
+const FREE: &str =
+    "scheduler_max_concurrent = 4\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn classes_share_by_weight_however_wrong_the_estimates() {
+    let upstream = upstream().await;
+    let config = format!(
+        "{FREE}scheduler_priority_levels = 4\nscheduler_weights = [1, 4, 2, 1]\ndefault_class = 1"
+    );
+    let running = Running::before(&upstream, &config);
+    let clients = [
+        ("x-priority", "1", 32),
+        ("x-priority", "2", 32),
+        ("x-priority", "3", 32),
+    ];
+    let tokens = crowd(&running, &upstream, &clients, 6000).await;
+    assert_shares(&tokens, &[("1", 4), ("2", 2), ("3", 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_of_a_class_share_by_weight_however_much_they_ask() {
+    let upstream = upstream().await;
+    let tenants = "
+        scheduler_max_queue_depth = 60
+        [[gateway.key]]
+        pattern = 'a*'
+        tenant = 'a'
+        [[gateway.key]]
+        pattern = 'b*'
+        tenant = 'b'
+        [[gateway.tenant]]
+        name = 'b'
+        weight = 2
+    ";
+    let running = Running::before(&upstream, &format!("{FREE}{tenants}"));
+    // The greedy one has more clients than the queue has places, so it is full all the time.
+    let clients = [("x-api-key", "a", 120), ("x-api-key", "b", 40)];
+    let tokens = crowd(&running, &upstream, &clients, 5000).await;
+    assert_shares(&tokens, &[("a", 1), ("b", 2)]);
+}

@@ -1,0 +1,260 @@
+//! An upstream that does as it is told, down to the bytes, and counts.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const STREAM: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+
+/// One request as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) at: Instant,
+    /// Request line and headers, in lower case.
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Call {
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let prefix = format!("{name}: ");
+        self.head
+            .lines()
+            .find_map(|line| line.strip_prefix(&prefix))
+    }
+}
+
+/// What to do with a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    /// After a while, answer with that usage.
+    Answer { after: Duration, tokens: u64 },
+    /// Events at intervals, and a usage at the end.
+    Stream { events: usize, gap: Duration },
+    /// Large events without a pause or an end.
+    Flood,
+    /// An error, with headers.
+    Status(u16, &'static str),
+    /// Nothing, for ever.
+    Hang,
+    /// End the connection without a word.
+    Close,
+    /// Something that is not HTTP.
+    Garbage,
+    /// An event and a half, then the end.
+    BreakOff { in_event: bool },
+    /// Exactly these bytes.
+    Raw(&'static str),
+}
+
+#[derive(Default)]
+pub(crate) struct Seen {
+    now: AtomicUsize,
+    peak: AtomicUsize,
+    /// Requests whose client left before the answer's end.
+    left: AtomicUsize,
+    calls: Mutex<Vec<Call>>,
+    connections: AtomicUsize,
+}
+
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    seen: Arc<Seen>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Upstream {
+    pub(crate) async fn start(act: impl Fn(&Call) -> Act + Send + Sync + 'static) -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (seen, act) = (Arc::new(Seen::default()), Arc::new(act));
+        let shared = seen.clone();
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                stream.set_nodelay(true).unwrap();
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                let (seen, act) = (shared.clone(), act.clone());
+                connections.spawn(async move { serve(stream, &seen, &*act).await });
+            }
+        });
+        Upstream {
+            address,
+            seen,
+            task,
+        }
+    }
+
+    pub(crate) async fn answering(after: Duration, tokens: u64) -> Upstream {
+        Upstream::start(move |_| Act::Answer { after, tokens }).await
+    }
+
+    /// Its entry in the configuration.
+    pub(crate) fn toml(&self, name: &str, more: &str) -> String {
+        format!(
+            "[[gateway.upstream]]\nname = '{name}'\nurl = 'http://{}'\n{more}\n",
+            self.address
+        )
+    }
+
+    pub(crate) fn peak(&self) -> usize {
+        self.seen.peak.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn now(&self) -> usize {
+        self.seen.now.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.seen.left.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.seen.calls.lock().clone()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.seen.calls.lock().len()
+    }
+}
+
+async fn serve(mut stream: TcpStream, seen: &Seen, act: &(dyn Fn(&Call) -> Act + Send + Sync)) {
+    let mut buffer = Vec::new();
+    while let Some(call) = read(&mut stream, &mut buffer).await {
+        let act = act(&call);
+        seen.calls.lock().push(call);
+        let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
+        seen.peak.fetch_max(now, Ordering::SeqCst);
+        let (mut reader, mut writer) = stream.split();
+        let mut byte = [0];
+        let done = tokio::select! {
+            biased;
+            _ = reader.read(&mut byte) => None,
+            goes_on = perform(&mut writer, &act) => Some(goes_on),
+        };
+        seen.now.fetch_sub(1, Ordering::SeqCst);
+        match done {
+            None => {
+                seen.left.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+            Some(false) => return,
+            Some(true) => {}
+        }
+    }
+}
+
+async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Call> {
+    loop {
+        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&buffer[..end])
+                .to_lowercase()
+                .replace('\r', "");
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
+            let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
+            if buffer.len() >= end + 4 + length {
+                let body = String::from_utf8_lossy(&buffer[end + 4..end + 4 + length]).into_owned();
+                buffer.drain(..end + 4 + length);
+                return Some(Call {
+                    at: Instant::now(),
+                    head,
+                    body,
+                });
+            }
+        }
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+/// Does it; says whether the connection goes on.
+async fn perform(writer: &mut (impl AsyncWriteExt + Unpin), act: &Act) -> bool {
+    match act {
+        Act::Answer { after, tokens } => {
+            tokio::time::sleep(*after).await;
+            let body = format!(
+                r#"{{"id":"x","object":"chat.completion","model":"m","choices":[],"usage":{{"prompt_tokens":0,"completion_tokens":{tokens}}}}}"#
+            );
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-upstream: kept\r\nset-cookie: a=b";
+            whole(writer, head, &body).await
+        }
+        Act::Status(status, headers) => {
+            let head =
+                format!("HTTP/1.1 {status} Ordered\r\ncontent-type: application/json{headers}");
+            whole(
+                writer,
+                &head,
+                r#"{"error":{"message":"ordered","type":"ordered"}}"#,
+            )
+            .await
+        }
+        Act::Stream { events, gap } => {
+            let _ = writer.write_all(STREAM).await;
+            for event in 0..*events {
+                if chunk(writer, &format!("data: {{\"n\":{event}}}\n\n"))
+                    .await
+                    .is_err()
+                {
+                    // The gateway is gone; whoever reads the socket notices.
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(*gap).await;
+            }
+            let last = "data: {\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":7}}\n\ndata: [DONE]\n\n";
+            let _ = chunk(writer, last).await;
+            writer.write_all(b"0\r\n\r\n").await.is_ok()
+        }
+        Act::Flood => {
+            let _ = writer.write_all(STREAM).await;
+            let event = format!("data: {}\n\n", "x".repeat(64 << 10));
+            while chunk(writer, &event).await.is_ok() {}
+            // The gateway is gone; whoever reads the socket notices.
+            std::future::pending().await
+        }
+        Act::Hang => std::future::pending().await,
+        Act::Close => false,
+        Act::Garbage => {
+            let _ = writer
+                .write_all(b"\x16\x03\x01 this is not HTTP at all\r\n\r\n")
+                .await;
+            false
+        }
+        Act::BreakOff { in_event } => {
+            let _ = writer.write_all(STREAM).await;
+            let rest = if *in_event { "data: {\"n\":" } else { "" };
+            let _ = chunk(writer, &format!("data: {{\"n\":0}}\n\n{rest}")).await;
+            false
+        }
+        Act::Raw(bytes) => writer.write_all(bytes.as_bytes()).await.is_ok(),
+    }
+}
+
+async fn whole(writer: &mut (impl AsyncWriteExt + Unpin), head: &str, body: &str) -> bool {
+    let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    writer.write_all(answer.as_bytes()).await.is_ok()
+}
+
+async fn chunk(writer: &mut (impl AsyncWriteExt + Unpin), text: &str) -> std::io::Result<()> {
+    let chunk = format!("{:x}\r\n{text}\r\n", text.len());
+    writer.write_all(chunk.as_bytes()).await?;
+    writer.flush().await
+}

@@ -1,0 +1,250 @@
+//! Upstreams that refuse, fail, hang, break off, lie, or are not there.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use crate::support::{Act, CHAT, Running, Upstream, chat, until};
+
+const FINE: Act = Act::Answer {
+    after: Duration::ZERO,
+    tokens: 3,
+};
+
+/// A gateway before a bad upstream and a good one; the bad one is asked first.
+async fn beside(bad: Act, more: &str) -> (Running, Upstream, Upstream) {
+    let bad = Upstream::start(move |_| bad.clone()).await;
+    let good = Upstream::start(|_| FINE).await;
+    let toml = format!(
+        "{}{}",
+        bad.toml("bad", &format!("weight = 1000\n{more}")),
+        good.toml("good", "")
+    );
+    (Running::start(&toml), bad, good)
+}
+
+#[tokio::test]
+async fn an_overloaded_one_rests_and_another_answers() {
+    let (running, bad, good) = beside(Act::Status(429, "\r\nretry-after: 60"), "").await;
+    for n in 1..=3 {
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!(
+            (answer.status, answer.header("x-headworks-upstream")),
+            (200, "good")
+        );
+        assert_eq!(
+            (bad.count(), good.count()),
+            (1, n),
+            "it was told to come back in a minute"
+        );
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_failing_one_is_left_alone_after_its_faults() {
+    let (running, bad, good) = beside(
+        Act::Status(500, ""),
+        "fault_threshold = 2\nsuspend_for = '60s'",
+    )
+    .await;
+    for _ in 0..5 {
+        assert_eq!(
+            running
+                .client()
+                .post(CHAT, &[], &chat(10, false))
+                .await
+                .status,
+            200
+        );
+    }
+    assert_eq!((bad.count(), good.count()), (2, 5));
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn one_that_is_not_there_is_passed_over() {
+    let good = Upstream::start(|_| FINE).await;
+    let gone = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let gone =
+        format!("[[gateway.upstream]]\nname = 'gone'\nweight = 1000\nurl = 'http://{gone}'\n");
+    let running = Running::start(&format!("{gone}{}", good.toml("good", "")));
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-upstream")),
+        (200, "good")
+    );
+    let alone = Running::start(&gone);
+    let answer = alone.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-reason")),
+        (503, "no_upstream")
+    );
+    assert!(
+        answer.body.contains("`gone` cannot be reached"),
+        "{}",
+        answer.body
+    );
+    alone.is_idle().await;
+}
+
+#[tokio::test]
+async fn the_only_ones_answer_goes_through_with_a_time_to_come_back() {
+    for (headers, after) in [("\r\nretry-after: 7", "7"), ("", "5")] {
+        let upstream = Upstream::start(move |_| Act::Status(429, headers)).await;
+        let running = Running::before(&upstream, "");
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (429, after));
+        assert_eq!(answer.json()["error"]["message"], "ordered");
+        running.is_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_wait_as_long_as_they_rest_is_told_at_once() {
+    let upstream = Upstream::start(|_| Act::Status(429, "\r\nretry-after: 100")).await;
+    let running = Running::before(&upstream, "");
+    assert_eq!(
+        running
+            .client()
+            .post(CHAT, &[], &chat(10, false))
+            .await
+            .status,
+        429
+    );
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-reason")),
+        (503, "upstreams_suspended")
+    );
+    let after: u64 = answer.header("retry-after").parse().unwrap();
+    assert!((95..=100).contains(&after), "{after}");
+    assert_eq!(upstream.count(), 1);
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn nothing_is_generated_twice_after_a_broken_or_odd_answer() {
+    for bad in [Act::Close, Act::Garbage] {
+        let (running, bad, good) = beside(bad, "").await;
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!(
+            (answer.status, answer.header("x-headworks-reason")),
+            (502, "upstream_broke_off")
+        );
+        assert_eq!((bad.count(), good.count()), (1, 0));
+        running.is_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_ends_it_unless_the_operator_said_otherwise() {
+    let (running, bad, good) = beside(Act::Hang, "first_byte_timeout = '100ms'").await;
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-reason")),
+        (504, "upstream_timeout")
+    );
+    assert_eq!((bad.count(), good.count()), (1, 0));
+    until("the upstream was told", || bad.left() == 1).await;
+    let more = "first_byte_timeout = '100ms'\nretry_on_timeout = true";
+    let (running, bad, good) = beside(Act::Hang, more).await;
+    assert_eq!(
+        running
+            .client()
+            .post(CHAT, &[], &chat(10, false))
+            .await
+            .status,
+        200
+    );
+    assert_eq!((bad.count(), good.count()), (1, 1));
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_ends_with_an_error() {
+    let upstream = Upstream::start(|_| Act::BreakOff { in_event: false }).await;
+    let running = Running::before(&upstream, "");
+    let answer = running.client().post(CHAT, &[], &chat(10, true)).await;
+    assert_eq!(answer.status, 200);
+    let last = answer.body.trim_end().rsplit("\n\n").next().unwrap();
+    let error: serde_json::Value =
+        serde_json::from_str(last.strip_prefix("data: ").unwrap()).unwrap();
+    assert_eq!(error["error"]["code"], "upstream_broke_off");
+    running.is_idle().await;
+    // Inside an event nothing can be added: the connection ends, and no client takes it for a whole answer.
+    let upstream = Upstream::start(|_| Act::BreakOff { in_event: true }).await;
+    let running = Running::before(&upstream, "");
+    assert!(
+        running
+            .client()
+            .try_post(CHAT, &[], &chat(10, true))
+            .await
+            .is_err()
+    );
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_silent_one_is_given_up() {
+    let gap = Duration::from_secs(3600);
+    let upstream = Upstream::start(move |_| Act::Stream { events: 2, gap }).await;
+    let running = Running::start(&upstream.toml("one", "idle_timeout = '500ms'"));
+    let answer = running.client().post(CHAT, &[], &chat(10, true)).await;
+    assert!(answer.body.contains("upstream_silent"), "{}", answer.body);
+    running.is_idle().await;
+    until("the upstream stopped", || upstream.left() == 1).await;
+}
+
+#[tokio::test]
+async fn refused_credentials_are_not_the_clients_fault() {
+    let upstream = Upstream::start(|_| Act::Status(401, "")).await;
+    let running = Running::before(&upstream, "");
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-reason")),
+        (502, "upstream_credentials")
+    );
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn odd_answers_go_through_and_lose_no_slot() {
+    let odd = "HTTP/1.1 200 OK\r\ncontent-length: 27\r\n\r\n{\"usage\": {\"prompt_tokens\":";
+    let upstream = Upstream::start(move |_| Act::Raw(odd)).await;
+    let running = Running::before(&upstream, "");
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!((answer.status, answer.body.len()), (200, 27));
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_healed_one_is_asked_again() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let upstream = Upstream::start(|_| match CALLS.fetch_add(1, Ordering::SeqCst) {
+        0 => Act::Status(429, "\r\nretry-after-ms: 200"),
+        _ => FINE,
+    })
+    .await;
+    let running = Running::before(&upstream, "");
+    assert_eq!(
+        running
+            .client()
+            .post(CHAT, &[], &chat(10, false))
+            .await
+            .status,
+        429
+    );
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-reason")),
+        (200, "queued")
+    );
+    let waited: u64 = answer.header("x-headworks-wait-ms").parse().unwrap();
+    assert!((100..5000).contains(&waited), "{waited}");
+}

@@ -1,0 +1,320 @@
+//! Waiting, and being sent away.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::support::{Act, Answer, CHAT, Running, Upstream, chat, until};
+
+/// One slot, held until the sender says so; how many may wait is up to `more`.
+async fn one_slot(more: &str) -> (Running, Upstream) {
+    let upstream = Upstream::start(|call| match call.header("x-hold") {
+        Some(_) => Act::Hang,
+        None => Act::Answer {
+            after: Duration::ZERO,
+            tokens: 3,
+        },
+    })
+    .await;
+    let running = Running::before(&upstream, &format!("scheduler_max_concurrent = 1\n{more}"));
+    (running, upstream)
+}
+
+/// Takes the slot; dropping the handle gives it back.
+async fn hold(running: &Running, upstream: &Upstream) -> tokio::task::JoinHandle<()> {
+    let client = running.client();
+    let before = upstream.now();
+    let held = tokio::spawn(async move {
+        client
+            .post(CHAT, &[("x-hold", "1")], &chat(10, false))
+            .await;
+    });
+    until("the slot is taken", || upstream.now() == before + 1).await;
+    held
+}
+
+fn ask(
+    running: &Running,
+    headers: &'static [(&'static str, &'static str)],
+    body: String,
+) -> tokio::task::JoinHandle<Answer> {
+    let client = running.client();
+    tokio::spawn(async move { client.post(CHAT, headers, &body).await })
+}
+
+async fn waiting(running: &Running, count: u64) {
+    until("they wait", || {
+        running.gateway.running_and_waiting().1 == count
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_names_a_time() {
+    let (running, upstream) = one_slot("scheduler_max_queue_depth = 2").await;
+    let held = hold(&running, &upstream).await;
+    let queued: Vec<_> = (0..2)
+        .map(|_| ask(&running, &[], chat(10, false)))
+        .collect();
+    waiting(&running, 2).await;
+    let refused = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (refused.status, refused.header("x-headworks-reason")),
+        (429, "full")
+    );
+    assert_eq!(
+        (
+            refused.header("x-should-retry"),
+            refused.header("x-headworks-class")
+        ),
+        ("true", "P5")
+    );
+    let (seconds, millis): (u64, u64) = (
+        refused.header("retry-after").parse().unwrap(),
+        refused.header("retry-after-ms").parse().unwrap(),
+    );
+    assert_eq!(seconds, millis.div_ceil(1000));
+    assert_eq!(refused.json()["error"]["type"], "rate_limit_error");
+    // Another class has places of its own.
+    let other = ask(&running, &[("x-priority", "bulk")], chat(10, false));
+    waiting(&running, 3).await;
+    held.abort();
+    for answer in queued.into_iter().chain([other]) {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_when_told_has_a_place() {
+    let (running, upstream) = one_slot("scheduler_max_queue_depth = 4").await;
+    // How fast places are freed is learned first.
+    for answer in (0..4)
+        .map(|_| ask(&running, &[], chat(10, false)))
+        .collect::<Vec<_>>()
+    {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    let held = hold(&running, &upstream).await;
+    let mut queued: Vec<_> = (0..4)
+        .map(|_| ask(&running, &[], chat(10, false)))
+        .collect();
+    waiting(&running, 4).await;
+    let refused = running.client().post(CHAT, &[], &chat(99, false)).await;
+    assert_eq!(refused.status, 429);
+    let told = Duration::from_millis(refused.header("retry-after-ms").parse().unwrap());
+    // Somebody leaves; the place is promised, and a newcomer does not get it.
+    queued.remove(0).abort();
+    waiting(&running, 3).await;
+    tokio::time::sleep(told).await;
+    let newcomer = running.client().post(CHAT, &[], &chat(50, false)).await;
+    assert_eq!(newcomer.status, 429, "told to come back in {told:?}");
+    let again = ask(
+        &running,
+        &[("x-stainless-retry-count", "1")],
+        chat(99, false),
+    );
+    waiting(&running, 4).await;
+    held.abort();
+    for answer in queued.into_iter().chain([again]) {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_lone_p0_is_the_next_grant_after_the_first_release() {
+    let (running, upstream) = one_slot("").await;
+    let held = hold(&running, &upstream).await;
+    let queued: Vec<_> = (0..20)
+        .map(|_| ask(&running, &[("x-label", "rest")], chat(10, false)))
+        .collect();
+    waiting(&running, 20).await;
+    let urgent = ask(
+        &running,
+        &[("x-priority", "critical"), ("x-label", "urgent")],
+        chat(10, false),
+    );
+    waiting(&running, 21).await;
+    held.abort();
+    assert_eq!(urgent.await.unwrap().header("x-headworks-class"), "P0");
+    for answer in queued {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    assert_eq!(upstream.calls()[1].header("x-label"), Some("urgent"));
+}
+
+#[tokio::test]
+async fn nobody_waits_longer_than_its_class_or_its_client_allows() {
+    let classes = "[[gateway.class]]\nlevel = 7\nqueue_timeout = '150ms'";
+    let (running, upstream) = one_slot(classes).await;
+    let held = hold(&running, &upstream).await;
+    for headers in [
+        &[("x-priority", "low")],
+        &[("x-stainless-read-timeout", "0.15")],
+        &[("x-stainless-timeout", "0.15")],
+    ] {
+        let answer = running.client().post(CHAT, headers, &chat(10, false)).await;
+        assert_eq!(
+            (answer.status, answer.header("x-headworks-reason")),
+            (429, "expired")
+        );
+        assert!(!answer.header("retry-after").is_empty());
+    }
+    held.abort();
+    running.is_idle().await;
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn what_never_fits_is_refused_for_good() {
+    let (running, upstream) = one_slot("scheduler_max_context_length = 1000").await;
+    let answer = running.client().post(CHAT, &[], &chat(5000, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-reason")),
+        (413, "too_large")
+    );
+    assert_eq!(answer.header("x-should-retry"), "false");
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn a_greedy_tenant_gives_way_in_a_full_queue() {
+    let keys = "
+        scheduler_max_queue_depth = 4
+        [[gateway.key]]
+        prefix = 'g'
+        tenant = 'greedy'
+        [[gateway.key]]
+        prefix = 'm'
+        tenant = 'modest'
+    ";
+    let upstream = Upstream::start(|_| Act::Hang).await;
+    let running = Running::before(&upstream, &format!("scheduler_max_concurrent = 1\n{keys}"));
+    let greedy: Vec<_> = (0..5)
+        .map(|_| ask(&running, &[("x-api-key", "g")], chat(10, false)))
+        .collect();
+    waiting(&running, 4).await;
+    let modest = ask(&running, &[("x-api-key", "m")], chat(10, false));
+    let mut shed = 0;
+    let mut left = Vec::new();
+    until("one gave way", || {
+        greedy.iter().any(tokio::task::JoinHandle::is_finished)
+    })
+    .await;
+    for answer in greedy {
+        if answer.is_finished() {
+            let answer = answer.await.unwrap();
+            assert_eq!(
+                (answer.status, answer.header("x-headworks-reason")),
+                (429, "shed")
+            );
+            shed += 1;
+        } else {
+            left.push(answer);
+        }
+    }
+    assert_eq!(shed, 1);
+    waiting(&running, 4).await;
+    for answer in left.into_iter().chain([modest]) {
+        answer.abort();
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_waiting_stream_hears_of_its_progress() {
+    use http_body_util::BodyExt;
+    let (running, upstream) =
+        one_slot("queue_progress = true\nqueue_progress_interval = '20ms'").await;
+    let held = hold(&running, &upstream).await;
+    let mut response = running
+        .client()
+        .begin("POST", CHAT, &[], &chat(10, true))
+        .await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    for _ in 0..3 {
+        let frame = response
+            .frame()
+            .await
+            .unwrap()
+            .unwrap()
+            .into_data()
+            .unwrap();
+        assert!(frame.starts_with(b": waiting"), "{frame:?}");
+    }
+    held.abort();
+    let rest = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&rest).contains("usage"), "{rest:?}");
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_waiting_stream_hears_of_its_refusal() {
+    for (path, expected) in [
+        (CHAT, "data: {\"error\":{\"code\":\"expired\""),
+        ("/v1/messages", "event: error\ndata: {\"error\":{"),
+    ] {
+        let upstream = Upstream::start(|_| Act::Hang).await;
+        let toml = "scheduler_max_concurrent = 1\nscheduler_queue_timeout = '300ms'\nqueue_progress = true\nqueue_progress_interval = '20ms'";
+        let more = "kind = 'anthropic'";
+        let running = Running::start(&format!(
+            "{toml}\n{}{}",
+            upstream.toml("one", ""),
+            upstream.toml("two", more)
+        ));
+        let held = hold(&running, &upstream).await;
+        let answer = running.client().post(path, &[], &chat(10, true)).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.body.starts_with(": waiting"), "{}", answer.body);
+        assert!(answer.body.contains(expected), "{}", answer.body);
+        held.abort();
+        running.is_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn switched_off_nothing_waits() {
+    let upstream = Upstream::start(|_| Act::Hang).await;
+    let running = Running::before(
+        &upstream,
+        "scheduler_enabled = false\nscheduler_max_concurrent = 1",
+    );
+    let asked: Vec<_> = (0..10)
+        .map(|_| ask(&running, &[], chat(10, false)))
+        .collect();
+    until("all are there", || upstream.now() == 10).await;
+    for answer in asked {
+        answer.abort();
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn whoever_waits_is_sent_away_when_the_gateway_stops_and_whoever_runs_may_finish() {
+    let (release, mut released) = mpsc::channel::<()>(1);
+    let upstream = Upstream::start(|_| Act::Answer {
+        after: Duration::from_millis(500),
+        tokens: 3,
+    })
+    .await;
+    let running = Running::before(&upstream, "scheduler_max_concurrent = 1");
+    let first = ask(&running, &[], chat(10, false));
+    until("one runs", || upstream.now() == 1).await;
+    let second = ask(&running, &[], chat(10, false));
+    waiting(&running, 1).await;
+    let shutdown = running.shutdown.clone();
+    let drained = tokio::spawn(async move {
+        let drained = shutdown.drain(Duration::from_secs(20)).await;
+        drop(release);
+        drained
+    });
+    let sent_away = second.await.unwrap();
+    assert_eq!(
+        (sent_away.status, sent_away.header("x-headworks-reason")),
+        (503, "draining")
+    );
+    assert_eq!(first.await.unwrap().status, 200);
+    released.recv().await;
+    assert!(drained.await.unwrap().left.is_empty());
+}

@@ -1,0 +1,45 @@
+//! The body of a request, as far as it is read.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use http::StatusCode;
+use serde::de::DeserializeOwned;
+
+use super::problem::HttpProblem;
+
+/// No action or question is longer.
+pub(super) const MOST: usize = 256 << 10;
+
+/// A body within the limit.
+pub(super) struct Content(Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Content {
+    type Rejection = HttpProblem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Content, HttpProblem> {
+        let content = Bytes::from_request(request, state).await;
+        content.map(Content).map_err(|rejection| {
+            if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE {
+                return HttpProblem::new(rejection.status(), rejection.body_text());
+            }
+            let text = format!("the body is longer than {} KiB", MOST >> 10);
+            HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, text).or("send less")
+        })
+    }
+}
+
+impl Content {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What it says in JSON.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, HttpProblem> {
+        serde_json::from_slice(&self.0).map_err(|cause| {
+            HttpProblem::new(
+                StatusCode::BAD_REQUEST,
+                format!("the body is not what is expected: {cause}"),
+            )
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! What is there, for whoever does not know.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode, Uri};
+use serde_json::json;
+
+use super::Shared;
+use super::problem::HttpProblem;
+
+/// Whatever has no route of its own: the list at `/`, and nothing elsewhere. Not a route itself, so that a page can take
+/// its place.
+pub(super) async fn fallback(shared: Arc<Shared>, method: Method, uri: Uri) -> Response {
+    let endpoints = shared.endpoints.iter();
+    if uri.path() != "/" {
+        let text = format!("nothing is at `{}`", uri.path());
+        let all: Vec<_> = endpoints
+            .map(|endpoint| format!("{} {}", endpoint.method, endpoint.path))
+            .collect();
+        let way_out = format!("there are {}", all.join(", "));
+        return HttpProblem::new(StatusCode::NOT_FOUND, text)
+            .or(way_out)
+            .into_response();
+    }
+    if ![Method::GET, Method::HEAD].contains(&method) {
+        return wrong_method(method, uri).await.into_response();
+    }
+    let routes: Vec<_> = endpoints
+        .map(|known| json!({ "method": known.method, "path": known.path, "what": known.what }))
+        .collect();
+    let version = env!("CARGO_PKG_VERSION");
+    Json(json!({ "headworks": version, "routes": routes })).into_response()
+}
+
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> HttpProblem {
+    let text = format!("`{}` does not take {method}", uri.path());
+    HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, text)
+        .or("GET /admin/openapi.json tells what takes what")
+}

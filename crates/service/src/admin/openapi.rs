@@ -1,0 +1,103 @@
+//! The OpenAPI document, made of the endpoints and the types they name.
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::endpoint::{Endpoint, Gives};
+
+/// What every error says.
+#[derive(JsonSchema)]
+#[expect(
+    dead_code,
+    reason = "only its schema is used; the answer is written by HttpProblem"
+)]
+struct Problem {
+    /// What is wrong.
+    error: String,
+    /// What to do about it.
+    way_out: Option<String>,
+    /// Each problem by itself.
+    problems: Option<Vec<String>>,
+}
+
+/// The document that describes `endpoints`.
+pub(super) fn document(endpoints: &[Endpoint]) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut schemas = settings.into_generator();
+    let mut paths = Map::new();
+    for endpoint in endpoints {
+        let path = paths.entry(endpoint.path).or_insert_with(|| json!({}));
+        path[endpoint.method.to_lowercase()] = operation(endpoint, &mut schemas);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Headworks admin API",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "What every application shows of itself, and what can be done to it.",
+        },
+        "security": [{ "bearer": [] }, { "session": [] }],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "bearer": { "type": "http", "scheme": "bearer" },
+                "session": {
+                    "type": "apiKey", "in": "cookie", "name": crate::token::SESSION_COOKIE,
+                    "description": "what a browser gets for `/?token=TOKEN`; a request that changes something needs the header `x-headworks` too",
+                },
+            },
+            "schemas": schemas.take_definitions(true),
+        },
+    })
+}
+
+fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
+    let answer = match endpoint.gives {
+        Gives::Text(content_type) => content(content_type, &json!({ "type": "string" })),
+        Gives::Json(of) => content("application/json", &of(schemas).to_value()),
+    };
+    let problem = schemas.subschema_for::<Problem>().to_value();
+    let mut operation = json!({
+        "summary": endpoint.what,
+        "responses": {
+            "200": { "description": endpoint.what, "content": answer },
+            "default": { "description": "why not", "content": content("application/json", &problem) },
+        },
+    });
+    let parameters = parameters(endpoint);
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
+    }
+    if let Some(of) = endpoint.takes {
+        let body = content("application/json", &of(schemas).to_value());
+        operation["requestBody"] = json!({ "content": body });
+    }
+    if endpoint.open {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+fn content(content_type: &str, schema: &Value) -> Value {
+    let mut content = Map::new();
+    content.insert(content_type.to_owned(), json!({ "schema": schema }));
+    content.into()
+}
+
+fn parameters(endpoint: &Endpoint) -> Vec<Value> {
+    let text = json!({ "type": "string" });
+    let in_path = endpoint.path.split('/').filter_map(|part| {
+        let name = part.strip_prefix('{')?.strip_suffix('}')?;
+        Some(json!({ "name": name, "in": "path", "required": true, "schema": text }))
+    });
+    let in_query = endpoint.queries.iter().map(|query| {
+        json!({
+            "name": query.name, "in": "query", "required": query.required,
+            "description": query.what, "schema": text,
+        })
+    });
+    in_path.chain(in_query).collect()
+}

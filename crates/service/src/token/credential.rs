@@ -1,0 +1,71 @@
+//! How somebody says who they are.
+
+use std::collections::HashMap;
+
+use axum::extract::Query;
+use http::header::{AUTHORIZATION, COOKIE};
+use http::{HeaderMap, Uri};
+
+/// The cookie in which a browser keeps its session.
+pub const SESSION_COOKIE: &str = "headworks_session";
+
+/// What a request says to be let in.
+///
+/// ```
+/// use headworks_service::token::Credential;
+/// let mut headers = http::HeaderMap::new();
+/// headers.insert("authorization", "Bearer secret".parse().unwrap());
+/// let said = Credential::of(&headers, &http::Uri::from_static("/metrics"));
+/// assert_eq!(said, Some(Credential::Bearer("secret".to_owned())));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// The token, in `Authorization: Bearer`; empty if that header says something else.
+    Bearer(String),
+    /// The token, in the address.
+    Address(String),
+    /// The session, in the cookie.
+    Cookie(String),
+}
+
+impl Credential {
+    /// The first of header, address and cookie that says anything.
+    #[must_use]
+    pub fn of(headers: &HeaderMap, uri: &Uri) -> Option<Credential> {
+        if let Some(value) = headers.get(AUTHORIZATION) {
+            let token = value.to_str().ok().and_then(bearer).unwrap_or_default();
+            return Some(Credential::Bearer(token.to_owned()));
+        }
+        let asked = Query::<HashMap<String, String>>::try_from_uri(uri).ok();
+        if let Some(token) = asked.and_then(|Query(mut pairs)| pairs.remove("token")) {
+            return Some(Credential::Address(token));
+        }
+        let cookies = headers
+            .get_all(COOKIE)
+            .into_iter()
+            .filter_map(|value| value.to_str().ok());
+        let mut pairs = cookies
+            .flat_map(|line| line.split(';'))
+            .filter_map(|pair| pair.split_once('='));
+        let session = pairs.find(|(name, _)| name.trim() == SESSION_COOKIE)?.1;
+        Some(Credential::Cookie(session.trim().to_owned()))
+    }
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then_some(token.trim())
+}
+
+/// Which kind it is, and never the words.
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Credential::Bearer(_) => "Bearer",
+            Credential::Address(_) => "Address",
+            Credential::Cookie(_) => "Cookie",
+        })
+    }
+}

@@ -1,0 +1,260 @@
+//! Who may use the admin listener.
+//!
+//! The [`Door`] owns the token, the session key that browsers get instead of it, and the count of
+//! wrong guesses by address. It takes the time as an argument and does no I/O after it was made.
+//!
+//! Whoever has the token is always let in: somebody who guesses from the same address, behind the same proxy perhaps, must not
+//! keep its owner out. What keeps guessers out is that a token is long; counting their guesses keeps them from filling the log.
+
+mod credential;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use subtle::ConstantTimeEq;
+
+use crate::config::Secret;
+use crate::error::Error;
+
+pub use credential::{Credential, SESSION_COOKIE};
+
+/// Wrong guesses that an address may make at once.
+const GUESSES: u32 = 10;
+/// How long until one more guess is allowed.
+const GUESS_EVERY: Duration = Duration::from_secs(6);
+/// Addresses that are remembered; the one that guessed longest ago gives way.
+const MAX_ADDRESSES: usize = 4096;
+
+/// Checks tokens.
+#[derive(Debug)]
+pub struct Door {
+    token: Secret,
+    session: Secret,
+    generated: bool,
+    guesses: Mutex<HashMap<IpAddr, Guesses>>,
+    hasher: RandomState,
+}
+
+/// An address's wrong guesses.
+#[derive(Debug)]
+struct Guesses {
+    /// When the last of them is forgiven.
+    forgiven: Instant,
+    /// The last guess: saying the same wrong thing again teaches nobody anything, and is what a
+    /// forgotten browser tab does. It must not lock its user out.
+    last: u64,
+}
+
+/// What the door says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The token is right.
+    Welcome,
+    /// It is wrong.
+    Wrong,
+    /// It is wrong, as were too many from this address: it hears no more for this long, and neither does the log.
+    Wait(Duration),
+}
+
+impl Door {
+    /// Checks `token`, or one that is made here when there is none.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers.
+    ///
+    /// ```
+    /// use headworks_service::token::{Answer, Door};
+    /// let door = Door::new(None).unwrap();
+    /// let (now, from) = (std::time::Instant::now(), [127, 0, 0, 1].into());
+    /// assert_eq!(door.knock(now, from, door.token()), Answer::Welcome);
+    /// assert_eq!(door.knock(now, from, "guess"), Answer::Wrong);
+    /// ```
+    pub fn new(token: Option<&Secret>) -> Result<Door, Error> {
+        Ok(Door {
+            token: token.cloned().map_or_else(random, Ok)?,
+            session: random()?,
+            generated: token.is_none(),
+            guesses: Mutex::default(),
+            hasher: RandomState::new(),
+        })
+    }
+
+    /// The token. Print it only when it was [made here](Door::is_generated).
+    #[must_use]
+    pub fn token(&self) -> &str {
+        self.token.reveal()
+    }
+
+    /// What a browser keeps in its cookie instead of the token: cookies of one host are sent to
+    /// every port of it, and this one is worth nothing after a restart.
+    #[must_use]
+    pub fn session(&self) -> &str {
+        self.session.reveal()
+    }
+
+    /// Whether the token was made here, so that nobody knows it yet.
+    #[must_use]
+    pub fn is_generated(&self) -> bool {
+        self.generated
+    }
+
+    /// Somebody at `from` says that `given` is the token.
+    pub fn knock(&self, now: Instant, from: IpAddr, given: &str) -> Answer {
+        self.compare(now, from, ("token", given), &self.token)
+    }
+
+    /// Somebody at `from` says that `given` is the session.
+    pub fn knock_with_session(&self, now: Instant, from: IpAddr, given: &str) -> Answer {
+        self.compare(now, from, ("session", given), &self.session)
+    }
+
+    fn compare(
+        &self,
+        now: Instant,
+        from: IpAddr,
+        claim: (&'static str, &str),
+        right: &Secret,
+    ) -> Answer {
+        if bool::from(claim.1.as_bytes().ct_eq(right.reveal().as_bytes())) {
+            return Answer::Welcome;
+        }
+        let mut guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+        let (from, hash) = (neighbourhood(from), self.hasher.hash_one(claim));
+        let known = guesses.get(&from);
+        if known.is_some_and(|known| known.last == hash && known.forgiven > now) {
+            return Answer::Wrong;
+        }
+        let forgiven = known.map_or(now, |known| known.forgiven.max(now));
+        let full = GUESS_EVERY * (GUESSES - 1);
+        let ahead = forgiven.duration_since(now);
+        if ahead > full {
+            return Answer::Wait(ahead - full);
+        }
+        make_room(&mut guesses, now);
+        let forgiven = forgiven + GUESS_EVERY;
+        guesses.insert(
+            from,
+            Guesses {
+                forgiven,
+                last: hash,
+            },
+        );
+        Answer::Wrong
+    }
+}
+
+/// 32 bytes in hex.
+fn random() -> Result<Secret, Error> {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes)?;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Secret::from(hex.as_str()))
+}
+
+/// Whoever has one IPv6 address has the whole /64.
+fn neighbourhood(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
+        v4 => v4,
+    }
+}
+
+fn make_room(guesses: &mut HashMap<IpAddr, Guesses>, now: Instant) {
+    if guesses.len() < MAX_ADDRESSES {
+        return;
+    }
+    guesses.retain(|_, known| known.forgiven > now);
+    if guesses.len() >= MAX_ADDRESSES {
+        let oldest = guesses.iter().min_by_key(|(_, known)| known.forgiven);
+        if let Some(address) = oldest.map(|(address, _)| *address) {
+            guesses.remove(&address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn a_token_is_made_when_none_is_given() {
+        let (one, other) = (Door::new(None).unwrap(), Door::new(None).unwrap());
+        assert_eq!(one.token().len(), 64);
+        assert_ne!(one.token(), other.token());
+        assert_ne!(one.token(), one.session());
+        assert!(!format!("{one:?}").contains(one.token()));
+    }
+
+    #[test]
+    fn guessing_is_slowed_down_by_address_and_forgiven() {
+        let door = Door::new(Some(&Secret::from("right"))).unwrap();
+        let now = Instant::now();
+        for guess in 0..GUESSES {
+            assert_eq!(
+                door.knock(now, HERE, &format!("guess {guess}")),
+                Answer::Wrong
+            );
+        }
+        let again = |now, from| door.knock(now, from, "one guess more");
+        assert_eq!(again(now, HERE), Answer::Wait(GUESS_EVERY));
+        assert_eq!(again(now, [10, 0, 0, 1].into()), Answer::Wrong);
+        assert_eq!(again(now + GUESS_EVERY, HERE), Answer::Wrong);
+    }
+
+    #[test]
+    fn a_flood_of_guesses_does_not_lock_out_the_owner() {
+        let door = Door::new(Some(&Secret::from("right"))).unwrap();
+        let now = Instant::now();
+        for guess in 0..1000 {
+            let answer = door.knock(now, HERE, &format!("guess {guess}"));
+            assert_ne!(answer, Answer::Welcome);
+        }
+        assert_eq!(door.knock(now, HERE, "right"), Answer::Welcome);
+        let session = door.session().to_owned();
+        assert_eq!(
+            door.knock_with_session(now, HERE, &session),
+            Answer::Welcome
+        );
+    }
+
+    #[test]
+    fn a_forgotten_tab_locks_nobody_out() {
+        let door = Door::new(Some(&Secret::from("right"))).unwrap();
+        let now = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(door.knock_with_session(now, HERE, "stale"), Answer::Wrong);
+        }
+        assert_eq!(door.knock(now, HERE, "right"), Answer::Welcome);
+    }
+
+    #[test]
+    fn the_token_is_right_after_it_was_tried_as_a_session() {
+        let door = Door::new(Some(&Secret::from("right"))).unwrap();
+        let now = Instant::now();
+        assert_eq!(door.knock_with_session(now, HERE, "right"), Answer::Wrong);
+        assert_eq!(door.knock(now, HERE, "right"), Answer::Welcome);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let door = Door::new(None).unwrap();
+        let now = Instant::now();
+        for n in 0..u32::try_from(MAX_ADDRESSES).unwrap() + 100 {
+            let from = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
+            assert_eq!(door.knock(now, from, "guess"), Answer::Wrong);
+        }
+        assert!(door.guesses.lock().unwrap().len() <= MAX_ADDRESSES);
+    }
+
+    #[test]
+    fn one_network_is_one_guesser() {
+        let one: IpAddr = "2001:db8::1".parse().unwrap();
+        let other: IpAddr = "2001:db8::ffff".parse().unwrap();
+        assert_eq!(neighbourhood(one), neighbourhood(other));
+    }
+}

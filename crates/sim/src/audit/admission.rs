@@ -1,0 +1,248 @@
+//! Who is let in, who is refused, and who gives way.
+
+use super::books::{Books, Place, Record};
+use super::{Number, Violation};
+use headworks_core::{Bound, Class, Flow, Job, OnSuspend, Reason, Refused, Ticket, Time};
+
+impl Books {
+    /// An admitted job had every right to be.
+    pub(super) fn admitted(
+        &mut self,
+        ticket: Ticket,
+        job: &Job<Number>,
+        shed: Option<Number>,
+        before: usize,
+    ) -> Result<(), Violation> {
+        self.due(self.now);
+        self.require(!self.draining, || "admitted while draining".into())?;
+        self.require(job.class.index_in(&self.config.classes), || {
+            "admitted into a class that does not exist".into()
+        })?;
+        self.require(!self.is_live(job.key), || {
+            format!("job {} is a duplicate", job.payload)
+        })?;
+        self.require(job.expire_at.is_none_or(|at| at > self.now), || {
+            "admitted after its time".into()
+        })?;
+        let full = self.held(job.class).count() >= self.config.bound.places();
+        let delayed = self
+            .jobs
+            .values()
+            .filter(|record| record.place == Place::Delayed)
+            .count();
+        self.enter(ticket, job);
+        let record = &self.jobs[&job.payload];
+        let fits = !record.allowed.is_empty()
+            && self.gate.fits(job.cost)
+            && self.flows[&job.flow].fits(job.cost);
+        self.require(fits, || format!("job {} can never fit", job.payload))?;
+        if record.place == Place::Delayed {
+            return self.require(delayed < self.config.delayed_bound, || {
+                "admitted beyond the bound of the delayed".into()
+            });
+        }
+        self.require(!full, || {
+            format!("admitted beyond the bound ({before} waited)")
+        })?;
+        if job.booking.is_some() {
+            self.coverage.note("admitted with a booking");
+        }
+        if shed.is_some() {
+            self.coverage.note("admitted by shedding");
+        }
+        Ok(())
+    }
+
+    /// A refused job was refused for a reason.
+    pub(super) fn refused(
+        &mut self,
+        job: &Job<Number>,
+        refused: &Refused<Number>,
+        shed: Option<Number>,
+    ) -> Result<(), Violation> {
+        self.due(self.now);
+        self.coverage.note(format!("refused {}", refused.reason));
+        self.require(shed.is_none(), || {
+            "a job was shed for an arrival that was refused".into()
+        })?;
+        self.require(refused.job.payload == job.payload, || {
+            "another job was handed back".into()
+        })?;
+        let justified = self.justifies(job, refused.reason);
+        self.require(justified, || {
+            format!("refused as {} without cause: {job:?}", refused.reason)
+        })?;
+        if refused.reason == Reason::Full {
+            self.require(refused.retry_after.is_some(), || {
+                "refused as full without saying when to come back".into()
+            })?;
+        }
+        if refused.booking.is_some() {
+            self.booked += 1;
+        }
+        Ok(())
+    }
+
+    /// A refusal's reason holds.
+    pub(super) fn justifies(&mut self, job: &Job<Number>, reason: Reason) -> bool {
+        let allowed = self.fitting(job.targets, job.cost);
+        let usable = self.usable_at(&allowed);
+        let flow_fits = self.flow_meter(job.flow).fits(job.cost);
+        match reason {
+            Reason::Draining => self.draining,
+            Reason::UnknownClass => !job.class.index_in(&self.config.classes),
+            Reason::Expired => job.expire_at.is_some_and(|at| at <= self.now),
+            Reason::Duplicate => self.is_live(job.key),
+            Reason::TooLarge => !self.gate.fits(job.cost) || !flow_fits || allowed.is_empty(),
+            Reason::NoTarget => !self.sets.contains_key(&job.targets) || usable == Some(Time::MAX),
+            Reason::Suspended => usable.is_some() && self.config.on_suspend == OnSuspend::End,
+            Reason::DelayedFull => {
+                self.jobs
+                    .values()
+                    .filter(|record| record.place == Place::Delayed)
+                    .count()
+                    >= self.config.delayed_bound
+            }
+            Reason::Merged => self.jobs.values().any(|other| {
+                other.place == Place::Delayed
+                    && job.delay_key.is_some()
+                    && other.delay_key == job.delay_key
+            }),
+            Reason::TargetFull => {
+                self.waiting()
+                    .filter(|(_, record)| record.allowed == allowed)
+                    .count()
+                    >= self.most_alone()
+                    && allowed.len() == 1
+            }
+            Reason::Hopeless => {
+                self.config.refuse_hopeless
+                    && job.expire_at.is_some()
+                    && self.held(job.class).count() > 0
+            }
+            Reason::Full => self.is_full_for(job.class, job.flow),
+            _ => false,
+        }
+    }
+
+    /// Nobody who deserves a place is refused one that somebody holds undeserved.
+    fn is_full_for(&self, class: Class, flow: Flow) -> bool {
+        let places = self.config.bound.places();
+        let taken = self.held(class).count();
+        if taken < places {
+            return self.booked > 0;
+        }
+        taken > places || !self.deserves(class, flow) || self.undeserving(class, flow).is_none()
+    }
+
+    fn holds(&self, class: Class, flow: Flow) -> u64 {
+        self.held(class)
+            .filter(|(_, record)| record.flow == flow)
+            .count() as u64
+    }
+
+    fn deserves(&self, class: Class, flow: Flow) -> bool {
+        let mut flows: Vec<Flow> = self.held(class).map(|(_, record)| record.flow).collect();
+        flows.push(flow);
+        flows.sort_unstable();
+        flows.dedup();
+        let weights: u64 = flows.iter().map(|flow| self.flow_weight(*flow)).sum();
+        self.holds(class, flow) * weights
+            < self.config.bound.places() as u64 * self.flow_weight(flow)
+    }
+
+    /// A flow that holds more for its weight than this one would with one more.
+    fn undeserving(&self, class: Class, flow: Flow) -> Option<Flow> {
+        let mine = ((self.holds(class, flow) + 1) << 20) / self.flow_weight(flow);
+        self.held(class)
+            .map(|(_, record)| record.flow)
+            .find(|other| (self.holds(class, *other) << 20) / self.flow_weight(*other) > mine)
+    }
+
+    /// Only who holds more than an arrival that deserves a place loses one, or who is less urgent than one that displaces.
+    pub(super) fn shed(
+        &mut self,
+        job: &Job<Number>,
+        arrival: Option<&Job<Number>>,
+    ) -> Result<(), Violation> {
+        let Some(arrival) = arrival else {
+            return self.require(false, || "shed without an arrival".into());
+        };
+        self.due(self.now);
+        let (class, flow) = (arrival.class, arrival.flow);
+        let displaces = matches!(self.config.bound, Bound::Shared(_))
+            && self.config.classes[usize::from(class.0)]
+                .displaces
+                .is_some_and(|from| job.class >= from);
+        let allowed = self.fitting(arrival.targets, arrival.cost);
+        let alone = |record: &Record| record.allowed == allowed;
+        let waiting = self.waiting().filter(|(_, record)| alone(record)).count();
+        if allowed.len() == 1 && waiting >= self.most_alone() {
+            let victim = &self.jobs[&job.payload];
+            self.require(alone(victim), || {
+                "shed from another target than the full one".into()
+            })?;
+            let holds = |flow: Flow| {
+                let mine = self
+                    .held(class)
+                    .filter(|(_, record)| alone(record) && record.flow == flow);
+                mine.count() as u64
+            };
+            let more = (holds(job.flow) << 20) / self.flow_weight(job.flow)
+                > ((holds(flow) + 1) << 20) / self.flow_weight(flow);
+            self.coverage.note("shed for a full target");
+            return self.require(more || displaces, || {
+                format!("job {} was shed for a flow that holds as much", job.payload)
+            });
+        }
+        let full = self.held(class).count() >= self.config.bound.places();
+        self.require(full, || "shed though there was room".into())?;
+        if displaces && !(self.deserves(class, flow) && self.undeserving(class, flow).is_some()) {
+            self.coverage.note("displaced");
+            return Ok(());
+        }
+        let most = |flow: Flow| (self.holds(class, flow) << 20) / self.flow_weight(flow);
+        let greatest = self.held(class).map(|(_, record)| most(record.flow)).max();
+        self.require(self.deserves(class, flow), || {
+            format!(
+                "job {} was shed for a flow that holds its share",
+                job.payload
+            )
+        })?;
+        self.require(greatest == Some(most(job.flow)), || {
+            format!("job {} was shed, but another flow holds more", job.payload)
+        })?;
+        let newer = self.held(class).any(|(_, record)| {
+            record.flow == job.flow && record.joined > self.jobs[&job.payload].joined
+        });
+        self.require(!newer, || {
+            format!("job {} was shed, but its flow has a newer one", job.payload)
+        })
+    }
+
+    fn is_live(&self, key: Option<headworks_core::Key>) -> bool {
+        key.is_some() && self.jobs.values().any(|record| record.key == key)
+    }
+
+    fn most_alone(&self) -> usize {
+        let bound = match self.config.bound {
+            Bound::Shared(places) => places,
+            Bound::PerClass(places) => places * self.config.classes.len(),
+        };
+        self.config.max_waiting.unwrap_or_else(|| {
+            (bound / 10)
+                .max(2 * bound / self.config.targets.len().max(1))
+                .max(1)
+        })
+    }
+}
+
+trait InClasses {
+    fn index_in<T>(self, classes: &[T]) -> bool;
+}
+
+impl InClasses for Class {
+    fn index_in<T>(self, classes: &[T]) -> bool {
+        usize::from(self.0) < classes.len()
+    }
+}

@@ -1,0 +1,157 @@
+//! What changes without being asked: time, targets, settings.
+
+use super::books::{Books, Place, Record, TargetBook};
+use super::meter::Meter;
+use super::{Number, Violation};
+use headworks_core::{Config, Event, OnSuspend, TargetId, TargetState, Time};
+
+impl Books {
+    pub(super) fn event(&mut self, event: &Event<Number>) -> Result<(), Violation> {
+        match event {
+            Event::Expired { ticket, job } => {
+                self.require(job.expire_at.is_some_and(|at| at <= self.now), || {
+                    format!("job {} expired too early", job.payload)
+                })?;
+                self.ended(*ticket, "expired")
+            }
+            Event::Shed {
+                ticket, booking, ..
+            } => {
+                self.booked += u64::from(booking.is_some());
+                self.ended(*ticket, "shed")
+            }
+            Event::Merged { ticket, .. } => self.ended(*ticket, "merged"),
+            Event::Failed { ticket, reason, .. } => {
+                self.coverage.note(format!("unservable {reason:?}"));
+                self.ended(*ticket, "failed")
+            }
+            Event::Returned { ticket, .. } => {
+                self.require(self.draining, || "handed back without a drain".into())?;
+                self.ended(*ticket, "returned")
+            }
+            Event::PutOff { ticket, until } => {
+                self.coverage.note("put off");
+                let number = self.number(*ticket);
+                let record = number.and_then(|number| self.jobs.get_mut(&number));
+                let Some(record) = record
+                    .filter(|record| record.place == Place::Delayed && record.due <= self.now)
+                else {
+                    return self.require(false, || "a job was put off that was not due".into());
+                };
+                record.due = *until;
+                Ok(())
+            }
+            Event::TargetChanged { target, state } => self.target_changed(*target, *state),
+            _ => self.require(false, || format!("unknown event {event:?}")),
+        }
+    }
+
+    fn target_changed(&mut self, target: TargetId, state: TargetState) -> Result<(), Violation> {
+        self.coverage.note(format!("target {state}"));
+        while self.targets.len() <= target.index() {
+            let config = self.config.targets[self.targets.len()];
+            self.targets.push(TargetBook {
+                state: TargetState::Active,
+                meter: Meter::new(config.limits, self.now),
+                probe: false,
+            });
+        }
+        if !state.is_usable() {
+            // No timer does this: what was due had its turn before.
+            self.due(self.now);
+        }
+        self.targets[target.index()].state = state;
+        // Jobs that wait for suspended targets alone are delayed without an event of their own.
+        if self.config.on_suspend == OnSuspend::Delay && !state.is_usable() {
+            let moved: Vec<(Number, Time)> = self
+                .waiting()
+                .filter(|(_, record)| record.allowed.contains(&(target.index() as u32)))
+                .filter_map(|(number, record)| {
+                    self.usable_at(&record.allowed)
+                        .filter(|at| *at < Time::MAX)
+                        .map(|at| (*number, at))
+                })
+                .collect();
+            for (number, due) in moved {
+                let record = self.jobs.get_mut(&number).expect("just seen");
+                record.place = Place::Delayed;
+                record.moved = self.calls;
+                record.due = due;
+            }
+        }
+        Ok(())
+    }
+
+    /// Delayed jobs whose time has come, and of which no event said otherwise, wait now.
+    pub(super) fn due(&mut self, now: Time) {
+        let (now, calls) = (self.now.max(now), self.calls);
+        for record in self.jobs.values_mut() {
+            if record.place == Place::Delayed && record.due <= now && record.moved < calls {
+                record.place = Place::Waiting;
+                record.joined = 2 * calls;
+                record.moved = calls;
+            }
+        }
+    }
+
+    pub(super) fn reconfigured(&mut self, config: Config) {
+        self.coverage.note("reconfigured");
+        self.reloaded_in = self.calls;
+        let now = self.now;
+        self.config = config;
+        self.gate.reconfigure(self.config.limits, now);
+        for (flow, meter) in &mut self.flows {
+            meter.reconfigure(
+                self.config
+                    .flows
+                    .get(flow)
+                    .unwrap_or(&self.config.default_flow)
+                    .limits,
+                now,
+            );
+        }
+        for (index, config) in self.config.targets.iter().enumerate() {
+            match self.targets.get_mut(index) {
+                Some(target) => target.meter.reconfigure(config.limits, now),
+                None => self.targets.push(TargetBook {
+                    state: TargetState::Active,
+                    meter: Meter::new(config.limits, now),
+                    probe: false,
+                }),
+            }
+        }
+    }
+
+    /// After the targets took their new settings, jobs are allowed where they fit now.
+    pub(super) fn refitted(&mut self) {
+        let fitting: Vec<(Number, Vec<u32>)> = self
+            .jobs
+            .iter()
+            .filter(|(_, record)| record.place != Place::Running)
+            .map(|(number, record)| (*number, self.still_allowed(record)))
+            .collect();
+        for (number, allowed) in fitting {
+            let until = self.usable_at(&allowed).filter(|at| *at < Time::MAX);
+            let calls = self.calls;
+            let record = self.jobs.get_mut(&number).expect("just seen");
+            let moved = record.place == Place::Waiting && record.allowed != allowed;
+            record.allowed = allowed;
+            if let Some(until) =
+                until.filter(|_| moved && self.config.on_suspend == OnSuspend::Delay)
+            {
+                record.place = Place::Delayed;
+                record.due = until;
+                record.moved = calls;
+            }
+        }
+    }
+
+    /// The targets a job may go to under new limits; one that was sent elsewhere gets none back.
+    fn still_allowed(&self, record: &Record) -> Vec<u32> {
+        let mut allowed = self.fitting(record.named, record.cost);
+        if record.prepaid {
+            allowed.retain(|target| record.allowed.contains(target));
+        }
+        allowed
+    }
+}

@@ -1,0 +1,265 @@
+//! Who goes next, where to, and why nobody does.
+
+use super::books::{Books, Place, Record};
+use super::meter::{Block, Meter};
+use super::{Number, Violation};
+use headworks_core::{Class, Lease, Policy, TargetId, TargetState, Ticket, Time};
+use std::time::Duration;
+
+/// Why a job cannot go now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    Everything(Block),
+    Flow(Block),
+    Targets(Option<Block>),
+}
+
+impl Books {
+    pub(super) fn is_current(
+        &self,
+        number: Number,
+        ticket: Ticket,
+        attempt: u32,
+        target: TargetId,
+    ) -> bool {
+        self.jobs.get(&number).is_some_and(|record| {
+            record.ticket == ticket
+                && record.place == Place::Running
+                && record.used == attempt
+                && record.target == target.index() as u32
+        })
+    }
+
+    /// A lease breaks no limit, order or state.
+    pub(super) fn granted(&mut self, lease: &Lease<Number>) -> Result<(), Violation> {
+        self.due(self.now);
+        let number = lease.payload;
+        self.require(!self.paused, || "granted while paused".into())?;
+        let Some(record) = self.jobs.get(&number).cloned() else {
+            return self.require(false, || {
+                format!("job {number} was leased, but does not live")
+            });
+        };
+        self.require(record.place == Place::Waiting, || {
+            format!("job {number} was leased while {:?}", record.place)
+        })?;
+        let same = record.ticket == lease.ticket
+            && record.class == lease.class
+            && record.flow == lease.flow
+            && record.cost == lease.cost;
+        self.require(same, || {
+            format!("the lease of job {number} tells something else of it")
+        })?;
+        self.require(lease.attempt == record.used + 1, || {
+            format!(
+                "job {number}: attempt {} after {}",
+                lease.attempt, record.used
+            )
+        })?;
+        self.may_go_to(&record, lease.target)?;
+        self.in_order(number, &record, lease.aged)?;
+        if lease.aged {
+            self.coverage.note("aged");
+        }
+        self.take(number, lease.target);
+        Ok(())
+    }
+
+    fn may_go_to(&mut self, record: &Record, target: TargetId) -> Result<(), Violation> {
+        self.require(record.allowed.contains(&(target.index() as u32)), || {
+            format!("sent to target {}, which may not serve it", target.index())
+        })?;
+        let now = self.now;
+        let book = &self.targets[target.index()];
+        let open = match book.state {
+            TargetState::Active => true,
+            TargetState::Probation => !book.probe,
+            _ => false,
+        };
+        self.require(open, || {
+            format!(
+                "sent to target {}, which is {:?}",
+                target.index(),
+                book.state
+            )
+        })?;
+        let block = book.meter.block(now, record.cost, false);
+        self.require(block.is_none(), || {
+            format!("target {} is shut: {block:?}", target.index())
+        })?;
+        let block = self.gate.block(now, record.cost, record.prepaid);
+        self.require(block.is_none(), || format!("everything is shut: {block:?}"))?;
+        let block = self
+            .flow_meter(record.flow)
+            .block(now, record.cost, record.prepaid);
+        self.require(block.is_none(), || format!("its flow is shut: {block:?}"))
+    }
+
+    fn take(&mut self, number: Number, target: TargetId) {
+        let now = self.now;
+        let record = self.jobs.get_mut(&number).expect("a leased job lives");
+        record.place = Place::Running;
+        record.used += 1;
+        record.grants += 1;
+        record.target = target.index() as u32;
+        let (cost, flow, prepaid) = (record.cost, record.flow, record.prepaid);
+        let book = &mut self.targets[target.index()];
+        book.meter.enter(now, cost, true);
+        if book.state == TargetState::Probation {
+            book.probe = true;
+            self.jobs
+                .get_mut(&number)
+                .expect("a leased job lives")
+                .probing = true;
+        }
+        self.gate.enter(now, cost, !prepaid);
+        self.flow_meter(flow).enter(now, cost, !prepaid);
+    }
+
+    /// The lease respects its lane, its flow and the policy.
+    fn in_order(&self, number: Number, record: &Record, aged: bool) -> Result<(), Violation> {
+        for (other, waiting) in self.waiting().filter(|(other, _)| **other != number) {
+            let older = waiting.joined < record.joined;
+            let same_queue = waiting.class == record.class && waiting.flow == record.flow;
+            if same_queue && older && waiting.allowed == record.allowed {
+                return self.require(false, || {
+                    format!("job {number} overtook job {other} of its lane")
+                });
+            }
+            if aged || self.draws_on_a_bucket(waiting) || self.obstacle(waiting).is_some() {
+                continue;
+            }
+            if same_queue && older {
+                return self.require(false, || {
+                    format!("job {number} overtook job {other} of its flow, whose gates are open")
+                });
+            }
+            let inverted = match self.config.policy {
+                Policy::Strict => waiting.class < record.class,
+                Policy::Hybrid => waiting.class == Class(0) && record.class != Class(0),
+                Policy::Fifo => older,
+                _ => false,
+            };
+            if inverted {
+                return self.require(false, || {
+                    format!(
+                        "job {number} ({}) went before job {other} ({})",
+                        record.class, waiting.class
+                    )
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a cost bucket could be saved for another job that this one would draw on.
+    fn draws_on_a_bucket(&self, record: &Record) -> bool {
+        self.gate.limits.cost.is_some()
+            || self
+                .flows
+                .get(&record.flow)
+                .is_some_and(|meter| meter.limits.cost.is_some())
+            || record
+                .allowed
+                .iter()
+                .any(|target| self.targets[*target as usize].meter.limits.cost.is_some())
+    }
+
+    fn obstacle(&self, record: &Record) -> Option<Obstacle> {
+        // What opened less than a microsecond ago may be a matter of rounding.
+        let now = self.now - Duration::from_micros(1);
+        if let Some(block) = self.gate.block(now, record.cost, record.prepaid) {
+            return Some(Obstacle::Everything(block));
+        }
+        if let Some(block) = self
+            .flows
+            .get(&record.flow)
+            .and_then(|meter| meter.block(now, record.cost, record.prepaid))
+        {
+            return Some(Obstacle::Flow(block));
+        }
+        let mut found = None;
+        for target in &record.allowed {
+            let book = &self.targets[*target as usize];
+            match book.state {
+                TargetState::Active => {}
+                TargetState::Probation if !book.probe => {}
+                _ => continue,
+            }
+            match book.meter.block(now, record.cost, false) {
+                None => return None,
+                some => found = some,
+            }
+        }
+        Some(Obstacle::Targets(found))
+    }
+
+    /// Nothing was granted: nothing could have been, and time will not change that without a word.
+    pub(super) fn nothing_granted(&mut self, wake: Option<Time>) -> Result<(), Violation> {
+        self.due(self.now);
+        if self.paused {
+            self.coverage.note("paused");
+            return Ok(());
+        }
+        let mut notes = Vec::new();
+        for (number, record) in self.waiting() {
+            match self.obstacle(record) {
+                Some(obstacle) => notes.push(format!("shut {obstacle:?}")),
+                None if !self.draws_on_a_bucket(record) => {
+                    return self.require(false, || {
+                        format!("job {number} waits though nothing stops it")
+                    });
+                }
+                None => {
+                    let saved = self.waiting().any(|(other, waiting)| {
+                        other != number && self.saves_from(waiting, record)
+                    });
+                    self.require(saved, || {
+                        format!("job {number} waits though nothing stops it and nothing is saved")
+                    })?;
+                    notes.push("saved".into());
+                }
+            }
+        }
+        if wake.is_none() {
+            let mut later = self.clone_for_later();
+            later.now += Duration::from_secs(100 * 365 * 86_400);
+            for (number, record) in later.waiting() {
+                let stuck = later.obstacle(record).is_some();
+                self.require(stuck, || {
+                    format!("job {number} could go later, but nobody will wake")
+                })?;
+            }
+        }
+        for note in notes {
+            self.coverage.note(note);
+        }
+        Ok(())
+    }
+
+    /// Whether `waiting` is short of a bucket that `record` draws on.
+    fn saves_from(&self, waiting: &Record, record: &Record) -> bool {
+        let short =
+            |meter: &Meter| meter.is_short(self.now - Duration::from_micros(1), waiting.cost);
+        short(&self.gate)
+            || (waiting.flow == record.flow && self.flows.get(&record.flow).is_some_and(short))
+            || record.allowed.iter().any(|target| {
+                waiting.allowed.contains(target) && short(&self.targets[*target as usize].meter)
+            })
+    }
+
+    /// The books as they would be if only time passed: suspensions over, nothing finished.
+    fn clone_for_later(&self) -> Books {
+        let mut later = Books::new(self.config.clone(), self.now);
+        later.jobs = self.jobs.clone();
+        later.gate = self.gate.clone();
+        later.flows = self.flows.clone();
+        later.targets = self.targets.clone();
+        for target in &mut later.targets {
+            if matches!(target.state, TargetState::Suspended { .. }) {
+                target.state = TargetState::Probation;
+            }
+        }
+        later
+    }
+}

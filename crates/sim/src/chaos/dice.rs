@@ -1,0 +1,50 @@
+//! Where a walk's choices come from: a seed, or bytes that a fuzzer wrote.
+
+use headworks_synth::Rng;
+use std::collections::VecDeque;
+
+/// Chooses.
+pub(super) enum Dice {
+    Seeded(Rng),
+    /// Every choice takes the next byte, or as many as it needs; when none are left, the first possibility is chosen.
+    Read(VecDeque<u8>),
+}
+
+impl Dice {
+    pub(super) fn seeded(seed: u64) -> Self {
+        Dice::Seeded(Rng::new(seed))
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Self {
+        Dice::Read(bytes.iter().copied().collect())
+    }
+
+    /// Whether no byte is left to choose by.
+    pub(super) fn is_spent(&self) -> bool {
+        matches!(self, Dice::Read(bytes) if bytes.is_empty())
+    }
+
+    /// A number below `bound`.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        match self {
+            Dice::Seeded(rng) => rng.below(bound),
+            Dice::Read(bytes) => {
+                // As few bytes as will do: what a fuzzer changes should mean something.
+                let needed = (64 - bound.saturating_sub(1).leading_zeros()).div_ceil(8);
+                number(bytes, needed as usize) % bound.max(1)
+            }
+        }
+    }
+
+    pub(super) fn next_u64(&mut self) -> u64 {
+        match self {
+            Dice::Seeded(rng) => rng.next_u64(),
+            Dice::Read(bytes) => number(bytes, 8),
+        }
+    }
+}
+
+fn number(bytes: &mut VecDeque<u8>, count: usize) -> u64 {
+    let taken = bytes.drain(..count.min(bytes.len()));
+    taken.fold(0, |number, byte| number << 8 | u64::from(byte))
+}

@@ -1,0 +1,156 @@
+//! Reading bencode that a stranger wrote.
+
+use super::Value;
+use thiserror::Error;
+
+/// What a reader puts up with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How deep lists and dictionaries may be nested.
+    pub depth: usize,
+    /// How many values there may be in all.
+    pub values: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            depth: 16,
+            values: 100_000,
+        }
+    }
+}
+
+/// Why bytes are not bencode, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// They end in the middle of a value.
+    #[error("ends in the middle of a value")]
+    Truncated,
+    /// A byte that cannot be there.
+    #[error("an unexpected byte at {0}")]
+    Unexpected(usize),
+    /// A number that is none, or too large.
+    #[error("a bad number at {0}")]
+    Number(usize),
+    /// Nested deeper than the limit.
+    #[error("nested too deeply")]
+    Depth,
+    /// More values than the limit.
+    #[error("too many values")]
+    Values,
+}
+
+/// Reads one value. Bytes after it are ignored: trackers behind broken servers append line ends.
+///
+/// ```
+/// use headworks_tracker_wire::bencode::{Limits, decode};
+/// let value = decode(b"d8:intervali1800e5:peers0:e", Limits::default()).unwrap();
+/// assert_eq!(value.get("interval").and_then(|v| v.number()), Some(1800));
+/// ```
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn decode(bytes: &[u8], limits: Limits) -> Result<Value<'_>, DecodeError> {
+    let mut reader = Reader {
+        bytes,
+        at: 0,
+        left: limits.values,
+    };
+    reader.value(limits.depth)
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    left: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn value(&mut self, depth: usize) -> Result<Value<'a>, DecodeError> {
+        self.left = self.left.checked_sub(1).ok_or(DecodeError::Values)?;
+        match self.peek()? {
+            b'i' => {
+                self.at += 1;
+                self.number(b'e').map(Value::Int)
+            }
+            b'0'..=b'9' => self.string().map(Value::Bytes),
+            b'l' => {
+                let depth = self.enter(depth)?;
+                let mut list = Vec::new();
+                while !self.ended()? {
+                    list.push(self.value(depth)?);
+                }
+                Ok(Value::List(list))
+            }
+            b'd' => {
+                let depth = self.enter(depth)?;
+                let mut entries = Vec::new();
+                while !self.ended()? {
+                    entries.push((self.string()?, self.value(depth)?));
+                }
+                Ok(Value::Dict(entries))
+            }
+            _ => Err(DecodeError::Unexpected(self.at)),
+        }
+    }
+
+    fn enter(&mut self, depth: usize) -> Result<usize, DecodeError> {
+        self.at += 1;
+        depth.checked_sub(1).ok_or(DecodeError::Depth)
+    }
+
+    fn ended(&mut self) -> Result<bool, DecodeError> {
+        let ended = self.peek()? == b'e';
+        self.at += usize::from(ended);
+        Ok(ended)
+    }
+
+    fn peek(&self) -> Result<u8, DecodeError> {
+        self.bytes
+            .get(self.at)
+            .copied()
+            .ok_or(DecodeError::Truncated)
+    }
+
+    /// A decimal number that ends with `end`, which is read too.
+    fn number(&mut self, end: u8) -> Result<i64, DecodeError> {
+        let (start, negative) = (self.at, self.peek()? == b'-');
+        self.at += usize::from(negative);
+        let mut number: i64 = 0;
+        let digits = self.at;
+        loop {
+            let byte = self.peek()?;
+            self.at += 1;
+            if byte == end && self.at > digits + 1 {
+                return Ok(number);
+            }
+            if !byte.is_ascii_digit() {
+                return Err(DecodeError::Number(start));
+            }
+            let digit = i64::from(byte - b'0');
+            let digit = if negative { -digit } else { digit };
+            number = number
+                .checked_mul(10)
+                .and_then(|number| number.checked_add(digit))
+                .ok_or(DecodeError::Number(start))?;
+        }
+    }
+
+    fn string(&mut self) -> Result<&'a [u8], DecodeError> {
+        let start = self.at;
+        if !self.peek()?.is_ascii_digit() {
+            return Err(DecodeError::Unexpected(start));
+        }
+        let length = self.number(b':')?;
+        let length = usize::try_from(length).map_err(|_| DecodeError::Number(start))?;
+        let end = self
+            .at
+            .checked_add(length)
+            .ok_or(DecodeError::Number(start))?;
+        let string = self.bytes.get(self.at..end).ok_or(DecodeError::Truncated)?;
+        self.at = end;
+        Ok(string)
+    }
+}

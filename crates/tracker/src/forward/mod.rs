@@ -1,0 +1,253 @@
+//! The forward plane: announces go on to other trackers, which are slow, refuse, or ask for patience.
+//!
+//! A pool with one bound: events first, then first announces, then the rest. The announce plane hands work in and goes on;
+//! what forwarders answer is put into the swarm's own record by [`desk`].
+//!
+//! While a forward for a torrent and a forwarder is on its way, that forwarder is not asked for the torrent again, whoever
+//! announces: what it answers is for all of them.
+
+mod ask;
+mod choose;
+mod desk;
+mod flights;
+mod http;
+mod judge;
+mod names;
+mod station;
+mod udp;
+mod watch;
+
+pub(crate) use ask::{Ask, AskError, Asker};
+pub(crate) use http::HttpAsker;
+pub(crate) use station::{Station, Status};
+pub(crate) use udp::UdpAsker;
+
+use crate::error::Error;
+use crate::plane::{Call, Shared};
+use crate::swarm::{Asked, Seconds};
+use choose::Limiter;
+use desk::Desk;
+use headworks_core::{
+    Backoff, Bound, Class, ClassConfig, Config, Job, Key, KeySeed, Limits, OnSuspend, Policy,
+    Reason, TargetConfig, TargetId, Thresholds,
+};
+use headworks_pool::{Pool, Workers};
+use headworks_service::shutdown::Shutdown;
+use headworks_tracker_wire::{Announce, Event, PeerId};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use watch::Watch;
+
+/// What is to be passed on, and to whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forward {
+    pub(crate) announce: Announce,
+    pub(crate) client: IpAddr,
+    pub(crate) forwarder: u16,
+    /// How the torrent stood with the forwarder before: as it will again if this comes to nothing.
+    pub(crate) before: Asked,
+    /// What came of it is in the swarm's record already.
+    pub(crate) settled: bool,
+}
+
+impl Forward {
+    /// The job's name: announces of a peer are one kind, whether it started or not.
+    fn kind(&self) -> Event {
+        match self.announce.event {
+            Event::Started => Event::None,
+            event => event,
+        }
+    }
+
+    pub(crate) fn is_announce(&self) -> bool {
+        self.kind() == Event::None
+    }
+}
+
+/// What became of an announce that was to be passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// At least one forwarder will be asked.
+    Queued,
+    /// Nobody is to be asked now.
+    Nothing,
+    /// It is the first of its torrent, and those are held to a rate.
+    Busy,
+    /// It is the first of its torrent, and nothing could be queued.
+    Full,
+}
+
+/// The forward plane.
+pub(crate) struct Forwarding {
+    pub(crate) pool: Pool<Forward>,
+    pub(crate) stations: Arc<[Station]>,
+    pub(crate) watch: Arc<Watch>,
+    shared: Arc<Shared>,
+    seed: KeySeed,
+    limiter: Limiter,
+}
+
+impl Forwarding {
+    /// Starts the pool and whoever watches over it.
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        stations: Vec<Station>,
+        asker: Asker,
+        shutdown: &Shutdown,
+    ) -> Result<Forwarding, Error> {
+        let stations: Arc<[Station]> = stations.into();
+        let config = &shared.config;
+        let random =
+            || getrandom::u64().map_err(|e| Error::Threads(std::io::Error::other(e.to_string())));
+        let watch = Arc::new(Watch::new());
+        let desk = Desk {
+            shared: shared.clone(),
+            stations: stations.clone(),
+            asker: Arc::new(asker),
+            flights: Arc::default(),
+            watch: watch.clone(),
+        };
+        let asker = desk.asker.clone();
+        let mut workers = Workers::new(config.forwarder_workers, config.max_forwarder_workers);
+        workers.thresholds = thresholds(config);
+        let pool = Pool::new(pool_config(config, stations.len()), workers, desk)?;
+        let seed = KeySeed::new(random()?, random()?);
+        watch::spawn(&watch, &pool, &stations, &asker, config, shutdown);
+        let limiter = Limiter::new(
+            config.rate_limit_initial_per_sec,
+            config.rate_limit_initial_burst,
+        );
+        Ok(Forwarding {
+            pool,
+            stations,
+            watch,
+            shared: shared.clone(),
+            seed,
+            limiter,
+        })
+    }
+
+    /// A peer completed: every forwarder that can be asked hears of it.
+    pub(crate) fn completed(&self, call: &Call<'_>) {
+        for (forwarder, station) in self.stations.iter().enumerate() {
+            if station.is_usable() {
+                self.event(call, forwarder as u16);
+            }
+        }
+    }
+
+    /// Takes back the announces of a peer that have not begun.
+    pub(crate) fn take_back(&self, announce: &Announce) {
+        let hash = &announce.info_hash;
+        let asked = self.shared.swarms.with_known(hash, |swarm| {
+            let known = swarm.known.as_ref()?;
+            let asked = |forwarder: &u16| known.asked(*forwarder).last != 0;
+            Some(
+                (0..self.stations.len() as u16)
+                    .filter(asked)
+                    .collect::<Vec<_>>(),
+            )
+        });
+        for forwarder in asked.flatten().unwrap_or_default() {
+            let key = self.key(announce, forwarder, Event::None);
+            if let Some(ticket) = self.pool.find(key) {
+                self.pool.cancel(ticket);
+            }
+        }
+    }
+
+    /// A peer left: the forwarders that were told of it hear that, too.
+    pub(crate) fn stopped(&self, call: &Call<'_>, told: &[u16]) {
+        for forwarder in told {
+            self.event(call, *forwarder);
+        }
+    }
+
+    fn event(&self, call: &Call<'_>, forwarder: u16) {
+        let forward = self.forward(call, forwarder, Asked::default());
+        if let Err(reason) = self.submit(forward, Class(0)) {
+            if matches!(reason, Reason::Full | Reason::TargetFull) {
+                call.counters.dropped_full.add(1);
+            }
+            tracing::debug!(forwarder = self.stations[usize::from(forwarder)].name, %reason, "an event is not passed on");
+        }
+    }
+
+    fn forward(&self, call: &Call<'_>, forwarder: u16, before: Asked) -> Forward {
+        Forward {
+            announce: *call.announce,
+            client: call.client,
+            forwarder,
+            before,
+            settled: false,
+        }
+    }
+
+    fn submit(&self, forward: Forward, class: Class) -> Result<(), Reason> {
+        let key = self.key(&forward.announce, forward.forwarder, forward.kind());
+        let target = TargetId::new(u32::from(forward.forwarder));
+        let mut job = Job::new(forward)
+            .class(class)
+            .flow(self.seed.flow(&forward.client))
+            .targets(target)
+            .key(key);
+        if forward.is_announce() {
+            // Of announces that wait for a time one is enough for all peers; an event must not be merged into one.
+            let name = (forward.announce.info_hash.0, forward.forwarder);
+            job = job.delay_key(self.seed.key(&name));
+        }
+        let answer = self.pool.submit(job);
+        answer.map(|_| ()).map_err(|refused| refused.reason)
+    }
+
+    fn key(&self, announce: &Announce, forwarder: u16, kind: Event) -> Key {
+        let PeerId(peer) = announce.peer_id;
+        let name = (announce.info_hash.0, forwarder, peer, kind as u8);
+        self.seed.key(&name)
+    }
+}
+
+fn thresholds(config: &crate::config::TrackerConfig) -> Thresholds {
+    let mut thresholds = Thresholds::default();
+    thresholds.scale = config.queue_scale_threshold_pct;
+    thresholds.throttle = config.queue_throttle_threshold;
+    thresholds.limit = config.queue_rate_limit_threshold;
+    thresholds
+}
+
+fn pool_config(config: &crate::config::TrackerConfig, forwarders: usize) -> Config {
+    let target = TargetConfig {
+        limits: Limits {
+            concurrent: Some(config.forwarder_concurrency),
+            ..Limits::default()
+        },
+        fault_threshold: config.forwarder_fail_threshold,
+        suspend_for: config.forwarder_suspend_seconds,
+        ..TargetConfig::default()
+    };
+    let events = ClassConfig {
+        displaces: Some(Class(2)),
+        ..ClassConfig::weight(1)
+    };
+    let base = Duration::from_millis(config.forwarder_retry_base_ms);
+    Config {
+        policy: Policy::Strict,
+        classes: vec![events, ClassConfig::weight(1), ClassConfig::weight(1)],
+        bound: Bound::Shared(config.forwarder_queue_size),
+        // More than there are places: who finds a target's own places taken displaces nobody.
+        max_waiting: Some(config.forwarder_queue_size + 1),
+        delayed_bound: config.forwarder_queue_size.max(100_000),
+        bookings: 0,
+        targets: vec![target; forwarders],
+        on_suspend: OnSuspend::Delay,
+        backoff: Backoff::new(base, base * 64),
+        attempts: config.forwarder_retry_attempts.max(1),
+        ..Config::default()
+    }
+}
+
+/// Seconds of a duration, at least one.
+pub(crate) fn seconds(duration: Duration) -> Seconds {
+    duration.as_secs().clamp(1, u64::from(Seconds::MAX / 4)) as Seconds
+}

@@ -1,0 +1,147 @@
+//! The trackers that are asked too, as an operator lists them.
+
+use headworks_service::config::Secret;
+use http::Uri;
+use saphyr::{LoadableYamlNode, Yaml};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::path::Path;
+use thiserror::Error;
+
+/// One tracker. Its address may hold a passkey and is never shown: logs, pages and metrics have its name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Forwarder {
+    /// `http://`, `https://` or `udp://`, with path and query as the tracker wants them.
+    pub uri: Secret,
+    /// What to call it; its host and port if it has no name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The address to tell it instead of the one that it sees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<IpAddr>,
+    /// The `Host` to ask it for, if that is not the one in its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+impl Forwarder {
+    /// A forwarder at `uri`, with nothing special.
+    #[must_use]
+    pub fn at(uri: &str) -> Forwarder {
+        Forwarder {
+            uri: Secret::from(uri),
+            name: None,
+            ip: None,
+            host: None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let host = || Some(self.parsed()?.authority()?.to_string());
+        let plain = |host: String| host.rsplit('@').next().unwrap_or_default().to_owned();
+        let name = self.name.clone().filter(|name| !name.is_empty());
+        name.unwrap_or_else(|| host().map(plain).unwrap_or_else(|| "?".into()))
+    }
+
+    pub(crate) fn parsed(&self) -> Option<Uri> {
+        self.uri.reveal().trim().parse().ok()
+    }
+
+    /// Says what is wrong with it, without showing its address.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn check(&self) -> Result<(), String> {
+        let name = self.name();
+        let Some(uri) = self.parsed() else {
+            return Err(format!("the uri of forwarder `{name}` is no address"));
+        };
+        match uri.scheme_str() {
+            Some("http" | "https") if uri.host().is_some() => Ok(()),
+            Some("udp") if uri.port_u16().is_some() => Ok(()),
+            Some("udp") => Err(format!("the uri of forwarder `{name}` has no port")),
+            _ => Err(format!(
+                "forwarder `{name}`: only http://, https:// and udp:// can be asked"
+            )),
+        }
+    }
+}
+
+/// Why a list cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// The file cannot be read.
+    #[error("cannot read the list of forwarders {0}: {1}")]
+    Read(String, std::io::Error),
+    /// It is no YAML.
+    #[error("the list of forwarders {0} is not valid YAML: {1}")]
+    Yaml(String, String),
+    /// An entry makes no sense.
+    #[error("the list of forwarders {0}, entry {1}: {2}")]
+    Entry(String, usize, String),
+}
+
+/// Reads a list of forwarders.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn read(path: &Path) -> Result<Vec<Forwarder>, ListError> {
+    let name = path.display().to_string();
+    let text =
+        std::fs::read_to_string(path).map_err(|cause| ListError::Read(name.clone(), cause))?;
+    parse(&name, &text)
+}
+
+/// Reads the text of a list. An entry is an address, or `uri` with `name`, `ip` and `host`.
+///
+/// ```
+/// let list = headworks_tracker::forwarders::parse("list.yml", "- uri: http://a.example/announce\n  name: a\n- udp://b.example:80\n").unwrap();
+/// assert_eq!((list[0].name(), list[1].name()), ("a".into(), "b.example:80".into()));
+/// ```
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn parse(name: &str, text: &str) -> Result<Vec<Forwarder>, ListError> {
+    let documents = Yaml::load_from_str(text)
+        .map_err(|error| ListError::Yaml(name.into(), error.info().into()))?;
+    let wrong = |entry: usize, text: String| ListError::Entry(name.into(), entry + 1, text);
+    let mut forwarders = Vec::new();
+    for document in &documents {
+        if document.is_null() {
+            continue;
+        }
+        let list = document.as_vec();
+        let list = list.or_else(|| document.as_mapping_get("forwarders")?.as_vec());
+        let list = list.ok_or_else(|| wrong(0, "expected a list of `- uri: …`".into()))?;
+        for (number, entry) in list.iter().enumerate() {
+            let forwarder = read_entry(entry).map_err(|text| wrong(number, text))?;
+            forwarder.check().map_err(|text| wrong(number, text))?;
+            forwarders.push(forwarder);
+        }
+    }
+    Ok(forwarders)
+}
+
+fn read_entry(entry: &Yaml<'_>) -> Result<Forwarder, String> {
+    if let Some(uri) = entry.as_str() {
+        return Ok(Forwarder::at(uri));
+    }
+    let text = |key: &str| {
+        let value = entry.as_mapping_get(key)?;
+        let number = || value.as_integer().map(|number| number.to_string());
+        value.as_str().map(str::to_owned).or_else(number)
+    };
+    let ip = match text("ip").filter(|ip| !ip.is_empty()) {
+        Some(ip) => Some(ip.parse().map_err(|_| format!("`{ip}` is no address"))?),
+        None => None,
+    };
+    Ok(Forwarder {
+        uri: Secret::from(text("uri").ok_or("has no `uri`")?.as_str()),
+        name: text("name"),
+        ip,
+        host: text("host").filter(|host| !host.is_empty()),
+    })
+}

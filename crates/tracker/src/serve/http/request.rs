@@ -1,0 +1,177 @@
+//! The head of an HTTP/1.1 request, read as far as a tracker needs it.
+
+use memchr::memmem;
+
+/// A longer head is refused: a scrape of a hundred torrents fits.
+pub(crate) const MAX_HEAD: usize = 16 * 1024;
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request<'a> {
+    /// The path, undecoded.
+    pub(crate) path: &'a [u8],
+    /// What follows the question mark.
+    pub(crate) query: &'a [u8],
+    /// Whether the connection stays open.
+    pub(crate) keep_alive: bool,
+    /// Whether the answer goes without its body.
+    pub(crate) head_only: bool,
+    /// The lines of the head, for whoever wants to know more.
+    pub(crate) headers: &'a [u8],
+}
+
+/// What some bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parsed<'a> {
+    /// A request of so many bytes.
+    Request(Request<'a>, usize),
+    /// The beginning of one.
+    Partial,
+    /// Nothing that can be answered: the status, and words.
+    Bad(u16, &'static str),
+}
+
+/// Reads the first request in `bytes`.
+pub(crate) fn parse(bytes: &[u8]) -> Parsed<'_> {
+    let Some(end) = memmem::find(bytes, b"\r\n\r\n") else {
+        if bytes.len() >= MAX_HEAD {
+            return Parsed::Bad(431, "the request is too long");
+        }
+        return Parsed::Partial;
+    };
+    if end > MAX_HEAD {
+        return Parsed::Bad(431, "the request is too long");
+    }
+    let head = &bytes[..end];
+    let line_end = memmem::find(head, b"\r\n").unwrap_or(head.len());
+    let (line, headers) = head.split_at(line_end);
+    let Some((method, target, version)) = request_line(line) else {
+        return Parsed::Bad(400, "this is no HTTP request");
+    };
+    let head_only = match method {
+        b"GET" => false,
+        b"HEAD" => true,
+        _ => return Parsed::Bad(405, "only GET is understood"),
+    };
+    let mut keep_alive = match version {
+        b"HTTP/1.1" => true,
+        b"HTTP/1.0" => false,
+        _ => return Parsed::Bad(505, "only HTTP/1.1 is understood"),
+    };
+    for (name, value) in lines(headers) {
+        if name.eq_ignore_ascii_case(b"connection") {
+            keep_alive = persists(value, keep_alive);
+        } else if has_body(name, value) {
+            return Parsed::Bad(400, "a request must have no body");
+        }
+    }
+    let (path, query) = split_target(target);
+    let request = Request {
+        path,
+        query,
+        keep_alive,
+        head_only,
+        headers,
+    };
+    Parsed::Request(request, end + 4)
+}
+
+fn request_line(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let words = (words.next()?, words.next()?, words.next()?, words.next());
+    let (method, target, version, None) = words else {
+        return None;
+    };
+    (!target.is_empty()).then_some((method, target, version))
+}
+
+/// A target may be a whole address, as proxies send it.
+fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
+    let target = match target.strip_prefix(b"http://") {
+        Some(rest) => &rest[memchr::memchr(b'/', rest).unwrap_or(rest.len())..],
+        None => target,
+    };
+    match memchr::memchr(b'?', target) {
+        Some(at) => (&target[..at], &target[at + 1..]),
+        None => (target, &[]),
+    }
+}
+
+/// The header lines, names and values.
+pub(crate) fn lines(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.split(|byte| *byte == b'\n').filter_map(|line| {
+        let at = memchr::memchr(b':', line)?;
+        Some((&line[..at], line[at + 1..].trim_ascii()))
+    })
+}
+
+fn persists(value: &[u8], default: bool) -> bool {
+    let words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    words.fold(default, |keep, word| {
+        if word.eq_ignore_ascii_case(b"close") {
+            false
+        } else {
+            keep || word.eq_ignore_ascii_case(b"keep-alive")
+        }
+    })
+}
+
+fn has_body(name: &[u8], value: &[u8]) -> bool {
+    (name.eq_ignore_ascii_case(b"content-length") && value != b"0")
+        || name.eq_ignore_ascii_case(b"transfer-encoding")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn request(text: &str) -> Request<'_> {
+        match parse(text.as_bytes()) {
+            Parsed::Request(request, length) if length == text.len() => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn requests_are_read() {
+        let read = request("GET /announce?a=1&b=?2 HTTP/1.1\r\nHost: x\r\nUser-Agent: y\r\n\r\n");
+        assert_eq!(
+            (read.path, read.query),
+            (&b"/announce"[..], &b"a=1&b=?2"[..])
+        );
+        assert!(read.keep_alive && !read.head_only);
+        assert!(!request("GET / HTTP/1.0\r\n\r\n").keep_alive);
+        assert!(request("GET / HTTP/1.0\r\nconnection: Keep-Alive\r\n\r\n").keep_alive);
+        assert!(!request("GET / HTTP/1.1\r\nConnection: foo, close\r\n\r\n").keep_alive);
+        assert_eq!(request("GET http://h:1/p?q HTTP/1.1\r\n\r\n").path, b"/p");
+        assert!(request("HEAD / HTTP/1.1\r\n\r\n").head_only);
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_so() {
+        assert_eq!(parse(b"GET / HTTP/1.1\r\nHost: x\r\n"), Parsed::Partial);
+        for (status, text) in [
+            (405, "POST / HTTP/1.1\r\n\r\n"),
+            (400, "GET /\r\n\r\n"),
+            (400, "GET / a HTTP/1.1\r\n\r\n"),
+            (505, "GET / HTTP/2.0\r\n\r\n"),
+            (400, "GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"),
+            (400, "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ] {
+            let Parsed::Bad(got, _) = parse(text.as_bytes()) else {
+                panic!("{text}")
+            };
+            assert_eq!(got, status, "{text}");
+        }
+        assert!(matches!(parse(&[b'a'; MAX_HEAD]), Parsed::Bad(431, _)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "(GET|HEAD|POST)? ?[ -~\r\n]{0,60}(\r\n\r\n)?") {
+            parse(&bytes);
+            parse(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Announces over UDP: many packets received, answered and sent with two system calls.
+
+use super::connection_id::ConnectionIds;
+use crate::counters::Counters;
+use crate::plane::{Call, Families, Peers, Plane, Verdict};
+use crate::swarm::Seconds;
+use headworks_tracker_wire::udp::{self, Request, RequestError, Transaction};
+use headworks_tracker_wire::{Announce, Event, InfoHash};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    MsgFlags, MultiHeaders, SockaddrIn, SockaddrIn6, SockaddrLike, recvmmsg, sendmmsg,
+};
+use std::array;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+/// Packets that are received at once.
+const BATCH: usize = 64;
+
+/// The largest request: a scrape of 74 torrents, or an announce with a long path.
+const REQUEST: usize = 1600;
+
+/// What the two families differ in.
+pub(crate) trait Family: SockaddrLike + Copy {
+    const FAMILIES: Families;
+    fn ip(&self) -> IpAddr;
+}
+
+impl Family for SockaddrIn {
+    const FAMILIES: Families = Families::V4;
+    fn ip(&self) -> IpAddr {
+        IpAddr::V4(SockaddrIn::ip(self))
+    }
+}
+
+impl Family for SockaddrIn6 {
+    const FAMILIES: Families = Families::V6;
+    fn ip(&self) -> IpAddr {
+        IpAddr::V6(SockaddrIn6::ip(self))
+    }
+}
+
+/// A socket and the buffers of its batches.
+pub(crate) struct UdpPort<S> {
+    pub(crate) socket: UdpSocket,
+    received: MultiHeaders<S>,
+    sent: MultiHeaders<S>,
+    requests: Box<[[u8; REQUEST]]>,
+    answers: Vec<Vec<u8>>,
+    clients: [Option<S>; BATCH],
+}
+
+/// What a packet is answered with.
+pub(crate) struct Desk<'a> {
+    pub(crate) plane: &'a Plane,
+    pub(crate) ids: &'a ConnectionIds,
+    pub(crate) counters: &'a Counters,
+    pub(crate) peers: &'a mut Peers,
+    pub(crate) now: Seconds,
+    pub(crate) random: &'a mut dyn FnMut() -> u32,
+}
+
+impl<S: Family> UdpPort<S> {
+    pub(crate) fn new(socket: UdpSocket) -> Self {
+        UdpPort {
+            socket,
+            received: MultiHeaders::preallocate(BATCH, None),
+            sent: MultiHeaders::preallocate(BATCH, None),
+            requests: vec![[0; REQUEST]; BATCH].into_boxed_slice(),
+            answers: (0..BATCH).map(|_| Vec::with_capacity(2048)).collect(),
+            clients: [None; BATCH],
+        }
+    }
+
+    /// Answers what has come, one batch of it. What is left makes the socket ready again.
+    pub(crate) fn serve(&mut self, desk: &mut Desk<'_>) {
+        let count = self.receive(desk);
+        if count > 0 {
+            let unsent = self.send(count);
+            desk.counters.udp_unsent.add(unsent as u64);
+        }
+    }
+
+    fn receive(&mut self, desk: &mut Desk<'_>) -> usize {
+        let mut requests = self.requests.iter_mut();
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = array::from_fn(|_| {
+            let request = requests.next().expect("there is a buffer for each");
+            [IoSliceMut::new(request)]
+        });
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let socket = self.socket.as_raw_fd();
+        let Ok(packets) = recvmmsg(socket, &mut self.received, slices.iter_mut(), flags, None)
+        else {
+            return 0;
+        };
+        let mut count = 0;
+        for packet in packets {
+            let Some(client) = packet.address else {
+                continue;
+            };
+            let request = packet.iovs().next().unwrap_or_default();
+            let answer = &mut self.answers[count];
+            answer.clear();
+            desk.answer(client.ip(), S::FAMILIES, request, answer);
+            if !answer.is_empty() {
+                self.clients[count] = Some(client);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Sends the first `count` answers, and says how many the system would not take.
+    fn send(&mut self, count: usize) -> usize {
+        let (mut done, mut unsent) = (0, 0);
+        while done < count {
+            let left = &self.answers[done..count];
+            let slices: [[IoSlice<'_>; 1]; BATCH] = array::from_fn(|place| {
+                let answer = left.get(place).map_or(&[][..], Vec::as_slice);
+                [IoSlice::new(answer)]
+            });
+            let (socket, clients) = (self.socket.as_raw_fd(), &self.clients[done..count]);
+            let slices = &slices[..left.len()];
+            let flags = MsgFlags::MSG_DONTWAIT;
+            match sendmmsg(socket, &mut self.sent, slices, clients, [], flags).map(Iterator::count)
+            {
+                Ok(sent) if sent > 0 => done += sent,
+                Ok(_) | Err(Errno::EAGAIN) => return unsent + count - done,
+                // The first of them cannot be sent (no route, a forbidden address): the others may.
+                Err(_) => (done, unsent) = (done + 1, unsent + 1),
+            }
+        }
+        unsent
+    }
+}
+
+impl Desk<'_> {
+    /// Answers one packet; nothing if it deserves none.
+    fn answer(&mut self, client: IpAddr, families: Families, packet: &[u8], out: &mut Vec<u8>) {
+        match udp::read_request(packet) {
+            Ok(Request::Connect { transaction }) => {
+                self.counters.udp_connects.add(1);
+                udp::answer_connect(transaction, self.ids.give(self.now, client), out);
+            }
+            Ok(Request::Announce {
+                connection,
+                transaction,
+                announce,
+                ..
+            }) if self.admits(connection, client) => {
+                self.counters.udp_announces.add(1);
+                self.announce(client, families, transaction, &announce, out);
+            }
+            Ok(Request::Scrape {
+                connection,
+                transaction,
+                hashes,
+            }) if self.admits(connection, client) => {
+                self.counters.udp_scrapes.add(1);
+                let counts = hashes
+                    .iter()
+                    .map(|hash| self.plane.scrape(&InfoHash(*hash)));
+                udp::answer_scrape(transaction, counts, out);
+            }
+            Err(RequestError::Invalid {
+                connection,
+                transaction,
+                text,
+            }) if self.admits(connection, client) => {
+                self.counters.udp_bad.add(1);
+                udp::answer_error(transaction, text, out);
+            }
+            // A bad connection id may be a forged address: its owner must not be sent anything.
+            _ => self.counters.udp_bad.add(1),
+        }
+    }
+
+    fn admits(&self, connection: u64, client: IpAddr) -> bool {
+        self.ids.is_good(connection, self.now, client)
+    }
+
+    fn announce(
+        &mut self,
+        client: IpAddr,
+        families: Families,
+        transaction: Transaction,
+        announce: &Announce,
+        out: &mut Vec<u8>,
+    ) {
+        if announce.port == 0 && announce.event != Event::Stopped {
+            return udp::answer_error(transaction, "invalid port", out);
+        }
+        let call = Call {
+            now: self.now,
+            client,
+            announce,
+            families,
+            named: false,
+            random: (self.random)(),
+            counters: self.counters,
+        };
+        match self.plane.announce(&call, self.peers) {
+            Verdict::Peers { interval, counts } => {
+                udp::answer_announce(transaction, interval, counts, out);
+                out.extend_from_slice(&self.peers.v4);
+                out.extend_from_slice(&self.peers.v6);
+            }
+            Verdict::Refused { why, retry } => {
+                udp::answer_error(transaction, &why.words(retry), out);
+            }
+        }
+    }
+}

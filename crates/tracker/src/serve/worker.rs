@@ -1,0 +1,265 @@
+//! One thread: waits for its sockets, and serves whichever is ready.
+
+use super::connection_id::ConnectionIds;
+use super::http::{self, Buffers, Connection, Turn};
+use super::udp::{self, UdpPort};
+use crate::counters::Counters;
+use crate::plane::{Peers, Plane};
+use crate::swarm::Seconds;
+use headworks_service::proxies::TrustedProxies;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::EventFd;
+use nix::sys::socket::{SockaddrIn, SockaddrIn6};
+use slab::Slab;
+use std::io;
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// A connection that says nothing for so long ends.
+const SILENCE: Seconds = 75;
+/// How often silent connections are looked for, while there are any.
+const SWEEP: Seconds = 15;
+/// Connections taken before anything else has its turn.
+const ACCEPTS: usize = 64;
+
+/// What an event is about.
+enum Source {
+    Stop,
+    Listener(usize),
+    Udp4(usize),
+    Udp6(usize),
+    Connection(usize),
+}
+
+impl Source {
+    fn token(&self) -> u64 {
+        let (kind, number) = match self {
+            Source::Stop => (0, 0),
+            Source::Listener(number) => (1, *number),
+            Source::Udp4(number) => (2, *number),
+            Source::Udp6(number) => (3, *number),
+            Source::Connection(number) => (4, *number),
+        };
+        kind << 56 | number as u64
+    }
+
+    fn of(token: u64) -> Source {
+        let number = (token & ((1 << 56) - 1)) as usize;
+        match token >> 56 {
+            1 => Source::Listener(number),
+            2 => Source::Udp4(number),
+            3 => Source::Udp6(number),
+            4 => Source::Connection(number),
+            _ => Source::Stop,
+        }
+    }
+}
+
+/// One thread's state.
+pub(super) struct Worker {
+    plane: Arc<Plane>,
+    ids: ConnectionIds,
+    trusted: TrustedProxies,
+    stop: Arc<EventFd>,
+    counters: Arc<Counters>,
+    epoll: Option<Epoll>,
+    listeners: Vec<TcpListener>,
+    udp4: Vec<UdpPort<SockaddrIn>>,
+    udp6: Vec<UdpPort<SockaddrIn6>>,
+    connections: Slab<Connection>,
+    most: usize,
+    peers: Peers,
+    body: Vec<u8>,
+    buffers: Buffers,
+    random: u64,
+}
+
+impl Worker {
+    pub(super) fn new(
+        plane: Arc<Plane>,
+        ids: ConnectionIds,
+        trusted: TrustedProxies,
+        stop: Arc<EventFd>,
+        most: usize,
+        seed: u64,
+    ) -> Worker {
+        let counters = plane.shared.counters();
+        Worker {
+            plane,
+            ids,
+            trusted,
+            stop,
+            counters,
+            epoll: None,
+            listeners: Vec::new(),
+            udp4: Vec::new(),
+            udp6: Vec::new(),
+            connections: Slab::new(),
+            most,
+            peers: Peers::default(),
+            body: Vec::with_capacity(64 * 1024),
+            buffers: Buffers::new(),
+            random: seed | 1,
+        }
+    }
+
+    /// Takes its sockets.
+    pub(super) fn listen(mut self, tcp: Vec<TcpListener>, udp: Vec<UdpSocket>) -> io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let event = |source: Source| EpollEvent::new(EpollFlags::EPOLLIN, source.token());
+        epoll.add(&self.stop, event(Source::Stop))?;
+        for listener in tcp {
+            epoll.add(&listener, event(Source::Listener(self.listeners.len())))?;
+            self.listeners.push(listener);
+        }
+        for socket in udp {
+            if socket.local_addr()?.is_ipv4() {
+                epoll.add(&socket, event(Source::Udp4(self.udp4.len())))?;
+                self.udp4.push(UdpPort::new(socket));
+            } else {
+                epoll.add(&socket, event(Source::Udp6(self.udp6.len())))?;
+                self.udp6.push(UdpPort::new(socket));
+            }
+        }
+        self.epoll = Some(epoll);
+        Ok(self)
+    }
+
+    /// Serves until told to stop.
+    pub(super) fn work(mut self) {
+        let epoll = self.epoll.take().expect("it has its sockets");
+        let mut events = [EpollEvent::empty(); 256];
+        let mut swept = self.plane.shared.clock.now();
+        loop {
+            let timeout = match self.connections.is_empty() {
+                true => EpollTimeout::NONE,
+                false => EpollTimeout::from(SWEEP as u16 * 1000),
+            };
+            let count = match epoll.wait(&mut events, timeout) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "a thread of the announce plane ends");
+                    return;
+                }
+            };
+            let now = self.plane.shared.clock.now();
+            for event in &events[..count] {
+                match Source::of(event.data()) {
+                    Source::Stop => return,
+                    Source::Listener(number) => self.accept(&epoll, number, now),
+                    Source::Udp4(number) => self.udp4(number, now),
+                    Source::Udp6(number) => self.udp6(number, now),
+                    Source::Connection(number) => {
+                        self.connection(&epoll, number, event.events(), now);
+                    }
+                }
+            }
+            if now >= swept + SWEEP {
+                swept = now;
+                self.sweep(now);
+            }
+        }
+    }
+
+    fn udp4(&mut self, number: usize, now: Seconds) {
+        let random = &mut || next(&mut self.random);
+        let mut desk = udp::Desk {
+            plane: &self.plane,
+            ids: &self.ids,
+            counters: &self.counters,
+            peers: &mut self.peers,
+            now,
+            random,
+        };
+        self.udp4[number].serve(&mut desk);
+    }
+
+    fn udp6(&mut self, number: usize, now: Seconds) {
+        let random = &mut || next(&mut self.random);
+        let mut desk = udp::Desk {
+            plane: &self.plane,
+            ids: &self.ids,
+            counters: &self.counters,
+            peers: &mut self.peers,
+            now,
+            random,
+        };
+        self.udp6[number].serve(&mut desk);
+    }
+
+    fn accept(&mut self, epoll: &Epoll, number: usize, now: Seconds) {
+        for _ in 0..ACCEPTS {
+            let Ok((stream, peer)) = self.listeners[number].accept() else {
+                return;
+            };
+            self.counters.connections.add(1);
+            let ready = stream.set_nonblocking(true).and(stream.set_nodelay(true));
+            if self.connections.len() >= self.most || ready.is_err() {
+                self.counters.connections_dropped.add(1);
+                continue;
+            }
+            let entry = self.connections.vacant_entry();
+            let token = Source::Connection(entry.key()).token();
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
+            if epoll.add(&stream, event).is_ok() {
+                entry.insert(Connection::new(stream, peer.ip(), now));
+            }
+        }
+    }
+
+    fn connection(&mut self, epoll: &Epoll, number: usize, events: EpollFlags, now: Seconds) {
+        let Some(connection) = self.connections.get_mut(number) else {
+            return;
+        };
+        let writes = events.contains(EpollFlags::EPOLLOUT);
+        let turn = if writes {
+            connection.write()
+        } else {
+            let random = &mut || next(&mut self.random);
+            let mut desk = http::Desk {
+                plane: &self.plane,
+                trusted: &self.trusted,
+                counters: &self.counters,
+                peers: &mut self.peers,
+                body: &mut self.body,
+                now,
+                random,
+            };
+            connection.read(&mut desk, &mut self.buffers)
+        };
+        let wanted = match turn {
+            // Closing the stream takes it out of the epoll set.
+            Turn::End => {
+                self.connections.remove(number);
+                return;
+            }
+            Turn::Read if !writes => return,
+            Turn::Read => EpollFlags::EPOLLIN,
+            Turn::Write if writes => return,
+            Turn::Write => EpollFlags::EPOLLOUT,
+        };
+        let token = Source::Connection(number).token();
+        let mut event = EpollEvent::new(wanted, token);
+        if epoll.modify(connection.stream.as_fd(), &mut event).is_err() {
+            self.connections.remove(number);
+        }
+    }
+
+    fn sweep(&mut self, now: Seconds) {
+        let before = self.connections.len();
+        self.connections
+            .retain(|_, connection| connection.heard + SILENCE >= now);
+        let dropped = before - self.connections.len();
+        self.counters.connections_dropped.add(dropped as u64);
+    }
+}
+
+/// The next random number: xorshift, good enough to spread answers.
+fn next(state: &mut u64) -> u32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state >> 32) as u32
+}

@@ -1,0 +1,201 @@
+//! The announce plane, over real sockets.
+
+use crate::support::{Client, Running, announce};
+use headworks_tracker_wire::answer::{self, Reply};
+use headworks_tracker_wire::udp::{self, Answer};
+use headworks_tracker_wire::{Event, query, scrape};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_find_each_other_over_both_transports() {
+    let running = Running::start("");
+    let mut seeder = announce(1, 1, Event::Started);
+    seeder.left = Some(0);
+    assert!(running.peers(&seeder).await.is_empty());
+
+    let client = Client::at("127.0.0.1:0", running.udp());
+    let id = client.connect();
+    let mut packet = Vec::new();
+    udp::write_announce(
+        id,
+        77,
+        &announce(1, 2, Event::Started),
+        b"/announce",
+        &mut packet,
+    );
+    let answer = client.exchange(&packet).expect("an answer");
+    let Some(Answer::Announce {
+        transaction: 77,
+        interval: 1800,
+        counts,
+        peers,
+    }) = udp::read_answer(&answer)
+    else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(peers, [127, 0, 0, 1, 0x27, 0x11]);
+    assert_eq!(
+        (counts.complete, counts.incomplete),
+        (1, 0),
+        "one address counts once"
+    );
+
+    assert_eq!(
+        running.peers(&seeder).await.len(),
+        1,
+        "the seeder sees the leecher"
+    );
+    packet.clear();
+    udp::write_announce(id, 78, &announce(1, 2, Event::Completed), b"", &mut packet);
+    client.exchange(&packet).expect("an answer");
+    assert!(
+        running.peers(&seeder).await.is_empty(),
+        "a seeder needs no seeder"
+    );
+
+    let mut path = String::from("/scrape?info_hash=");
+    headworks_tracker_wire::percent_encode(&seeder.info_hash.0, &mut path);
+    let counts = scrape::read(&running.get(&path).await).unwrap()[0].1;
+    assert_eq!((counts.complete, counts.downloaded), (1, 1));
+    assert!(
+        running
+            .get("/scrape")
+            .await
+            .starts_with(b"d14:failure reason")
+    );
+
+    running.announce(&announce(1, 1, Event::Stopped)).await;
+    packet.clear();
+    udp::write_announce(id, 79, &announce(1, 2, Event::Stopped), b"", &mut packet);
+    client.exchange(&packet).expect("an answer");
+    assert!(
+        running.stats().await.contains("torrents: 0\n"),
+        "empty torrents go"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_thousand_announces_in_one_burst_are_all_answered() {
+    let running = Running::start("");
+    let client = Client::at("127.0.0.1:0", running.udp());
+    let id = client.connect();
+    let receiver = Client(client.0.try_clone().unwrap(), client.1);
+    let answers = std::thread::spawn(move || {
+        let mut seen = BTreeSet::new();
+        while seen.len() < 2000 {
+            let Some(packet) = receiver.receive() else {
+                break;
+            };
+            let Some(Answer::Announce { transaction, .. }) = udp::read_answer(&packet) else {
+                panic!("no announce")
+            };
+            assert!(seen.insert(transaction), "each answer once");
+        }
+        seen
+    });
+    for number in 0..2000 {
+        let mut packet = Vec::new();
+        udp::write_announce(
+            id,
+            number,
+            &announce(number % 7, number as u16, Event::None),
+            b"",
+            &mut packet,
+        );
+        client.0.send_to(&packet, client.1).unwrap();
+    }
+    assert_eq!(answers.join().unwrap(), (0..2000).collect());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_and_foreign_connection_ids_get_nothing() {
+    let running = Running::start("");
+    let client = Client::at("127.0.0.1:0", running.udp());
+    let id = client.connect();
+    let other = Client::at("127.0.0.2:0", running.udp());
+    let mut packet = Vec::new();
+    udp::write_announce(id, 5, &announce(1, 1, Event::None), b"", &mut packet);
+    other.0.send_to(&packet, other.1).unwrap();
+    packet.clear();
+    udp::write_announce(id ^ 4, 6, &announce(1, 1, Event::None), b"", &mut packet);
+    client.0.send_to(&packet, client.1).unwrap();
+    running
+        .shows("/stats", "0 announces, 0 scrapes, 2 bad")
+        .await;
+    // What is answered next is the answer to the next request: the bad ones got none.
+    packet.clear();
+    udp::write_announce(id, 7, &announce(1, 1, Event::None), b"", &mut packet);
+    let answer = client.exchange(&packet).expect("an answer");
+    assert!(matches!(
+        udp::read_answer(&answer),
+        Some(Answer::Announce { transaction: 7, .. })
+    ));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_follow_each_other_on_one_connection() {
+    let running = Running::start("tracker_id = 'me'\n");
+    let at = running.http();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut stream = TcpStream::connect(at).unwrap();
+        let mut requests = String::new();
+        for peer in 0..100 {
+            requests.push_str("GET /announce.php?");
+            query::write(&announce(1, peer, Event::Started), None, &mut requests);
+            requests.push_str(" HTTP/1.1\r\nHost: t\r\n\r\n");
+        }
+        requests.push_str("GET /healthz HTTP/1.0\r\n\r\n");
+        // In pieces that end anywhere.
+        for piece in requests.as_bytes().chunks(997) {
+            stream.write_all(piece).unwrap();
+        }
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    });
+    let answer = String::from_utf8_lossy(&read.await.unwrap()).into_owned();
+    assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 101);
+    assert_eq!(answer.matches("10:tracker id2:me").count(), 100);
+    assert!(
+        answer.ends_with("Connection: close\r\nContent-Length: 3\r\n\r\nok\n"),
+        "{answer}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numwant_and_forms() {
+    let running = Running::start("");
+    for peer in 0..80 {
+        running.announce(&announce(1, peer, Event::None)).await;
+    }
+    for (want, got) in [(Some(0), 0), (Some(7), 7), (None, 50), (Some(9999), 50)] {
+        let mut asks = announce(1, 0, Event::None);
+        asks.numwant = want;
+        assert_eq!(running.peers(&asks).await.len(), got, "{want:?}");
+    }
+    let mut path = String::from("/announce?");
+    query::write(&announce(1, 3, Event::None), None, &mut path);
+    let dictionaries = running.get(&path.replace("compact=1", "compact=0")).await;
+    let Ok(Reply::Peers(peers)) = answer::read(&dictionaries) else {
+        panic!()
+    };
+    assert!(peers.peers.iter().all(|(_, id)| id.is_some()));
+    assert!(
+        peers.peers.iter().all(|(at, _)| at.port() != 10_003),
+        "not the client itself"
+    );
+    let nameless = running
+        .get(&path.replace("compact=1", "compact=0&no_peer_id=1"))
+        .await;
+    let Ok(Reply::Peers(peers)) = answer::read(&nameless) else {
+        panic!()
+    };
+    assert!(peers.peers.len() == 50 && peers.peers.iter().all(|(_, id)| id.is_none()));
+    running.stop().await;
+}

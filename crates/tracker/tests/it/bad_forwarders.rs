@@ -1,0 +1,249 @@
+//! Forwarders that fail in every way there is: what becomes of them, and what clients notice of it.
+
+use crate::support::{
+    Forwarder, Manner, Running, address, announce, http_uri, listed, udp_uri, until,
+};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use headworks_tracker_wire::Event;
+use std::io::Write;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    let body = encoder.finish().unwrap();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body].concat()
+}
+
+/// What `/stats` says of a tracker with one good forwarder and this one, which fails.
+async fn shows(
+    manner: Manner,
+    settings: &str,
+    expected: &[&str],
+) -> (Running, Forwarder, Forwarder) {
+    let good = Forwarder::http(Manner::Peers(vec![address("192.0.2.9:9")])).await;
+    let bad = Forwarder::http(manner).await;
+    let settings = format!(
+        "forward_timeout = '500ms'\nforwarder_retry_base_ms = 10\nforwarder_retry_attempts = 3\n{settings}\n{}",
+        listed([http_uri(&good), http_uri(&bad)])
+    );
+    let running = Running::start(&settings);
+    running.announce(&announce(1, 1, Event::None)).await;
+    let name = format!("forwarder {}: ", bad.address);
+    for text in expected {
+        running.shows("/stats", &format!("{name}{text}")).await;
+    }
+    (running, bad, good)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_lead_to_the_states_that_they_should() {
+    let huge = Manner::Body(vec![b'x'; 10 << 20]);
+    let bomb = Manner::Raw(gzip(&vec![b'0'; 64 << 20]));
+    for (manner, expected) in [
+        (
+            Manner::status(404),
+            "disabled, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: status 404",
+        ),
+        (Manner::status(403), "disabled, 1 requests"),
+        (Manner::status(429), "suspended, 1 requests"),
+        (
+            Manner::status(500),
+            "active, 3 requests, 0 answers, 3 failures, 0 unique peers, last trouble: status 500",
+        ),
+        (
+            Manner::Silent,
+            "active, 3 requests, 0 answers, 3 failures, 0 unique peers, last trouble: no answer in time",
+        ),
+        (
+            Manner::Drip,
+            "active, 3 requests, 0 answers, 3 failures, 0 unique peers, last trouble: no answer in time",
+        ),
+        (
+            huge,
+            "active, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: the answer is too large",
+        ),
+        (
+            bomb,
+            "active, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: the answer is too large",
+        ),
+        (
+            Manner::Body(b"<html>".to_vec()),
+            "active, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: not a tracker's answer",
+        ),
+        (
+            Manner::Body(b"d14:failure reason4:nopee".to_vec()),
+            "active, 1 requests, 1 answers",
+        ),
+        (
+            Manner::Body(b"d14:failure reason1:x8:retry in5:nevere".to_vec()),
+            "disabled, 1 requests",
+        ),
+    ] {
+        let what = format!("{manner:.60?}");
+        let (running, _bad, _good) = shows(manner, "", &[expected]).await;
+        running.shows("/stats", "1 unique peers").await;
+        assert_eq!(
+            running.peers(&announce(1, 2, Event::None)).await.len(),
+            2,
+            "{what}"
+        );
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn good_answers_come_in_many_forms() {
+    let peers = b"d8:intervali900e5:peers6:\xc0\x00\x02\x05\x00\x05e";
+    let body = Manner::Body(peers.to_vec());
+    let other = Forwarder::http(body.clone()).await;
+    let redirect = format!(
+        "HTTP/1.1 302 Found\r\nLocation: http://{}/other\r\nContent-Length: 0\r\n\r\n",
+        other.address
+    );
+    for manner in [
+        body,
+        Manner::Raw(gzip(peers)),
+        Manner::Raw(redirect.into_bytes()),
+    ] {
+        let (running, _bad, _good) = shows(
+            manner,
+            "",
+            &["active, 1 requests, 1 answers, 0 failures, 1 unique peers"],
+        )
+        .await;
+        running.stop().await;
+    }
+    let round = Manner::Raw(
+        b"HTTP/1.1 302 Found\r\nLocation: /announce\r\nContent-Length: 0\r\n\r\n".to_vec(),
+    );
+    let (running, _bad, _good) = shows(round, "", &["active, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: too many redirects"]).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lies_are_not_passed_on() {
+    let lies = [
+        "0.0.0.0:1",
+        "224.0.0.1:1",
+        "255.255.255.255:1",
+        "[ff02::1]:1",
+        "192.0.2.7:7",
+    ];
+    let (running, _liar, _good) = shows(
+        Manner::Peers(lies.map(address).to_vec()),
+        "",
+        &["active, 1 requests, 1 answers, 0 failures, 1 unique peers"],
+    )
+    .await;
+    let peers = running.peers(&announce(1, 1, Event::None)).await;
+    assert!(
+        peers.contains(&address("192.0.2.7:7")) && peers.len() <= 2,
+        "{peers:?}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_healed_forwarder_comes_back() {
+    let (running, bad, _good) = shows(
+        Manner::status(404),
+        "forwarder_probe_seconds = '100ms'",
+        &["disabled"],
+    )
+    .await;
+    bad.set(Manner::Peers(vec![address("192.0.2.8:8")]));
+    running
+        .shows("/stats", &format!("forwarder {}: probation", bad.address))
+        .await;
+    running.announce(&announce(2, 1, Event::None)).await;
+    running
+        .shows("/stats", &format!("forwarder {}: active", bad.address))
+        .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_connection_disables_and_a_silent_udp_forwarder_only_fails() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let silent = Forwarder::udp(Manner::Silent).await;
+    let settings = format!(
+        "forward_timeout = '300ms'\nforwarder_retry_base_ms = 10\nforwarder_retry_attempts = 2\n{}",
+        listed([format!("http://{nobody}/announce"), udp_uri(&silent)])
+    );
+    let running = Running::start(&settings);
+    running.announce(&announce(1, 1, Event::None)).await;
+    running
+        .shows("/stats", &format!("forwarder {nobody}: disabled"))
+        .await;
+    running
+        .shows(
+            "/stats",
+            &format!(
+                "forwarder {}: active, 2 requests, 0 answers, 2 failures",
+                silent.address
+            ),
+        )
+        .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_all_fail_it_is_our_own_network() {
+    let bad: Vec<_> =
+        futures_util::future::join_all((0..6).map(|_| Forwarder::http(Manner::Silent))).await;
+    let settings = format!(
+        "forward_timeout = '300ms'\nforwarder_retry_base_ms = 10\n{}",
+        listed(bad.iter().map(http_uri))
+    );
+    let running = Running::start(&settings);
+    running.announce(&announce(1, 1, Event::None)).await;
+    running
+        .shows("/metrics", "\nheadworks_tracker_network_down 1\n")
+        .await;
+    running.announce(&announce(2, 1, Event::None)).await;
+    let stats = running.stats().await;
+    assert_eq!(
+        stats.matches(": active,").count(),
+        6,
+        "nobody is blamed:\n{stats}"
+    );
+    for one in &bad {
+        one.set(Manner::Peers(vec![]));
+    }
+    running
+        .shows("/metrics", "\nheadworks_tracker_network_down 0\n")
+        .await;
+    until("those that waited go out", || {
+        bad.iter().all(|one| one.heard().len() >= 2)
+    })
+    .await;
+    let first = announce(1, 1, Event::None).info_hash;
+    let all = bad.iter().flat_map(Forwarder::heard);
+    assert!(
+        all.clone().all(|heard| heard.hash == first),
+        "nothing was queued meanwhile: {:?}",
+        all.collect::<Vec<_>>()
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retry_in_is_obeyed() {
+    let (running, busy, _good) = shows(
+        Manner::Body(b"d14:failure reason4:busy8:retry ini1ee".to_vec()),
+        "",
+        &["active, 1 requests, 1 answers"],
+    )
+    .await;
+    running.shows("/stats", "delayed 1").await;
+    assert_eq!(busy.heard().len(), 1);
+    running.stop().await;
+}

@@ -1,0 +1,7 @@
+//! A tracker as its clients and its forwarders see it.
+
+mod announce;
+mod bad_forwarders;
+mod forward;
+mod real_clients;
+mod support;

@@ -1,0 +1,440 @@
+//! A tracker, clients for it, and forwarders that behave as they are told.
+
+use headworks_service::config::{Schema, Sources};
+use headworks_service::outbound::{Outbound, OutboundConfig};
+use headworks_service::shutdown::Shutdown;
+use headworks_tracker::{Tracker, TrackerConfig};
+use headworks_tracker_wire::answer::{self, Reply};
+use headworks_tracker_wire::udp::{self, Answer, Request};
+use headworks_tracker_wire::{Announce, Counts, Event, InfoHash, PeerId, query};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Long enough for the slowest machine; nothing waits this long when all is well.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Running {
+    pub(crate) tracker: Tracker,
+    shutdown: Shutdown,
+}
+
+impl Running {
+    /// A tracker on loopback with these settings of its section, in TOML.
+    pub(crate) fn start(settings: &str) -> Running {
+        Running::listening("127.0.0.1:0", settings)
+    }
+
+    /// The same at another address.
+    pub(crate) fn listening(at: &str, settings: &str) -> Running {
+        let text =
+            format!("[tracker]\nlisten = '{at}'\nudp_listen = '{at}'\nworkers = 2\n{settings}");
+        let sources = Sources::new().text("headworks.toml", text);
+        let schema = Schema::shared().with::<TrackerConfig>();
+        let config = schema
+            .load(&sources)
+            .unwrap_or_else(|problems| panic!("{problems}"));
+        let shutdown = Shutdown::new();
+        let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
+        let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
+        let section = config.section::<TrackerConfig>();
+        let tracker = Tracker::start(&section, outbound, &shutdown).unwrap();
+        Running { tracker, shutdown }
+    }
+
+    pub(crate) async fn stop(self) {
+        assert!(self.shutdown.drain(PATIENCE).await.left.is_empty());
+    }
+
+    pub(crate) fn http(&self) -> SocketAddr {
+        self.tracker.http()[0]
+    }
+
+    pub(crate) fn udp(&self) -> SocketAddr {
+        self.tracker.udp()[0]
+    }
+
+    /// The body at a path.
+    pub(crate) async fn get(&self, path: &str) -> Vec<u8> {
+        let (at, path) = (self.http(), path.to_owned());
+        tokio::task::spawn_blocking(move || get(at, &path))
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn announce(&self, announce: &Announce) -> Reply {
+        let mut path = String::from("/announce?");
+        query::write(announce, None, &mut path);
+        let body = self.get(&path).await;
+        answer::read(&body).unwrap_or_else(|error| panic!("{error}: {}", body.escape_ascii()))
+    }
+
+    /// The addresses in an answer.
+    pub(crate) async fn peers(&self, announce: &Announce) -> Vec<SocketAddr> {
+        let Reply::Peers(peers) = self.announce(announce).await else {
+            panic!("a failure")
+        };
+        peers.peers.into_iter().map(|(at, _)| at).collect()
+    }
+
+    pub(crate) async fn stats(&self) -> String {
+        String::from_utf8(self.get("/stats").await).unwrap()
+    }
+
+    /// The number of a metric.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let text = String::from_utf8(self.get("/metrics").await).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}"))
+            .parse()
+            .unwrap()
+    }
+
+    /// Waits until a page holds `text`.
+    pub(crate) async fn shows(&self, page: &str, text: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let body = String::from_utf8(self.get(page).await).unwrap();
+            if body.contains(text) {
+                return;
+            }
+            assert!(Instant::now() < end, "never `{text}` but\n{body}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn get(at: SocketAddr, path: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer
+        .windows(4)
+        .position(|bytes| bytes == b"\r\n\r\n")
+        .expect("a head");
+    answer.split_off(end + 4)
+}
+
+/// Waits for a condition.
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Peer number `peer` of torrent number `hash`.
+pub(crate) fn announce(hash: u32, peer: u16, event: Event) -> Announce {
+    let mut announce = Announce {
+        port: 10_000 + peer,
+        left: Some(1),
+        event,
+        ..Announce::default()
+    };
+    announce.info_hash.0[..4].copy_from_slice(&hash.to_be_bytes());
+    announce.peer_id.0[..2].copy_from_slice(&peer.to_be_bytes());
+    announce.key = Some(7);
+    announce
+}
+
+/// A UDP client.
+pub(crate) struct Client(pub(crate) UdpSocket, pub(crate) SocketAddr);
+
+impl Client {
+    pub(crate) fn at(from: &str, to: SocketAddr) -> Client {
+        let socket = UdpSocket::bind(from).unwrap();
+        // A burst of answers must find room at the client, too.
+        socket2::SockRef::from(&socket)
+            .set_recv_buffer_size(4 << 20)
+            .unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        Client(socket, to)
+    }
+
+    pub(crate) fn exchange(&self, packet: &[u8]) -> Option<Vec<u8>> {
+        self.0.send_to(packet, self.1).unwrap();
+        self.receive()
+    }
+
+    pub(crate) fn receive(&self) -> Option<Vec<u8>> {
+        let mut buffer = [0; 4096];
+        let length = self.0.recv(&mut buffer).ok()?;
+        Some(buffer[..length].to_vec())
+    }
+
+    pub(crate) fn connect(&self) -> u64 {
+        let mut packet = Vec::new();
+        udp::write_connect(1, &mut packet);
+        match udp::read_answer(&self.exchange(&packet).expect("an answer")) {
+            Some(Answer::Connect {
+                transaction: 1,
+                connection,
+            }) => connection,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// How a forwarder behaves.
+#[derive(Clone, Debug)]
+pub(crate) enum Manner {
+    /// Names these peers.
+    Peers(Vec<SocketAddr>),
+    /// Answers these bytes, whatever they are.
+    Body(Vec<u8>),
+    /// Answers with this head and body.
+    Raw(Vec<u8>),
+    /// Takes the request and says nothing.
+    Silent,
+    /// A byte a second.
+    Drip,
+}
+
+impl Manner {
+    pub(crate) fn status(status: u16) -> Manner {
+        Manner::Raw(format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").into_bytes())
+    }
+}
+
+/// What a forwarder heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heard {
+    pub(crate) hash: InfoHash,
+    pub(crate) peer: PeerId,
+    pub(crate) event: Event,
+}
+
+/// An HTTP tracker that behaves as it is told and writes down what it hears.
+#[derive(Clone)]
+pub(crate) struct Forwarder {
+    pub(crate) address: SocketAddr,
+    pub(crate) manner: Arc<Mutex<Manner>>,
+    pub(crate) heard: Arc<Mutex<Vec<Heard>>>,
+    pub(crate) lines: Arc<Mutex<Vec<String>>>,
+    _task: Arc<Task>,
+}
+
+struct Task(tokio::task::JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Forwarder {
+    pub(crate) async fn http(manner: Manner) -> Forwarder {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let manner = Arc::new(Mutex::new(manner));
+        let (heard, lines) = (
+            Arc::<Mutex<Vec<Heard>>>::default(),
+            Arc::<Mutex<Vec<String>>>::default(),
+        );
+        let shared = (manner.clone(), heard.clone(), lines.clone());
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (manner, heard, lines) = shared.clone();
+                tokio::spawn(serve(stream, manner, heard, lines));
+            }
+        });
+        let task = Arc::new(Task(task));
+        Forwarder {
+            address,
+            manner,
+            heard,
+            lines,
+            _task: task,
+        }
+    }
+
+    /// A UDP tracker: peers or silence.
+    pub(crate) async fn udp(manner: Manner) -> Forwarder {
+        let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let manner = Arc::new(Mutex::new(manner));
+        let (heard, lines) = (
+            Arc::<Mutex<Vec<Heard>>>::default(),
+            Arc::<Mutex<Vec<String>>>::default(),
+        );
+        let shared = (manner.clone(), heard.clone(), lines.clone());
+        let task = tokio::spawn(async move {
+            let mut buffer = [0; 4096];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+                let (manner, heard, lines) = &shared;
+                let answer = udp_answer(&buffer[..length], manner, heard, lines);
+                if let Some(answer) = answer {
+                    let _ = socket.send_to(&answer, from).await;
+                }
+            }
+        });
+        let task = Arc::new(Task(task));
+        Forwarder {
+            address,
+            manner,
+            heard,
+            lines,
+            _task: task,
+        }
+    }
+
+    pub(crate) fn set(&self, manner: Manner) {
+        *self.manner.lock().unwrap() = manner;
+    }
+
+    pub(crate) fn heard(&self) -> Vec<Heard> {
+        self.heard.lock().unwrap().clone()
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.heard().iter().map(|heard| heard.event).collect()
+    }
+}
+
+fn udp_answer(
+    packet: &[u8],
+    manner: &Mutex<Manner>,
+    heard: &Mutex<Vec<Heard>>,
+    lines: &Mutex<Vec<String>>,
+) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let Manner::Peers(peers) = manner.lock().unwrap().clone() else {
+        return None;
+    };
+    match udp::read_request(packet).ok()? {
+        Request::Connect { transaction } => {
+            lines.lock().unwrap().push("connect".into());
+            udp::answer_connect(transaction, 99, &mut out);
+        }
+        Request::Announce {
+            connection: 99,
+            transaction,
+            announce,
+            options,
+        } => {
+            heard.lock().unwrap().push(Heard {
+                hash: announce.info_hash,
+                peer: announce.peer_id,
+                event: announce.event,
+            });
+            lines
+                .lock()
+                .unwrap()
+                .push(String::from_utf8(udp::url_data(options)).unwrap());
+            udp::answer_announce(transaction, 900, Counts::default(), &mut out);
+            for peer in peers {
+                let SocketAddr::V4(peer) = peer else { continue };
+                out.extend(headworks_tracker_wire::compact::pack4(
+                    *peer.ip(),
+                    peer.port(),
+                ));
+            }
+        }
+        Request::Announce { transaction, .. } => {
+            udp::answer_error(transaction, "connection id", &mut out);
+        }
+        Request::Scrape { .. } => return None,
+    }
+    Some(out)
+}
+
+async fn serve(
+    mut stream: tokio::net::TcpStream,
+    manner: Arc<Mutex<Manner>>,
+    heard: Arc<Mutex<Vec<Heard>>>,
+    lines: Arc<Mutex<Vec<String>>>,
+) {
+    let mut input = Vec::new();
+    loop {
+        let Some(end) = input.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+            match stream.read_buf(&mut input).await {
+                Ok(length) if length > 0 => continue,
+                _ => return,
+            }
+        };
+        let head = String::from_utf8(input.drain(..end + 4).collect()).unwrap();
+        let line = head.lines().next().unwrap();
+        lines.lock().unwrap().push(head.clone());
+        let query = line
+            .split(' ')
+            .nth(1)
+            .unwrap()
+            .split_once('?')
+            .map_or("", |(_, query)| query);
+        if let Ok(announce) = query::announce(query.as_bytes()) {
+            heard.lock().unwrap().push(Heard {
+                hash: announce.info_hash,
+                peer: announce.peer_id,
+                event: announce.event,
+            });
+        }
+        let manner = manner.lock().unwrap().clone();
+        let body = match manner {
+            Manner::Peers(peers) => {
+                let mut body = Vec::new();
+                let head = answer::Head {
+                    interval: 900,
+                    ..answer::Head::default()
+                };
+                answer::write_dict(&head, peers.iter().map(|peer| (None, *peer)), &mut body);
+                body
+            }
+            Manner::Body(body) => body,
+            Manner::Raw(bytes) => {
+                if stream.write_all(&bytes).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            Manner::Silent => std::future::pending().await,
+            Manner::Drip => {
+                let _ = stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                    .await;
+                loop {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    if stream.write_all(b"d").await.is_err() {
+                        return;
+                    }
+                }
+            }
+        };
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        if stream.write_all(head.as_bytes()).await.is_err()
+            || stream.write_all(&body).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// The forwarders as a section lists them.
+pub(crate) fn listed(uris: impl IntoIterator<Item = String>) -> String {
+    let one = |uri| format!("[[tracker.forwarders]]\nuri = '{uri}'\n");
+    uris.into_iter().map(one).collect()
+}
+
+pub(crate) fn http_uri(forwarder: &Forwarder) -> String {
+    format!("http://{}/announce", forwarder.address)
+}
+
+pub(crate) fn udp_uri(forwarder: &Forwarder) -> String {
+    format!("udp://{}/announce?passkey=k", forwarder.address)
+}
+
+pub(crate) fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}

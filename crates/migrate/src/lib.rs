@@ -10,7 +10,6 @@
 mod control;
 mod copy;
 mod error;
-mod failpoint;
 mod filter;
 mod job;
 mod names;
@@ -26,7 +25,7 @@ pub use copy::{CopyOptions, Delete, Preflight};
 pub use error::{Error, Result};
 pub use filter::Filters;
 pub use job::{Job, Settings};
-pub use progress::{Phase, Progress, SideProgress};
+pub use progress::{Doing, Live, LiveSide, Pace, Phase, Progress, Round, SideProgress};
 pub use state::{Class, Count, Explained, Failed, Line, Outcome, State, Summary};
 pub use status::{Difference, Status};
 pub use store::holder;

@@ -14,6 +14,8 @@ mod backend;
 mod capabilities;
 mod entry;
 mod error;
+#[doc(hidden)]
+pub mod failpoint;
 mod folder;
 mod local;
 mod location;

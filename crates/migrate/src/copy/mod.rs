@@ -14,7 +14,6 @@ mod transfer;
 
 pub use preflight::Preflight;
 
-use crate::control;
 use crate::error::{Error, Result};
 use crate::job::{Job, stage};
 use crate::progress::Phase;
@@ -96,9 +95,7 @@ impl Job {
         }
         self.enter(stage::COPYING, "copy began or went on".into())
             .await?;
-        let watch = control::watch(self);
         let copied = Copy::new(self, options)?.run().await;
-        watch.abort();
         // What was done is worth keeping, also when the run was stopped.
         let flushed = self.writer.write(|_| Ok(())).await;
         copied.and(flushed)?;

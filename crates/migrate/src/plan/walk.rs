@@ -253,12 +253,9 @@ impl Walk<'_> {
         let side = &mut self.sides[which as usize];
         let now = side.pool.now();
         let mut ended = false;
-        if error.fault() == Fault::Temporary && listing.attempt < self.job.settings.attempts {
-            let pause = self
-                .job
-                .settings
-                .backoff
-                .delay(listing.attempt, crate::random());
+        let attempts = listing.work.reached.fail();
+        if error.fault() == Fault::Temporary && attempts < self.job.settings.attempts {
+            let pause = self.job.settings.backoff.delay(attempts, crate::random());
             match side.rounds.retry(now, listing.lease, now + pause) {
                 Settled::Failed { .. } => ended = true,
                 _ => {
@@ -321,11 +318,8 @@ impl Walk<'_> {
     }
 
     fn show(&self, which: Side) {
-        let progress = self.sides[which as usize].rounds.progress();
-        let shown = &self.job.progress.sides[which as usize];
-        shown.round.store(progress.round, Relaxed);
-        shown.ended.store(progress.ended, Relaxed);
-        shown.declared.store(progress.declared, Relaxed);
+        let rounds = &self.sides[which as usize].rounds;
+        self.job.progress.sides[which as usize].show(&rounds.progress(), rounds.state());
     }
 
     /// Leases nothing more; what runs may end and is kept.

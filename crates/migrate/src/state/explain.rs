@@ -1,8 +1,9 @@
 //! Everything known about one path.
 
-use super::{Explained, State, class, find_pair, hex, status};
+use super::{Explained, State, class, hex, status};
 use crate::error::Result;
-use crate::store::{FolderId, Pair};
+use crate::store::{FolderId, Pair, find_pair, folder_at};
+use headworks_storage::Folder;
 use rusqlite::{OptionalExtension, params};
 
 impl State {
@@ -15,11 +16,7 @@ impl State {
         let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         let (folder, name) = path.split_at(cut);
         let shown = path.escape_ascii().to_string();
-        let query = "SELECT id FROM folder WHERE path = ?";
-        let parent: Option<FolderId> = self
-            .read
-            .query_row(query, [folder], |row| row.get(0))
-            .optional()?;
+        let parent = folder_at(&self.read, &Folder::from_bytes(folder.to_vec()))?;
         let mut lines = vec![shown];
         let Some(parent) = parent else {
             lines.push(

@@ -2,21 +2,33 @@
 
 mod explain;
 mod findings;
+mod totals;
 
 pub use findings::{Class, Count, Explained, Failed, Line, Outcome, Summary};
+pub(crate) use totals::{Totals, roll_up};
 
 use crate::error::{Error, Result};
 use crate::filter::Filters;
+use crate::progress::Live;
 use crate::status::{Compare, Difference, Status};
-use crate::store::{FolderId, Pair, Store, meta, read_pairs};
+use crate::store::{FolderId, Pair, Store, meta, path_of, read_pairs};
 use headworks_storage::Kind;
 use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 /// Rows that are read at once.
 const PAGE: usize = 4096;
+
+/// Something that is at the destination only.
+pub(crate) struct Extra {
+    pub(crate) parent: FolderId,
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: Kind,
+    pub(crate) size: u64,
+}
 
 /// A state file, open for reading.
 pub struct State {
@@ -87,21 +99,31 @@ impl State {
         }
     }
 
-    /// What the plan found, counted anew.
-    pub(crate) fn count(&self, compare: &Compare) -> Result<Summary> {
+    /// What the plan found, counted anew; `keep` is given the totals of folders, some at a time.
+    pub(crate) fn count(&self, compare: &Compare, mut keep: impl FnMut(Totals)) -> Result<Summary> {
         let mut summary = Summary::default();
+        let mut totals = Totals::default();
+        let mut statuses: HashMap<Status, Count> = HashMap::new();
         self.scan(compare, |pair, status| {
-            let count = summary.statuses.entry(status.word().into()).or_default();
-            count.add(pair.entry.size);
+            statuses.entry(status).or_default().add(pair.entry.size);
             summary.source.add(pair.entry.size);
+            totals.add(pair, status);
+            if totals.len() > PAGE {
+                keep(totals.split());
+            }
             Ok(())
         })?;
-        self.extra(|_, _, _, size| {
+        keep(totals);
+        let words = statuses
+            .into_iter()
+            .map(|(status, count)| (status.word().into(), count));
+        summary.statuses = words.collect();
+        self.extra(|extra| {
             let count = summary
                 .statuses
                 .entry(Status::NotOnSrc.word().into())
                 .or_default();
-            count.add(size);
+            count.add(extra.size);
             Ok(())
         })?;
         summary.failed_folders = self.failed_folders()?;
@@ -124,28 +146,36 @@ impl State {
     }
 
     /// Goes through what is at the destination only.
-    pub(crate) fn extra(
-        &self,
-        mut each: impl FnMut(FolderId, &[u8], Kind, u64) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn extra(&self, mut each: impl FnMut(&Extra) -> Result<()>) -> Result<()> {
+        let mut after = (0, Vec::new());
+        loop {
+            let page = self.extra_page(&after)?;
+            let Some(last) = page.last() else {
+                return Ok(());
+            };
+            after = (last.parent, last.name.clone());
+            page.iter().try_for_each(&mut each)?;
+        }
+    }
+
+    /// Some of what is at the destination only, after a place.
+    pub(crate) fn extra_page(&self, after: &(FolderId, Vec<u8>)) -> Result<Vec<Extra>> {
         let mut statement = self.read.prepare_cached(
             "SELECT d.parent, d.name, d.kind, d.size FROM destination d
              JOIN folder f ON f.id = d.parent
              LEFT JOIN source s ON s.parent = d.parent AND s.name = d.name
-             WHERE s.name IS NULL AND f.dst = 1 AND f.src = 1 ORDER BY d.parent, d.name",
+             WHERE (d.parent, d.name) > (?1, ?2) AND s.name IS NULL AND f.dst = 1 AND f.src = 1
+             ORDER BY d.parent, d.name LIMIT ?3",
         )?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let name: Vec<u8> = row.get(1)?;
-            let kind = crate::store::kind_of(row.get(2)?);
-            each(
-                row.get(0)?,
-                &name,
-                kind,
-                row.get::<_, i64>(3)?.cast_unsigned(),
-            )?;
-        }
-        Ok(())
+        let rows = statement.query_map(params![after.0, after.1, PAGE as i64], |row| {
+            Ok(Extra {
+                parent: row.get(0)?,
+                name: row.get(1)?,
+                kind: crate::store::kind_of(row.get(2)?),
+                size: row.get::<_, i64>(3)?.cast_unsigned(),
+            })
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     fn failed_folders(&self) -> Result<u64> {
@@ -172,7 +202,7 @@ impl State {
                 .add(pair.entry.size);
             Ok(())
         })?;
-        self.extra(|_, _, _, _| {
+        self.extra(|_| {
             outcome.not_on_src += 1;
             Ok(())
         })?;
@@ -207,18 +237,22 @@ impl State {
                 class: class(pair, status, pass),
             })
         })?;
-        let mut path = self.read.prepare("SELECT path FROM folder WHERE id = ?")?;
-        self.extra(|parent, name, kind, size| {
-            let mut path: Vec<u8> = path.query_row([parent], |row| row.get(0))?;
-            path.extend_from_slice(name);
+        self.extra(|extra| {
             each(&Line {
-                path,
-                kind,
-                size,
+                path: path_of(&self.read, extra.parent)?.join(&extra.name),
+                kind: extra.kind,
+                size: extra.size,
                 status: Status::NotOnSrc,
                 class: Class::Left,
             })
         })
+    }
+
+    /// The last picture that a runner left of itself.
+    #[must_use]
+    pub fn live(&self) -> Option<Live> {
+        let json: Option<String> = meta(&self.read, "live").ok()?;
+        serde_json::from_str(&json?).ok()
     }
 
     /// What did not work.
@@ -300,30 +334,6 @@ impl State {
     }
 }
 
-/// One pair, by its place.
-pub(crate) fn find_pair(read: &Connection, parent: FolderId, name: &[u8]) -> Result<Option<Pair>> {
-    // A place just before the name, and from there on until it is found or passed.
-    let mut after = (parent, name.to_vec());
-    if let Some(last) = after.1.pop()
-        && last > 0
-    {
-        after.1.extend([last - 1, 255, 255, 255]);
-    }
-    loop {
-        let pairs = read_pairs(read, &after, 4)?;
-        let Some(last) = pairs.last() else {
-            return Ok(None);
-        };
-        let passed = (last.parent, last.entry.name.as_slice()) >= (parent, name);
-        after = (last.parent, last.entry.name.clone());
-        if passed {
-            return Ok(pairs
-                .into_iter()
-                .find(|pair| pair.parent == parent && pair.entry.name == name));
-        }
-    }
-}
-
 /// The status of a pair, also of a further name of a file.
 pub(crate) fn status(read: &Connection, compare: &Compare, pair: &Pair) -> Result<Status> {
     let status = compare.status(pair);
@@ -356,8 +366,13 @@ pub(crate) fn leader(read: &Connection, pair: &Pair) -> Result<Option<(FolderId,
     let Some(inode) = pair.entry.inode.filter(|_| pair.entry.kind != Kind::Folder) else {
         return Ok(None);
     };
-    let mut statement = read
-        .prepare_cached("SELECT parent, name FROM link WHERE device = ? AND inode = ? ORDER BY parent, name LIMIT 1")?;
+    // A name that was excluded after the plan is not copied, and so cannot lead.
+    let mut statement = read.prepare_cached(
+        "SELECT l.parent, l.name FROM link l
+         JOIN source s ON s.parent = l.parent AND s.name = l.name
+         WHERE l.device = ? AND l.inode = ? AND s.excluded = 0
+         ORDER BY l.parent, l.name LIMIT 1",
+    )?;
     let first: Option<(FolderId, Vec<u8>)> = statement
         .query_row(
             params![inode.device.cast_signed(), inode.number.cast_signed()],

@@ -5,7 +5,7 @@
 //! ([`When`]); before results of copying the destination is synced, once a group.
 
 use crate::error::{Error, Result};
-use crate::failpoint;
+use headworks_storage::failpoint;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -201,6 +201,7 @@ fn write(mut connection: Connection, receiver: &Receiver<Handed>, mut sync: Sync
                 error,
             })?;
             synced = Instant::now();
+            failpoint::hit("after-sync");
         }
         failpoint::hit("before-commit");
         transaction.commit()?;

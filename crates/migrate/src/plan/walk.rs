@@ -3,6 +3,7 @@
 use super::lister::{Lister, Listing, Word};
 use super::publish;
 use super::side::{WINDOW, Walked, Work};
+use super::{LAG, MAX_LEAD};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::status::{Dst, Src};
@@ -52,7 +53,7 @@ pub(crate) async fn walk(job: &Job) -> Result<()> {
     let mut walk = Walk {
         job,
         read,
-        coordinator: Coordinator::default(),
+        coordinator: Coordinator::new(LAG, MAX_LEAD)?,
         sides,
         sender: sender.clone(),
         words,

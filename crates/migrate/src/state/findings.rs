@@ -57,7 +57,7 @@ impl Summary {
 }
 
 /// How a source entry ended. Every entry is in exactly one class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Class {
@@ -103,7 +103,7 @@ impl Class {
 }
 
 /// What became of everything.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Outcome {
     /// By class.

@@ -1,9 +1,11 @@
 //! Reading a state file: what was found, what became of it, and why.
 
+mod browse;
 mod explain;
 mod findings;
 mod totals;
 
+pub(crate) use browse::Listed;
 pub use findings::{Class, Count, Explained, Failed, Line, Outcome, Summary};
 pub(crate) use totals::{Totals, roll_up};
 

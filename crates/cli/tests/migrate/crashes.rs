@@ -214,7 +214,7 @@ fn killed_at_random_nothing_durable_is_done_again() {
         "--bwlimit",
         rate,
         "--requests",
-        "40",
+        "20",
         "--workers",
         "2",
     ];
@@ -224,6 +224,10 @@ fn killed_at_random_nothing_durable_is_done_again() {
     let mut stages = BTreeSet::new();
     for kill in 1..=kills {
         let done = place.durable();
+        let most = match place.stage().as_str() {
+            "copying" => 2200,
+            _ => 600,
+        };
         let _ = std::fs::remove_file(place.path("trace"));
         let mut command = place.command(&words);
         command
@@ -234,11 +238,6 @@ fn killed_at_random_nothing_durable_is_done_again() {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let most = if place.stage() == "copying" {
-            2200
-        } else {
-            600
-        };
         // Not a wait for something: the moment of the kill is what is random.
         std::thread::sleep(Duration::from_millis(50 + (random >> 33) % most));
         child.kill().unwrap();

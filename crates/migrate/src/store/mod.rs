@@ -4,6 +4,7 @@
 //! job holds the lock; other processes only read, or leave a word in the `control` table.
 
 mod lock;
+mod queue;
 mod rows;
 mod schema;
 mod writer;

@@ -14,6 +14,8 @@ mod backend;
 mod capabilities;
 mod entry;
 mod error;
+#[doc(hidden)]
+pub mod failpoint;
 mod folder;
 mod local;
 mod location;
@@ -27,7 +29,7 @@ pub use capabilities::{Capabilities, Space};
 pub use entry::{Entry, Inode, Kind, Posix};
 pub use error::{Error, ErrorKind, Fault, Result};
 pub use folder::Folder;
-pub use local::Local;
+pub use local::{Local, on_this_thread};
 pub use location::open;
 pub use synth::{Calls, Synth};
 pub use traced::Traced;

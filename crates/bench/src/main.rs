@@ -6,6 +6,7 @@ use std::process::ExitCode;
 mod engine;
 mod gateway;
 mod measure;
+mod migrate;
 mod report;
 
 #[global_allocator]
@@ -25,11 +26,14 @@ enum Bench {
     Engine(engine::Options),
     /// The gateway, beside a bare pass-through and vllm-router, before one mock upstream.
     Gateway(gateway::Options),
+    /// Planning and copying trees of files, beside rsync, rclone and cp.
+    Migrate(migrate::Options),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().bench {
         Bench::Engine(options) => engine::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
+        Bench::Migrate(options) => migrate::run(&options),
     }
 }

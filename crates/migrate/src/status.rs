@@ -127,6 +127,15 @@ impl Status {
         }
     }
 
+    /// Whether it will stay out, or nobody knows, although it belongs there.
+    #[must_use]
+    pub const fn is_trouble(self) -> bool {
+        matches!(
+            self,
+            Status::TypeConflict | Status::NameConflict | Status::Unsupported | Status::Unknown
+        )
+    }
+
     /// Whether a copy has something to do for it.
     #[must_use]
     pub const fn is_work(self) -> bool {

@@ -17,6 +17,8 @@ mod capabilities;
 mod cloud;
 mod entry;
 mod error;
+#[doc(hidden)]
+pub mod failpoint;
 mod folder;
 mod local;
 mod location;

@@ -116,13 +116,18 @@ impl Copy<'_> {
             after = (last.parent, last.entry.name.clone());
             for pair in pairs {
                 let status = self.job.compare.status(&pair);
-                let open = status.is_work() || status == Status::Excluded;
-                if pair.entry.kind != Kind::Folder && open && !self.is_under_way(read, &pair)? {
+                if pair.entry.kind == Kind::Folder
+                    || !(status.is_work() || status == Status::Excluded)
+                {
+                    continue;
+                }
+                let resume = self.under_way(read, &pair)?;
+                if resume.is_none() || status == Status::Excluded {
                     let temp = names::temp(&self.job.id, &pair.entry.name);
                     let tidied = self
                         .job
                         .destination
-                        .discard(&pair.folder, &temp, None)
+                        .discard(&pair.folder, &temp, resume.as_deref())
                         .await;
                     tidied.map_err(|error| Error::Storage {
                         side: "destination",
@@ -134,13 +139,15 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn is_under_way(&self, read: &rusqlite::Connection, pair: &Pair) -> Result<bool> {
+    /// How to go on with a file of which parts are durable.
+    fn under_way(&self, read: &rusqlite::Connection, pair: &Pair) -> Result<Option<Vec<u8>>> {
         if pair.entry.size <= LARGE {
-            return Ok(false);
+            return Ok(None);
         }
         let mut statement =
-            read.prepare_cached("SELECT 1 FROM part WHERE parent = ? AND name = ?")?;
-        Ok(statement.exists(params![pair.parent, pair.entry.name])?)
+            read.prepare_cached("SELECT resume FROM part WHERE parent = ? AND name = ?")?;
+        let place = params![pair.parent, pair.entry.name];
+        Ok(statement.query_row(place, |row| row.get(0)).optional()?)
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn look(job: &Job, options: &CopyOptions) -> Result<Preflight> 
     })?;
     if let Delete::Permanent { limit } = options.delete {
         let mut extra = 0;
-        state.extra(|_, _, _, _| {
+        state.extra(|_| {
             extra += 1;
             Ok(())
         })?;

@@ -1,14 +1,15 @@
 //! What the pool's workers do, and how results get into the state file.
 
 use super::transfer::{Transferred, place};
-use crate::failpoint;
 use crate::names;
 use crate::progress::Progress;
 use crate::status::{Difference, Dst, Status};
-use crate::store::{Failure, FolderId, Pair, Writer, put_destination, put_failure};
+use crate::store::{
+    Failure, FolderId, Pair, When, Writer, move_below, put_destination, put_failure,
+};
 use headworks_core::{Backoff, Cost, Job as PoolJob};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
-use headworks_storage::{Backend, Copied, Entry, Error, Fault, Folder, Kind, Order};
+use headworks_storage::{Backend, Copied, Entry, Error, Fault, Folder, Kind, Order, failpoint};
 use rusqlite::{Transaction, params};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -146,7 +147,10 @@ impl Copier {
                 Ok(Transferred::Stopped) => continue,
                 Err(error) => match self.judge(&error, attempt) {
                     Judgement::Over => continue,
-                    Judgement::Record => Record::Failed(error),
+                    Judgement::Record => {
+                        self.give_up(&pair).await;
+                        Record::Failed(error)
+                    }
                     Judgement::Again(again) => {
                         fault = Some(again);
                         left.push((pair, status));
@@ -215,7 +219,7 @@ impl Copier {
             }
             touch(transaction, folder)
         };
-        self.writer.post(true, write, || {});
+        self.writer.post(When::Synced, write, || {});
     }
 
     async fn make(&self, folders: &mut Vec<FolderWork>, attempt: u32) -> Option<Fault> {
@@ -248,7 +252,7 @@ impl Copier {
             }
             Ok(())
         };
-        self.writer.post(true, write, || {});
+        self.writer.post(When::Synced, write, || {});
         *folders = left;
         fault
     }
@@ -260,7 +264,10 @@ impl Copier {
         let mut fault = None;
         for folder in folders.drain(..) {
             match self.settle_one(&folder).await {
-                Ok(entry) => settled.push((folder, entry)),
+                Ok(entry) => {
+                    failpoint::hit("after-settle");
+                    settled.push((folder, entry));
+                }
                 Err(error) => match self.judge(&error, attempt) {
                     Judgement::Over => {}
                     Judgement::Record => failed.push((folder, error)),
@@ -297,7 +304,7 @@ impl Copier {
             }
             Ok(())
         };
-        self.writer.post(true, write, || {});
+        self.writer.post(When::Synced, write, || {});
         *folders = left;
         fault
     }
@@ -416,16 +423,7 @@ fn write_failed_folder(
 ) -> rusqlite::Result<()> {
     let mut update = transaction.prepare_cached("UPDATE folder SET dst = ? WHERE id = ?")?;
     update.execute(params![Dst::Failed as i64, folder.id])?;
-    let mut below = folder.path.as_bytes().to_vec();
-    below.push(0xff);
-    let mut update = transaction
-        .prepare_cached("UPDATE folder SET dst = ? WHERE dst = ? AND path > ? AND path < ?")?;
-    update.execute(params![
-        Dst::Unknown as i64,
-        Dst::Missing as i64,
-        folder.path.as_bytes(),
-        below
-    ])?;
+    move_below(transaction, folder.id, Dst::Missing, Dst::Unknown)?;
     let failure = failure("copy", error, attempt);
     put_failure(
         transaction,

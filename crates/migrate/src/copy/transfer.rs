@@ -1,10 +1,9 @@
 //! One entry, when the storages cannot move it by themselves.
 
 use super::tasks::Copier;
-use crate::failpoint;
 use crate::status::{Difference, Status};
 use crate::store::Pair;
-use headworks_storage::{Entry, Error, Extended, Kind, Upload, UploadPlan};
+use headworks_storage::{Entry, Error, Extended, Kind, Upload, UploadPlan, failpoint};
 use rusqlite::params;
 use sha2::digest::common::hazmat::SerializableState;
 use sha2::{Digest, Sha256};
@@ -57,9 +56,12 @@ pub(super) fn place(pair: &Pair) -> Vec<u8> {
 impl Copier {
     pub(super) async fn one(&self, pair: &Pair, status: Status) -> Result<Transferred, Error> {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
-        let now = self.source.stat(folder, Some(name)).await?;
-        if !same(&now, &pair.entry) {
-            return Ok(Transferred::Changed);
+        // A file is looked at when it was read: that says the same of all its bytes, for one call less.
+        if pair.entry.kind != Kind::File {
+            let now = self.source.stat(folder, Some(name)).await?;
+            if !same(&now, &pair.entry) {
+                return Ok(Transferred::Changed);
+            }
         }
         if status == Status::Different(Difference::Metadata) {
             let extended = self.attributes(pair).await?;
@@ -134,9 +136,7 @@ impl Copier {
             return Ok(Transferred::Changed);
         }
         let extended = self.attributes(pair).await?;
-        failpoint::hit("before-rename");
         let entry = upload.finish(pair.entry.clone(), extended).await?;
-        failpoint::hit("after-rename");
         let digest = hash.0.map(|hasher| hasher.finalize().into());
         Ok(Transferred::Done(entry, digest))
     }
@@ -195,6 +195,20 @@ impl Copier {
         Ok(true)
     }
 
+    /// Leaves nothing of a large file behind that will not be gone on with.
+    pub(super) async fn give_up(&self, pair: &Pair) {
+        if pair.entry.size <= super::tasks::LARGE {
+            return;
+        }
+        let resume = self.part(pair).await.map(|part| part.resume);
+        let temp = self.order(pair).temp;
+        // If even that fails, plans of this job pass it over, and the failure that is recorded is the one that matters.
+        let discard = self
+            .destination
+            .discard(&pair.folder, &temp, resume.as_deref());
+        let _ = discard.await;
+    }
+
     async fn part(&self, pair: &Pair) -> Option<Part> {
         let (parent, name) = (pair.parent, pair.entry.name.clone());
         let found = self.writer.write(move |transaction| {
@@ -218,6 +232,7 @@ impl Copier {
         let Some(resume) = upload.checkpoint().await? else {
             return Ok(());
         };
+        failpoint::hit("before-part");
         let (parent, name) = (pair.parent, pair.entry.name.clone());
         let (done, hash) = (upload.offset().cast_signed(), hash.state());
         let write = move |transaction: &rusqlite::Transaction<'_>| {

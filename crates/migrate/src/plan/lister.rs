@@ -6,11 +6,12 @@ use crate::filter::Filter;
 use crate::names;
 use crate::progress::Progress;
 use crate::status::Dst;
-use crate::store::{Row, Writer};
+use crate::store::{Row, When, Writer};
 use headworks_core::Side;
 use headworks_core::rounds::LeaseId;
 use headworks_pool::{Handler, Health, Notice, Report, Run};
 use headworks_storage::{Backend, Error, ErrorKind, Fault, Page};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -79,11 +80,18 @@ impl Lister {
             let entry = self.backend.stat(&folder.path, None).await?;
             let side = self.side;
             self.writer
-                .post(false, move |tx| publish::root(tx, side, entry), || {});
+                .post(When::Now, move |tx| publish::root(tx, side, entry), || {});
         }
-        let resume = folder.cursor.as_ref().filter(|cursor| !cursor.is_empty());
+        // A failed attempt is gone on with like one of an earlier run.
+        let reached = listing.work.reached.cursor();
+        let staged = reached.as_ref().or(folder.cursor.as_ref());
+        let resume = staged.filter(|cursor| !cursor.is_empty());
+        if listing.attempt == 1 {
+            self.count_resumed(staged.is_some(), resume.is_some());
+        }
         let mut pages = self.backend.list(&folder.path, resume).await?;
         let mut first = resume.is_none();
+        let mut forget = first && staged.is_some();
         let mut page = pages.next().await?;
         loop {
             let next = match &page {
@@ -91,16 +99,28 @@ impl Lister {
                 None => None,
             };
             let last = next.is_none();
-            self.publish(listing, page.take().unwrap_or_default(), first, last);
+            forget |= first && !last;
+            self.publish(
+                listing,
+                page.take().unwrap_or_default(),
+                (first, last),
+                forget,
+            );
             if last {
                 return Ok(());
             }
-            first = false;
+            (first, forget) = (false, false);
             page = next;
         }
     }
 
-    fn publish(&self, listing: &Listing, page: Page, first: bool, last: bool) {
+    fn count_resumed(&self, staged: bool, resumed: bool) {
+        let side = &self.progress.sides[self.side as usize];
+        side.again.fetch_add(u64::from(staged && !resumed), Relaxed);
+        side.gone_on.fetch_add(u64::from(resumed), Relaxed);
+    }
+
+    fn publish(&self, listing: &Listing, page: Page, (first, last): (bool, bool), forget: bool) {
         let folder = &listing.work.row;
         let of_ours = |name: &[u8]| names::is_ours(&self.job, &folder.path, name);
         let rows = page
@@ -118,9 +138,13 @@ impl Lister {
         let staged = Staged {
             rows,
             cursor: page.cursor,
+            forget,
             first,
             last,
         };
+        if !last {
+            listing.work.reached.page(staged.cursor.clone());
+        }
         let (side, work, lease) = (self.side, listing.work.clone(), listing.lease);
         let found = Arc::new(Mutex::new(0));
         let told = found.clone();
@@ -133,7 +157,8 @@ impl Lister {
             Ok(())
         };
         let words = self.words.clone();
-        self.writer.post(false, write, move || {
+        let when = if last { When::Now } else { When::Later };
+        self.writer.post(when, write, move || {
             if last {
                 let subfolders = *found.lock().unwrap_or_else(PoisonError::into_inner);
                 let _ = words.send(Word::Settled(side, vec![(lease, subfolders)]));
@@ -146,7 +171,7 @@ impl Lister {
         let (id, subfolders) = (row.id, row.subfolders);
         let words = self.words.clone();
         self.writer.post(
-            false,
+            When::Now,
             move |transaction| publish::settle(transaction, id, Dst::Missing),
             move || drop(words.send(Word::Settled(Side::Follower, vec![(lease, subfolders)]))),
         );

@@ -11,3 +11,7 @@ mod side;
 mod walk;
 
 pub(crate) use walk::walk;
+
+/// How many rounds the destination stays behind the source, and how many the source may be ahead.
+pub(crate) const LAG: u32 = 3;
+pub(crate) const MAX_LEAD: u32 = 4;

@@ -11,6 +11,8 @@ pub(super) struct Staged {
     pub(super) rows: Vec<Row>,
     /// Where the next page begins, if the backend can say so.
     pub(super) cursor: Option<Cursor>,
+    /// Whether pages of a listing that cannot be gone on with may be there.
+    pub(super) forget: bool,
     pub(super) first: bool,
     pub(super) last: bool,
 }
@@ -20,7 +22,7 @@ pub(super) fn source(
     folder: &FolderRow,
     page: &Staged,
 ) -> rusqlite::Result<u64> {
-    if page.first && (folder.cursor.is_some() || !page.last) {
+    if page.forget {
         forget(transaction, Side::Leader, folder)?;
     }
     let whole = page.first && page.last;
@@ -56,7 +58,7 @@ pub(super) fn destination(
     folder: &FolderRow,
     page: &Staged,
 ) -> rusqlite::Result<u64> {
-    if page.first && (folder.cursor.is_some() || !page.last) {
+    if page.forget {
         forget(transaction, Side::Follower, folder)?;
     }
     for row in &page.rows {

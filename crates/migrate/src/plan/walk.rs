@@ -3,9 +3,11 @@
 use super::lister::{Lister, Listing, Word};
 use super::publish;
 use super::side::{WINDOW, Walked, Work};
+use super::{LAG, MAX_LEAD};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::status::{Dst, Src};
+use crate::store::When;
 use headworks_core::rounds::{Advanced, Discovered, Lease, LeaseId, Settled, State};
 use headworks_core::{
     Bound, Config, Coordinator, Job as PoolJob, Limits, Policy, Rate, Side, TargetConfig, TargetId,
@@ -51,7 +53,7 @@ pub(crate) async fn walk(job: &Job) -> Result<()> {
     let mut walk = Walk {
         job,
         read,
-        coordinator: Coordinator::default(),
+        coordinator: Coordinator::new(LAG, MAX_LEAD)?,
         sides,
         sender: sender.clone(),
         words,
@@ -212,7 +214,7 @@ impl Walk<'_> {
         let settled = settled.collect();
         let sender = self.sender.clone();
         self.job.writer.post(
-            false,
+            When::Now,
             move |transaction| {
                 let mut each = derived.iter();
                 each.try_for_each(|(_, _, folder, state)| {
@@ -252,12 +254,9 @@ impl Walk<'_> {
         let side = &mut self.sides[which as usize];
         let now = side.pool.now();
         let mut ended = false;
-        if error.fault() == Fault::Temporary && listing.attempt < self.job.settings.attempts {
-            let pause = self
-                .job
-                .settings
-                .backoff
-                .delay(listing.attempt, crate::random());
+        let attempts = listing.work.reached.fail();
+        if error.fault() == Fault::Temporary && attempts < self.job.settings.attempts {
+            let pause = self.job.settings.backoff.delay(attempts, crate::random());
             match side.rounds.retry(now, listing.lease, now + pause) {
                 Settled::Failed { .. } => ended = true,
                 _ => {
@@ -300,7 +299,7 @@ impl Walk<'_> {
         let kind = format!("{:?}", error.kind());
         self.job.progress.failed.fetch_add(1, Relaxed);
         self.job.writer.post(
-            false,
+            When::Now,
             move |transaction| {
                 let update = format!("UPDATE folder SET {column} = ? WHERE id = ?");
                 transaction
@@ -320,11 +319,8 @@ impl Walk<'_> {
     }
 
     fn show(&self, which: Side) {
-        let progress = self.sides[which as usize].rounds.progress();
-        let shown = &self.job.progress.sides[which as usize];
-        shown.round.store(progress.round, Relaxed);
-        shown.ended.store(progress.ended, Relaxed);
-        shown.declared.store(progress.declared, Relaxed);
+        let rounds = &self.sides[which as usize].rounds;
+        self.job.progress.sides[which as usize].show(&rounds.progress(), rounds.state());
     }
 
     /// Leases nothing more; what runs may end and is kept.

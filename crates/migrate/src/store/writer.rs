@@ -1,11 +1,11 @@
 //! The one thread that writes.
 //!
 //! Work is handed over as closures; as many as are waiting are committed together, and each hears of it only when its
-//! group is durable. Results of copying are *lazy*: a group of nothing else waits for more, because the destination has
-//! to be synced before it, once a group.
+//! group is durable. A group of nothing that somebody waits for lingers for more
+//! ([`When`]); before results of copying the destination is synced, once a group.
 
 use crate::error::{Error, Result};
-use crate::failpoint;
+use headworks_storage::failpoint;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,18 @@ type Handed = Option<Piece>;
 struct Piece {
     work: Work,
     after: After,
-    lazy: bool,
+    when: When,
+}
+
+/// When a piece of work should be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// As soon as possible: somebody waits for it.
+    Now,
+    /// With others: a page of a long listing, whose rows are all over the table.
+    Later,
+    /// With others, and after the destination was synced: a result of copying.
+    Synced,
 }
 
 /// A handle on the writing thread. It ends when the last handle is dropped.
@@ -69,12 +80,12 @@ impl Writer {
     /// the work is dropped, and with it `after`: whoever waits for it learns that from [`failure`](Self::failure).
     pub(crate) fn post(
         &self,
-        lazy: bool,
+        when: When,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
         after: impl FnOnce() + Send + 'static,
     ) {
         let (work, after) = (Box::new(work), Box::new(after));
-        let _ = self.sender.send(Some(Piece { work, after, lazy }));
+        let _ = self.sender.send(Some(Piece { work, after, when }));
     }
 
     /// Does work and returns when it, and all that was handed over before, is durable.
@@ -90,7 +101,7 @@ impl Writer {
             Ok(())
         };
         let writer = self.clone();
-        let hand_over = move || writer.post(false, job, move || _ = sender.send(()));
+        let hand_over = move || writer.post(When::Now, job, move || _ = sender.send(()));
         tokio::task::spawn_blocking(hand_over)
             .await
             .map_err(|_| Error::WriterGone)?;
@@ -158,15 +169,15 @@ fn write(mut connection: Connection, receiver: &Receiver<Handed>, mut sync: Sync
     let mut ended = false;
     while !ended && let Ok(Some(first)) = receiver.recv() {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut group = Vec::new();
-        let mut lazy = first.lazy;
-        let mut any_lazy = first.lazy;
+        let (began, mut group) = (Instant::now(), Vec::new());
+        let mut wanted = vec![first.when];
         (first.work)(&transaction)?;
         group.push(first.after);
         while group.len() < GROUP {
-            let patience = match lazy {
-                true => LINGER.saturating_sub(synced.elapsed()),
-                false => Duration::ZERO,
+            let patience = match (wanted.contains(&When::Now), wanted.contains(&When::Synced)) {
+                (true, _) => Duration::ZERO,
+                (false, true) => LINGER.saturating_sub(synced.elapsed()),
+                (false, false) => LINGER.saturating_sub(began.elapsed()),
             };
             let piece = match receiver.recv_timeout(patience) {
                 Ok(Some(piece)) => piece,
@@ -177,11 +188,12 @@ fn write(mut connection: Connection, receiver: &Receiver<Handed>, mut sync: Sync
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
             };
             (piece.work)(&transaction)?;
-            lazy &= piece.lazy;
-            any_lazy |= piece.lazy;
+            if !wanted.contains(&piece.when) {
+                wanted.push(piece.when);
+            }
             group.push(piece.after);
         }
-        if any_lazy {
+        if wanted.contains(&When::Synced) {
             failpoint::hit("before-sync");
             let durable = sync();
             durable.map_err(|error| Error::Storage {
@@ -189,6 +201,7 @@ fn write(mut connection: Connection, receiver: &Receiver<Handed>, mut sync: Sync
                 error,
             })?;
             synced = Instant::now();
+            failpoint::hit("after-sync");
         }
         failpoint::hit("before-commit");
         transaction.commit()?;

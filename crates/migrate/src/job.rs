@@ -193,6 +193,7 @@ impl Job {
         })?;
         self.progress.enter(Phase::Plan, 0, 0);
         crate::plan::walk(self).await?;
+        crate::plan::look_at_times(self).await?;
         self.progress.enter(Phase::Summary, 0, 0);
         let prepare = |transaction: &rusqlite::Transaction<'_>| {
             // A plan that was gone on with after a retry has totals already.

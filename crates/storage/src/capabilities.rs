@@ -15,6 +15,8 @@ pub struct Capabilities {
     pub resumable_listing: bool,
     /// An upload can be taken up again in another process.
     pub resumable_upload: bool,
+    /// The far side keeps parts of an upload that arrived, also when nobody noted them.
+    pub keeps_parts: bool,
     /// How exactly a modification time is kept; `None` if it cannot be set.
     pub modified: Option<Duration>,
     /// Listings say when files were modified; otherwise only [`stat`](crate::Backend::stat) does.
@@ -55,6 +57,7 @@ impl Capabilities {
             write: false,
             resumable_listing: false,
             resumable_upload: false,
+            keeps_parts: false,
             modified: None,
             listed_times: true,
             metadata: false,

@@ -46,10 +46,10 @@ pub(super) async fn look(job: &Job, options: &CopyOptions) -> Result<Preflight> 
         tally.add(pair.entry.kind, status);
         if status.is_work() {
             found.entries += 1;
-            found.requests += if pair.entry.kind == Kind::Folder {
-                2
-            } else {
-                1
+            found.requests += match pair.entry.kind {
+                Kind::Folder if !job.compare.destination.folders => 0,
+                Kind::Folder => 2,
+                _ => job.destination.requests_to_write(pair.entry.size),
             };
             if !matches!(
                 status,

@@ -103,6 +103,7 @@ fn pool(job: &Job, side: Side, words: mpsc::UnboundedSender<Word>) -> Result<Poo
         words,
         progress: job.progress.clone(),
         job: job.id.clone(),
+        markers: job.compare.markers,
     };
     Ok(Pool::new(config, Workers::new(base, most), lister)?)
 }

@@ -100,6 +100,7 @@ impl Backend for S3 {
             write: true,
             resumable_listing: true,
             resumable_upload: true,
+            keeps_parts: true,
             modified: Some(Duration::from_nanos(1)),
             listed_times: false,
             metadata: true,
@@ -108,7 +109,7 @@ impl Backend for S3 {
             longest_name: Some(self.bucket.longest_name()),
             posix_names: false,
             unicode_names: true,
-            workers: (8, 32),
+            workers: (16, 32),
             ..Capabilities::read_only()
         }
     }

@@ -59,7 +59,7 @@ def make_tree(root, seed=1, folders=6, files=12, large=(9 * MIB + 5, 21 * MIB)):
 
     for folder in range(folders):
         for number in range(files):
-            put(f"{root}/folder {folder}/sub+{number % 3}/file-{number}.txt", draw.choice([0, 1, 100, 5000, 70000]))
+            put(f"{root}/folder {folder}/sub {number % 3}/file-{number}.txt", draw.choice([0, 1, 100, 5000, 70000]))
     for name in ["caf\u00e9", "trailing ", " leading", "a%41", "q?x=1&y#z", "plus+", "quote\"'<>&", "x" * 200]:
         put(f"{root}/names/{name}", 10)
     for number, size in enumerate(large):
@@ -163,13 +163,16 @@ def both_ways(name, endpoint, check_keys=True):
     here, back, state = f"{WORK}/{name}-here", f"{WORK}/{name}-back", f"{WORK}/{name}.db"
     make_tree(here)
     if not check_keys:
-        # It keeps objects as files of their names with a suffix, so long names do not fit; it has no markers.
+        # It keeps objects as files of their names with a suffix, so long names do not fit; it has no markers, and
+        # answers 500 when it is asked for a folder as if that were a key, which rclone does with a prefix. It says that
+        # names in listings are encoded, and they are not.
         shutil.rmtree(f"{here}/names")
         shutil.rmtree(f"{here}/empty")
-    bucket = f"s3://{name}/some/prefix?endpoint={endpoint}"
+    place = f"{name}/some/prefix" if check_keys else name
+    bucket = f"s3://{place}?endpoint={endpoint}"
     headworks("run", here, bucket, "--state", state)
-    rclone("check", "--download", here, f"r:{name}/some/prefix", endpoint=endpoint)
-    told = rclone("sync", "--dry-run", "-v", here, f"r:{name}/some/prefix", endpoint=endpoint)
+    rclone("check", "--download", here, f"r:{place}", endpoint=endpoint)
+    told = rclone("sync", "--dry-run", "-v", here, f"r:{place}", endpoint=endpoint)
     assert "Skipped copy" not in told and "Skipped update" not in told, told
     nothing_to_do(here, bucket, state, 80)
     # Without what an earlier run knew, the times are asked for.
@@ -179,7 +182,7 @@ def both_ways(name, endpoint, check_keys=True):
     same_trees(here, back)
     nothing_to_do(bucket, back, f"{WORK}/{name}-back.db", 80)
     # What changed, and only that, is copied.
-    with open(f"{here}/folder 1/sub+0/file-0.txt", "ab") as file:
+    with open(f"{here}/folder 1/sub 0/file-0.txt", "ab") as file:
         file.write(b"more")
     told = json.loads(headworks("plan", here, bucket, "--state", state, "--json"))["statuses"]
     work = sum(told[word]["entries"] for word in told if word.startswith(("different", "missing")))
@@ -200,9 +203,9 @@ def between_buckets():
         body = b"" if key == "marker/" else (b"z" * (12 * MIB) if key == "big" else key.encode())
         s3.put_object(Bucket="from", Key=key, Body=body, ContentType="text/x-odd", Metadata={"colour": "red"})
     source, state = f"s3://from?endpoint={MOTO}", f"{WORK}/between.db"
-    headworks("run", source, f"s3://to?endpoint={MOTO}", "--state", state)
-    assert objects(s3, "from") == objects(s3, "to")
-    nothing_to_do(source, f"s3://to?endpoint={MOTO}", state, len(keys))
+    headworks("run", source, f"s3://onto?endpoint={MOTO}", "--state", state)
+    assert objects(s3, "from") == objects(s3, "onto")
+    nothing_to_do(source, f"s3://onto?endpoint={MOTO}", state, len(keys))
     # Through us, because the far side cannot do it: another endpoint.
     with Proxy(MOTO, "beside") as proxy:
         state = f"{WORK}/through.db"
@@ -211,7 +214,7 @@ def between_buckets():
         assert objects(s3, "from") == objects(s3, "through")
         nothing_to_do(source, there, state, len(keys))
     for key in keys:
-        for bucket in ("to", "through"):
+        for bucket in ("onto", "through"):
             head = s3.head_object(Bucket=bucket, Key=key)
             assert (head["ContentType"], head["Metadata"]["colour"]) == ("text/x-odd", "red"), (bucket, key, head)
     # A directory cannot hold them all; what it cannot is told, and the rest is there.
@@ -232,15 +235,15 @@ def parts_of(lines):
 
 def killed_in_a_multipart_upload():
     here, state, s3 = f"{WORK}/multipart-here", f"{WORK}/multipart.db", client(MOTO)
-    make_tree(here, folders=1, files=1, large=(100 * MIB,))
+    make_tree(here, folders=1, files=1, large=(50 * MIB,))
     with Proxy(MOTO, "multipart", "delay=0.1") as proxy:
         bucket = f"s3://multipart?endpoint={proxy.endpoint}"
-        for least in (2, 6, 10):
+        for least in (1, 3, 5):
             condition = lambda: len(parts_of(proxy.lines())) >= least
             killed_when(condition, f"{least} parts arrived", "run", here, bucket, "--state", state)
         headworks("run", here, bucket, "--state", state)
         arrived = parts_of(proxy.lines())
-        assert len(arrived) == 13 and set(arrived.values()) == {1}, arrived
+        assert len(arrived) == 7 and set(arrived.values()) == {1}, arrived
         begun = [line for line in proxy.lines() if line[0] == "POST" and line[1].endswith("?uploads=")]
         assert len(begun) == 1, begun
         nothing_to_do(here, bucket, state)
@@ -274,6 +277,12 @@ def durable_place(state):
     return row[0][4 : 4 + length].decode()
 
 
+def begun_at(lines):
+    """After which keys listings were begun; `None` at the first."""
+    queries = [parse_qs(urlsplit(line[1]).query) for line in lines if "list-type" in line[1]]
+    return [query.get("start-after", [None])[0] for query in queries if "continuation-token" not in query]
+
+
 def killed_in_a_listing():
     s3, state = client(MOTO), f"{WORK}/listing.db"
     s3.create_bucket(Bucket="listing")
@@ -287,15 +296,16 @@ def killed_in_a_listing():
             asked = len(proxy.lines())
             condition = lambda: durable_place(state) not in (None, before)
             killed_when(condition, "more of the listing is durable", "plan", bucket, f"{WORK}/listing-there", "--state", state)
-            after = [parse_qs(urlsplit(line[1]).query).get("start-after") for line in proxy.lines()[asked:] if "list-type" in line[1]]
-            # The first page of this run begins where the listing was durable; the others follow it.
-            assert after and after[0] == ([before] if before else None), (before, after[:2])
-            assert all(place is None for place in after[1:]), after
+            # One begins where the listing was durable; the others follow it, or are the last of the run before.
+            assert begun_at(proxy.lines()[asked:]) == [before], (before, proxy.lines()[asked:])
             reached.append(durable_place(state))
         asked = len(proxy.lines())
         plan = json.loads(headworks("plan", bucket, f"{WORK}/listing-there", "--state", state, "--json"))
         assert plan["statuses"]["missing"]["entries"] >= 400, plan["statuses"]
-        pages = [line for line in proxy.lines()[asked:] if "list-type" in line[1]]
+        lines = proxy.lines()[asked:]
+        assert begun_at(lines) == [reached[-1]], lines
+        begin = next(at for at, line in enumerate(lines) if "start-after" in line[1])
+        pages = [line for line in lines[begin:] if "list-type" in line[1]]
         left = 400 - int(reached[-1].split("-")[1]) - 1
         assert len(pages) == -(-left // 5), (len(pages), left)
     assert reached == sorted(set(reached)), reached
@@ -324,14 +334,14 @@ def flipped_bytes():
     shutil.rmtree(f"{here}/names")
     shutil.rmtree(f"{here}/empty")
     with Proxy(S3S, "flipped-up", "flip=up") as proxy:
-        bucket = f"s3://flipped/p?endpoint={proxy.endpoint}"
+        bucket = f"s3://flipped?endpoint={proxy.endpoint}"
         headworks("run", here, bucket, "--state", f"{WORK}/flipped.db")
-        refused = [line for line in proxy.lines() if line[2].startswith("4") and line[0] == "PUT"]
+        refused = [line for line in proxy.lines() if line[2] != "200" and line[0] == "PUT"]
         assert refused, "nothing was damaged on the way"
-    rclone("check", "--download", here, "r:flipped/p", endpoint=S3S)
+    rclone("check", "--download", here, "r:flipped", endpoint=S3S)
     shutil.rmtree(f"{here}/large")
     with Proxy(S3S, "flipped-down", "flip=down", "seed=3") as proxy:
-        bucket = f"s3://flipped/p?endpoint={proxy.endpoint}"
+        bucket = f"s3://flipped?endpoint={proxy.endpoint}"
         back, state = f"{WORK}/flipped-back", f"{WORK}/flipped-back.db"
         headworks("run", bucket, back, "--state", state, "--exclude", "large/**", "--exclude", "large")
         got = [line for line in proxy.lines() if line[0] == "GET" and "list-type" not in line[1]]

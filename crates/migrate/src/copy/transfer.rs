@@ -34,6 +34,7 @@ struct Part {
 
 /// What only looking at the source, or reading it, told.
 struct Found {
+    version: Option<Vec<u8>>,
     modified: Option<i64>,
     extended: Extended,
 }
@@ -121,7 +122,7 @@ impl Copier {
             self.note(pair, &mut *upload, &hash).await?;
         }
         // An empty file is read as well where reading tells what it is.
-        let mut unread = size == 0 && pair.entry.version.is_some();
+        let mut unread = size == 0 && self.is_told_by_reading();
         while upload.offset() < size || unread {
             unread = false;
             let end = size.min(upload.offset() + PART);
@@ -148,8 +149,8 @@ impl Copier {
                 }
             }
         }
-        // Where every read told the version, that is looked at already.
-        if pair.entry.version.is_none() {
+        // Where every read told what it reads, that is looked at already.
+        if !self.is_told_by_reading() {
             let now = self.source.stat(folder, Some(name)).await?;
             if !same(&now, &pair.entry) {
                 upload.abort().await?;
@@ -169,6 +170,11 @@ impl Copier {
         Ok(Transferred::Done(entry, digest, found.modified))
     }
 
+    /// Whether only who reads a file learns when it was modified.
+    fn is_told_by_reading(&self) -> bool {
+        !self.source.capabilities().listed_times
+    }
+
     fn passes_metadata(&self) -> bool {
         self.source.capabilities().metadata && self.destination.capabilities().metadata
     }
@@ -176,11 +182,12 @@ impl Copier {
     /// What has to be known of the source before its bytes come; `None` if it is not what was listed.
     async fn beforehand(&self, pair: &Pair, is_large: bool) -> Result<Option<Found>, Error> {
         let mut found = Found {
+            version: pair.entry.version.clone(),
             modified: pair.entry.modified,
             extended: Extended::new(),
         };
         // A small file brings all that with its bytes, and one call less.
-        if !is_large || pair.entry.version.is_none() {
+        if !is_large || !self.is_told_by_reading() {
             return Ok(Some(found));
         }
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
@@ -188,6 +195,7 @@ impl Copier {
         if !same(&now, &pair.entry) {
             return Ok(None);
         }
+        found.version = now.version;
         found.modified = now.modified;
         if self.passes_metadata() {
             found.extended = self.source.extended(folder, Some(name)).await?;
@@ -265,11 +273,19 @@ impl Copier {
             .read(&pair.folder, &pair.entry.name, from, end - from);
         let mut chunks = read.await?;
         if let Some((now, extended)) = chunks.found()
-            && pair.entry.version.is_some()
+            && self.is_told_by_reading()
         {
-            if !same(now, &pair.entry) {
+            let is_listed = now.version.is_some() && now.version == pair.entry.version;
+            if is_listed && now.size != pair.entry.size {
+                let words = "the answer has another length than the version that it names";
+                let path = pair.path();
+                return Err(Error::new(ErrorKind::Temporary, "read", &path, words));
+            }
+            let other = found.version.is_some() && found.version != now.version;
+            if other || !same(now, &pair.entry) {
                 return Ok(false);
             }
+            found.version.clone_from(&now.version);
             if is_small {
                 found.modified = now.modified;
                 found.extended.clone_from(extended);
@@ -348,9 +364,9 @@ impl Copier {
 
 /// Whether the source still is what was listed.
 fn same(now: &Entry, listed: &Entry) -> bool {
-    if let (Some(now), Some(listed)) = (&now.version, &listed.version) {
-        return now == listed;
-    }
-    (now.kind, now.size, now.modified, &now.target)
-        == (listed.kind, listed.size, listed.modified, &listed.target)
+    let same_time = listed.modified.is_none() || now.modified == listed.modified;
+    let same_version = listed.version.is_none() || now.version == listed.version;
+    same_time
+        && same_version
+        && (now.kind, now.size, &now.target) == (listed.kind, listed.size, &listed.target)
 }

@@ -50,9 +50,16 @@ pub(crate) struct Call {
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Pieces,
+    /// Whether the answer is a document, which may arrive cut off and look whole.
+    pub(crate) document: bool,
 }
 
 impl Call {
+    pub(crate) fn document(mut self) -> Call {
+        self.document = true;
+        self
+    }
+
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Call {
         // What cannot be a header never is the only place of what it says.
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -194,6 +201,10 @@ impl Endpoint {
         let (head, body) = response.into_parts();
         let body = collect_within(body, LARGEST, &head.headers).await;
         let body = body.map_err(|cause| call.wrong(ErrorKind::Temporary, cause))?;
+        if call.document && !xml::is_whole(&body) {
+            let words = "the answer is cut off";
+            return Err(call.wrong(ErrorKind::Temporary, words));
+        }
         Ok(Whole {
             headers: head.headers,
             body,

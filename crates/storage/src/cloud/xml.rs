@@ -51,6 +51,24 @@ pub(crate) fn each(
     }
 }
 
+/// Whether a document ends as it began. Says nothing of what is in between.
+pub(crate) fn is_whole(document: &[u8]) -> bool {
+    let text = document.trim_ascii();
+    let Some(end) = text.strip_suffix(b">") else {
+        return false;
+    };
+    let mut opened = text.split(|&byte| byte == b'<').skip(1);
+    let Some(root) = opened.find(|tag| !tag.starts_with(b"?") && !tag.starts_with(b"!")) else {
+        return false;
+    };
+    let stop = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'/');
+    let name = root.split(stop).next().unwrap_or_default();
+    let closed = end
+        .strip_suffix(name)
+        .is_some_and(|rest| rest.ends_with(b"</"));
+    closed || (end.ends_with(b"/") && end.iter().filter(|&&byte| byte == b'<').count() <= 2)
+}
+
 /// The text of the first element of that name, wherever it is.
 pub(crate) fn find(document: &[u8], name: &str) -> Option<String> {
     let mut found = None;
@@ -83,6 +101,17 @@ mod tests {
         let seen: Vec<_> = seen.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
         assert_eq!(seen[..3], [("a/b", "1 & \t2"), ("a/c", ""), ("a/b", "<3")]);
         assert_eq!(find(document, "b").as_deref(), Some("1 & \t2"));
+    }
+
+    #[test]
+    fn a_cut_is_seen_without_reading() {
+        let document = b"<?xml version='1.0'?>\n<a x='1'><b>1</b></a>\n";
+        assert!(is_whole(document));
+        assert!(is_whole(b"<a/>"));
+        let end = document.trim_ascii_end().len();
+        for at in 0..end {
+            assert!(!is_whole(&document[..at]), "cut at {at}");
+        }
     }
 
     #[test]

@@ -151,6 +151,7 @@ impl Bucket {
             query: Vec::new(),
             headers: HeaderMap::new(),
             body: Pieces::default(),
+            document: false,
         }
     }
 

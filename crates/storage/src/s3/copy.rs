@@ -56,7 +56,9 @@ pub(super) async fn copy(
     entry: &Entry,
 ) -> Result<Entry> {
     let sourced = |call: Call| {
-        let call = call.header("x-amz-copy-source", &from.copy_source(key));
+        let call = call
+            .header("x-amz-copy-source", &from.copy_source(key))
+            .document();
         match &entry.version {
             Some(version) => {
                 let version = format!("\"{}\"", version.escape_ascii());
@@ -248,6 +250,7 @@ pub(super) async fn dress_again(
         &all,
     );
     let call = call
+        .document()
         .header("x-amz-copy-source", &bucket.copy_source(key))
         .header("x-amz-metadata-directive", "REPLACE");
     let whole = bucket.fetch_checked(&call).await?;

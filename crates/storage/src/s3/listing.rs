@@ -83,6 +83,7 @@ pub(super) fn list_call(bucket: &Bucket, path: &[u8], prefix: &[u8]) -> Call {
         .query("list-type", "2")
         .query("encoding-type", "url")
         .query("prefix", &String::from_utf8_lossy(prefix))
+        .document()
 }
 
 impl Listing for S3Listing {

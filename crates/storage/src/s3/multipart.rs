@@ -47,7 +47,7 @@ pub(super) struct Multipart {
 impl Multipart {
     /// Begins one. `call` says what the object will be.
     pub(super) async fn begin(bucket: &Bucket, key: &[u8], call: Call) -> Result<Multipart> {
-        let mut call = call.query("uploads", "");
+        let mut call = call.query("uploads", "").document();
         if bucket.checksums {
             call = call.header("x-amz-checksum-algorithm", "SHA256");
         }
@@ -79,7 +79,8 @@ impl Multipart {
         loop {
             let mut call = bucket
                 .at("list parts", "go on with", key, Method::GET)?
-                .query("uploadId", id);
+                .query("uploadId", id)
+                .document();
             if let Some(after) = after {
                 call = call.query("part-number-marker", &after.to_string());
             }
@@ -124,7 +125,8 @@ impl Multipart {
             body.push_str("</Part>");
         }
         body.push_str("</CompleteMultipartUpload>");
-        Ok(call.query("uploadId", &self.id).body(Pieces::from(body)))
+        let call = call.query("uploadId", &self.id).body(Pieces::from(body));
+        Ok(call.document())
     }
 
     pub(super) async fn abort(&self, bucket: &Bucket, key: &[u8]) -> Result<()> {
@@ -148,7 +150,8 @@ pub(super) async fn abort_others(bucket: &Bucket, key: &[u8], but: Option<&str>)
         .call("list uploads", "look for uploads of", key, Method::GET)
         .query("uploads", "")
         .query("encoding-type", "url")
-        .query("prefix", &String::from_utf8_lossy(key));
+        .query("prefix", &String::from_utf8_lossy(key))
+        .document();
     let whole = match bucket.fetch(&call).await {
         // Who cannot say which there are is not asked to end them.
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),

@@ -113,6 +113,7 @@ mod tests {
             query: Vec::new(),
             headers: HeaderMap::new(),
             body: Pieces::from(body.to_owned()),
+            document: false,
         };
         for (name, value) in query {
             call = call.query(name, value);

@@ -95,7 +95,7 @@ mod tests {
         let document =
             b"<a xmlns='x'><b>1 &amp; &#x9;2</b><n:c xmlns:n='y'/><b><![CDATA[<3]]></b></a>";
         each(document, |path, text| {
-            seen.push((path.join("/"), text.to_owned()))
+            seen.push((path.join("/"), text.to_owned()));
         })
         .unwrap();
         let seen: Vec<_> = seen.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();

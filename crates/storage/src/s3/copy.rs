@@ -138,10 +138,10 @@ async fn keys_below(bucket: &Bucket, prefix: &[u8], after: &[u8]) -> Result<Vec<
     let read = xml::each(&whole.body, |path, text| match path {
         [_, name] if name == "EncodingType" => encoded = text == "url",
         [_, contents, name] if contents == "Contents" && name == "Key" => {
-            key = text.as_bytes().to_vec()
+            key = text.as_bytes().to_vec();
         }
         [_, contents, name] if contents == "Contents" && name == "Size" => {
-            size = text.parse().unwrap_or(0)
+            size = text.parse().unwrap_or(0);
         }
         [_, contents] if contents == "Contents" => keys.push((std::mem::take(&mut key), size)),
         _ => {}

@@ -164,7 +164,7 @@ pub(super) async fn abort_others(bucket: &Bucket, key: &[u8], but: Option<&str>)
         [_, upload, name] if upload == "Upload" && name == "Key" => at = text.as_bytes().to_vec(),
         [_, upload, name] if upload == "Upload" && name == "UploadId" => text.clone_into(&mut id),
         [_, upload] if upload == "Upload" => {
-            uploads.push((std::mem::take(&mut at), std::mem::take(&mut id)))
+            uploads.push((std::mem::take(&mut at), std::mem::take(&mut id)));
         }
         _ => {}
     });

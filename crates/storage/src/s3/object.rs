@@ -176,7 +176,7 @@ impl Check {
         }
     }
 
-    fn is_good(self) -> bool {
+    fn agrees(self) -> bool {
         match self {
             Check::Sha256(hasher, wanted) => hasher.finalize().as_slice() == wanted,
             Check::Md5(hasher, wanted) => super::sign::hex(&hasher.finalize()).as_bytes() == wanted,
@@ -305,7 +305,7 @@ impl S3Chunks {
 
     fn ended(&mut self) -> Result<Option<Bytes>> {
         self.answer = None;
-        match self.check.take().is_none_or(Check::is_good) {
+        match self.check.take().is_none_or(Check::agrees) {
             true => Ok(None),
             false => Err(self.broken("the bytes do not match their checksum")),
         }

@@ -8,7 +8,7 @@ use crate::state::{State, Summary, roll_up};
 use crate::status::Compare;
 use crate::store::{Lock, Store, When, Writer, log, meta, set_meta};
 use headworks_core::Backoff;
-use headworks_storage::{Backend, Folder, failpoint};
+use headworks_storage::{Backend, Folder, Requests, failpoint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -157,6 +157,17 @@ impl Job {
     /// When it cannot be opened.
     pub fn state(&self) -> Result<State> {
         State::open(self.store.path())
+    }
+
+    /// What was asked of the storages that count it, by side.
+    #[must_use]
+    pub fn requests(&self) -> Vec<(&'static str, Requests)> {
+        let sides = [
+            ("source", self.source.requests()),
+            ("destination", self.destination.requests()),
+        ];
+        let counted = |(_, counts): &(&str, Requests)| !counts.is_empty();
+        sides.into_iter().filter(counted).collect()
     }
 
     pub(crate) fn stage(&self) -> Result<String> {

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How much of a large file is sent before that is made durable and noted.
-const PART: u64 = 64 << 20;
+pub(super) const PART: u64 = 64 << 20;
 /// What is asked of the bandwidth at once.
 const STEP: u64 = 4 << 20;
 

@@ -1,6 +1,6 @@
 //! One side of the walk: its rounds, and the window that they have on the store.
 
-use super::lister::Listing;
+use super::lister::Batch;
 use super::walk::Summed;
 use crate::error::Result;
 use crate::status::{Dst, Src};
@@ -60,7 +60,10 @@ impl Reached {
 pub(super) struct Walked {
     pub(super) side: Side,
     pub(super) rounds: Rounds<Arc<Work>>,
-    pub(super) pool: Pool<Listing>,
+    pub(super) pool: Pool<Batch>,
+    /// Folders that are listed one after the other, at most, and how many of these batches run at once.
+    pub(super) batch: usize,
+    pub(super) workers: usize,
     /// The last folder of this round that was paged in.
     cursor: i64,
     /// What the destination can be called.
@@ -72,7 +75,8 @@ pub(super) struct Walked {
 impl Walked {
     pub(super) fn new(
         side: Side,
-        pool: Pool<Listing>,
+        pool: Pool<Batch>,
+        (workers, batch): (usize, usize),
         budget: Duration,
         names: Capabilities,
         read: &Connection,
@@ -84,6 +88,8 @@ impl Walked {
             side,
             rounds: Rounds::new(config),
             pool,
+            batch,
+            workers,
             cursor: 0,
             names,
             pending: pending(side, read)?,

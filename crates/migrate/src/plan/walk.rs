@@ -1,6 +1,6 @@
 //! The driver: pages, leases, settles, and lets the sides go on.
 
-use super::lister::{Lister, Listing, Word};
+use super::lister::{Batch, Lister, Listers, Listing, Word};
 use super::publish;
 use super::side::{WINDOW, Walked, Work};
 use super::{LAG, MAX_LEAD};
@@ -41,13 +41,13 @@ pub(crate) async fn walk(job: &Job) -> Result<()> {
     let (sender, words) = mpsc::unbounded_channel();
     let read = job.store.read()?;
     let side = |side| -> Result<Walked> {
-        let pool = pool(job, side, sender.clone())?;
+        let (pool, shape) = pool(job, side, sender.clone())?;
         // A destination folder must end by `finish`, which declares what is below it: there only attempts count.
         let budget = match side {
             Side::Leader => job.settings.retry_budget,
             Side::Follower => Duration::MAX,
         };
-        Walked::new(side, pool, budget, job.compare.destination, &read)
+        Walked::new(side, pool, shape, budget, job.compare.destination, &read)
     };
     let sides = [side(Side::Leader)?, side(Side::Follower)?];
     let mut walk = Walk {
@@ -68,7 +68,15 @@ pub(crate) async fn walk(job: &Job) -> Result<()> {
     walked.and(flushed)
 }
 
-fn pool(job: &Job, side: Side, words: mpsc::UnboundedSender<Word>) -> Result<Pool<Listing>> {
+/// Folders of a disk that are listed one after the other on one thread: waking another costs more than a listing.
+const BATCH: usize = 16;
+
+/// The pool of a side; how many workers it begins with, and how many folders a batch has at most.
+fn pool(
+    job: &Job,
+    side: Side,
+    words: mpsc::UnboundedSender<Word>,
+) -> Result<(Pool<Batch>, (usize, usize))> {
     let backend = match side {
         Side::Leader => job.source.clone(),
         Side::Follower => job.destination.clone(),
@@ -95,7 +103,14 @@ fn pool(job: &Job, side: Side, words: mpsc::UnboundedSender<Word>) -> Result<Poo
         targets: vec![target],
         ..Config::default()
     };
+    let local = backend.as_any().is::<headworks_storage::Local>();
+    // A limit on requests counts batches, so each must be one.
+    let batch = match local && rate.is_none() {
+        true => BATCH,
+        false => 1,
+    };
     let lister = Lister {
+        local,
         side,
         backend,
         writer: job.writer.clone(),
@@ -105,7 +120,8 @@ fn pool(job: &Job, side: Side, words: mpsc::UnboundedSender<Word>) -> Result<Poo
         job: job.id.clone(),
         markers: job.compare.markers,
     };
-    Ok(Pool::new(config, Workers::new(base, most), lister)?)
+    let pool = Pool::new(config, Workers::new(base, most), Listers(Arc::new(lister)))?;
+    Ok((pool, (base, batch)))
 }
 
 impl Walk<'_> {
@@ -186,6 +202,7 @@ impl Walk<'_> {
 
     fn hand_out(&mut self, which: Side, leases: Vec<Lease<Arc<Work>>>) {
         let mut derived: Vec<(LeaseId, u64, i64, Dst)> = Vec::new();
+        let mut listings = Vec::new();
         for lease in leases {
             if let Some(state) = lease.node.derived {
                 derived.push((
@@ -196,16 +213,13 @@ impl Walk<'_> {
                 ));
                 continue;
             }
-            let listing = Listing {
+            listings.push(Listing {
                 lease: lease.id,
                 work: lease.node,
                 attempt: lease.attempt,
-            };
-            let job = PoolJob::new(listing).targets(TargetId::new(0));
-            if self.sides[which as usize].pool.submit(job).is_err() {
-                unreachable!("the window is as large as the queue");
-            }
+            });
         }
+        self.submit(which, listings);
         if derived.is_empty() {
             return;
         }
@@ -224,6 +238,23 @@ impl Walk<'_> {
             },
             move || drop(sender.send(Word::Settled(which, settled))),
         );
+    }
+
+    /// In batches that leave something for every worker.
+    fn submit(&mut self, which: Side, listings: Vec<Listing>) {
+        let side = &self.sides[which as usize];
+        let size = (listings.len() / (2 * side.workers)).clamp(1, side.batch);
+        let mut left = listings.into_iter();
+        loop {
+            let batch: Batch = left.by_ref().take(size).collect();
+            if batch.is_empty() {
+                return;
+            }
+            let job = PoolJob::new(batch).targets(TargetId::new(0));
+            if side.pool.submit(job).is_err() {
+                unreachable!("the window is as large as the queue");
+            }
+        }
     }
 
     fn hear(&mut self, word: Word) -> Result<()> {

@@ -5,6 +5,7 @@
 
 mod known;
 mod lock;
+mod queue;
 mod rows;
 mod schema;
 mod writer;

@@ -1,7 +1,7 @@
 //! What a listing becomes in the store.
 
 use crate::status::{Dst, Src};
-use crate::store::{FolderRow, Row, put_destination, put_source};
+use crate::store::{FolderRow, Row, dated, put_destination, put_source};
 use headworks_core::Side;
 use headworks_storage::{Cursor, Entry, Kind};
 use rusqlite::{Transaction, params};
@@ -34,7 +34,9 @@ pub(super) fn source(
             false => None,
         };
         subfolders += u64::from(child.is_some());
-        put_source(transaction, folder.id, row, child)?;
+        let path = folder.path.join(&row.entry.name);
+        let modified = dated(transaction, Side::Leader, &path, &row.entry)?;
+        put_source(transaction, folder.id, &row.dated(modified), child)?;
     }
     if !page.last {
         return stage(transaction, Side::Leader, folder, page);
@@ -62,7 +64,9 @@ pub(super) fn destination(
         forget(transaction, Side::Follower, folder)?;
     }
     for row in &page.rows {
-        put_destination(transaction, folder.id, &row.entry, 0)?;
+        let path = folder.path.join(&row.entry.name);
+        let modified = dated(transaction, Side::Follower, &path, &row.entry)?;
+        put_destination(transaction, folder.id, &row.dated(modified).entry, 0)?;
     }
     if !page.last {
         return stage(transaction, Side::Follower, folder, page);

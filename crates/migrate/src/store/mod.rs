@@ -3,12 +3,14 @@
 //! SQLite in WAL mode. One thread writes ([`Writer`]), in groups; readers have connections of their own. Whoever runs the
 //! job holds the lock; other processes only read, or leave a word in the `control` table.
 
+mod known;
 mod lock;
 mod queue;
 mod rows;
 mod schema;
 mod writer;
 
+pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
 pub use lock::holder;
 pub(crate) use rows::{

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::status::{Dst, Src};
 use headworks_storage::{Entry, Folder, Inode, Kind, Posix};
 use rusqlite::{Connection, Row as SqlRow, params};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// An entry to be stored.
@@ -12,6 +13,18 @@ use std::sync::Arc;
 pub(crate) struct Row {
     pub(crate) entry: Entry,
     pub(crate) excluded: bool,
+}
+
+impl Row {
+    /// The same, with its time.
+    pub(crate) fn dated(&self, modified: Option<i64>) -> Cow<'_, Row> {
+        if self.entry.modified == modified {
+            return Cow::Borrowed(self);
+        }
+        let mut row = self.clone();
+        row.entry.modified = modified;
+        Cow::Owned(row)
+    }
 }
 
 /// A folder to be listed.
@@ -83,7 +96,7 @@ pub(crate) fn put_source(
     let entry = &row.entry;
     let posix = entry.posix;
     let mut statement = connection
-        .prepare_cached("INSERT OR REPLACE INTO source VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
+        .prepare_cached("INSERT OR REPLACE INTO source VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
     statement.execute(params![
         parent,
         entry.name,
@@ -99,6 +112,7 @@ pub(crate) fn put_source(
         entry.inode.map(|i| signed(i.number)),
         folder,
         row.excluded,
+        entry.version,
     ])?;
     if let Some(inode) = entry.inode
         && !row.excluded
@@ -123,8 +137,9 @@ pub(crate) fn put_destination(
     copied: i64,
 ) -> Changes {
     let posix = entry.posix;
-    let mut statement = connection
-        .prepare_cached("INSERT OR REPLACE INTO destination VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
+    let mut statement = connection.prepare_cached(
+        "INSERT OR REPLACE INTO destination VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    )?;
     statement.execute(params![
         parent,
         entry.name,
@@ -139,11 +154,12 @@ pub(crate) fn put_destination(
         entry.inode.map(|i| signed(i.device)),
         entry.inode.map(|i| signed(i.number)),
         copied,
+        entry.version,
     ])?;
     Ok(())
 }
 
-/// Reads an entry of either table, whose columns begin at `from`.
+/// Reads an entry of either table, but for its version; its columns begin at `from`.
 pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entry> {
     let mode: Option<u32> = row.get(from + 4)?;
     let posix = match mode {
@@ -174,6 +190,7 @@ pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entr
         posix,
         target: row.get(from + 8)?,
         inode,
+        version: None,
     })
 }
 
@@ -186,7 +203,8 @@ pub(crate) const ENTRY: &str =
 const PAIR: &str = "
     SELECT s.name, s.kind, s.size, s.modified, s.mode, s.uid, s.gid, s.special, s.target, s.device, s.inode,
            d.name, d.kind, d.size, d.modified, d.mode, d.uid, d.gid, d.special, d.target, d.device, d.inode,
-           s.parent, s.excluded, s.folder, f.dst, c.src, d.copied, x.kind, x.cause, f.path
+           s.parent, s.excluded, s.folder, f.dst, c.src, d.copied, x.kind, x.cause, f.path,
+           s.version, d.version
     FROM source s
     JOIN folder f ON f.id = s.parent
     LEFT JOIN destination d ON d.parent = s.parent AND d.name = s.name
@@ -253,7 +271,10 @@ fn read_pair(row: &SqlRow<'_>, before: Option<&Pair>) -> rusqlite::Result<Pair> 
     };
     let there = match row.get_ref(ENTRY_COLUMNS)? {
         rusqlite::types::ValueRef::Null => None,
-        _ => Some(read_entry(row, ENTRY_COLUMNS)?),
+        _ => Some(Entry {
+            version: row.get(at + 10)?,
+            ..read_entry(row, ENTRY_COLUMNS)?
+        }),
     };
     let kind: Option<String> = row.get(at + 6)?;
     let failure = match kind {
@@ -264,7 +285,10 @@ fn read_pair(row: &SqlRow<'_>, before: Option<&Pair>) -> rusqlite::Result<Pair> 
         parent,
         folder,
         parent_dst: Dst::from_number(row.get(at + 3)?),
-        entry: read_entry(row, 0)?,
+        entry: Entry {
+            version: row.get(at + 9)?,
+            ..read_entry(row, 0)?
+        },
         excluded: row.get(at + 1)?,
         child: row.get(at + 2)?,
         child_src: row.get::<_, Option<i64>>(at + 4)?.map(Src::from_number),

@@ -13,6 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// A request of about two hundred tokens.
@@ -28,6 +29,14 @@ pub(super) const BODY: &str = concat!(
 pub(super) struct Load {
     runtime: tokio::runtime::Runtime,
     address: SocketAddr,
+    uri: String,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+fn request(uri: &str) -> Request<Full<Bytes>> {
+    let request = Request::post(uri).header("content-type", "application/json");
+    let body = Full::new(Bytes::from_static(BODY.as_bytes()));
+    request.body(body).expect("a request")
 }
 
 impl Load {
@@ -37,15 +46,41 @@ impl Load {
             .enable_all()
             .build()
             .expect("a runtime can be built");
-        Load { runtime, address }
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        Load {
+            runtime,
+            address,
+            uri: format!("http://{address}/v1/chat/completions"),
+            client: Client::builder(TokioExecutor::new()).build(connector),
+        }
+    }
+
+    /// How long `requests` at once took, in nanoseconds; at most `most` of them are on their way.
+    pub(super) fn burst(&self, requests: usize, most: usize) -> f64 {
+        let (client, uri, places) = (&self.client, &self.uri, Arc::new(Semaphore::new(most)));
+        self.runtime.block_on(async {
+            let mut tasks = JoinSet::new();
+            let start = Instant::now();
+            for _ in 0..requests {
+                let (answer, places) = (client.request(request(uri)), places.clone());
+                tasks.spawn(async move {
+                    let _place = places.acquire().await;
+                    let response = answer.await.expect("an answer");
+                    assert_eq!(response.status(), 200);
+                    let body = response.into_body().collect().await;
+                    body.expect("a whole answer");
+                });
+            }
+            while let Some(ended) = tasks.join_next().await {
+                ended.expect("a request does not panic");
+            }
+            start.elapsed().as_nanos() as f64
+        })
     }
 
     /// How long each of `requests` took from when it was due, in nanoseconds.
     pub(super) fn open_loop(&self, requests: usize, rate: f64) -> Vec<f64> {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(connector);
-        let uri = format!("http://{}/v1/chat/completions", self.address);
         let times = Arc::new(Mutex::new(Vec::with_capacity(requests)));
         self.runtime.block_on(async {
             let mut tasks = JoinSet::new();
@@ -53,13 +88,9 @@ impl Load {
             for n in 0..requests {
                 let due = start + Duration::from_secs_f64(n as f64 / rate);
                 tokio::time::sleep_until(due.into()).await;
-                let request = Request::post(&uri)
-                    .header("content-type", "application/json")
-                    .body(Full::new(Bytes::from_static(BODY.as_bytes())))
-                    .expect("a request");
-                let (client, times) = (client.clone(), times.clone());
+                let (answer, times) = (self.client.request(request(&self.uri)), times.clone());
                 tasks.spawn(async move {
-                    let response = client.request(request).await.expect("an answer");
+                    let response = answer.await.expect("an answer");
                     assert_eq!(response.status(), 200);
                     response
                         .into_body()

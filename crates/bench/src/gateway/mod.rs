@@ -3,6 +3,7 @@
 //! Every contender is a process of its own before the same mock upstream, so that its CPU time and memory are its own. Arrivals
 //! are open-loop: a slow answer does not make the next request come later.
 
+mod admission;
 mod contenders;
 mod load;
 mod roles;
@@ -22,6 +23,8 @@ const BARE: &str = "bare hyper pass-through";
 const DIRECT: &str = "no gateway at all";
 const ROUTER: &str = "vllm-router";
 const WAITING: &str = "memory of one that waits";
+const SIXTY: &str = "60 requests of 5 ms, 10 slots";
+const SEMAPHORE: &str = "60 requests of 5 ms, bare behind a semaphore of 10";
 const PLAIN: &str = "memory of one that waits in a bare hyper server";
 
 #[derive(clap::Args)]
@@ -93,6 +96,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
     bounds(&mut report);
     drop(contenders);
+    sixty(options, mock.address, &mut report);
+    admission::run(options.rounds, &mut report);
     memory(options, &mut report);
     report.print(options.json);
     report.exit(options.check)
@@ -129,6 +134,25 @@ fn bounds(report: &mut Report) {
             2.0,
         );
     }
+}
+
+/// Sixty short requests through ten slots: ours, and a bare pass-through behind a semaphore.
+fn sixty(options: &Options, mock: SocketAddr, report: &mut Report) {
+    let ours = Process::role("ten", Some(mock));
+    let bare = Process::role("bare", Some(mock));
+    let (ours, bare) = (Load::new(ours.address), Load::new(bare.address));
+    let (mut through, mut behind) = (Vec::new(), Vec::new());
+    for round in 0..=options.rounds {
+        let took = (ours.burst(60, 60), bare.burst(60, 10));
+        // The first one opens connections.
+        if round > 0 {
+            through.push(took.0);
+            behind.push(took.1);
+        }
+    }
+    report.row(SIXTY, "ns", median(through), None);
+    report.row(SEMAPHORE, "ns", median(behind), None);
+    report.ratio(SIXTY, SEMAPHORE, 1.3);
 }
 
 /// What each of many waiting requests holds, beyond its body: with us, and with a server that does nothing but hold it.

@@ -40,6 +40,7 @@ pub(super) fn run(role: &str, upstream: Option<SocketAddr>) -> ExitCode {
             ("hanging", _) => serve(|_| std::future::pending()).await,
             ("bare", Some(upstream)) => bare(upstream).await,
             ("ours", Some(upstream)) => ours(upstream, "scheduler_max_concurrent = 1000").await,
+            ("ten", Some(upstream)) => ours(upstream, "scheduler_max_concurrent = 10").await,
             ("narrow", Some(upstream)) => {
                 let narrow = "scheduler_max_concurrent = 1\nscheduler_max_queue_depth = 100000\nscheduler_queue_timeout = '1h'";
                 ours(upstream, narrow).await;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 mod engine;
 mod gateway;
 mod measure;
+mod migrate;
 mod process;
 mod report;
 mod tracker;
@@ -29,6 +30,8 @@ enum Bench {
     Gateway(gateway::Options),
     /// The tracker, beside aquatic_udp, aquatic_http and a bare hyper responder.
     Tracker(tracker::Options),
+    /// Planning and copying trees of files, beside rsync, rclone and cp.
+    Migrate(migrate::Options),
 }
 
 fn main() -> ExitCode {
@@ -36,5 +39,6 @@ fn main() -> ExitCode {
         Bench::Engine(options) => engine::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Tracker(options) => tracker::run(&options),
+        Bench::Migrate(options) => migrate::run(&options),
     }
 }

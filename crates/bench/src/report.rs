@@ -29,6 +29,9 @@ pub(crate) struct Bound {
 pub(crate) struct Report {
     pub(crate) load_average: String,
     pub(crate) rounds: usize,
+    /// What has to be known to read the rest.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
     pub(crate) rows: Vec<Row>,
     pub(crate) bounds: Vec<Bound>,
 }
@@ -94,6 +97,9 @@ impl Report {
             "medians of {} interleaved rounds; load average {}\n{:<58} {:>12} {:>12}\n",
             self.rounds, self.load_average, "", "wall", "cpu"
         );
+        for note in &self.notes {
+            table += &format!("{note}\n");
+        }
         for Row {
             name,
             unit,

@@ -2,6 +2,7 @@
 //! [`schema`] and its starter to [`APPLICATIONS`], and nothing else here changes.
 
 use headworks_gateway::{Gateway, GatewayConfig};
+use headworks_migrate::{MigrateConfig, Migrations};
 use headworks_service::admin::{Admin, AdminConfig};
 use headworks_service::config::Schema;
 use headworks_service::outbound::{Outbound, OutboundConfig};
@@ -28,13 +29,14 @@ pub(crate) struct Started {
 }
 
 /// All applications, in the order in which they start.
-pub(crate) const APPLICATIONS: &[Application] = &[GATEWAY, TRACKER];
+pub(crate) const APPLICATIONS: &[Application] = &[GATEWAY, TRACKER, MIGRATE];
 
 /// Every section that exists.
 pub(crate) fn schema() -> Schema {
     Schema::shared()
         .with::<GatewayConfig>()
         .with::<TrackerConfig>()
+        .with::<MigrateConfig>()
 }
 
 /// The gateway.
@@ -49,6 +51,12 @@ pub(crate) const TRACKER: Application = Application {
     start: start_tracker,
 };
 
+/// Jobs of `headworks migrate`, which run in processes of their own.
+const MIGRATE: Application = Application {
+    name: "migrate",
+    start: start_migrate,
+};
+
 fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
     let config = reloader.current();
     let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
@@ -61,6 +69,7 @@ fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
         show: Box::new(move |admin| {
             admin
                 .panel(gateway.panel())
+                .panel(gateway.engine())
                 .collect(gateway.collector())
                 .routes(gateway.routes())
         }),
@@ -89,6 +98,26 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     Ok(Started {
         places,
         try_it: http.map(|at| format!("curl http://{at}/stats")),
-        show: Box::new(move |admin| admin.panel(tracker.panel()).collect(tracker.collector())),
+        show: Box::new(move |admin| {
+            admin
+                .panel(tracker.panel())
+                .panel(tracker.engine())
+                .collect(tracker.collector())
+        }),
+    })
+}
+
+fn start_migrate(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
+    let config = reloader.current();
+    let migrations = Migrations::start(&config.section::<MigrateConfig>(), shutdown);
+    let places = match migrations.count() {
+        0 => "no jobs to watch (name them in `migrate.jobs`)".into(),
+        1 => "watching 1 job".into(),
+        count => format!("watching {count} jobs"),
+    };
+    Ok(Started {
+        places,
+        try_it: None,
+        show: Box::new(move |admin| admin.panel(migrations.panel())),
     })
 }

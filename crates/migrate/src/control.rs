@@ -4,13 +4,16 @@
 
 use crate::error::{Error, Result};
 use crate::filter::{covers, globs, matches};
-use crate::job::Job;
-use crate::store::{Lock, Store, log, set_meta};
-use headworks_storage::Folder;
-use rusqlite::{Connection, params};
+use crate::job::stage;
+use crate::progress::{Live, Pace, Progress};
+use crate::store::{Lock, Store, When, Writer, log, meta, set_meta};
+use headworks_storage::{Folder, failpoint};
+use rusqlite::{Connection, Transaction, params};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// What can be asked of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +74,10 @@ pub fn ask(state: &Path, request: &Request) -> Result<Option<String>> {
 pub(crate) fn apply_waiting(connection: &Connection) -> Result<()> {
     let transaction = connection.unchecked_transaction()?;
     apply(&transaction)?;
-    Ok(transaction.commit()?)
+    failpoint::hit("before-control-commit");
+    transaction.commit()?;
+    failpoint::hit("after-control-commit");
+    Ok(())
 }
 
 fn apply(connection: &Connection) -> rusqlite::Result<()> {
@@ -127,9 +133,15 @@ fn retry(connection: &Connection) -> rusqlite::Result<()> {
         + connection.execute("UPDATE folder SET dst = 0 WHERE dst = 2", [])?;
     if listings > 0 {
         connection.execute("UPDATE folder SET dst = 0 WHERE dst = 4", [])?;
-        set_meta(connection, "stage", crate::job::stage::PLANNING)?;
+        set_meta(connection, "stage", stage::PLANNING)?;
     }
-    connection.execute("DELETE FROM failure", []).map(drop)
+    let failures = connection.execute("DELETE FROM failure", [])?;
+    // A copy that was done with failures has something to do again.
+    if failures > 0 && listings == 0 {
+        let reopen = "UPDATE meta SET value = ? WHERE key = 'stage' AND value = ?";
+        connection.execute(reopen, [stage::COPYING, stage::DONE])?;
+    }
+    Ok(())
 }
 
 fn mark(connection: &Connection, pattern: &str, excluded: bool) -> rusqlite::Result<()> {
@@ -159,25 +171,21 @@ fn mark(connection: &Connection, pattern: &str, excluded: bool) -> rusqlite::Res
     Ok(())
 }
 
-/// Looks every now and then whether somebody asked for something.
-pub(crate) fn watch(job: &Job) -> tokio::task::JoinHandle<()> {
-    let (store, writer, progress) = (job.store.clone(), job.writer.clone(), job.progress.clone());
+/// How often somebody is listened to, and how often a picture of the run is left for others, in looks.
+const LOOK: Duration = Duration::from_millis(300);
+const PICTURE: u32 = 4;
+
+/// Looks every now and then whether somebody asked for something, and leaves a picture of how far the run is.
+pub(crate) fn watch(store: Store, writer: Writer, progress: Arc<Progress>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let Ok(read) = store.read() else { return };
-        let read = std::sync::Mutex::new(read);
-        loop {
-            let (asked, paused) = {
-                let read = read
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
-                let asked: i64 = read
-                    .query_row("SELECT count(*) FROM control", [], |row| row.get(0))
-                    .unwrap_or(0);
-                let paused: Option<i64> = crate::store::meta(&read, "paused").unwrap_or(None);
-                (asked, paused.unwrap_or(0) == 1)
-            };
+        let read = Mutex::new(read);
+        let mut pace = Pace::default();
+        let mut left = Live::default();
+        for look in 0_u32.. {
+            let (asked, paused) = listen(&read.lock().unwrap_or_else(PoisonError::into_inner));
             progress.paused.store(paused, Relaxed);
-            if asked > 0
+            if asked
                 && writer
                     .write(|transaction| apply(transaction))
                     .await
@@ -185,7 +193,34 @@ pub(crate) fn watch(job: &Job) -> tokio::task::JoinHandle<()> {
             {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            let live = pace.look(&progress);
+            if look % PICTURE == 0 && !is_alike(&live, &left) {
+                left = live;
+                leave(&writer, &left).await;
+            }
+            tokio::time::sleep(LOOK).await;
         }
     })
+}
+
+/// Whether somebody asked for something, and whether there is a pause.
+fn listen(read: &Connection) -> (bool, bool) {
+    let asked = read.query_row("SELECT EXISTS (SELECT 1 FROM control)", [], |row| {
+        row.get(0)
+    });
+    let paused: Option<i64> = meta(read, "paused").unwrap_or(None);
+    (asked.unwrap_or(false), paused.unwrap_or(0) == 1)
+}
+
+fn is_alike(one: &Live, other: &Live) -> bool {
+    let at = other.at;
+    Live { at, ..one.clone() } == *other
+}
+
+async fn leave(writer: &Writer, live: &Live) {
+    let json = serde_json::to_string(live).unwrap_or_default();
+    let write = move |transaction: &Transaction<'_>| set_meta(transaction, "live", json);
+    let writer = writer.clone();
+    // Handing over may block while the writer has much to do.
+    let _ = tokio::task::spawn_blocking(move || writer.post(When::Later, write, || {})).await;
 }

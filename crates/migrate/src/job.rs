@@ -4,17 +4,19 @@ use crate::control;
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Filters};
 use crate::progress::{Phase, Progress};
-use crate::state::{State, Summary};
+use crate::state::{State, Summary, roll_up};
 use crate::status::Compare;
-use crate::store::{Lock, Store, Writer, log, meta, set_meta};
+use crate::store::{Lock, Store, When, Writer, log, meta, set_meta};
 use headworks_core::Backoff;
-use headworks_storage::{Backend, Folder};
+use headworks_storage::{Backend, Folder, Requests, failpoint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// How a job is worked on. Not stored: every run may choose anew.
 #[derive(Clone, Debug)]
@@ -56,6 +58,7 @@ pub struct Job {
     pub(crate) progress: Arc<Progress>,
     pub(crate) stop: CancellationToken,
     pub(crate) id: String,
+    _watch: AbortOnDropHandle<()>,
     _lock: Lock,
 }
 
@@ -109,18 +112,29 @@ impl Job {
         control::apply_waiting(&connection)?;
         let runtime = tokio::runtime::Handle::current();
         let synced = destination.clone();
-        let sync = Box::new(move || runtime.block_on(synced.sync()));
+        let progress: Arc<Progress> = Arc::default();
+        progress.resumed.store(is_resumed(&connection)?, Relaxed);
+        let shown = progress.clone();
+        let sync = Box::new(move || {
+            shown.syncing.store(true, Relaxed);
+            let durable = runtime.block_on(synced.sync());
+            shown.syncing.store(false, Relaxed);
+            durable
+        });
+        let writer = Writer::start(connection, sync);
+        let watch = control::watch(store.clone(), writer.clone(), progress.clone());
         Ok(Job {
-            writer: Writer::start(connection, sync),
+            writer,
             filter: Arc::new(Filter::new(&stored, began)?),
             store,
             source,
             destination,
             compare,
             settings,
-            progress: Arc::default(),
+            progress,
             stop: CancellationToken::new(),
             id,
+            _watch: AbortOnDropHandle::new(watch),
             _lock: lock,
         })
     }
@@ -143,6 +157,17 @@ impl Job {
     /// When it cannot be opened.
     pub fn state(&self) -> Result<State> {
         State::open(self.store.path())
+    }
+
+    /// What was asked of the storages that count it, by side.
+    #[must_use]
+    pub fn requests(&self) -> Vec<(&'static str, Requests)> {
+        let sides = [
+            ("source", self.source.requests()),
+            ("destination", self.destination.requests()),
+        ];
+        let counted = |(_, counts): &(&str, Requests)| !counts.is_empty();
+        sides.into_iter().filter(counted).collect()
     }
 
     pub(crate) fn stage(&self) -> Result<String> {
@@ -178,18 +203,24 @@ impl Job {
             error,
         })?;
         self.progress.enter(Phase::Plan, 0, 0);
-        let watch = control::watch(self);
-        let walked = crate::plan::walk(self).await;
-        watch.abort();
-        walked?;
+        crate::plan::walk(self).await?;
+        crate::plan::look_at_times(self).await?;
         self.progress.enter(Phase::Summary, 0, 0);
-        self.writer
-            .write(|transaction| control::apply_rules(transaction))
-            .await?;
-        let summary = self.state()?.count(&self.compare)?;
+        let prepare = |transaction: &rusqlite::Transaction<'_>| {
+            // A plan that was gone on with after a retry has totals already.
+            transaction.execute("DELETE FROM total", [])?;
+            control::apply_rules(transaction)
+        };
+        self.writer.write(prepare).await?;
+        let summary = self.state()?.count(&self.compare, |totals| {
+            let write = move |transaction: &rusqlite::Transaction<'_>| totals.write(transaction);
+            self.writer.post(When::Later, write, || {});
+        })?;
         let json = serde_json::to_string(&summary).unwrap_or_default();
-        let keep =
-            move |transaction: &rusqlite::Transaction<'_>| set_meta(transaction, "plan", json);
+        let keep = move |transaction: &rusqlite::Transaction<'_>| {
+            roll_up(transaction)?;
+            set_meta(transaction, "plan", json)
+        };
         self.writer.write(keep).await?;
         self.enter(stage::PLANNED, "plan finished".into()).await?;
         Ok(summary)
@@ -200,7 +231,7 @@ impl Job {
         let write = |transaction: &rusqlite::Transaction<'_>| {
             transaction.execute_batch(
                 "DELETE FROM folder; DELETE FROM source; DELETE FROM destination; DELETE FROM link;
-                 DELETE FROM failure; DELETE FROM part; DELETE FROM claim;",
+                 DELETE FROM failure; DELETE FROM part; DELETE FROM claim; DELETE FROM total;",
             )?;
             let pass: i64 =
                 transaction.query_row("SELECT value FROM meta WHERE key = 'pass'", [], |r| {
@@ -221,6 +252,17 @@ impl Job {
     pub fn close(self) -> Result<()> {
         self.writer.close()
     }
+}
+
+/// Whether an earlier run left something to go on with.
+fn is_resumed(connection: &rusqlite::Connection) -> Result<bool> {
+    let stage: String = meta(connection, "stage")?.unwrap_or_default();
+    let begun = "SELECT EXISTS (SELECT 1 FROM folder WHERE src <> 0 OR src_cursor IS NOT NULL)";
+    Ok(match stage.as_str() {
+        stage::COPYING => true,
+        stage::PLANNING => connection.query_row(begun, [], |row| row.get(0))?,
+        _ => false,
+    })
 }
 
 /// Says what the state file is for, or checks that it is for this.
@@ -255,7 +297,10 @@ fn identify(
         set_meta(&transaction, "stage", stage::PLANNING)?;
         seed(&transaction)?;
         log(&transaction, "job made")?;
-        return Ok(transaction.commit()?);
+        failpoint::hit("before-job-commit");
+        transaction.commit()?;
+        failpoint::hit("after-job-commit");
+        return Ok(());
     };
     let there: Vec<u8> = meta(connection, "destination")?.unwrap_or_default();
     if let Some((source, destination)) = between

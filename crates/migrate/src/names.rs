@@ -1,7 +1,7 @@
 //! Names that we give to things of our own at the destination.
 
 use headworks_storage::Folder;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use sha2::{Digest, Sha256};
 
 /// Where `--delete=quarantine` puts things. Plans skip it.
 pub(crate) const QUARANTINE: &[u8] = b".headworks-quarantine";
@@ -10,9 +10,9 @@ const TEMP: &str = ".headworks-";
 
 /// The name that an entry has until it is complete: the same every time, so that who comes after a crash finds it.
 pub(crate) fn temp(job: &str, name: &[u8]) -> Vec<u8> {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    format!("{TEMP}{job}-{:016x}", hasher.finish()).into_bytes()
+    let digest = Sha256::digest(name);
+    let short = u64::from_be_bytes(digest[..8].try_into().expect("a digest is longer"));
+    format!("{TEMP}{job}-{short:016x}").into_bytes()
 }
 
 /// Whether a name at the destination is one of ours, and so not part of the tree.

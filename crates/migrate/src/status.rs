@@ -127,6 +127,15 @@ impl Status {
         }
     }
 
+    /// Whether it will stay out, or nobody knows, although it belongs there.
+    #[must_use]
+    pub const fn is_trouble(self) -> bool {
+        matches!(
+            self,
+            Status::TypeConflict | Status::NameConflict | Status::Unsupported | Status::Unknown
+        )
+    }
+
     /// Whether a copy has something to do for it.
     #[must_use]
     pub const fn is_work(self) -> bool {
@@ -148,6 +157,7 @@ pub(crate) struct Compare {
     pub(crate) owners: bool,
     pub(crate) specials: bool,
     pub(crate) destination: Capabilities,
+    pub(crate) markers: bool,
 }
 
 impl Compare {
@@ -162,6 +172,7 @@ impl Compare {
             owners: source.posix && destination.owners,
             specials: specials && destination.specials,
             destination,
+            markers: !source.posix_names && !destination.posix_names,
         }
     }
 

@@ -5,7 +5,7 @@ use crate::job::Job;
 use crate::progress::Phase;
 use crate::state::{State, leader, status};
 use crate::status::Status;
-use crate::store::{FolderId, Pair, read_pairs};
+use crate::store::{FolderId, Pair, When, path_of, read_pairs};
 use headworks_storage::{Backend, Kind};
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
@@ -116,11 +116,7 @@ impl Job {
         });
         let first = match leader(state.connection(), &pair)? {
             Some((parent, name)) if self.compare.destination.hard_links => {
-                let query = "SELECT path FROM folder WHERE id = ?";
-                let folder: Vec<u8> = state
-                    .connection()
-                    .query_row(query, [parent], |row| row.get(0))?;
-                Some((headworks_storage::Folder::from_bytes(folder), name))
+                Some((path_of(state.connection(), parent)?, name))
             }
             _ => None,
         };
@@ -157,7 +153,7 @@ impl Job {
             };
             let writer = self.writer.clone();
             let posted =
-                tokio::task::spawn_blocking(move || writer.post(false, write, || {})).await;
+                tokio::task::spawn_blocking(move || writer.post(When::Now, write, || {})).await;
             posted.map_err(|_| Error::WriterGone)?;
         }
         Ok(())
@@ -210,7 +206,14 @@ impl Look {
 
     async fn compare(&self) -> headworks_storage::Result<(Option<String>, Option<Vec<u8>>)> {
         let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
-        let there = match self.destination.stat(folder, Some(&entry.name)).await {
+        // Where folders are what keys have in common, looking for a key of that name first is a call for nothing.
+        let derived = entry.kind == Kind::Folder && !self.compare.destination.folders;
+        let below = folder.child(&entry.name);
+        let looked = match derived {
+            true => self.destination.stat(&below, None).await,
+            false => self.destination.stat(folder, Some(&entry.name)).await,
+        };
+        let there = match looked {
             Ok(there) => there,
             Err(error) if error.kind() == headworks_storage::ErrorKind::NotFound => {
                 return Ok((Some("missing".into()), None));

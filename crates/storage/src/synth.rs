@@ -52,6 +52,7 @@ struct Inner {
     lists: AtomicU64,
     reads: AtomicU64,
     faults: AtomicU64,
+    calls: AtomicU64,
     /// How often each thing was asked for, so that faults do not depend on who asks first.
     asked: Mutex<HashMap<u64, u64>>,
 }
@@ -66,11 +67,13 @@ struct Weather {
     overload: u64,
     /// A folder that cannot be listed, ever.
     deny: Option<Vec<u8>>,
+    /// After so many calls the whole storage is gone, as far as this process can tell.
+    gone: Option<u64>,
 }
 
 impl Synth {
     /// From `key=value` pairs joined by `&`: those of [`TreeSpec`], and `fanout` (the same as `dirs`), `latency`,
-    /// `errors`, `overload` (percent of calls), `deny` (a path), `page` (entries).
+    /// `errors`, `overload` (percent of calls), `deny` (a path), `gone` (calls until the storage goes away), `page` (entries).
     ///
     /// # Errors
     /// When a key is not known or its value makes no sense.
@@ -94,6 +97,10 @@ impl Synth {
                         percent().ok_or_else(|| bad(pair, "percent from 0 to 100"))?;
                 }
                 "deny" => weather.deny = Some(Folder::from_bytes(value.into()).as_bytes().to_vec()),
+                "gone" => {
+                    let calls = value.parse().map_err(|_| bad(pair, "a number of calls"))?;
+                    weather.gone = Some(calls);
+                }
                 "page" => {
                     page = value
                         .parse()
@@ -116,6 +123,7 @@ impl Synth {
             lists: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             faults: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
             asked: Mutex::default(),
         };
         Ok(Synth {
@@ -163,9 +171,15 @@ impl Inner {
             errors,
             overload,
             deny,
+            gone,
         } = &self.weather;
         if !latency.is_zero() {
             tokio::time::sleep(*latency).await;
+        }
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
+        if gone.is_some_and(|gone| calls >= gone) {
+            let words = "the storage went away, as ordered";
+            return Err(Error::new(ErrorKind::Gone, operation, path, words));
         }
         if operation == "list" && deny.as_deref() == Some(path) {
             let words = "permission denied, as ordered";

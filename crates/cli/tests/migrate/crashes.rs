@@ -1,90 +1,186 @@
 //! Killed at every point that matters, and at random: it finishes, nothing is lost, nothing is done twice.
 
-use super::support::{Place, text};
-use std::collections::HashSet;
+use super::support::{Place, is_full, text};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
-/// A tree with small files, links and one file of three parts.
+/// How a run gets to the points that it is killed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The kernel copies.
+    Direct,
+    /// The bytes pass through us.
+    Streamed,
+    /// Something is at the destination only, or in the way.
+    Delete,
+}
+
+impl Way {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Way::Direct => &["run", "src", "dst"],
+            Way::Streamed => &["run", "src", "dst", "--checksum"],
+            Way::Delete => &["run", "src", "dst", "--delete=quarantine"],
+        }
+    }
+}
+
+/// Every point there is, and the way to it.
+const POINTS: [(&str, Way); 27] = [
+    ("before-schema-commit", Way::Direct),
+    ("after-schema-commit", Way::Direct),
+    ("before-job-commit", Way::Direct),
+    ("after-job-commit", Way::Direct),
+    ("before-control-commit", Way::Direct),
+    ("after-control-commit", Way::Direct),
+    ("before-commit", Way::Direct),
+    ("after-commit", Way::Direct),
+    ("before-sync", Way::Direct),
+    ("after-sync", Way::Direct),
+    ("after-mkdir", Way::Direct),
+    ("before-batch", Way::Direct),
+    ("temp-made", Way::Direct),
+    ("before-rename", Way::Direct),
+    ("after-rename", Way::Direct),
+    ("after-batch", Way::Direct),
+    ("before-node-rename", Way::Direct),
+    ("after-node-rename", Way::Direct),
+    ("before-link-rename", Way::Direct),
+    ("after-link-rename", Way::Direct),
+    ("after-settle", Way::Direct),
+    ("before-part", Way::Direct),
+    ("before-part", Way::Streamed),
+    ("after-part", Way::Streamed),
+    ("before-upload-rename", Way::Streamed),
+    ("after-upload-rename", Way::Streamed),
+    ("after-put-away", Way::Delete),
+];
+
+/// Small files, links, and one file of three parts with holes.
 fn make(place: &Place) {
-    place.make_tree("src", 40, 12);
-    let big: Vec<u8> = (0..150u32 << 18).flat_map(u32::to_le_bytes).collect();
-    std::fs::write(place.path("src/f0/big"), big).unwrap();
+    place.make_tree("src", 6, 4);
+    let big = std::fs::File::create(place.path("src/f0/big")).unwrap();
+    big.set_len(150 << 20).unwrap();
+    for island in [0, 70 << 20, 149 << 20] {
+        std::os::unix::fs::FileExt::write_all_at(&big, b"island", island).unwrap();
+    }
     std::fs::hard_link(place.path("src/f0/big"), place.path("src/f1/big too")).unwrap();
     std::os::unix::fs::symlink("big", place.path("src/f0/link")).unwrap();
 }
 
-/// Runs to the end what was killed, and has it judged.
-fn finish(place: &Place, flags: &[&str]) {
-    place.expect(0, &[&["run", "src", "dst"], flags].concat());
-    place.judge("src", "dst");
-    assert_eq!(place.leftovers("dst"), Vec::<std::path::PathBuf>::new());
-    let mut check = std::process::Command::new("python3");
-    let script = "import sqlite3,sys; sys.exit(sqlite3.connect('job.db').execute('PRAGMA integrity_check').fetchone()[0] != 'ok')";
-    let checked = check
-        .args(["-c", script])
-        .current_dir(place.path(""))
-        .status()
+/// A destination that had another tree before: more files, and files where there are folders now.
+fn make_old(place: &Place) {
+    place.make_tree("dst", 12, 2);
+    std::fs::remove_dir_all(place.path("dst/f2")).unwrap();
+    std::fs::write(place.path("dst/f2"), "a file in the way").unwrap();
+}
+
+/// Kills a run at a point; whether it got there.
+fn kill_at(place: &Place, point: &str, time: usize, way: Way) -> bool {
+    let mut command = place.command(way.flags());
+    let killed = command
+        .env("HEADWORKS_FAILPOINT", format!("{point}:{time}"))
+        .output()
         .unwrap();
-    assert!(checked.success(), "the state file is damaged");
+    if killed.status.code().is_some() {
+        assert!(time > 1, "{point} was not reached: {}", text(&killed));
+        return false;
+    }
+    true
+}
+
+/// Runs to the end what was killed, and has it judged.
+fn finish(place: &Place, way: Way) {
+    let output = place.expect_no_repeats(way.flags());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let kept = place.path("dst/.headworks-quarantine");
+    if way == Way::Delete {
+        assert!(kept.join("pass-1/f2").exists(), "it was not kept");
+        std::fs::remove_dir_all(kept).unwrap();
+        // Taking it away changed the time of the root, which a new pass mends.
+        place.expect(0, &["run", "src", "dst"]);
+    }
+    place.judge("src", "dst");
+    place.expect_clean("dst");
+}
+
+/// Each of some points, once; in the long form each time that it is passed.
+fn kill_at_each(points: impl Iterator<Item = &'static (&'static str, Way)>) {
+    let place = Place::new();
+    make(&place);
+    for &(point, way) in points {
+        for time in 1.. {
+            place.forget();
+            if way == Way::Delete {
+                make_old(&place);
+            }
+            println!("{point}:{time} {way:?}");
+            if !kill_at(&place, point, time, way) {
+                break;
+            }
+            finish(&place, way);
+            if !is_full() {
+                break;
+            }
+        }
+    }
 }
 
 #[test]
-fn killed_at_every_failpoint_it_finishes() {
-    let points = [
-        "before-commit",
-        "before-commit:3",
-        "after-commit",
-        "after-commit:4",
-        "before-sync",
-        "before-batch",
-        "after-batch",
-        "before-commit:7",
-        "after-commit:8",
-        "before-sync:2",
-        "after-batch:9",
-    ];
-    let streamed = [
-        "after-part",
-        "after-part:2",
-        "before-rename",
-        "after-rename",
-        "before-rename:100",
-        "before-sync:2",
-    ];
-    let all = points
-        .iter()
-        .map(|point| (point, &[][..]))
-        .chain(streamed.iter().map(|point| (point, &["--checksum"][..])));
-    for (point, flags) in all {
-        let place = Place::new();
-        make(&place);
-        let mut command = place.command(&[&["run", "src", "dst"], flags].concat());
-        let killed = command.env("HEADWORKS_FAILPOINT", point).output().unwrap();
-        assert_eq!(
-            killed.status.code(),
-            None,
-            "{point} was not reached: {}",
-            text(&killed)
-        );
-        finish(&place, flags);
-        if point.starts_with("after-part") {
-            place.expect(0, &["verify", "--hash"]);
+fn killed_at_every_point_of_a_direct_copy_it_finishes() {
+    kill_at_each(POINTS.iter().filter(|(_, way)| *way == Way::Direct));
+}
+
+#[test]
+fn killed_at_every_point_of_a_streamed_copy_or_a_deletion_it_finishes() {
+    kill_at_each(POINTS.iter().filter(|(_, way)| *way != Way::Direct));
+}
+
+#[test]
+fn killed_between_any_two_groups_it_finishes() {
+    let place = Place::new();
+    make(&place);
+    let times = if is_full() { 1..=60 } else { 2..=6 };
+    for (time, point) in times.zip(["before-commit", "after-commit"].iter().cycle()) {
+        place.forget();
+        if !kill_at(&place, point, time, Way::Direct) {
+            break;
+        }
+        finish(&place, Way::Direct);
+    }
+}
+
+#[test]
+fn no_failpoint_is_forgotten() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = BTreeSet::new();
+    let mut folders = vec![crates.join("migrate/src"), crates.join("storage/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+                continue;
+            }
+            let source = std::fs::read_to_string(entry.path()).unwrap();
+            let calls = source.split("failpoint::hit(\"").skip(1);
+            found.extend(calls.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
         }
     }
+    let known = POINTS.iter().map(|(point, _)| (*point).to_owned());
+    assert_eq!(found, known.collect());
 }
 
 #[test]
 fn a_large_file_goes_on_where_it_was_with_its_hash() {
     let place = Place::new();
     make(&place);
-    let mut command = place.command(&["run", "src", "dst", "--checksum"]);
-    command
-        .env("HEADWORKS_FAILPOINT", "after-part:2")
-        .output()
-        .unwrap();
-    let told = place.expect(0, &["run", "src", "dst", "--checksum"]);
+    assert!(kill_at(&place, "after-part", 2, Way::Streamed));
+    let told = place.expect(0, Way::Streamed.flags());
     assert!(
-        told.contains("resumed: 2 parts kept, 0 parts sent again"),
+        told.contains(
+            "resumed: 0 folders listed again, 0 gone on with, 2 parts kept, 0 parts sent again"
+        ),
         "{told}"
     );
     let manifest = place.run(&["report", "--manifest"]).stdout;
@@ -96,114 +192,65 @@ fn a_large_file_goes_on_where_it_was_with_its_hash() {
         .output()
         .unwrap();
     assert!(checked.status.success(), "{}", text(&checked));
+    place.expect(0, &["verify", "--hash"]);
 }
 
-/// What the backends were asked for in each process, as written down where the calls arrive.
-fn calls(log: &str) -> Vec<String> {
-    log.lines().map(str::to_owned).collect()
-}
-
+/// Over a plan and a copy that are slowed down so that they last.
 #[test]
-fn killed_at_random_fifty_times_nothing_durable_is_done_again() {
+fn killed_at_random_nothing_durable_is_done_again() {
+    let (kills, rate) = if is_full() { (50, "60k") } else { (6, "300k") };
     let place = Place::new();
-    place.make_tree("src", 150, 20);
-    let trace = place.path("trace");
+    for folder in 0..60 {
+        let path = place.path("src").join(format!("f{folder}"));
+        std::fs::create_dir_all(&path).unwrap();
+        for file in 0..20 {
+            std::fs::write(path.join(format!("file-{file}")), vec![b'x'; 4000 + file]).unwrap();
+        }
+    }
+    let words = [
+        "run",
+        "src",
+        "dst",
+        "--bwlimit",
+        rate,
+        "--requests",
+        "20",
+        "--workers",
+        "2",
+    ];
     let seed = std::process::id();
     println!("seed {seed}");
     let mut random = u64::from(seed);
-    let mut seen: HashSet<String> = HashSet::new();
-    let mut kills = 0;
-    let mut ended = false;
-    while kills < 50 && !ended {
-        // What the state file says is done must not be asked for again by the next process.
-        let done = durable(&place);
-        let _ = std::fs::remove_file(&trace);
-        let mut command = place.command(&["run", "src", "dst"]);
-        let mut child = command
-            .env("HEADWORKS_TRACE", &trace)
+    let mut stages = BTreeSet::new();
+    for kill in 1..=kills {
+        let done = place.durable();
+        let most = match place.stage().as_str() {
+            "copying" => 2200,
+            _ => 600,
+        };
+        let _ = std::fs::remove_file(place.path("trace"));
+        let mut command = place.command(&words);
+        command
+            .env("HEADWORKS_TRACE", place.path("trace"))
             .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+            .stderr(std::process::Stdio::null());
+        let mut child = command.spawn().unwrap();
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let pause = Duration::from_millis(10 + (random >> 33) % 90);
-        std::thread::sleep(pause); // not a wait for something: the moment of the kill is what is random
-        ended = child.try_wait().unwrap().is_some();
+        // Not a wait for something: the moment of the kill is what is random.
+        std::thread::sleep(Duration::from_millis(50 + (random >> 33) % most));
         child.kill().unwrap();
-        child.wait().unwrap();
-        kills += 1;
-        let log = std::fs::read_to_string(&trace).unwrap_or_default();
-        for call in calls(&log) {
-            assert!(!done.contains(&call), "after kill {kills} again: {call}");
-            seen.insert(call);
+        let ended = child.wait().unwrap();
+        assert_eq!(ended.code(), None, "kill {kill}: it had ended before");
+        stages.insert(place.stage());
+        for call in place.calls() {
+            assert!(!done.contains(&call), "after kill {kill} again: {call}");
         }
     }
-    finish(&place, &[]);
     assert!(
-        kills > 3 && seen.len() > 100,
-        "{kills} kills, {} calls",
-        seen.len()
+        stages.contains("planning") && stages.contains("copying"),
+        "{stages:?}"
     );
-}
-
-/// Calls that need not be made again: folders that are listed, files that are done, by the state file.
-fn durable(place: &Place) -> HashSet<String> {
-    let script = "
-import sqlite3
-db = sqlite3.connect('file:job.db?mode=ro', uri=True)
-esc = lambda b: b.decode('latin1')
-folder = {i: p for i, p in db.execute('SELECT id, path FROM folder')}
-for path, src, dst in db.execute('SELECT path, src, dst FROM folder'):
-    if src == 1: print('source list ' + esc(path))
-    if dst == 1: print('destination list ' + esc(path))
-for parent, name in db.execute('SELECT parent, name FROM destination WHERE copied > 0 AND kind = 1'):
-    print('destination copy ' + esc(folder[parent]) + esc(name))
-";
-    if !place.path("job.db").exists() {
-        return HashSet::new();
-    }
-    let mut python = std::process::Command::new("python3");
-    let output = python
-        .args(["-c", script])
-        .current_dir(place.path(""))
-        .output()
-        .unwrap();
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .map(str::to_owned)
-        .collect()
-}
-
-#[test]
-fn a_full_destination_is_a_clear_error_and_resumable() {
-    let place = Place::new();
-    let full = place.path("dst");
-    std::fs::create_dir(&full).unwrap();
-    let mut mount = std::process::Command::new("mount");
-    mount
-        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
-        .arg(&full);
-    if !mount.status().is_ok_and(|status| status.success()) {
-        panic!("this test mounts a small tmpfs and must run as root");
-    }
-    let filled = std::panic::catch_unwind(|| {
-        place.make_tree("src", 20, 10);
-        place.expect(0, &["plan", "src", "dst"]);
-        std::fs::write(full.join("other"), vec![1; 900 << 10]).unwrap();
-        // The room was taken after the plan and before the copy looked, or while it copies.
-        let told = text(&place.run(&["copy"]));
-        assert!(
-            told.contains("the destination cannot take it") || told.contains("No space left"),
-            "{told}"
-        );
-        std::fs::remove_file(full.join("other")).unwrap();
-        place.expect(0, &["copy"]);
-        place.judge("src", "dst");
-    });
-    let unmounted = std::process::Command::new("umount").arg(&full).status();
-    assert!(unmounted.is_ok_and(|status| status.success()));
-    if let Err(panic) = filled {
-        std::panic::resume_unwind(panic);
-    }
+    finish(&place, Way::Direct);
 }

@@ -1,5 +1,7 @@
 //! `headworks migrate`, run as a user runs it, and judged by what is not ours.
 
+mod controls;
 mod crashes;
+mod outages;
 mod support;
 mod trees;

@@ -1,7 +1,9 @@
 //! A place to migrate in, the binary, and the judge.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 pub(crate) struct Place {
     dir: tempfile::TempDir,
@@ -39,6 +41,15 @@ impl Place {
         command
     }
 
+    /// Starts it, and lets it run beside the test.
+    pub(crate) fn start(&self, words: &[&str]) -> Child {
+        self.command(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs")
+    }
+
     pub(crate) fn run(&self, words: &[&str]) -> Output {
         self.command(words).output().expect("the binary runs")
     }
@@ -49,6 +60,68 @@ impl Place {
         let told = text(&output);
         assert_eq!(output.status.code(), Some(code), "{words:?}: {told}");
         told
+    }
+
+    /// Runs it and expects that it asks for nothing that is durable already, as told by whoever was asked.
+    pub(crate) fn expect_no_repeats(&self, words: &[&str]) -> Output {
+        let done = self.durable();
+        let trace = self.path("trace");
+        let _ = std::fs::remove_file(&trace);
+        let mut command = self.command(words);
+        let output = command.env("HEADWORKS_TRACE", &trace).output().unwrap();
+        let again: Vec<String> = self
+            .calls()
+            .into_iter()
+            .filter(|call| done.contains(call))
+            .collect();
+        assert!(again.is_empty(), "asked for again: {again:?}");
+        output
+    }
+
+    /// What the backends were asked for, as written down where the calls arrive.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.path("trace")).unwrap_or_default();
+        log.lines().map(str::to_owned).collect()
+    }
+
+    /// Calls that need not be made again: folders that are listed, files that are done, by the state file.
+    pub(crate) fn durable(&self) -> HashSet<String> {
+        if !self.path("job.db").exists() {
+            return HashSet::new();
+        }
+        let told = self.python(DURABLE, &[]);
+        told.lines().map(str::to_owned).collect()
+    }
+
+    /// One number from the state file; 0 while there is none.
+    pub(crate) fn number(&self, query: &str) -> i64 {
+        self.python(NUMBER, &[query]).trim().parse().unwrap_or(0)
+    }
+
+    /// The stage that the job is in.
+    pub(crate) fn stage(&self) -> String {
+        let told = self.python(NUMBER, &["SELECT value FROM meta WHERE key = 'stage'"]);
+        told.trim().to_owned()
+    }
+
+    pub(crate) fn python(&self, script: &str, words: &[&str]) -> String {
+        let mut python = Command::new("python3");
+        let output = python
+            .args(["-c", script])
+            .args(words)
+            .current_dir(self.dir.path())
+            .output()
+            .expect("python3 is there");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The state file is sound, and nothing of ours is left at the destination.
+    pub(crate) fn expect_clean(&self, destination: &str) {
+        assert_eq!(self.leftovers(destination), Vec::<PathBuf>::new());
+        assert_eq!(
+            self.python(NUMBER, &["PRAGMA integrity_check"]).trim(),
+            "ok"
+        );
     }
 
     /// Every entry with its status and class, in the order of paths.
@@ -93,6 +166,14 @@ impl Place {
         left
     }
 
+    /// Back to the source alone: no destination, no state.
+    pub(crate) fn forget(&self) {
+        let _ = std::fs::remove_dir_all(self.path("dst"));
+        for file in ["job.db", "job.db-wal", "job.db-shm", "job.db-lock", "trace"] {
+            let _ = std::fs::remove_file(self.path(file));
+        }
+    }
+
     /// A tree of ordinary files.
     pub(crate) fn make_tree(&self, name: &str, folders: usize, files: usize) {
         for folder in 0..folders {
@@ -107,6 +188,74 @@ impl Place {
             }
         }
     }
+}
+
+const DURABLE: &str = "
+import sqlite3
+db = sqlite3.connect('file:job.db?mode=ro', uri=True)
+esc = lambda b: b.decode('latin1')
+folder = {i: p for i, p in db.execute('SELECT id, path FROM folder')}
+for path, src, dst in db.execute('SELECT path, src, dst FROM folder'):
+    if src == 1: print('source list ' + esc(path))
+    if dst == 1: print('destination list ' + esc(path))
+for parent, name in db.execute('SELECT parent, name FROM destination WHERE copied > 0 AND kind = 1'):
+    for call in 'destination copy', 'destination write', 'destination write-on', 'source read':
+        print(call + ' ' + esc(folder[parent]) + esc(name))
+";
+
+const NUMBER: &str = "
+import sqlite3, sys
+try: print(sqlite3.connect('file:job.db?mode=ro', uri=True, timeout=30).execute(sys.argv[1]).fetchone()[0])
+except (sqlite3.OperationalError, TypeError): print(0)
+";
+
+/// Waits until something is so; says what, if it does not come to be.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Whether the long form of the tests was asked for.
+pub(crate) fn is_full() -> bool {
+    std::env::var_os("HEADWORKS_FULL").is_some()
+}
+
+/// A filesystem that is there as long as this is.
+pub(crate) struct Mount(PathBuf);
+
+impl Mount {
+    /// A tmpfs of that size.
+    pub(crate) fn tmpfs(at: PathBuf, size: &str) -> Mount {
+        std::fs::create_dir_all(&at).unwrap();
+        let option = format!("size={size}");
+        mount(&["-t", "tmpfs", "-o", &option, "tmpfs"], &at);
+        Mount(at)
+    }
+
+    /// What is in an image file.
+    pub(crate) fn image(image: &Path, at: PathBuf) -> Mount {
+        std::fs::create_dir_all(&at).unwrap();
+        mount(&["-o", "loop", image.to_str().unwrap()], &at);
+        Mount(at)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+pub(crate) fn mount(words: &[&str], at: &Path) {
+    let status = Command::new("mount").args(words).arg(at).status();
+    let mounted = status.is_ok_and(|status| status.success());
+    assert!(
+        mounted,
+        "tests mount small filesystems, and must run as root"
+    );
 }
 
 fn judge(words: &[&str], at: &Path) -> Output {

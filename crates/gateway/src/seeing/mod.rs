@@ -5,12 +5,14 @@ mod metrics;
 mod panel;
 mod routes;
 mod stats;
+mod tables;
+mod what_if;
 
 use std::sync::Arc;
 
 use axum::Router;
 use headworks_service::metrics::Collect;
-use headworks_service::panel::Panel;
+use headworks_service::panel::{EnginePanel, Panel};
 
 use crate::gateway::Gateway;
 
@@ -25,6 +27,14 @@ impl Gateway {
     #[must_use]
     pub fn collector(&self) -> Arc<dyn Collect> {
         Arc::new(metrics::Numbers(self.shared.clone()))
+    }
+
+    /// What the console shows of its scheduler.
+    #[must_use]
+    pub fn engine(&self) -> Arc<dyn Panel> {
+        let shared = self.shared.clone();
+        let view = move || shared.permits.inspect();
+        Arc::new(EnginePanel::new("gateway-engine", "Gateway's engine", view))
     }
 
     /// What the console shows of it.

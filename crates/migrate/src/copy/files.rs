@@ -11,7 +11,7 @@ use crate::state::{State, leader, status};
 use crate::status::Status;
 use crate::store::{FolderId, Pair, read_pairs};
 use globset::GlobSet;
-use headworks_storage::Kind;
+use headworks_storage::{Kind, UploadPlan};
 use rusqlite::{OptionalExtension, params};
 
 /// Rows that are read, and claimed, at once.
@@ -53,7 +53,7 @@ impl Copy<'_> {
                 continue;
             }
             self.claim(after.clone()).await?;
-            for batch in batches(wanted) {
+            for batch in batches(wanted, self.batch()) {
                 let make = |room| Task {
                     what: What::Files(batch),
                     attempt: 0,
@@ -63,6 +63,15 @@ impl Copy<'_> {
             }
         }
         self.settled().await
+    }
+
+    /// How many entries a worker takes at once: few enough that no worker waits for another.
+    fn batch(&self) -> usize {
+        let (here, there) = (
+            self.job.source.capabilities().workers.1,
+            self.job.compare.destination.workers.1,
+        );
+        (BATCH * 8 / here.max(there).max(1)).clamp(1, BATCH)
     }
 
     fn wanted(
@@ -116,13 +125,24 @@ impl Copy<'_> {
             after = (last.parent, last.entry.name.clone());
             for pair in pairs {
                 let status = self.job.compare.status(&pair);
-                let open = status.is_work() || status == Status::Excluded;
-                if pair.entry.kind != Kind::Folder && open && !self.is_under_way(read, &pair)? {
+                if pair.entry.kind == Kind::Folder
+                    || !(status.is_work() || status == Status::Excluded)
+                {
+                    continue;
+                }
+                let resume = self.under_way(read, &pair)?;
+                if resume.is_none() || status == Status::Excluded {
                     let temp = names::temp(&self.job.id, &pair.entry.name);
+                    let plan = UploadPlan {
+                        temp,
+                        size: pair.entry.size,
+                        resume,
+                        ..UploadPlan::default()
+                    };
                     let tidied = self
                         .job
                         .destination
-                        .discard(&pair.folder, &temp, None)
+                        .discard(&pair.folder, &pair.entry.name, &plan)
                         .await;
                     tidied.map_err(|error| Error::Storage {
                         side: "destination",
@@ -134,18 +154,20 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn is_under_way(&self, read: &rusqlite::Connection, pair: &Pair) -> Result<bool> {
+    /// How to go on with a file of which parts are durable.
+    fn under_way(&self, read: &rusqlite::Connection, pair: &Pair) -> Result<Option<Vec<u8>>> {
         if pair.entry.size <= LARGE {
-            return Ok(false);
+            return Ok(None);
         }
         let mut statement =
-            read.prepare_cached("SELECT 1 FROM part WHERE parent = ? AND name = ?")?;
-        Ok(statement.exists(params![pair.parent, pair.entry.name])?)
+            read.prepare_cached("SELECT resume FROM part WHERE parent = ? AND name = ?")?;
+        let place = params![pair.parent, pair.entry.name];
+        Ok(statement.query_row(place, |row| row.get(0)).optional()?)
     }
 }
 
 /// Neighbours of one folder go together; a large file goes alone.
-fn batches(wanted: Vec<(Pair, Status)>) -> Vec<Vec<(Pair, Status)>> {
+fn batches(wanted: Vec<(Pair, Status)>, most: usize) -> Vec<Vec<(Pair, Status)>> {
     let mut batches: Vec<Vec<(Pair, Status)>> = Vec::new();
     let mut bytes = 0;
     for (pair, status) in wanted {
@@ -154,7 +176,7 @@ fn batches(wanted: Vec<(Pair, Status)>) -> Vec<Vec<(Pair, Status)>> {
             .last()
             .and_then(|batch| batch.last().map(|last| (batch.len(), last)))
             .is_some_and(|(count, (last, _))| {
-                last.parent == pair.parent && count < BATCH && bytes + size <= BATCH_BYTES
+                last.parent == pair.parent && count < most && bytes + size <= BATCH_BYTES
             });
         match batches.last_mut() {
             Some(batch) if fits => batch.push((pair, status)),

@@ -7,11 +7,11 @@ use crate::names;
 use crate::progress::Phase;
 use crate::state::{State, leader, status};
 use crate::status::Status;
-use crate::store::{FolderId, Pair, read_pairs};
-use headworks_storage::{Error, ErrorKind, Folder};
-use rusqlite::Connection;
+use crate::store::{FolderId, Pair, When, find_pair, path_of};
+use headworks_storage::{Error, ErrorKind};
+use rusqlite::{Connection, params};
 
-const PAGE: usize = 1024;
+const PAGE: i64 = 1024;
 
 impl Copy<'_> {
     pub(super) async fn link_files(&self) -> Result<()> {
@@ -20,7 +20,7 @@ impl Copy<'_> {
         }
         self.job.progress.enter(Phase::Links, 0, 0);
         let state = self.job.state()?;
-        let mut after: (FolderId, Vec<u8>) = (0, Vec::new());
+        let mut after: Place = (i64::MIN, i64::MIN, 0, Vec::new());
         while let Some(pairs) = linked_page(&state, &mut after)? {
             for pair in pairs {
                 self.heed().await?;
@@ -39,11 +39,7 @@ impl Copy<'_> {
         let Some((parent, first)) = leader(read, &pair)? else {
             return Ok(());
         };
-        let folder: Vec<u8> =
-            read.query_row("SELECT path FROM folder WHERE id = ?", [parent], |row| {
-                row.get(0)
-            })?;
-        let folder = Folder::from_bytes(folder);
+        let folder = path_of(read, parent)?;
         let temp = names::temp(&self.job.id, &pair.entry.name);
         let name = &pair.entry.name;
         let record = match self.is_there(read, parent, &first)? {
@@ -74,36 +70,44 @@ impl Copy<'_> {
                     "UPDATE destination SET device = ?, inode = ? WHERE parent = ? AND name = ?",
                 )?;
                 let (device, number) = (inode.device.cast_signed(), inode.number.cast_signed());
-                update.execute(rusqlite::params![device, number, parent, first])?;
+                update.execute(params![device, number, parent, first])?;
             }
             touch(transaction, pair.parent)
         };
-        self.job.writer.post(true, write, || {});
+        self.job.writer.post(When::Synced, write, || {});
         self.job.progress.did(1, 0);
         Ok(())
     }
 
     /// Whether a name is at the destination, as the source has it.
     fn is_there(&self, read: &Connection, parent: FolderId, name: &[u8]) -> Result<bool> {
-        let pair = crate::state::find_pair(read, parent, name)?;
+        let pair = find_pair(read, parent, name)?;
         Ok(pair.is_some_and(|pair| self.job.compare.status(&pair) == Status::Same))
     }
 }
 
-/// Source entries that share their file with others, some at a time.
-fn linked_page(state: &State, after: &mut (FolderId, Vec<u8>)) -> Result<Option<Vec<Pair>>> {
-    loop {
-        let pairs = read_pairs(state.connection(), after, PAGE)?;
-        let Some(last) = pairs.last() else {
-            return Ok(None);
-        };
-        *after = (last.parent, last.entry.name.clone());
-        let linked: Vec<Pair> = pairs
-            .into_iter()
-            .filter(|pair| pair.entry.inode.is_some())
-            .collect();
-        if !linked.is_empty() {
-            return Ok(Some(linked));
-        }
+/// Where a name is in the table of names that share a file.
+type Place = (i64, i64, FolderId, Vec<u8>);
+
+/// Some of the source entries that share their file with others.
+fn linked_page(state: &State, after: &mut Place) -> Result<Option<Vec<Pair>>> {
+    let read = state.connection();
+    let mut statement = read.prepare_cached(
+        "SELECT device, inode, parent, name FROM link
+         WHERE (device, inode, parent, name) > (?, ?, ?, ?) ORDER BY device, inode, parent, name LIMIT ?",
+    )?;
+    let page = params![after.0, after.1, after.2, after.3, PAGE];
+    let rows = statement.query_map(page, |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    })?;
+    let places: Vec<Place> = rows.collect::<rusqlite::Result<_>>()?;
+    let Some(last) = places.last() else {
+        return Ok(None);
+    };
+    *after = last.clone();
+    let mut pairs = Vec::new();
+    for (_, _, parent, name) in &places {
+        pairs.extend(find_pair(read, *parent, name)?);
     }
+    Ok(Some(pairs))
 }

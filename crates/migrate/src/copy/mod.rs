@@ -14,11 +14,11 @@ mod transfer;
 
 pub use preflight::Preflight;
 
-use crate::control;
 use crate::error::{Error, Result};
 use crate::job::{Job, stage};
 use crate::progress::Phase;
 use crate::state::Outcome;
+use crate::store::set_meta;
 use headworks_core::{Bound, Config, Cost, Job as PoolJob, Limits, Policy, Rate, TargetConfig};
 use headworks_pool::{Permits, Pool, Workers};
 use std::sync::atomic::Ordering::Relaxed;
@@ -96,9 +96,7 @@ impl Job {
         }
         self.enter(stage::COPYING, "copy began or went on".into())
             .await?;
-        let watch = control::watch(self);
         let copied = Copy::new(self, options)?.run().await;
-        watch.abort();
         // What was done is worth keeping, also when the run was stopped.
         let flushed = self.writer.write(|_| Ok(())).await;
         copied.and(flushed)?;
@@ -108,6 +106,10 @@ impl Job {
             .iter()
             .map(|(class, count)| format!("{} {}", count.entries, class.word()));
         let words = words.collect::<Vec<_>>().join(", ");
+        let json = serde_json::to_string(&outcome).unwrap_or_default();
+        let keep =
+            move |transaction: &rusqlite::Transaction<'_>| set_meta(transaction, "outcome", json);
+        self.writer.write(keep).await?;
         self.enter(stage::DONE, format!("copy finished: {words}"))
             .await?;
         self.progress.enter(Phase::Done, 0, 0);

@@ -8,42 +8,44 @@ use crate::error::{Error, Result};
 use crate::names::QUARANTINE;
 use crate::progress::Phase;
 use crate::status::{Dst, Status};
-use crate::store::FolderId;
-use headworks_storage::{ErrorKind, Folder, Kind};
+use crate::store::{FolderId, When, move_below, path_of, read_pairs};
+use headworks_storage::{ErrorKind, Folder, failpoint};
 use rusqlite::params;
+
+/// Rows that are read at once.
+const PAGE: usize = 4096;
 
 impl Copy<'_> {
     pub(super) async fn delete_extra(&self) -> Result<()> {
         if self.options.delete == Delete::Keep {
             return Ok(());
         }
-        let mut extra: Vec<(FolderId, Vec<u8>)> = Vec::new();
         let state = self.job.state()?;
-        state.extra(|parent, name, _, _| {
-            extra.push((parent, name.to_vec()));
+        let mut count = 0;
+        state.extra(|_| {
+            count += 1;
             Ok(())
         })?;
         if let Delete::Permanent { limit } = self.options.delete
-            && extra.len() as u64 > limit
+            && count > limit
         {
-            let words = format!(
-                "{} entries are to be deleted, more than the limit of {limit}",
-                extra.len()
-            );
+            let words =
+                format!("{count} entries are to be deleted, more than the limit of {limit}");
             return Err(Error::Preflight(words));
         }
-        self.job
-            .progress
-            .enter(Phase::Delete, extra.len() as u64, 0);
-        for (parent, name) in extra {
-            self.heed().await?;
-            let query = "SELECT path FROM folder WHERE id = ?";
-            let folder: Vec<u8> = state
-                .connection()
-                .query_row(query, [parent], |row| row.get(0))?;
-            self.put_away(&Folder::from_bytes(folder), parent, &name, None)
-                .await?;
-            self.job.progress.did(1, 0);
+        self.job.progress.enter(Phase::Delete, count, 0);
+        let mut after = (0, Vec::new());
+        loop {
+            let page = state.extra_page(&after)?;
+            let Some(last) = page.last() else { break };
+            after = (last.parent, last.name.clone());
+            for extra in &page {
+                self.heed().await?;
+                let folder = path_of(state.connection(), extra.parent)?;
+                self.put_away(&folder, extra.parent, &extra.name, None)
+                    .await?;
+                self.job.progress.did(1, 0);
+            }
         }
         self.settled().await
     }
@@ -53,24 +55,20 @@ impl Copy<'_> {
         if self.options.delete == Delete::Keep {
             return Ok(());
         }
-        let mut conflicts = Vec::new();
         let state = self.job.state()?;
-        state.scan(&self.job.compare, |pair, status| {
-            if status == Status::TypeConflict && pair.there.is_some() {
-                let below =
-                    (pair.entry.kind == Kind::Folder).then(|| pair.folder.child(&pair.entry.name));
-                conflicts.push((
-                    pair.parent,
-                    pair.folder.clone(),
-                    pair.entry.name.clone(),
-                    below,
-                ));
+        let mut after = (0, Vec::new());
+        loop {
+            let pairs = read_pairs(state.connection(), &after, PAGE)?;
+            let Some(last) = pairs.last() else { break };
+            after = (last.parent, last.entry.name.clone());
+            for pair in &pairs {
+                let status = self.job.compare.status(pair);
+                if status == Status::TypeConflict && pair.there.is_some() {
+                    self.heed().await?;
+                    self.put_away(&pair.folder, pair.parent, &pair.entry.name, pair.child)
+                        .await?;
+                }
             }
-            Ok(())
-        })?;
-        for (parent, folder, name, below) in conflicts {
-            self.heed().await?;
-            self.put_away(&folder, parent, &name, below).await?;
         }
         self.settled().await
     }
@@ -81,12 +79,13 @@ impl Copy<'_> {
         folder: &Folder,
         parent: FolderId,
         name: &[u8],
-        below: Option<Folder>,
+        below: Option<FolderId>,
     ) -> Result<()> {
         let done = match self.options.delete {
             Delete::Quarantine => self.quarantine(folder, name).await,
             _ => self.job.destination.remove(folder, name).await,
         };
+        failpoint::hit("after-put-away");
         match done {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(Error::Storage {
@@ -101,22 +100,12 @@ impl Copy<'_> {
             let mut delete = transaction
                 .prepare_cached("DELETE FROM destination WHERE parent = ? AND name = ?")?;
             delete.execute(params![parent, name])?;
-            if let Some(below) = &below {
-                let mut end = below.as_bytes().to_vec();
-                end.push(0xff);
-                let mut update = transaction.prepare_cached(
-                    "UPDATE folder SET dst = ? WHERE dst = ? AND path >= ? AND path < ?",
-                )?;
-                update.execute(params![
-                    Dst::Missing as i64,
-                    Dst::Conflict as i64,
-                    below.as_bytes(),
-                    end
-                ])?;
+            if let Some(below) = below {
+                move_below(transaction, below, Dst::Conflict, Dst::Missing)?;
             }
             touch(transaction, parent)
         };
-        self.job.writer.post(true, write, || {});
+        self.job.writer.post(When::Synced, write, || {});
         Ok(())
     }
 

@@ -1,14 +1,15 @@
 //! What the pool's workers do, and how results get into the state file.
 
 use super::transfer::{Transferred, place};
-use crate::failpoint;
 use crate::names;
 use crate::progress::Progress;
 use crate::status::{Difference, Dst, Status};
-use crate::store::{Failure, FolderId, Pair, Writer, put_destination, put_failure};
-use headworks_core::{Backoff, Cost, Job as PoolJob};
+use crate::store::{
+    Failure, FolderId, Pair, When, Writer, move_below, put_destination, put_failure, remember,
+};
+use headworks_core::{Backoff, Cost, Job as PoolJob, Side};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
-use headworks_storage::{Backend, Copied, Entry, Error, Fault, Folder, Kind, Order};
+use headworks_storage::{Backend, Copied, Entry, Error, Fault, Folder, Kind, Order, failpoint};
 use rusqlite::{Transaction, params};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,8 @@ pub(super) struct FolderWork {
     pub(super) parent: FolderId,
     pub(super) path: Folder,
     pub(super) entry: Entry,
+    /// Whether it need not be made, because what is in it makes it.
+    pub(super) full: bool,
 }
 
 pub(super) struct Copier {
@@ -139,14 +142,20 @@ impl Copier {
                 results
             }
         };
-        for ((pair, status), result) in files.drain(..).zip(results) {
+        for ((mut pair, status), result) in files.drain(..).zip(results) {
             let record = match result {
-                Ok(Transferred::Done(entry, hash)) => Record::Done(entry, hash),
+                Ok(Transferred::Done(entry, hash, modified)) => {
+                    pair.entry.modified = pair.entry.modified.or(modified);
+                    Record::Done(entry, hash)
+                }
                 Ok(Transferred::Changed) => Record::Changed,
                 Ok(Transferred::Stopped) => continue,
                 Err(error) => match self.judge(&error, attempt) {
                     Judgement::Over => continue,
-                    Judgement::Record => Record::Failed(error),
+                    Judgement::Record => {
+                        self.give_up(&pair).await;
+                        Record::Failed(error)
+                    }
                     Judgement::Again(again) => {
                         fault = Some(again);
                         left.push((pair, status));
@@ -163,8 +172,9 @@ impl Copier {
 
     /// All of them in one call, where the storages can.
     async fn directly(&self, files: &[(Pair, Status)]) -> Option<Vec<Result<Transferred, Error>>> {
+        let direct = self.destination.capabilities().direct;
         let whole = |(pair, status): &(Pair, Status)| {
-            pair.entry.size <= LARGE && *status != Status::Different(Difference::Metadata)
+            pair.entry.size <= direct && *status != Status::Different(Difference::Metadata)
         };
         if self.checksum || !files.iter().all(whole) {
             return None;
@@ -181,7 +191,7 @@ impl Copier {
         failpoint::hit("after-batch");
         let transferred = |result: Result<Copied, Error>| {
             result.map(|copied| match copied {
-                Copied::Done(entry) => Transferred::Done(entry, None),
+                Copied::Done(entry) => Transferred::Done(entry, None, None),
                 Copied::Changed => Transferred::Changed,
             })
         };
@@ -215,7 +225,7 @@ impl Copier {
             }
             touch(transaction, folder)
         };
-        self.writer.post(true, write, || {});
+        self.writer.post(When::Synced, write, || {});
     }
 
     async fn make(&self, folders: &mut Vec<FolderWork>, attempt: u32) -> Option<Fault> {
@@ -224,7 +234,12 @@ impl Copier {
         let mut left = Vec::new();
         let mut fault = None;
         for folder in folders.drain(..) {
-            match self.destination.make_folder(&folder.path).await {
+            let made_by_itself = folder.full && !folder.path.is_root();
+            let done = match made_by_itself {
+                true => Ok(()),
+                false => self.destination.make_folder(&folder.path).await,
+            };
+            match done {
                 Ok(()) => made.push(folder),
                 Err(error) => match self.judge(&error, attempt) {
                     Judgement::Over => {}
@@ -248,7 +263,7 @@ impl Copier {
             }
             Ok(())
         };
-        self.writer.post(true, write, || {});
+        self.writer.post(When::Synced, write, || {});
         *folders = left;
         fault
     }
@@ -260,7 +275,10 @@ impl Copier {
         let mut fault = None;
         for folder in folders.drain(..) {
             match self.settle_one(&folder).await {
-                Ok(entry) => settled.push((folder, entry)),
+                Ok(entry) => {
+                    failpoint::hit("after-settle");
+                    settled.push((folder, entry));
+                }
                 Err(error) => match self.judge(&error, attempt) {
                     Judgement::Over => {}
                     Judgement::Record => failed.push((folder, error)),
@@ -297,7 +315,7 @@ impl Copier {
             }
             Ok(())
         };
-        self.writer.post(true, write, || {});
+        self.writer.post(When::Synced, write, || {});
         *folders = left;
         fault
     }
@@ -364,6 +382,7 @@ pub(super) fn write_record(
     let failure = match record {
         Record::Done(entry, hash) => {
             put_destination(transaction, pair.parent, entry, pass)?;
+            write_versions(transaction, pair, entry)?;
             if let Some(hash) = hash {
                 let mut insert = transaction
                     .prepare_cached("INSERT OR REPLACE INTO hash VALUES (?, ?, ?, ?)")?;
@@ -385,6 +404,27 @@ pub(super) fn write_record(
         Record::Failed(error) => failure("copy", error, attempt),
     };
     put_failure(transaction, pair.parent, name, &failure.as_ref())
+}
+
+/// Notes which versions were the same on both sides, so that a later plan need not ask.
+fn write_versions(
+    transaction: &Transaction<'_>,
+    pair: &Pair,
+    there: &Entry,
+) -> rusqlite::Result<()> {
+    let path = pair.path();
+    if pair.entry.version.is_some() {
+        let query = "UPDATE source SET modified = ? WHERE parent = ? AND name = ?";
+        let mut update = transaction.prepare_cached(query)?;
+        update.execute(params![pair.entry.modified, pair.parent, pair.entry.name])?;
+        remember(transaction, Side::Leader, &path, &pair.entry)?;
+    }
+    // Where the destination keeps no times, what counts is that of what it was copied from.
+    let dated = Entry {
+        modified: there.modified.or(pair.entry.modified),
+        ..there.clone()
+    };
+    remember(transaction, Side::Follower, &path, &dated)
 }
 
 /// Notes that a folder's time must be set again.
@@ -416,16 +456,7 @@ fn write_failed_folder(
 ) -> rusqlite::Result<()> {
     let mut update = transaction.prepare_cached("UPDATE folder SET dst = ? WHERE id = ?")?;
     update.execute(params![Dst::Failed as i64, folder.id])?;
-    let mut below = folder.path.as_bytes().to_vec();
-    below.push(0xff);
-    let mut update = transaction
-        .prepare_cached("UPDATE folder SET dst = ? WHERE dst = ? AND path > ? AND path < ?")?;
-    update.execute(params![
-        Dst::Unknown as i64,
-        Dst::Missing as i64,
-        folder.path.as_bytes(),
-        below
-    ])?;
+    move_below(transaction, folder.id, Dst::Missing, Dst::Unknown)?;
     let failure = failure("copy", error, attempt);
     put_failure(
         transaction,

@@ -1,4 +1,4 @@
-//! Lists a folder, and hands what is in it to the store.
+//! Lists folders, and hands what is in them to the store.
 
 use super::publish::{self, Staged};
 use super::side::Work;
@@ -6,13 +6,19 @@ use crate::filter::Filter;
 use crate::names;
 use crate::progress::Progress;
 use crate::status::Dst;
-use crate::store::{Row, Writer};
+use crate::store::{Row, When, Writer};
 use headworks_core::Side;
 use headworks_core::rounds::LeaseId;
 use headworks_pool::{Handler, Health, Notice, Report, Run};
-use headworks_storage::{Backend, Error, ErrorKind, Fault, Page};
-use std::sync::{Arc, Mutex, PoisonError};
+use headworks_storage::{Backend, Entry, Error, ErrorKind, Fault, Kind, Page, on_this_thread};
+use rusqlite::Transaction;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
+
+/// Rows of several folders that are handed over together.
+const TOGETHER: usize = 1024;
 
 /// A folder to list.
 #[derive(Clone)]
@@ -21,6 +27,9 @@ pub(super) struct Listing {
     pub(super) work: Arc<Work>,
     pub(super) attempt: u32,
 }
+
+/// Folders that are listed one after the other.
+pub(super) type Batch = Vec<Listing>;
 
 /// What the driver hears.
 pub(super) enum Word {
@@ -40,50 +49,99 @@ pub(super) struct Lister {
     pub(super) words: UnboundedSender<Word>,
     pub(super) progress: Arc<Progress>,
     pub(super) job: String,
+    /// Whether both sides can have the object that stands for a folder.
+    pub(super) markers: bool,
+    /// Whether the backend is a disk of this machine: a batch then has a thread to itself.
+    pub(super) local: bool,
 }
 
-impl Handler<Listing> for Lister {
-    async fn run(&self, run: &mut Run<'_, Listing>) -> Report {
-        let listing = run.payload.clone();
-        let error = match self.list(&listing).await {
-            Ok(()) => return Report::done(),
-            Err(error) => error,
+/// Shared with the threads on which disks are listed.
+pub(super) struct Listers(pub(super) Arc<Lister>);
+
+impl Handler<Batch> for Listers {
+    async fn run(&self, run: &mut Run<'_, Batch>) -> Report {
+        let batch = std::mem::take(&mut run.payload);
+        let left = if self.0.local {
+            let lister = self.0.clone();
+            let runtime = tokio::runtime::Handle::current();
+            let list = move || on_this_thread(|| runtime.block_on(lister.list_all(batch)));
+            match tokio::task::spawn_blocking(list).await {
+                Ok(left) => left,
+                Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+            }
+        } else {
+            self.0.list_all(batch).await
         };
-        if let Fault::Overload(wait) = error.fault() {
-            self.progress.overloaded(self.side);
-            return Report::retry_in(wait).target(Health::Overloaded(wait));
-        }
-        if self.side == Side::Follower && error.kind() == ErrorKind::NotFound {
-            // Not an error: the whole folder is missing. For the root that is the normal case.
-            self.settle_missing(&listing);
+        let Some((again, wait)) = left else {
             return Report::done();
-        }
-        // Rounds retry, with a budget of their own: to the pool the attempt is all there is.
-        let _ = self.words.send(Word::Failed(self.side, listing, error));
-        Report::failed()
+        };
+        run.payload = again;
+        Report::retry_in(wait).target(Health::Overloaded(wait))
     }
 
-    fn notice(&self, notice: Notice<Listing>) {
+    fn notice(&self, notice: Notice<Batch>) {
         if let Notice::Ended { how, .. } = notice
             && how != headworks_pool::How::Failed
         {
-            let _ = self.words.send(Word::Returned);
+            let _ = self.0.words.send(Word::Returned);
         }
     }
 }
 
+/// What is handed to the store in one piece.
+#[derive(Default)]
+struct Hand {
+    pages: Vec<(Listing, Staged)>,
+    missing: Vec<Listing>,
+    rows: usize,
+}
+
 impl Lister {
-    async fn list(&self, listing: &Listing) -> Result<(), Error> {
+    /// Lists a batch; what is left of it when the storage asked for patience, and for how long.
+    async fn list_all(&self, batch: Batch) -> Option<(Batch, Duration)> {
+        let mut hand = Hand::default();
+        let mut left = batch.into_iter();
+        let mut again = None;
+        for listing in left.by_ref() {
+            let Err(error) = self.list(&listing, &mut hand).await else {
+                continue;
+            };
+            if let Fault::Overload(wait) = error.fault() {
+                self.progress.overloaded(self.side);
+                again = Some((listing, wait));
+                break;
+            }
+            if self.side == Side::Follower && error.kind() == ErrorKind::NotFound {
+                // Not an error: the whole folder is missing. For the root that is the normal case.
+                hand.missing.push(listing);
+                continue;
+            }
+            // Rounds retry, with a budget of their own: to the pool the attempt is all there is.
+            let _ = self.words.send(Word::Failed(self.side, listing, error));
+        }
+        self.hand_over(&mut hand);
+        let (listing, wait) = again?;
+        Some((std::iter::once(listing).chain(left).collect(), wait))
+    }
+
+    async fn list(&self, listing: &Listing, hand: &mut Hand) -> Result<(), Error> {
         let folder = &listing.work.row;
         if folder.path.is_root() {
             let entry = self.backend.stat(&folder.path, None).await?;
             let side = self.side;
             self.writer
-                .post(false, move |tx| publish::root(tx, side, entry), || {});
+                .post(When::Now, move |tx| publish::root(tx, side, entry), || {});
         }
-        let resume = folder.cursor.as_ref().filter(|cursor| !cursor.is_empty());
+        // A failed attempt is gone on with like one of an earlier run.
+        let reached = listing.work.reached.cursor();
+        let staged = reached.as_ref().or(folder.cursor.as_ref());
+        let resume = staged.filter(|cursor| !cursor.is_empty());
+        if listing.attempt == 1 {
+            self.count_resumed(staged.is_some(), resume.is_some());
+        }
         let mut pages = self.backend.list(&folder.path, resume).await?;
         let mut first = resume.is_none();
+        let mut forget = first && staged.is_some();
         let mut page = pages.next().await?;
         loop {
             let next = match &page {
@@ -91,64 +149,116 @@ impl Lister {
                 None => None,
             };
             let last = next.is_none();
-            self.publish(listing, page.take().unwrap_or_default(), first, last);
+            forget |= first && !last;
+            let page_now = page.take().unwrap_or_default();
+            let staged = self.stage(listing, page_now, (first, last), forget);
+            hand.rows += staged.rows.len() + 1;
+            hand.pages.push((listing.clone(), staged));
+            if hand.rows >= TOGETHER {
+                self.hand_over(hand);
+            }
             if last {
                 return Ok(());
             }
-            first = false;
+            (first, forget) = (false, false);
             page = next;
         }
     }
 
-    fn publish(&self, listing: &Listing, page: Page, first: bool, last: bool) {
+    fn count_resumed(&self, staged: bool, resumed: bool) {
+        let side = &self.progress.sides[self.side as usize];
+        side.again.fetch_add(u64::from(staged && !resumed), Relaxed);
+        side.gone_on.fetch_add(u64::from(resumed), Relaxed);
+    }
+
+    /// What a page becomes in the store.
+    fn stage(
+        &self,
+        listing: &Listing,
+        page: Page,
+        (first, last): (bool, bool),
+        forget: bool,
+    ) -> Staged {
         let folder = &listing.work.row;
         let of_ours = |name: &[u8]| names::is_ours(&self.job, &folder.path, name);
+        // It says that there is a folder, which is known already.
+        let is_marker = |entry: &Entry| {
+            !self.markers && entry.name.is_empty() && entry.kind == Kind::File && entry.size == 0
+        };
         let rows = page
             .entries
             .into_iter()
-            .filter(|entry| !of_ours(&entry.name));
-        let rows: Vec<Row> = rows
+            .filter(|entry| !of_ours(&entry.name) && !is_marker(entry));
+        let mut rows: Vec<Row> = rows
             .map(|entry| {
                 let excluded =
                     self.side == Side::Leader && self.filter.excludes(&folder.path, &entry);
                 Row { entry, excluded }
             })
             .collect();
+        // In the order of the table.
+        rows.sort_unstable_by(|a, b| a.entry.name.cmp(&b.entry.name));
         self.progress.listed(self.side, &rows, last);
-        let staged = Staged {
+        if !last {
+            listing.work.reached.page(page.cursor.clone());
+        }
+        Staged {
             rows,
             cursor: page.cursor,
+            forget,
             first,
             last,
-        };
-        let (side, work, lease) = (self.side, listing.work.clone(), listing.lease);
-        let found = Arc::new(Mutex::new(0));
-        let told = found.clone();
-        let write = move |transaction: &rusqlite::Transaction<'_>| {
-            let subfolders = match side {
-                Side::Leader => publish::source(transaction, &work.row, &staged)?,
-                Side::Follower => publish::destination(transaction, &work.row, &staged)?,
-            };
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = subfolders;
+        }
+    }
+
+    fn hand_over(&self, hand: &mut Hand) {
+        let Hand {
+            pages,
+            missing,
+            rows,
+        } = std::mem::take(hand);
+        if pages.is_empty() && missing.is_empty() {
+            return;
+        }
+        let ends = !missing.is_empty() || pages.iter().any(|(_, staged)| staged.last);
+        let when = if ends { When::Now } else { When::Later };
+        let (side, words) = (self.side, self.words.clone());
+        let settled = Arc::new(std::sync::OnceLock::new());
+        let told = settled.clone();
+        let write = move |transaction: &Transaction<'_>| {
+            let _ = told.set(publish_all(transaction, side, &pages, &missing)?);
             Ok(())
         };
-        let words = self.words.clone();
-        self.writer.post(false, write, move || {
-            if last {
-                let subfolders = *found.lock().unwrap_or_else(PoisonError::into_inner);
-                let _ = words.send(Word::Settled(side, vec![(lease, subfolders)]));
+        self.writer.post_rows(when, rows, write, move || {
+            let settled = settled.get().cloned().unwrap_or_default();
+            if !settled.is_empty() {
+                let _ = words.send(Word::Settled(side, settled));
             }
         });
     }
+}
 
-    fn settle_missing(&self, listing: &Listing) {
-        let (lease, row) = (listing.lease, &listing.work.row);
-        let (id, subfolders) = (row.id, row.subfolders);
-        let words = self.words.clone();
-        self.writer.post(
-            false,
-            move |transaction| publish::settle(transaction, id, Dst::Missing),
-            move || drop(words.send(Word::Settled(Side::Follower, vec![(lease, subfolders)]))),
-        );
+/// Writes pages; which folders have ended with them.
+fn publish_all(
+    transaction: &Transaction<'_>,
+    side: Side,
+    pages: &[(Listing, Staged)],
+    missing: &[Listing],
+) -> rusqlite::Result<Vec<(LeaseId, u64)>> {
+    let mut settled = Vec::new();
+    for (listing, staged) in pages {
+        let row = &listing.work.row;
+        let subfolders = match side {
+            Side::Leader => publish::source(transaction, row, staged)?,
+            Side::Follower => publish::destination(transaction, row, staged)?,
+        };
+        if staged.last {
+            settled.push((listing.lease, subfolders));
+        }
     }
+    for listing in missing {
+        publish::settle(transaction, listing.work.row.id, Dst::Missing)?;
+        settled.push((listing.lease, listing.work.row.subfolders));
+    }
+    Ok(settled)
 }

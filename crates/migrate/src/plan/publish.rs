@@ -1,7 +1,7 @@
 //! What a listing becomes in the store.
 
 use crate::status::{Dst, Src};
-use crate::store::{FolderRow, Row, put_destination, put_source};
+use crate::store::{FolderRow, Row, dated, put_destination, put_source};
 use headworks_core::Side;
 use headworks_storage::{Cursor, Entry, Kind};
 use rusqlite::{Transaction, params};
@@ -11,6 +11,8 @@ pub(super) struct Staged {
     pub(super) rows: Vec<Row>,
     /// Where the next page begins, if the backend can say so.
     pub(super) cursor: Option<Cursor>,
+    /// Whether pages of a listing that cannot be gone on with may be there.
+    pub(super) forget: bool,
     pub(super) first: bool,
     pub(super) last: bool,
 }
@@ -20,7 +22,7 @@ pub(super) fn source(
     folder: &FolderRow,
     page: &Staged,
 ) -> rusqlite::Result<u64> {
-    if page.first && (folder.cursor.is_some() || !page.last) {
+    if page.forget {
         forget(transaction, Side::Leader, folder)?;
     }
     let whole = page.first && page.last;
@@ -32,7 +34,9 @@ pub(super) fn source(
             false => None,
         };
         subfolders += u64::from(child.is_some());
-        put_source(transaction, folder.id, row, child)?;
+        let path = folder.path.join(&row.entry.name);
+        let modified = dated(transaction, Side::Leader, &path, &row.entry)?;
+        put_source(transaction, folder.id, &row.dated(modified), child)?;
     }
     if !page.last {
         return stage(transaction, Side::Leader, folder, page);
@@ -56,11 +60,13 @@ pub(super) fn destination(
     folder: &FolderRow,
     page: &Staged,
 ) -> rusqlite::Result<u64> {
-    if page.first && (folder.cursor.is_some() || !page.last) {
+    if page.forget {
         forget(transaction, Side::Follower, folder)?;
     }
     for row in &page.rows {
-        put_destination(transaction, folder.id, &row.entry, 0)?;
+        let path = folder.path.join(&row.entry.name);
+        let modified = dated(transaction, Side::Follower, &path, &row.entry)?;
+        put_destination(transaction, folder.id, &row.dated(modified).entry, 0)?;
     }
     if !page.last {
         return stage(transaction, Side::Follower, folder, page);

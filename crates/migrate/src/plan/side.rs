@@ -1,6 +1,6 @@
 //! One side of the walk: its rounds, and the window that they have on the store.
 
-use super::lister::Listing;
+use super::lister::Batch;
 use super::walk::Summed;
 use crate::error::Result;
 use crate::status::{Dst, Src};
@@ -8,27 +8,62 @@ use crate::store::{FolderRow, ROOT, kind_of};
 use headworks_core::rounds::{Discovered, Lease, Rounds, RoundsConfig};
 use headworks_core::{Side, Time};
 use headworks_pool::Pool;
-use headworks_storage::{Capabilities, Folder, Kind};
+use headworks_storage::{Capabilities, Cursor, Folder, Kind};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Folders in memory a side.
 pub(super) const WINDOW: usize = 1024;
 
 /// What a folder needs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Work {
     pub(super) row: FolderRow,
     /// `None`: it is listed. Otherwise its state follows without a call to the backend.
     pub(super) derived: Option<Dst>,
+    pub(super) reached: Reached,
+}
+
+/// How far a listing came in this run.
+#[derive(Debug, Default)]
+pub(super) struct Reached {
+    /// The last cursor that was handed to the store; an empty one if the backend has none.
+    cursor: Mutex<Option<Cursor>>,
+    /// Attempts that failed since the last page.
+    failed: AtomicU32,
+}
+
+impl Reached {
+    pub(super) fn cursor(&self) -> Option<Cursor> {
+        self.cursor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// A page was handed over: the attempts count from here.
+    pub(super) fn page(&self, cursor: Option<Cursor>) {
+        *self.cursor.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(cursor.unwrap_or_default());
+        self.failed.store(0, Relaxed);
+    }
+
+    /// An attempt failed; how many have, since the last page.
+    pub(super) fn fail(&self) -> u32 {
+        self.failed.fetch_add(1, Relaxed) + 1
+    }
 }
 
 pub(super) struct Walked {
     pub(super) side: Side,
     pub(super) rounds: Rounds<Arc<Work>>,
-    pub(super) pool: Pool<Listing>,
+    pub(super) pool: Pool<Batch>,
+    /// Folders that are listed one after the other, at most, and how many of these batches run at once.
+    pub(super) batch: usize,
+    pub(super) workers: usize,
     /// The last folder of this round that was paged in.
     cursor: i64,
     /// What the destination can be called.
@@ -40,7 +75,8 @@ pub(super) struct Walked {
 impl Walked {
     pub(super) fn new(
         side: Side,
-        pool: Pool<Listing>,
+        pool: Pool<Batch>,
+        (workers, batch): (usize, usize),
         budget: Duration,
         names: Capabilities,
         read: &Connection,
@@ -52,6 +88,8 @@ impl Walked {
             side,
             rounds: Rounds::new(config),
             pool,
+            batch,
+            workers,
             cursor: 0,
             names,
             pending: pending(side, read)?,
@@ -129,6 +167,7 @@ fn source_page(read: &Connection, depth: u32, after: i64, limit: usize) -> Resul
                 cursor: row.get(2)?,
             },
             derived: None,
+            reached: Reached::default(),
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -171,6 +210,7 @@ fn destination_page(
                 cursor: row.get(2)?,
             },
             derived,
+            reached: Reached::default(),
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

@@ -1,11 +1,13 @@
 //! The driver: pages, leases, settles, and lets the sides go on.
 
-use super::lister::{Lister, Listing, Word};
+use super::lister::{Batch, Lister, Listers, Listing, Word};
 use super::publish;
 use super::side::{WINDOW, Walked, Work};
+use super::{LAG, MAX_LEAD};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::status::{Dst, Src};
+use crate::store::When;
 use headworks_core::rounds::{Advanced, Discovered, Lease, LeaseId, Settled, State};
 use headworks_core::{
     Bound, Config, Coordinator, Job as PoolJob, Limits, Policy, Rate, Side, TargetConfig, TargetId,
@@ -39,19 +41,19 @@ pub(crate) async fn walk(job: &Job) -> Result<()> {
     let (sender, words) = mpsc::unbounded_channel();
     let read = job.store.read()?;
     let side = |side| -> Result<Walked> {
-        let pool = pool(job, side, sender.clone())?;
+        let (pool, shape) = pool(job, side, sender.clone())?;
         // A destination folder must end by `finish`, which declares what is below it: there only attempts count.
         let budget = match side {
             Side::Leader => job.settings.retry_budget,
             Side::Follower => Duration::MAX,
         };
-        Walked::new(side, pool, budget, job.compare.destination, &read)
+        Walked::new(side, pool, shape, budget, job.compare.destination, &read)
     };
     let sides = [side(Side::Leader)?, side(Side::Follower)?];
     let mut walk = Walk {
         job,
         read,
-        coordinator: Coordinator::default(),
+        coordinator: Coordinator::new(LAG, MAX_LEAD)?,
         sides,
         sender: sender.clone(),
         words,
@@ -66,7 +68,15 @@ pub(crate) async fn walk(job: &Job) -> Result<()> {
     walked.and(flushed)
 }
 
-fn pool(job: &Job, side: Side, words: mpsc::UnboundedSender<Word>) -> Result<Pool<Listing>> {
+/// Folders of a disk that are listed one after the other on one thread: waking another costs more than a listing.
+const BATCH: usize = 16;
+
+/// The pool of a side; how many workers it begins with, and how many folders a batch has at most.
+fn pool(
+    job: &Job,
+    side: Side,
+    words: mpsc::UnboundedSender<Word>,
+) -> Result<(Pool<Batch>, (usize, usize))> {
     let backend = match side {
         Side::Leader => job.source.clone(),
         Side::Follower => job.destination.clone(),
@@ -93,7 +103,14 @@ fn pool(job: &Job, side: Side, words: mpsc::UnboundedSender<Word>) -> Result<Poo
         targets: vec![target],
         ..Config::default()
     };
+    let local = backend.as_any().is::<headworks_storage::Local>();
+    // A limit on requests counts batches, so each must be one.
+    let batch = match local && rate.is_none() {
+        true => BATCH,
+        false => 1,
+    };
     let lister = Lister {
+        local,
         side,
         backend,
         writer: job.writer.clone(),
@@ -101,8 +118,10 @@ fn pool(job: &Job, side: Side, words: mpsc::UnboundedSender<Word>) -> Result<Poo
         words,
         progress: job.progress.clone(),
         job: job.id.clone(),
+        markers: job.compare.markers,
     };
-    Ok(Pool::new(config, Workers::new(base, most), lister)?)
+    let pool = Pool::new(config, Workers::new(base, most), Listers(Arc::new(lister)))?;
+    Ok((pool, (base, batch)))
 }
 
 impl Walk<'_> {
@@ -183,6 +202,7 @@ impl Walk<'_> {
 
     fn hand_out(&mut self, which: Side, leases: Vec<Lease<Arc<Work>>>) {
         let mut derived: Vec<(LeaseId, u64, i64, Dst)> = Vec::new();
+        let mut listings = Vec::new();
         for lease in leases {
             if let Some(state) = lease.node.derived {
                 derived.push((
@@ -193,16 +213,13 @@ impl Walk<'_> {
                 ));
                 continue;
             }
-            let listing = Listing {
+            listings.push(Listing {
                 lease: lease.id,
                 work: lease.node,
                 attempt: lease.attempt,
-            };
-            let job = PoolJob::new(listing).targets(TargetId::new(0));
-            if self.sides[which as usize].pool.submit(job).is_err() {
-                unreachable!("the window is as large as the queue");
-            }
+            });
         }
+        self.submit(which, listings);
         if derived.is_empty() {
             return;
         }
@@ -212,7 +229,7 @@ impl Walk<'_> {
         let settled = settled.collect();
         let sender = self.sender.clone();
         self.job.writer.post(
-            false,
+            When::Now,
             move |transaction| {
                 let mut each = derived.iter();
                 each.try_for_each(|(_, _, folder, state)| {
@@ -221,6 +238,23 @@ impl Walk<'_> {
             },
             move || drop(sender.send(Word::Settled(which, settled))),
         );
+    }
+
+    /// In batches that leave something for every worker.
+    fn submit(&mut self, which: Side, listings: Vec<Listing>) {
+        let side = &self.sides[which as usize];
+        let size = (listings.len() / (2 * side.workers)).clamp(1, side.batch);
+        let mut left = listings.into_iter();
+        loop {
+            let batch: Batch = left.by_ref().take(size).collect();
+            if batch.is_empty() {
+                return;
+            }
+            let job = PoolJob::new(batch).targets(TargetId::new(0));
+            if side.pool.submit(job).is_err() {
+                unreachable!("the window is as large as the queue");
+            }
+        }
     }
 
     fn hear(&mut self, word: Word) -> Result<()> {
@@ -252,12 +286,9 @@ impl Walk<'_> {
         let side = &mut self.sides[which as usize];
         let now = side.pool.now();
         let mut ended = false;
-        if error.fault() == Fault::Temporary && listing.attempt < self.job.settings.attempts {
-            let pause = self
-                .job
-                .settings
-                .backoff
-                .delay(listing.attempt, crate::random());
+        let attempts = listing.work.reached.fail();
+        if error.fault() == Fault::Temporary && attempts < self.job.settings.attempts {
+            let pause = self.job.settings.backoff.delay(attempts, crate::random());
             match side.rounds.retry(now, listing.lease, now + pause) {
                 Settled::Failed { .. } => ended = true,
                 _ => {
@@ -300,7 +331,7 @@ impl Walk<'_> {
         let kind = format!("{:?}", error.kind());
         self.job.progress.failed.fetch_add(1, Relaxed);
         self.job.writer.post(
-            false,
+            When::Now,
             move |transaction| {
                 let update = format!("UPDATE folder SET {column} = ? WHERE id = ?");
                 transaction
@@ -320,11 +351,8 @@ impl Walk<'_> {
     }
 
     fn show(&self, which: Side) {
-        let progress = self.sides[which as usize].rounds.progress();
-        let shown = &self.job.progress.sides[which as usize];
-        shown.round.store(progress.round, Relaxed);
-        shown.ended.store(progress.ended, Relaxed);
-        shown.declared.store(progress.declared, Relaxed);
+        let rounds = &self.sides[which as usize].rounds;
+        self.job.progress.sides[which as usize].show(&rounds.progress(), rounds.state());
     }
 
     /// Leases nothing more; what runs may end and is kept.

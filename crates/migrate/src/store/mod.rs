@@ -3,19 +3,25 @@
 //! SQLite in WAL mode. One thread writes ([`Writer`]), in groups; readers have connections of their own. Whoever runs the
 //! job holds the lock; other processes only read, or leave a word in the `control` table.
 
+mod known;
 mod lock;
+mod queue;
 mod rows;
 mod schema;
 mod writer;
 
+pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
 pub use lock::holder;
 pub(crate) use rows::{
-    ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_source, read_entry, read_pairs,
+    ENTRY, FolderRow, Pair, Row, find_pair, kind_of, put_destination, put_source, read_entry,
+    read_folder, read_pairs,
 };
-pub(crate) use writer::Writer;
+pub(crate) use writer::{When, Writer};
 
 use crate::error::{Error, Result};
+use crate::status::Dst;
+use headworks_storage::Folder;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -150,6 +156,49 @@ pub(crate) fn put_failure(
             attempts,
             crate::now()
         ])
+        .map(drop)
+}
+
+/// The number of the folder at a path, found name by name.
+pub(crate) fn folder_at(connection: &Connection, path: &Folder) -> Result<Option<FolderId>> {
+    let query = "SELECT folder FROM source WHERE parent = ? AND name = ?";
+    let mut statement = connection.prepare_cached(query)?;
+    let mut at = ROOT;
+    for name in path.names() {
+        let below: Option<Option<FolderId>> = statement
+            .query_row(params![at, name], |row| row.get(0))
+            .optional()?;
+        match below.flatten() {
+            Some(folder) => at = folder,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(at))
+}
+
+/// The path of a folder.
+pub(crate) fn path_of(connection: &Connection, folder: FolderId) -> Result<Folder> {
+    let mut statement = connection.prepare_cached("SELECT path FROM folder WHERE id = ?")?;
+    let path = statement.query_row([folder], |row| row.get(0))?;
+    Ok(Folder::from_bytes(path))
+}
+
+/// Moves a folder and all below it from one state at the destination to another.
+pub(crate) fn move_below(
+    connection: &Connection,
+    folder: FolderId,
+    from: Dst,
+    to: Dst,
+) -> rusqlite::Result<()> {
+    let mut update = connection.prepare_cached(
+        "WITH RECURSIVE below (id) AS (
+             SELECT ?1 UNION ALL
+             SELECT s.folder FROM below b JOIN source s ON s.parent = b.id WHERE s.folder IS NOT NULL
+         )
+         UPDATE folder SET dst = ?3 WHERE dst = ?2 AND id IN below",
+    )?;
+    update
+        .execute(params![folder, from as i64, to as i64])
         .map(drop)
 }
 

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::status::{Dst, Src};
 use headworks_storage::{Entry, Folder, Inode, Kind, Posix};
 use rusqlite::{Connection, Row as SqlRow, params};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// An entry to be stored.
@@ -12,6 +13,18 @@ use std::sync::Arc;
 pub(crate) struct Row {
     pub(crate) entry: Entry,
     pub(crate) excluded: bool,
+}
+
+impl Row {
+    /// The same, with its time.
+    pub(crate) fn dated(&self, modified: Option<i64>) -> Cow<'_, Row> {
+        if self.entry.modified == modified {
+            return Cow::Borrowed(self);
+        }
+        let mut row = self.clone();
+        row.entry.modified = modified;
+        Cow::Owned(row)
+    }
 }
 
 /// A folder to be listed.
@@ -32,6 +45,8 @@ pub(crate) struct Pair {
     pub(crate) parent_dst: Dst,
     pub(crate) entry: Entry,
     pub(crate) excluded: bool,
+    /// The number of the folder that it is, if it is one that takes part.
+    pub(crate) child: Option<FolderId>,
     pub(crate) child_src: Option<Src>,
     pub(crate) there: Option<Entry>,
     /// The pass in which it was copied, or 0.
@@ -81,7 +96,7 @@ pub(crate) fn put_source(
     let entry = &row.entry;
     let posix = entry.posix;
     let mut statement = connection
-        .prepare_cached("INSERT OR REPLACE INTO source VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
+        .prepare_cached("INSERT OR REPLACE INTO source VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
     statement.execute(params![
         parent,
         entry.name,
@@ -97,6 +112,7 @@ pub(crate) fn put_source(
         entry.inode.map(|i| signed(i.number)),
         folder,
         row.excluded,
+        entry.version,
     ])?;
     if let Some(inode) = entry.inode
         && !row.excluded
@@ -121,8 +137,9 @@ pub(crate) fn put_destination(
     copied: i64,
 ) -> Changes {
     let posix = entry.posix;
-    let mut statement = connection
-        .prepare_cached("INSERT OR REPLACE INTO destination VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
+    let mut statement = connection.prepare_cached(
+        "INSERT OR REPLACE INTO destination VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    )?;
     statement.execute(params![
         parent,
         entry.name,
@@ -137,11 +154,12 @@ pub(crate) fn put_destination(
         entry.inode.map(|i| signed(i.device)),
         entry.inode.map(|i| signed(i.number)),
         copied,
+        entry.version,
     ])?;
     Ok(())
 }
 
-/// Reads an entry of either table, whose columns begin at `from`.
+/// Reads an entry of either table, but for its version; its columns begin at `from`.
 pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entry> {
     let mode: Option<u32> = row.get(from + 4)?;
     let posix = match mode {
@@ -172,6 +190,7 @@ pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entr
         posix,
         target: row.get(from + 8)?,
         inode,
+        version: None,
     })
 }
 
@@ -181,53 +200,100 @@ pub(crate) const ENTRY_COLUMNS: usize = 11;
 pub(crate) const ENTRY: &str =
     "@name, @kind, @size, @modified, @mode, @uid, @gid, @special, @target, @device, @inode";
 
+const PAIR: &str = "
+    SELECT s.name, s.kind, s.size, s.modified, s.mode, s.uid, s.gid, s.special, s.target, s.device, s.inode,
+           d.name, d.kind, d.size, d.modified, d.mode, d.uid, d.gid, d.special, d.target, d.device, d.inode,
+           s.parent, s.excluded, s.folder, f.dst, c.src, d.copied, x.kind, x.cause, f.path,
+           s.version, d.version
+    FROM source s
+    JOIN folder f ON f.id = s.parent
+    LEFT JOIN destination d ON d.parent = s.parent AND d.name = s.name
+    LEFT JOIN folder c ON c.id = s.folder
+    LEFT JOIN failure x ON x.parent = s.parent AND x.name = s.name AND x.phase = 'copy'";
+
 /// Up to `limit` source entries after a place, by folder and name, each with its counterpart.
 pub(crate) fn read_pairs(
     connection: &Connection,
     after: &(FolderId, Vec<u8>),
     limit: usize,
 ) -> Result<Vec<Pair>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT s.name, s.kind, s.size, s.modified, s.mode, s.uid, s.gid, s.special, s.target, s.device, s.inode,
-                d.name, d.kind, d.size, d.modified, d.mode, d.uid, d.gid, d.special, d.target, d.device, d.inode,
-                s.parent, s.excluded, s.folder, f.dst, c.src, d.copied, x.kind, x.cause, f.path
-         FROM source s
-         JOIN folder f ON f.id = s.parent
-         LEFT JOIN destination d ON d.parent = s.parent AND d.name = s.name
-         LEFT JOIN folder c ON c.id = s.folder
-         LEFT JOIN failure x ON x.parent = s.parent AND x.name = s.name AND x.phase = 'copy'
-         WHERE (s.parent, s.name) > (?1, ?2)
-         ORDER BY s.parent, s.name LIMIT ?3",
-    )?;
+    let mut statement = connection.prepare_cached(&format!(
+        "{PAIR} WHERE (s.parent, s.name) > (?1, ?2) ORDER BY s.parent, s.name LIMIT ?3"
+    ))?;
     let mut rows = statement.query(params![after.0, after.1, limit as i64])?;
     let mut pairs: Vec<Pair> = Vec::new();
     while let Some(row) = rows.next()? {
-        let at = 2 * ENTRY_COLUMNS;
-        let parent = row.get(at)?;
-        let folder = match pairs.last() {
-            Some(last) if last.parent == parent => last.folder.clone(),
-            _ => Arc::new(Folder::from_bytes(row.get(at + 8)?)),
-        };
-        let there = match row.get_ref(ENTRY_COLUMNS)? {
-            rusqlite::types::ValueRef::Null => None,
-            _ => Some(read_entry(row, ENTRY_COLUMNS)?),
-        };
-        let kind: Option<String> = row.get(at + 6)?;
-        let failure = match kind {
-            None => None,
-            Some(kind) => Some((kind, row.get(at + 7)?)),
-        };
-        pairs.push(Pair {
-            parent,
-            folder,
-            parent_dst: Dst::from_number(row.get(at + 3)?),
-            entry: read_entry(row, 0)?,
-            excluded: row.get(at + 1)?,
-            child_src: row.get::<_, Option<i64>>(at + 4)?.map(Src::from_number),
-            there,
-            copied: row.get::<_, Option<i64>>(at + 5)?.unwrap_or(0),
-            failure,
-        });
+        let pair = read_pair(row, pairs.last())?;
+        pairs.push(pair);
     }
     Ok(pairs)
+}
+
+/// Up to `limit` source entries of one folder after a name.
+pub(crate) fn read_folder(
+    connection: &Connection,
+    folder: FolderId,
+    after: &[u8],
+    limit: usize,
+) -> Result<Vec<Pair>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "{PAIR} WHERE s.parent = ?1 AND s.name > ?2 ORDER BY s.name LIMIT ?3"
+    ))?;
+    let mut rows = statement.query(params![folder, after, limit as i64])?;
+    let mut pairs: Vec<Pair> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let pair = read_pair(row, pairs.last())?;
+        pairs.push(pair);
+    }
+    Ok(pairs)
+}
+
+/// One pair, by its place.
+pub(crate) fn find_pair(
+    connection: &Connection,
+    folder: FolderId,
+    name: &[u8],
+) -> Result<Option<Pair>> {
+    let query = format!("{PAIR} WHERE s.parent = ? AND s.name = ?");
+    let mut statement = connection.prepare_cached(&query)?;
+    let mut rows = statement.query(params![folder, name])?;
+    let found = rows.next()?.map(|row| read_pair(row, None)).transpose()?;
+    Ok(found)
+}
+
+/// Neighbours of one folder share its path.
+fn read_pair(row: &SqlRow<'_>, before: Option<&Pair>) -> rusqlite::Result<Pair> {
+    let at = 2 * ENTRY_COLUMNS;
+    let parent = row.get(at)?;
+    let folder = match before {
+        Some(before) if before.parent == parent => before.folder.clone(),
+        _ => Arc::new(Folder::from_bytes(row.get(at + 8)?)),
+    };
+    let there = match row.get_ref(ENTRY_COLUMNS)? {
+        rusqlite::types::ValueRef::Null => None,
+        _ => Some(Entry {
+            version: row.get(at + 10)?,
+            ..read_entry(row, ENTRY_COLUMNS)?
+        }),
+    };
+    let kind: Option<String> = row.get(at + 6)?;
+    let failure = match kind {
+        None => None,
+        Some(kind) => Some((kind, row.get(at + 7)?)),
+    };
+    Ok(Pair {
+        parent,
+        folder,
+        parent_dst: Dst::from_number(row.get(at + 3)?),
+        entry: Entry {
+            version: row.get(at + 9)?,
+            ..read_entry(row, 0)?
+        },
+        excluded: row.get(at + 1)?,
+        child: row.get(at + 2)?,
+        child_src: row.get::<_, Option<i64>>(at + 4)?.map(Src::from_number),
+        there,
+        copied: row.get::<_, Option<i64>>(at + 5)?.unwrap_or(0),
+        failure,
+    })
 }

@@ -1,10 +1,12 @@
 //! The tables, and the way from older versions of them.
 
 use crate::error::{Error, Result};
+use headworks_storage::failpoint;
 use rusqlite::Connection;
 
 /// One step a version. A file of version `n` is brought up to date by the steps from `n` on.
-const STEPS: [&str; 1] = ["
+const STEPS: [&str; 3] = [
+    "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
 -- One row for every folder of the source, with the state of its listing on either side.
@@ -70,7 +72,29 @@ CREATE TABLE hash (
 CREATE TABLE rule (id INTEGER PRIMARY KEY, verb TEXT NOT NULL, pattern TEXT NOT NULL, UNIQUE (verb, pattern));
 CREATE TABLE control (id INTEGER PRIMARY KEY, verb TEXT NOT NULL, argument TEXT NOT NULL DEFAULT '');
 CREATE TABLE event (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, text TEXT NOT NULL);
-"];
+",
+    "
+-- What a plan found at and below each folder, for whoever browses it.
+CREATE TABLE total (
+    folder INTEGER PRIMARY KEY,
+    entries INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    work INTEGER NOT NULL, work_bytes INTEGER NOT NULL,
+    trouble INTEGER NOT NULL
+);
+",
+    "
+-- The mark that a storage gives to what it holds, where it does.
+ALTER TABLE source ADD COLUMN version BLOB;
+ALTER TABLE destination ADD COLUMN version BLOB;
+
+-- Kept over passes: when something was modified that had this version at its path, where listings do not say it. Without
+-- a time: that both sides had the same when each had the version noted for it.
+CREATE TABLE known (
+    side INTEGER NOT NULL, path BLOB NOT NULL, version BLOB NOT NULL, modified INTEGER,
+    PRIMARY KEY (side, path)
+) WITHOUT ROWID;
+",
+];
 
 pub(super) const VERSION: usize = STEPS.len();
 
@@ -86,7 +110,10 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<()> {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "user_version", VERSION as i64)?;
-    Ok(transaction.commit()?)
+    failpoint::hit("before-schema-commit");
+    transaction.commit()?;
+    failpoint::hit("after-schema-commit");
+    Ok(())
 }
 
 pub(super) fn version(connection: &Connection) -> Result<usize> {
@@ -102,4 +129,34 @@ pub(super) fn check(version: usize) -> Result<()> {
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_file_is_brought_up_to_date_and_keeps_what_it_has() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(STEPS[0]).unwrap();
+        connection.pragma_update(None, "user_version", 1).unwrap();
+        connection
+            .execute("INSERT INTO meta VALUES ('job', 'kept')", [])
+            .unwrap();
+        prepare(&mut connection).unwrap();
+        assert_eq!(version(&connection).unwrap(), VERSION);
+        let kept: String = connection
+            .query_row("SELECT value FROM meta WHERE key = 'job'", [], |r| r.get(0))
+            .unwrap();
+        assert_eq!(kept, "kept");
+        connection.execute("DELETE FROM total", []).unwrap();
+    }
+
+    #[test]
+    fn a_newer_file_is_refused() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.pragma_update(None, "user_version", 99).unwrap();
+        let refused = prepare(&mut connection).unwrap_err().to_string();
+        assert!(refused.contains("version 99"), "{refused}");
+    }
 }

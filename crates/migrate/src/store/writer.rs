@@ -1,13 +1,13 @@
 //! The one thread that writes.
 //!
 //! Work is handed over as closures; as many as are waiting are committed together, and each hears of it only when its
-//! group is durable. Results of copying are *lazy*: a group of nothing else waits for more, because the destination has
-//! to be synced before it, once a group.
+//! group is durable. A group of nothing that somebody waits for lingers for more
+//! ([`When`]); before results of copying the destination is synced, once a group.
 
+use super::queue::Queue;
 use crate::error::{Error, Result};
-use crate::failpoint;
+use headworks_storage::failpoint;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,53 +15,76 @@ use tokio::sync::oneshot;
 
 /// What is waited for before the destination is synced for a group.
 const LINGER: Duration = Duration::from_millis(1000);
+/// What is waited for more when the last group was large: one sync of the state file for many is worth more than haste.
+const BUSY: Duration = Duration::from_millis(20);
+const LARGE: usize = 64;
 /// Pieces of work in a group.
 const GROUP: usize = 4096;
-const WAITING: usize = 128;
 
 type Work = Box<dyn FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
 type After = Box<dyn FnOnce() + Send>;
 type Sync = Box<dyn FnMut() -> std::result::Result<(), headworks_storage::Error> + Send>;
 
-/// `None` ends the thread.
-type Handed = Option<Piece>;
-
 struct Piece {
     work: Work,
     after: After,
-    lazy: bool,
+    when: When,
+}
+
+/// When a piece of work should be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// As soon as possible: somebody waits for it.
+    Now,
+    /// With others: a page of a long listing, whose rows are all over the table.
+    Later,
+    /// With others, and after the destination was synced: a result of copying.
+    Synced,
 }
 
 /// A handle on the writing thread. It ends when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Writer {
-    sender: SyncSender<Handed>,
+    queue: Arc<Queue<Piece>>,
     end: Arc<End>,
 }
 
 struct End {
+    queue: Arc<Queue<Piece>>,
     failed: Arc<Mutex<Option<Error>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.queue.end();
+    }
 }
 
 impl Writer {
     /// `sync` makes the destination durable.
     pub(crate) fn start(connection: Connection, sync: Sync) -> Writer {
-        let (sender, receiver) = sync_channel(WAITING);
+        let queue: Arc<Queue<Piece>> = Arc::default();
+        let pieces = queue.clone();
         let failed = Arc::new(Mutex::new(None));
         let told = failed.clone();
         let thread = std::thread::Builder::new()
             .name("state writer".into())
             .spawn(move || {
-                if let Err(error) = write(connection, &receiver, sync) {
+                if let Err(error) = write(connection, &pieces, sync) {
                     *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
+                pieces.close();
             })
             .expect("a thread can be started");
-        let thread = Mutex::new(Some(thread));
+        let end = End {
+            queue: queue.clone(),
+            failed,
+            thread: Mutex::new(Some(thread)),
+        };
         Writer {
-            sender,
-            end: Arc::new(End { failed, thread }),
+            queue,
+            end: Arc::new(end),
         }
     }
 
@@ -69,12 +92,23 @@ impl Writer {
     /// the work is dropped, and with it `after`: whoever waits for it learns that from [`failure`](Self::failure).
     pub(crate) fn post(
         &self,
-        lazy: bool,
+        when: When,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
+        after: impl FnOnce() + Send + 'static,
+    ) {
+        self.post_rows(when, 1, work, after);
+    }
+
+    /// The same for work that writes so many rows.
+    pub(crate) fn post_rows(
+        &self,
+        when: When,
+        rows: usize,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
         after: impl FnOnce() + Send + 'static,
     ) {
         let (work, after) = (Box::new(work), Box::new(after));
-        let _ = self.sender.send(Some(Piece { work, after, lazy }));
+        self.queue.put(rows, Piece { work, after, when });
     }
 
     /// Does work and returns when it, and all that was handed over before, is durable.
@@ -90,7 +124,7 @@ impl Writer {
             Ok(())
         };
         let writer = self.clone();
-        let hand_over = move || writer.post(false, job, move || _ = sender.send(()));
+        let hand_over = move || writer.post(When::Now, job, move || _ = sender.send(()));
         tokio::task::spawn_blocking(hand_over)
             .await
             .map_err(|_| Error::WriterGone)?;
@@ -131,8 +165,8 @@ impl Writer {
 
     /// Waits until everything handed over is durable and the thread has ended. Other handles are of no use after it.
     pub(crate) fn close(self) -> Result<()> {
-        let Writer { sender, end } = self;
-        let _ = sender.send(None);
+        let Writer { queue, end } = self;
+        queue.end();
         let thread = end
             .thread
             .lock()
@@ -153,35 +187,20 @@ impl Writer {
     }
 }
 
-fn write(mut connection: Connection, receiver: &Receiver<Handed>, mut sync: Sync) -> Result<()> {
+fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Result<()> {
     let mut synced = Instant::now();
-    let mut ended = false;
-    while !ended && let Ok(Some(first)) = receiver.recv() {
+    let mut last = 0;
+    while let Some(pieces) = queue.take(None) {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut group = Vec::new();
-        let mut lazy = first.lazy;
-        let mut any_lazy = first.lazy;
-        (first.work)(&transaction)?;
-        group.push(first.after);
-        while group.len() < GROUP {
-            let patience = match lazy {
-                true => LINGER.saturating_sub(synced.elapsed()),
-                false => Duration::ZERO,
-            };
-            let piece = match receiver.recv_timeout(patience) {
-                Ok(Some(piece)) => piece,
-                Ok(None) => {
-                    ended = true;
-                    break;
-                }
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-            };
-            (piece.work)(&transaction)?;
-            lazy &= piece.lazy;
-            any_lazy |= piece.lazy;
-            group.push(piece.after);
+        let mut group = Group::new(last >= LARGE);
+        group.add(&transaction, pieces)?;
+        while group.after.len() < GROUP
+            && let Some(more) = queue.take(Some(group.patience(synced)))
+            && !more.is_empty()
+        {
+            group.add(&transaction, more)?;
         }
-        if any_lazy {
+        if group.wants(When::Synced) {
             failpoint::hit("before-sync");
             let durable = sync();
             durable.map_err(|error| Error::Storage {
@@ -189,13 +208,60 @@ fn write(mut connection: Connection, receiver: &Receiver<Handed>, mut sync: Sync
                 error,
             })?;
             synced = Instant::now();
+            failpoint::hit("after-sync");
         }
         failpoint::hit("before-commit");
         transaction.commit()?;
         failpoint::hit("after-commit");
-        for after in group {
-            after();
-        }
+        last = group.after.len();
+        group.after.into_iter().for_each(|after| after());
     }
     Ok(())
+}
+
+/// Pieces of work that are committed together.
+struct Group {
+    began: Instant,
+    wanted: [bool; 3],
+    busy: bool,
+    after: Vec<After>,
+}
+
+impl Group {
+    fn new(busy: bool) -> Group {
+        Group {
+            began: Instant::now(),
+            wanted: [false; 3],
+            busy,
+            after: Vec::new(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        transaction: &Transaction<'_>,
+        pieces: impl IntoIterator<Item = Piece>,
+    ) -> rusqlite::Result<()> {
+        for piece in pieces {
+            (piece.work)(transaction)?;
+            self.wanted[piece.when as usize] = true;
+            self.after.push(piece.after);
+        }
+        Ok(())
+    }
+
+    fn wants(&self, when: When) -> bool {
+        self.wanted[when as usize]
+    }
+
+    /// How long to wait for more.
+    fn patience(&self, synced: Instant) -> Duration {
+        let waited = self.began.elapsed();
+        match (self.wants(When::Now), self.wants(When::Synced)) {
+            (true, _) if self.busy => BUSY.saturating_sub(waited),
+            (true, _) => Duration::ZERO,
+            (false, true) => LINGER.saturating_sub(synced.elapsed()),
+            (false, false) => LINGER.saturating_sub(waited),
+        }
+    }
 }

@@ -5,6 +5,7 @@ use super::bytes::{move_range, open_file};
 use super::root::{Root, entry_of, nanos};
 use crate::backend::{Copied, Order};
 use crate::error::{Error, Result};
+use crate::failpoint;
 use crate::{Entry, Folder, Kind};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags};
@@ -61,6 +62,7 @@ fn file(from: &OwnedFd, to: &OwnedFd, sink: &Root, order: &Order) -> Step<Copied
         return Ok(Copied::Changed);
     }
     let output = create(to, temp).map_err(|e| ("write", e))?;
+    failpoint::hit("temp-made");
     match fill(&input, &output, sink, &before, order) {
         Ok(true) => {}
         Ok(false) => {
@@ -74,10 +76,12 @@ fn file(from: &OwnedFd, to: &OwnedFd, sink: &Root, order: &Order) -> Step<Copied
     }
     let stat = rustix::fs::statx(&output, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     let done = stat.map(|stat| entry_of(entry.name.clone(), &stat));
+    failpoint::hit("before-rename");
     rustix::fs::renameat(to, temp.as_slice(), to, entry.name.as_slice()).map_err(|e| {
         let _ = rustix::fs::unlinkat(to, temp.as_slice(), AtFlags::empty());
         ("name", e)
     })?;
+    failpoint::hit("after-rename");
     Ok(Copied::Done(done.map_err(|e| ("look at", e))?))
 }
 

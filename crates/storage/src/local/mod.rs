@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
 use root::Root;
 use std::any::Any;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +48,37 @@ impl Local {
     }
 }
 
+thread_local! {
+    /// Whether this thread is one that may block.
+    static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work` with calls to [`Local`] made on this thread, which may block, instead of each on another: for whoever has many
+/// calls to make one after the other, and a thread for them.
+///
+/// ```
+/// use headworks_storage::{Backend, Folder, Local, on_this_thread};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// let local = Local::new("/".as_ref());
+/// let entry = on_this_thread(|| runtime.block_on(local.stat(&Folder::root(), None)));
+/// assert_eq!(entry.unwrap().kind, headworks_storage::Kind::Folder);
+/// ```
+pub fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            MAY_BLOCK.set(self.0);
+        }
+    }
+    let _reset = Reset(MAY_BLOCK.replace(true));
+    work()
+}
+
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    if MAY_BLOCK.get() {
+        return work();
+    }
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(failed) => std::panic::resume_unwind(failed.into_panic()),
@@ -72,6 +103,7 @@ impl Backend for Local {
             longest_name: Some(255),
             posix_names: true,
             workers: (2, 8),
+            ..Capabilities::read_only()
         }
     }
 
@@ -138,10 +170,10 @@ impl Backend for Local {
     fn discard<'a>(
         &'a self,
         folder: &'a Folder,
-        temp: &'a [u8],
-        _resume: Option<&'a [u8]>,
+        _name: &'a [u8],
+        plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
-        let (folder, temp) = (folder.clone(), temp.to_vec());
+        let (folder, temp) = (folder.clone(), plan.temp.clone());
         self.run(move |root| root.discard(&folder, &temp))
     }
 

@@ -3,6 +3,7 @@
 use super::root::{Root, entry_at};
 use crate::backend::Order;
 use crate::error::{Error, ErrorKind, Result};
+use crate::failpoint;
 use crate::{Entry, Folder, Kind};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, RawDir, RenameFlags};
@@ -17,7 +18,10 @@ impl Root {
         let wrong = |e| Error::system("make the folder", folder.as_bytes(), e);
         let dir = self.folder(&parent)?;
         match rustix::fs::mkdirat(&dir, name, Mode::RWXU) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                failpoint::hit("after-mkdir");
+                Ok(())
+            }
             Err(Errno::EXIST) => match entry_at(&dir, name).map_err(wrong)?.kind {
                 Kind::Folder => Ok(()),
                 _ => Err(wrong(Errno::EXIST)),
@@ -41,7 +45,9 @@ impl Root {
         };
         let named = made
             .and_then(|()| self.dress_node(dir, temp, entry, extended))
-            .and_then(|()| rustix::fs::renameat(dir, temp, dir, entry.name.as_slice()));
+            .inspect(|()| failpoint::hit("before-node-rename"))
+            .and_then(|()| rustix::fs::renameat(dir, temp, dir, entry.name.as_slice()))
+            .inspect(|()| failpoint::hit("after-node-rename"));
         if let Err(errno) = named {
             let _ = rustix::fs::unlinkat(dir, temp, AtFlags::empty());
             return Err(Error::system("make", &path, errno));
@@ -64,7 +70,9 @@ impl Root {
             Err(errno) => return Err(wrong(errno)),
         }
         rustix::fs::linkat(&from, existing.1, &dir, temp, AtFlags::empty()).map_err(wrong)?;
+        failpoint::hit("before-link-rename");
         let named = rustix::fs::renameat(&dir, temp, &dir, name);
+        failpoint::hit("after-link-rename");
         // A rename of one name of a file onto another of the same file does nothing, and leaves both.
         let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
         named.map_err(wrong)?;

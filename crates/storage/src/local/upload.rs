@@ -7,6 +7,7 @@ use super::copy::create;
 use super::root::{Root, entry_at};
 use crate::backend::{Backend, Extended, Upload, UploadPlan};
 use crate::error::{Error, Result};
+use crate::failpoint;
 use crate::{BoxFuture, Entry, Folder};
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
@@ -64,12 +65,14 @@ impl LocalUpload {
     fn name_it(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Entry> {
         rustix::fs::ftruncate(&*self.file, self.size)?;
         self.root.dress(&self.file, like, extended, true)?;
+        failpoint::hit("before-upload-rename");
         rustix::fs::renameat(
             &self.dir,
             self.temp.as_slice(),
             &self.dir,
             self.name.as_slice(),
         )?;
+        failpoint::hit("after-upload-rename");
         entry_at(&self.dir, &self.name)
     }
 }

@@ -1,13 +1,14 @@
 //! How far it is: bars on a terminal, a line now and then otherwise, or JSON events.
 
-use headworks_migrate::{Phase, Progress};
+use headworks_migrate::{Live, LiveSide, Pace, Progress, Round};
 use indicatif::{HumanBytes, MultiProgress, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+const PLAN: &str = "plan";
 
 pub(crate) struct Shown {
     task: JoinHandle<()>,
@@ -27,20 +28,23 @@ pub(crate) fn show(progress: Arc<Progress>, json: bool) -> Shown {
     let ended = end.clone();
     let bars = (!json && std::io::stderr().is_terminal()).then(Bars::new);
     let task = tokio::spawn(async move {
-        let every = match bars.is_some() {
-            true => Duration::from_millis(120),
-            false => Duration::from_secs(5),
+        let every = match (&bars, json) {
+            (Some(_), _) => Duration::from_millis(120),
+            (None, true) => Duration::from_secs(1),
+            (None, false) => Duration::from_secs(5),
         };
         let began = Instant::now();
+        let mut pace = Pace::default();
         while ended
             .run_until_cancelled(tokio::time::sleep(every))
             .await
             .is_some()
         {
+            let live = pace.look(&progress);
             match &bars {
-                Some(bars) => bars.draw(&progress),
-                None if json => eprintln!("{}", event(&progress, began)),
-                None => eprintln!("{}", line(&progress)),
+                Some(bars) => bars.draw(&live),
+                None if json => eprintln!("{}", event(&live, began)),
+                None => eprintln!("{}", line(&live)),
             }
         }
         if let Some(bars) = bars {
@@ -50,6 +54,7 @@ pub(crate) fn show(progress: Arc<Progress>, json: bool) -> Shown {
     Shown { task, end }
 }
 
+/// Two bars: the sides of a plan with their rounds, or a phase by items and by bytes.
 struct Bars {
     all: MultiProgress,
     bars: [ProgressBar; 2],
@@ -65,25 +70,24 @@ impl Bars {
         Bars { all, bars }
     }
 
-    fn draw(&self, progress: &Progress) {
-        let phase = progress.phase();
-        if phase == Phase::Plan {
-            for (at, name) in ["source", "destination"].into_iter().enumerate() {
-                let side = &progress.sides[at];
-                self.bars[at].set_prefix(name);
-                self.bars[at].set_length(side.declared.load(Relaxed).max(1));
-                self.bars[at].set_position(side.ended.load(Relaxed));
-                self.bars[at].set_message(side_words(progress, at));
+    fn draw(&self, live: &Live) {
+        let [one, two] = &self.bars;
+        if live.phase == PLAN {
+            for (at, (bar, name)) in [(one, "source"), (two, "destination")]
+                .into_iter()
+                .enumerate()
+            {
+                let side = &live.sides[at];
+                let round = current(side);
+                put(bar, name, (round.ended, round.declared), side_words(side));
             }
             return;
         }
-        self.bars[0].set_prefix(phase.word());
-        self.bars[0].set_length(progress.total.load(Relaxed).max(1));
-        self.bars[0].set_position(progress.done.load(Relaxed));
-        let eta = self.bars[0].eta();
-        self.bars[0].set_message(format!("{}, {} s left", words(progress), eta.as_secs()));
-        self.bars[1].set_prefix("");
-        self.bars[1].set_message("");
+        put(one, &live.phase, (live.done, live.total), items(live));
+        match live.total_bytes {
+            0 => put(two, "", (0, 1), pace_words(live)),
+            total => put(two, "", (live.bytes, total), pace_words(live)),
+        }
     }
 
     fn clear(&self) {
@@ -91,71 +95,126 @@ impl Bars {
     }
 }
 
-fn side_words(progress: &Progress, at: usize) -> String {
-    let side = &progress.sides[at];
+fn put(bar: &ProgressBar, name: &str, (done, total): (u64, u64), words: String) {
+    bar.set_prefix(name.to_owned());
+    bar.set_length(total.max(1));
+    bar.set_position(done);
+    bar.set_message(words);
+}
+
+fn current(side: &LiveSide) -> Round {
+    side.rounds
+        .get(side.round as usize)
+        .copied()
+        .unwrap_or_default()
+}
+
+fn side_words(side: &LiveSide) -> String {
+    let round = current(side);
     let mut words = format!(
-        "round {}, {} folders, {} entries",
-        side.round.load(Relaxed),
-        side.folders.load(Relaxed),
-        side.entries.load(Relaxed)
+        "round {}: {} of {}; {} folders, {} entries",
+        side.round, round.ended, round.declared, side.folders, side.entries
     );
-    let (retried, overloads) = (side.retried.load(Relaxed), side.overloads.load(Relaxed));
-    if retried > 0 {
-        words += &format!(", {retried} tried again");
+    if side.retried > 0 {
+        words += &format!(", {} tried again", side.retried);
     }
-    if overloads > 0 {
-        words += &format!(", asked {overloads} times to wait");
+    if side.overloads > 0 {
+        words += &format!(", asked {} times to wait", side.overloads);
+    }
+    if let Some(waits) = side.doing.waits_for() {
+        words += &format!("; {waits}");
     }
     words
 }
 
-fn words(progress: &Progress) -> String {
-    let done = progress.done.load(Relaxed);
-    let total = progress.total.load(Relaxed);
-    let bytes = HumanBytes(progress.bytes.load(Relaxed));
-    let failed = progress.failed.load(Relaxed);
-    let paused = if progress.paused.load(Relaxed) {
-        ", paused"
-    } else {
-        ""
+fn items(live: &Live) -> String {
+    let failed = match live.failed {
+        0 => String::new(),
+        failed => format!(", {failed} failed"),
     };
-    match failed {
-        0 => format!("{done} of {total}, {bytes}{paused}"),
-        _ => format!("{done} of {total}, {bytes}, {failed} failed{paused}"),
+    format!("{} of {}{failed}", live.done, live.total)
+}
+
+/// How fast, how much longer, and what is waited for.
+fn pace_words(live: &Live) -> String {
+    let mut words = format!("{:.0}/s", live.rate);
+    if live.total_bytes > 0 {
+        words += &format!(
+            ", {} of {}, {}/s",
+            HumanBytes(live.bytes),
+            HumanBytes(live.total_bytes),
+            HumanBytes(live.byte_rate as u64)
+        );
+    }
+    if let Some(eta) = live.eta {
+        words += &format!(", {} left", time(eta));
+    }
+    if let Some(waits) = &live.waits_for {
+        words += &format!(", waits for {waits}");
+    }
+    words
+}
+
+fn time(seconds: f64) -> String {
+    let seconds = seconds.ceil() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, m, _) => format!("{h} h {m} min"),
     }
 }
 
-fn line(progress: &Progress) -> String {
-    match progress.phase() {
-        Phase::Plan => {
-            let sides = [side_words(progress, 0), side_words(progress, 1)];
-            format!("plan: source {}; destination {}", sides[0], sides[1])
-        }
-        phase => format!("{}: {}", phase.word(), words(progress)),
+/// A run in one line.
+pub(crate) fn line(live: &Live) -> String {
+    if live.phase == PLAN {
+        let [source, destination] = &live.sides;
+        return format!(
+            "plan: source {}; destination {}; {:.0} folders/s",
+            side_words(source),
+            side_words(destination),
+            live.rate
+        );
     }
+    format!("{}: {}, {}", live.phase, items(live), pace_words(live))
 }
 
-fn event(progress: &Progress, began: Instant) -> String {
-    let side = |at: usize| {
-        let side = &progress.sides[at];
-        serde_json::json!({
-            "round": side.round.load(Relaxed),
-            "folders": side.folders.load(Relaxed),
-            "entries": side.entries.load(Relaxed),
-            "retried": side.retried.load(Relaxed),
-        })
-    };
-    let event = serde_json::json!({
+fn event(live: &Live, began: Instant) -> String {
+    let mut event = serde_json::json!({
         "event": "progress",
-        "phase": progress.phase().word(),
         "seconds": began.elapsed().as_secs_f64(),
-        "source": side(0),
-        "destination": side(1),
-        "done": progress.done.load(Relaxed),
-        "total": progress.total.load(Relaxed),
-        "bytes": progress.bytes.load(Relaxed),
-        "failed": progress.failed.load(Relaxed),
-        "paused": progress.paused.load(Relaxed),
     });
+    if let (Some(event), Ok(serde_json::Value::Object(live))) =
+        (event.as_object_mut(), serde_json::to_value(live))
+    {
+        event.extend(live);
+    }
     event.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_for_people() {
+        assert_eq!(
+            [0.2, 59.0, 61.0, 7260.0].map(time),
+            ["1 s", "59 s", "1 min 1 s", "2 h 1 min"]
+        );
+    }
+
+    #[test]
+    fn a_line_says_how_far_how_fast_and_what_is_waited_for() {
+        let mut live = Live::default();
+        live.phase = "copy".into();
+        (live.done, live.total, live.failed) = (10, 40, 1);
+        (live.bytes, live.total_bytes) = (1 << 20, 4 << 20);
+        (live.rate, live.byte_rate, live.eta) = (5.0, 524_288.0, Some(6.0));
+        live.waits_for = Some("the destination to be durable".into());
+        assert_eq!(
+            line(&live),
+            "copy: 10 of 40, 1 failed, 5/s, 1.00 MiB of 4.00 MiB, 512.00 KiB/s, 6 s left, \
+             waits for the destination to be durable"
+        );
+    }
 }

@@ -3,14 +3,13 @@
 use crate::report::data;
 use anyhow::Result;
 use headworks_migrate::{
-    Count, Failed, Line, Outcome, Preflight, Progress, State, Status, Summary, Verified,
+    Count, Failed, Line, Outcome, Preflight, Progress, Requests, State, Status, Summary, Verified,
 };
 use headworks_service::exit::Exit;
 use indicatif::HumanBytes;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::Ordering::Relaxed;
 
 const SHOWN: usize = 10;
 
@@ -41,6 +40,17 @@ pub(crate) fn summary(summary: &Summary, json: bool) -> Result<()> {
         );
     }
     data(&text)
+}
+
+/// What a run cost, for who pays by the request.
+pub(crate) fn requests(sides: &[(&'static str, Requests)]) {
+    for (side, counts) in sides {
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(kind, n)| format!("{kind} {n}"))
+            .collect();
+        eprintln!("requests of the {side}: {}", counts.join(", "));
+    }
 }
 
 pub(crate) fn preflight(found: &Preflight, json: bool) -> Result<Exit> {
@@ -184,10 +194,11 @@ pub(crate) fn status(state: &State, json: bool) -> Result<Exit> {
     let [source, destination, stage, pass] = facts;
     let (source, destination, stage, pass) = (source?, destination?, stage?, pass?);
     let paused = state.fact("paused")? == "1";
+    let live = holder.as_ref().and_then(|_| state.live());
     if json {
         let value = serde_json::json!({
             "source": source, "destination": destination, "stage": stage, "pass": pass, "paused": paused,
-            "runner": holder,
+            "runner": holder, "live": live,
             "source_folders": {"pending": folders[0], "successful": folders[1], "failed": folders[2]},
             "destination_folders": {"pending": folders[3], "successful": folders[4], "failed": folders[5]},
         });
@@ -205,6 +216,9 @@ pub(crate) fn status(state: &State, json: bool) -> Result<Exit> {
         "destination folders: {} done, {} pending, {} failed\n",
         folders[4], folders[3], folders[5]
     );
+    if let Some(live) = live {
+        text += &format!("{}\n", super::progress::line(&live));
+    }
     data(&text)?;
     Ok(Exit::Done)
 }
@@ -235,6 +249,7 @@ pub(crate) fn outcome(
     if json {
         let value = serde_json::json!({
             "outcome": outcome, "adds_up": outcome.adds_up(), "failures": failures, "more_failures": more,
+            "resume_cost": progress.and_then(Progress::resume_cost),
         });
         data(&format!("{value}\n"))?;
         return Ok(exit_of(outcome));
@@ -265,14 +280,8 @@ pub(crate) fn outcome(
     if left > 0 {
         text += &format!("and {left} more failures; `headworks migrate report --csv` has all\n");
     }
-    if let Some(progress) = progress {
-        let (kept, again) = (
-            progress.parts_kept.load(Relaxed),
-            progress.parts_again.load(Relaxed),
-        );
-        if kept + again > 0 {
-            text += &format!("resumed: {kept} parts kept, {again} parts sent again\n");
-        }
+    if let Some(cost) = progress.and_then(Progress::resume_cost) {
+        text += &format!("{cost}\n");
     }
     data(&text)?;
     Ok(exit_of(outcome))

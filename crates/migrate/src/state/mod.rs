@@ -1,13 +1,22 @@
 //! Reading a state file: what was found, what became of it, and why.
 
+mod browse;
+mod explain;
+mod findings;
+mod totals;
+
+pub(crate) use browse::Listed;
+pub use findings::{Class, Count, Explained, Failed, Line, Outcome, Summary};
+pub(crate) use totals::{Totals, roll_up};
+
 use crate::error::{Error, Result};
 use crate::filter::Filters;
+use crate::progress::Live;
 use crate::status::{Compare, Difference, Status};
-use crate::store::{FolderId, Pair, Store, meta, read_pairs};
+use crate::store::{FolderId, Pair, Store, meta, path_of, read_pairs};
 use headworks_storage::Kind;
 use rusqlite::{Connection, OptionalExtension, params};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
@@ -15,196 +24,12 @@ use std::path::Path;
 /// Rows that are read at once.
 const PAGE: usize = 4096;
 
-/// So many entries, with so many bytes in their files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Count {
-    /// Entries of any kind.
-    pub entries: u64,
-    /// Bytes in files.
-    pub bytes: u64,
-}
-
-impl Count {
-    fn add(&mut self, bytes: u64) {
-        self.entries += 1;
-        self.bytes += bytes;
-    }
-}
-
-/// What a plan found, by status.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Summary {
-    /// By the word of the status.
-    pub statuses: BTreeMap<String, Count>,
-    /// Everything on the source.
-    pub source: Count,
-    /// Folders that could not be listed.
-    pub failed_folders: u64,
-}
-
-impl Summary {
-    /// The count of a status.
-    #[must_use]
-    pub fn of(&self, status: Status) -> Count {
-        self.statuses
-            .get(status.word())
-            .copied()
-            .unwrap_or_default()
-    }
-
-    /// What a copy has to do.
-    #[must_use]
-    pub fn work(&self) -> Count {
-        let mut work = Count::default();
-        for status in Status::ALL.into_iter().filter(|status| status.is_work()) {
-            let count = self.of(status);
-            work.entries += count.entries;
-            work.bytes += count.bytes;
-        }
-        work
-    }
-}
-
-/// How a source entry ended. Every entry is in exactly one class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Class {
-    /// It was there already.
-    Same,
-    /// We brought it there.
-    Copied,
-    /// A filter left it out.
-    Excluded,
-    /// Not done yet.
-    Left,
-    /// The source changed while it was copied: the next pass takes it.
-    Changed,
-    /// It could not be copied.
-    Failed,
-    /// A folder stands where a file should, or the reverse.
-    TypeConflict,
-    /// The destination cannot have the name.
-    NameConflict,
-    /// The destination cannot have such a thing, or was not asked to.
-    Unsupported,
-    /// Below a folder that could not be listed.
-    Unknown,
-}
-
-impl Class {
-    /// The word for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Class::Same => "same",
-            Class::Copied => "copied",
-            Class::Excluded => "excluded",
-            Class::Left => "left",
-            Class::Changed => "changed",
-            Class::Failed => "failed",
-            Class::TypeConflict => "type_conflict",
-            Class::NameConflict => "name_conflict",
-            Class::Unsupported => "unsupported",
-            Class::Unknown => "unknown",
-        }
-    }
-}
-
-/// What became of everything.
-#[derive(Clone, Debug, Default, Serialize)]
-#[non_exhaustive]
-pub struct Outcome {
-    /// By class.
-    pub classes: BTreeMap<Class, Count>,
-    /// Everything on the source, counted by itself.
-    pub source: Count,
-    /// What is at the destination only.
-    pub not_on_src: u64,
-    /// Folders that could not be listed.
-    pub failed_folders: u64,
-}
-
-impl Outcome {
-    /// Whether every source entry is in exactly one class.
-    #[must_use]
-    pub fn adds_up(&self) -> bool {
-        let entries: u64 = self.classes.values().map(|count| count.entries).sum();
-        entries == self.source.entries
-    }
-
-    fn any(&self, classes: &[Class]) -> bool {
-        classes.iter().any(|class| self.classes.contains_key(class))
-    }
-
-    /// Whether something that should be there could not be brought there.
-    #[must_use]
-    pub fn has_failures(&self) -> bool {
-        self.failed_folders > 0
-            || !self.adds_up()
-            || self.any(&[Class::Changed, Class::Failed, Class::Unknown, Class::Left])
-    }
-
-    /// Whether something was knowingly not brought there.
-    #[must_use]
-    pub fn has_differences(&self) -> bool {
-        self.any(&[Class::TypeConflict, Class::NameConflict, Class::Unsupported])
-    }
-}
-
-/// An entry and its status.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Line {
-    /// Where it is.
-    pub path: Vec<u8>,
-    /// What it is.
-    pub kind: Kind,
-    /// Its bytes.
-    pub size: u64,
-    /// How it stands.
-    pub status: Status,
-    /// How it ended, so far.
-    pub class: Class,
-}
-
-/// Something that did not work.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct Failed {
-    /// Where.
-    pub path: String,
-    /// While doing what.
-    pub phase: String,
-    /// Which kind of error.
-    pub kind: String,
-    /// In words.
-    pub cause: String,
-    /// How often it was tried.
-    pub attempts: u32,
-}
-
-impl Failed {
-    /// What to do about it.
-    #[must_use]
-    pub fn next_step(&self) -> &'static str {
-        match self.kind.as_str() {
-            "Changed" => "run it again: the next pass copies it as it is then",
-            "NotFound" => "it went away while the job ran; the next pass knows",
-            "Denied" => "give this user the permission, then `headworks migrate retry`",
-            "NoSpace" => "make room at the destination, then run it again",
-            _ => "`headworks migrate retry`, then run it again",
-        }
-    }
-}
-
-/// Everything known about one path.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Explained {
-    /// The lines to show.
-    pub lines: Vec<String>,
+/// Something that is at the destination only.
+pub(crate) struct Extra {
+    pub(crate) parent: FolderId,
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: Kind,
+    pub(crate) size: u64,
 }
 
 /// A state file, open for reading.
@@ -276,21 +101,31 @@ impl State {
         }
     }
 
-    /// What the plan found, counted anew.
-    pub(crate) fn count(&self, compare: &Compare) -> Result<Summary> {
+    /// What the plan found, counted anew; `keep` is given the totals of folders, some at a time.
+    pub(crate) fn count(&self, compare: &Compare, mut keep: impl FnMut(Totals)) -> Result<Summary> {
         let mut summary = Summary::default();
+        let mut totals = Totals::default();
+        let mut statuses: HashMap<Status, Count> = HashMap::new();
         self.scan(compare, |pair, status| {
-            let count = summary.statuses.entry(status.word().into()).or_default();
-            count.add(pair.entry.size);
+            statuses.entry(status).or_default().add(pair.entry.size);
             summary.source.add(pair.entry.size);
+            totals.add(pair, status);
+            if totals.len() > PAGE {
+                keep(totals.split());
+            }
             Ok(())
         })?;
-        self.extra(|_, _, _, size| {
+        keep(totals);
+        let words = statuses
+            .into_iter()
+            .map(|(status, count)| (status.word().into(), count));
+        summary.statuses = words.collect();
+        self.extra(|extra| {
             let count = summary
                 .statuses
                 .entry(Status::NotOnSrc.word().into())
                 .or_default();
-            count.add(size);
+            count.add(extra.size);
             Ok(())
         })?;
         summary.failed_folders = self.failed_folders()?;
@@ -313,28 +148,36 @@ impl State {
     }
 
     /// Goes through what is at the destination only.
-    pub(crate) fn extra(
-        &self,
-        mut each: impl FnMut(FolderId, &[u8], Kind, u64) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn extra(&self, mut each: impl FnMut(&Extra) -> Result<()>) -> Result<()> {
+        let mut after = (0, Vec::new());
+        loop {
+            let page = self.extra_page(&after)?;
+            let Some(last) = page.last() else {
+                return Ok(());
+            };
+            after = (last.parent, last.name.clone());
+            page.iter().try_for_each(&mut each)?;
+        }
+    }
+
+    /// Some of what is at the destination only, after a place.
+    pub(crate) fn extra_page(&self, after: &(FolderId, Vec<u8>)) -> Result<Vec<Extra>> {
         let mut statement = self.read.prepare_cached(
             "SELECT d.parent, d.name, d.kind, d.size FROM destination d
              JOIN folder f ON f.id = d.parent
              LEFT JOIN source s ON s.parent = d.parent AND s.name = d.name
-             WHERE s.name IS NULL AND f.dst = 1 AND f.src = 1 ORDER BY d.parent, d.name",
+             WHERE (d.parent, d.name) > (?1, ?2) AND s.name IS NULL AND f.dst = 1 AND f.src = 1
+             ORDER BY d.parent, d.name LIMIT ?3",
         )?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let name: Vec<u8> = row.get(1)?;
-            let kind = crate::store::kind_of(row.get(2)?);
-            each(
-                row.get(0)?,
-                &name,
-                kind,
-                row.get::<_, i64>(3)?.cast_unsigned(),
-            )?;
-        }
-        Ok(())
+        let rows = statement.query_map(params![after.0, after.1, PAGE as i64], |row| {
+            Ok(Extra {
+                parent: row.get(0)?,
+                name: row.get(1)?,
+                kind: crate::store::kind_of(row.get(2)?),
+                size: row.get::<_, i64>(3)?.cast_unsigned(),
+            })
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     fn failed_folders(&self) -> Result<u64> {
@@ -361,7 +204,7 @@ impl State {
                 .add(pair.entry.size);
             Ok(())
         })?;
-        self.extra(|_, _, _, _| {
+        self.extra(|_| {
             outcome.not_on_src += 1;
             Ok(())
         })?;
@@ -396,18 +239,22 @@ impl State {
                 class: class(pair, status, pass),
             })
         })?;
-        let mut path = self.read.prepare("SELECT path FROM folder WHERE id = ?")?;
-        self.extra(|parent, name, kind, size| {
-            let mut path: Vec<u8> = path.query_row([parent], |row| row.get(0))?;
-            path.extend_from_slice(name);
+        self.extra(|extra| {
             each(&Line {
-                path,
-                kind,
-                size,
+                path: path_of(&self.read, extra.parent)?.join(&extra.name),
+                kind: extra.kind,
+                size: extra.size,
                 status: Status::NotOnSrc,
                 class: Class::Left,
             })
         })
+    }
+
+    /// The last picture that a runner left of itself.
+    #[must_use]
+    pub fn live(&self) -> Option<Live> {
+        let json: Option<String> = meta(&self.read, "live").ok()?;
+        serde_json::from_str(&json?).ok()
     }
 
     /// What did not work.
@@ -478,94 +325,6 @@ impl State {
         Ok(counts)
     }
 
-    /// Everything known about a path.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn explain(&self, path: &[u8]) -> Result<Explained> {
-        let path = path.strip_suffix(b"/").unwrap_or(path);
-        let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
-        let (folder, name) = path.split_at(cut);
-        let shown = path.escape_ascii().to_string();
-        let query = "SELECT id FROM folder WHERE path = ?";
-        let parent: Option<FolderId> = self
-            .read
-            .query_row(query, [folder], |row| row.get(0))
-            .optional()?;
-        let mut lines = vec![shown];
-        let Some(parent) = parent else {
-            lines.push(
-                "the folder it would be in is not on the source, not listed yet, or excluded"
-                    .into(),
-            );
-            return Ok(Explained { lines });
-        };
-        match find_pair(&self.read, parent, name)? {
-            Some(pair) => self.explain_pair(&pair, &mut lines)?,
-            None => lines.push(self.explain_extra(parent, name)?),
-        }
-        let mut statement = self
-            .read
-            .prepare("SELECT phase, cause, attempts FROM failure WHERE parent = ? AND name = ?")?;
-        let mut rows = statement.query(params![parent, name])?;
-        while let Some(row) = rows.next()? {
-            let (phase, cause, attempts): (String, String, u32) =
-                (row.get(0)?, row.get(1)?, row.get(2)?);
-            lines.push(format!(
-                "failed while: {phase}, after {attempts} attempts: {cause}"
-            ));
-        }
-        Ok(Explained { lines })
-    }
-
-    fn explain_pair(&self, pair: &Pair, lines: &mut Vec<String>) -> Result<()> {
-        let compare = self.compare()?;
-        let status = status(&self.read, &compare, pair)?;
-        let class = class(pair, status, self.pass()?);
-        let shown = |entry: &headworks_storage::Entry| {
-            let time = entry.modified.map_or("unknown".into(), crate::clock);
-            format!("{:?}, {} bytes, modified {time}", entry.kind, entry.size)
-        };
-        lines.push(format!("status: {status}; class: {}", class.word()));
-        lines.push(format!("source: {}", shown(&pair.entry)));
-        match &pair.there {
-            Some(there) => lines.push(format!("destination: {}", shown(there))),
-            None => lines.push("destination: nothing known of that name".into()),
-        }
-        let query = "SELECT sha256 FROM hash WHERE path = ?";
-        let hash: Option<Vec<u8>> = self
-            .read
-            .query_row(query, [pair.path()], |row| row.get(0))
-            .optional()?;
-        if let Some(hash) = hash {
-            lines.push(format!("sha256: {}", hex(&hash)));
-        }
-        let query = "SELECT done FROM part WHERE parent = ? AND name = ?";
-        let part: Option<i64> = self
-            .read
-            .query_row(query, params![pair.parent, pair.entry.name], |row| {
-                row.get(0)
-            })
-            .optional()?;
-        if let Some(done) = part {
-            lines.push(format!(
-                "under way: {done} bytes are durable at the destination"
-            ));
-        }
-        Ok(())
-    }
-
-    fn explain_extra(&self, parent: FolderId, name: &[u8]) -> Result<String> {
-        let query = "SELECT count(*) FROM destination WHERE parent = ? AND name = ?";
-        let there: i64 = self
-            .read
-            .query_row(query, params![parent, name], |row| row.get(0))?;
-        Ok(match there {
-            0 => "not on the source, and not known at the destination".into(),
-            _ => "status: not_on_src (at the destination only; a copy leaves it unless told to delete)".into(),
-        })
-    }
-
     pub(crate) fn connection(&self) -> &Connection {
         &self.read
     }
@@ -574,30 +333,6 @@ impl State {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.store.path()
-    }
-}
-
-/// One pair, by its place.
-pub(crate) fn find_pair(read: &Connection, parent: FolderId, name: &[u8]) -> Result<Option<Pair>> {
-    // A place just before the name, and from there on until it is found or passed.
-    let mut after = (parent, name.to_vec());
-    if let Some(last) = after.1.pop()
-        && last > 0
-    {
-        after.1.extend([last - 1, 255, 255, 255]);
-    }
-    loop {
-        let pairs = read_pairs(read, &after, 4)?;
-        let Some(last) = pairs.last() else {
-            return Ok(None);
-        };
-        let passed = (last.parent, last.entry.name.as_slice()) >= (parent, name);
-        after = (last.parent, last.entry.name.clone());
-        if passed {
-            return Ok(pairs
-                .into_iter()
-                .find(|pair| pair.parent == parent && pair.entry.name == name));
-        }
     }
 }
 
@@ -633,8 +368,13 @@ pub(crate) fn leader(read: &Connection, pair: &Pair) -> Result<Option<(FolderId,
     let Some(inode) = pair.entry.inode.filter(|_| pair.entry.kind != Kind::Folder) else {
         return Ok(None);
     };
-    let mut statement = read
-        .prepare_cached("SELECT parent, name FROM link WHERE device = ? AND inode = ? ORDER BY parent, name LIMIT 1")?;
+    // A name that was excluded after the plan is not copied, and so cannot lead.
+    let mut statement = read.prepare_cached(
+        "SELECT l.parent, l.name FROM link l
+         JOIN source s ON s.parent = l.parent AND s.name = l.name
+         WHERE l.device = ? AND l.inode = ? AND s.excluded = 0
+         ORDER BY l.parent, l.name LIMIT 1",
+    )?;
     let first: Option<(FolderId, Vec<u8>)> = statement
         .query_row(
             params![inode.device.cast_signed(), inode.number.cast_signed()],

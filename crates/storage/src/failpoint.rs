@@ -1,9 +1,11 @@
 //! Places at which a test can have the process killed: `HEADWORKS_FAILPOINT=name` or `name:3` for the third time.
 //!
-//! Only in builds with debug assertions; in others the call is nothing.
+//! Only in builds with debug assertions; in others the call is nothing. A test compares the names in the source with those
+//! that it kills at, so a new one cannot be forgotten.
 
+/// Ends the process as `kill -9` does, if this is the place and the time for it.
 #[cfg(debug_assertions)]
-pub(crate) fn hit(name: &str) {
+pub fn hit(name: &str) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
     static WANTED: OnceLock<Option<(String, u64)>> = OnceLock::new();
@@ -21,5 +23,6 @@ pub(crate) fn hit(name: &str) {
     }
 }
 
+/// Nothing, in a build without debug assertions.
 #[cfg(not(debug_assertions))]
-pub(crate) fn hit(_name: &str) {}
+pub fn hit(_name: &str) {}

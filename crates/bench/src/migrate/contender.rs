@@ -1,0 +1,166 @@
+//! A program that is measured, and the commands of those that are.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spent {
+    pub(super) wall: f64,
+    pub(super) cpu: f64,
+}
+
+/// One program, with the settings that it may run with.
+pub(super) struct Contender {
+    pub(super) name: String,
+    settings: Vec<Program>,
+    pub(super) spent: Vec<Spent>,
+}
+
+impl Contender {
+    pub(super) fn new(name: &str, settings: Vec<Program>) -> Contender {
+        Contender {
+            name: name.to_owned(),
+            settings,
+            spent: Vec::new(),
+        }
+    }
+
+    /// Runs once; in its first turn with every setting, of which the best stays.
+    pub(super) fn turn(&mut self, fresh: &impl Fn(), written: &Path) {
+        let mut runs: Vec<(Spent, Program)> = Vec::new();
+        for program in self.settings.drain(..) {
+            fresh();
+            program.prepare();
+            sync(written);
+            let spent = program.timed(written);
+            runs.push((spent, program));
+        }
+        let best = runs
+            .into_iter()
+            .min_by(|(a, _), (b, _)| a.wall.total_cmp(&b.wall));
+        if let Some((spent, program)) = best {
+            self.spent.push(spent);
+            self.settings.push(program);
+        }
+    }
+}
+
+/// A command line, and what must have run before it.
+pub(super) struct Program {
+    before: Option<Vec<PathBuf>>,
+    words: Vec<PathBuf>,
+}
+
+impl Program {
+    fn new(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Program {
+        let words = words.into_iter().map(|word| PathBuf::from(word.as_ref()));
+        Program {
+            before: None,
+            words: words.collect(),
+        }
+    }
+
+    fn prepare(&self) {
+        if let Some(before) = &self.before {
+            start(before);
+        }
+    }
+
+    pub(super) fn run(&self) {
+        start(&self.words);
+    }
+
+    fn timed(&self, written: &Path) -> Spent {
+        let (began, cpu) = (Instant::now(), children_cpu());
+        self.run();
+        sync(written);
+        Spent {
+            wall: began.elapsed().as_secs_f64(),
+            cpu: children_cpu() - cpu,
+        }
+    }
+}
+
+fn start(words: &[PathBuf]) {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdout(Stdio::null());
+    let status = command.stderr(Stdio::null()).status();
+    let status = status.unwrap_or_else(|e| panic!("{} cannot be started: {e}", words[0].display()));
+    assert!(status.success(), "{words:?} ended with {status}");
+}
+
+/// Makes everything on the filesystem of a path durable.
+pub(super) fn sync(path: &Path) {
+    let status = Command::new("sync").arg("-f").arg(path).status();
+    assert!(status.is_ok_and(|status| status.success()), "sync -f works");
+}
+
+/// What all processes that we waited for spent, in seconds.
+fn children_cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name, in brackets, may hold spaces.
+    let fields = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace();
+    let ticks: f64 = fields
+        .skip(13)
+        .take(2)
+        .filter_map(|ticks| ticks.parse::<f64>().ok())
+        .sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// This program as one of ours; a copy is preceded by a plan that is not timed.
+pub(super) fn ours(role: &str, from: &Path, to: &Path, state: &Path) -> Program {
+    let this = std::env::current_exe().expect("this program is a file");
+    let words = |role: &str| {
+        let words = [
+            "migrate".as_ref(),
+            "--role".as_ref(),
+            role.as_ref(),
+            from,
+            to,
+            state,
+        ];
+        let words = words.map(Path::to_owned);
+        std::iter::once(this.clone())
+            .chain(words)
+            .collect::<Vec<_>>()
+    };
+    Program {
+        before: (role == "copy").then(|| words("plan")),
+        words: words(role),
+    }
+}
+
+pub(super) fn cp(from: &Path, to: &Path) -> Program {
+    Program::new(["cp".as_ref(), "-a".as_ref(), from, to])
+}
+
+/// With a slash at the end, as rsync wants it for what is in a folder.
+fn inside(folder: &Path) -> PathBuf {
+    folder.join("")
+}
+
+pub(super) fn rsync(flags: &[&str], from: &Path, to: &Path) -> Program {
+    let words = std::iter::once("rsync").chain(flags.iter().copied());
+    let words = words.map(PathBuf::from).chain([inside(from), inside(to)]);
+    Program::new(words)
+}
+
+pub(super) fn rclone_check(rclone: &Path, checkers: usize, from: &Path, to: &Path) -> Program {
+    let checkers = format!("--checkers={checkers}");
+    let flags = ["check", "--size-only", "--config=/dev/null", &checkers].map(Path::new);
+    Program::new([&[rclone][..], &flags, &[from, to]].concat())
+}
+
+pub(super) fn rclone_copy(rclone: &Path, transfers: usize, from: &Path, to: &Path) -> Program {
+    let transfers = format!("--transfers={transfers}");
+    let flags = ["copy", "--metadata", "--config=/dev/null", &transfers].map(Path::new);
+    Program::new([&[rclone][..], &flags, &[from, to]].concat())
+}

@@ -1,0 +1,83 @@
+//! The place that is worked in, and the trees.
+
+use std::path::{Path, PathBuf};
+
+/// A folder that is gone when this is.
+pub(super) struct Place(PathBuf);
+
+impl Place {
+    pub(super) fn new(above: &Path) -> Place {
+        let path = above.join(format!("headworks-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the bench can write where it was told to");
+        Place(path)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Removes a tree, or a state file with what belongs to it.
+    pub(super) fn forget(&self, name: &str) {
+        let _ = std::fs::remove_dir_all(self.path(name));
+        for end in ["", "-wal", "-shm", "-lock"] {
+            let _ = std::fs::remove_file(self.path(&format!("{name}{end}")));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The kind of the filesystem that a path is on, and what it is on.
+pub(super) fn filesystem(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_default();
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let lines = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (device, at, kind) = (words.next()?, words.next()?, words.next()?);
+        path.starts_with(at).then_some((at.len(), device, kind))
+    });
+    match lines.max_by_key(|(depth, ..)| *depth) {
+        Some((_, device, kind)) => format!("filesystem {kind} on {device}"),
+        None => "filesystem unknown".into(),
+    }
+}
+
+/// Files of up to 4 KiB, ten or so in a folder, folders three deep.
+pub(super) fn small(root: &Path, files: usize, folders: usize) {
+    let each = files.div_ceil(folders.max(1));
+    let mut left = files;
+    for folder in 0..folders {
+        let path = root.join(format!(
+            "{}/{}/folder-{folder}",
+            folder % 20,
+            folder / 20 % 25
+        ));
+        std::fs::create_dir_all(&path).expect("room for the trees");
+        for file in 0..each.min(left) {
+            let size = (folder * 31 + file * 977) % 4096;
+            let bytes = vec![b'a' + (file % 26) as u8; size];
+            std::fs::write(path.join(format!("file-{file}.txt")), bytes)
+                .expect("room for the trees");
+        }
+        left -= each.min(left);
+    }
+}
+
+/// Files of 256 MiB without holes.
+pub(super) fn large(root: &Path, count: usize) {
+    use std::io::Write;
+    std::fs::create_dir_all(root).expect("room for the trees");
+    for number in 0..count {
+        let mut file = std::fs::File::create(root.join(format!("large-{number}"))).expect("room");
+        for block in 0..256_u32 {
+            let bytes: Vec<u8> = (0..1 << 18)
+                .flat_map(|word: u32| (word ^ block).to_le_bytes())
+                .collect();
+            file.write_all(&bytes).expect("room");
+        }
+    }
+}

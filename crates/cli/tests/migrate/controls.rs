@@ -1,0 +1,107 @@
+//! What can be asked of a job while it runs and between runs.
+
+use super::support::{Place, text, until};
+
+const COPIED: &str = "SELECT count(*) FROM destination WHERE copied > 0 AND kind = 1";
+
+#[test]
+fn a_pause_holds_a_copy_of_another_process_until_it_is_resumed() {
+    let place = Place::new();
+    place.make_tree("src", 40, 10);
+    let child = place.start(&["run", "src", "dst", "--bwlimit", "40k"]);
+    until("it copies", || place.number(COPIED) > 0);
+    assert!(place.expect(0, &["pause"]).contains("handed to the runner"));
+    until("the runner heeds it", || {
+        place
+            .expect(0, &["status"])
+            .contains("waits for `headworks migrate resume`")
+    });
+    assert!(place.expect(0, &["status"]).contains("paused"));
+    place.expect(0, &["resume"]);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    place.judge("src", "dst");
+}
+
+#[test]
+fn what_failed_is_tried_again_when_asked_and_nothing_else_is() {
+    let place = Place::new();
+    let source = "synth://?seed=4&depth=2&dirs=3&files=8&size=2k&errors=40";
+    let told = place.expect(3, &["run", source, "dst", "--attempts", "2"]);
+    assert!(told.contains("failed"), "{told}");
+    // Each time some more get through: failures are drawn by how often something was asked for in a process.
+    let mut rounds = 0;
+    loop {
+        place.expect(0, &["retry"]);
+        let output = place.expect_no_repeats(&["run", source, "dst", "--attempts", "9"]);
+        match output.status.code() {
+            Some(0) => break,
+            Some(3) => rounds += 1,
+            other => panic!("{other:?}: {}", text(&output)),
+        }
+        assert!(rounds < 9, "it does not get better: {}", text(&output));
+    }
+    assert_eq!(place.number("SELECT value FROM meta WHERE key = 'pass'"), 1);
+    place.expect(0, &["report"]);
+}
+
+#[test]
+fn a_further_name_of_a_file_whose_first_name_was_excluded_leads() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("src/a")).unwrap();
+    std::fs::create_dir_all(place.path("src/b")).unwrap();
+    std::fs::write(place.path("src/a/first"), "shared").unwrap();
+    for name in ["src/a/second", "src/b/third"] {
+        std::fs::hard_link(place.path("src/a/first"), place.path(name)).unwrap();
+    }
+    place.expect(0, &["plan", "src", "dst"]);
+    place.expect(0, &["review", "--exclude", "a/first"]);
+    place.expect(0, &["copy"]);
+    place.expect(0, &["verify", "--hash"]);
+    use std::os::unix::fs::MetadataExt;
+    let inode = |name: &str| std::fs::metadata(place.path(name)).unwrap().ino();
+    assert!(!place.path("dst/a/first").exists());
+    assert_eq!(inode("dst/a/second"), inode("dst/b/third"));
+}
+
+#[test]
+fn what_is_at_the_destination_only_is_recorded_and_not_looked_into() {
+    let place = Place::new();
+    place.make_tree("src", 3, 2);
+    place.make_tree("dst", 3, 2);
+    let deep = place.path("dst/only/here/is/more");
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::write(deep.join("file"), "x").unwrap();
+    let output = place.expect_no_repeats(&["plan", "src", "dst"]);
+    assert!(text(&output).contains("not_on_src"), "{}", text(&output));
+    let calls = place.calls();
+    assert!(
+        calls.contains(&"destination list f0/".to_owned()),
+        "{calls:?}"
+    );
+    assert!(!calls.iter().any(|call| call.contains("only")), "{calls:?}");
+    let lines = place.nodes();
+    let only: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("not_on_src"))
+        .collect();
+    assert_eq!(only.len(), 1, "{only:?}");
+}
+
+#[test]
+fn prioritised_files_are_copied_first() {
+    let place = Place::new();
+    place.make_tree("src", 12, 6);
+    place.expect(0, &["plan", "src", "dst"]);
+    place.expect(0, &["review", "--prioritise", "file-3"]);
+    place.expect_no_repeats(&["copy", "--transfers", "1"]);
+    let calls = place.calls();
+    let copies: Vec<bool> = calls
+        .iter()
+        .filter(|call| call.starts_with("destination copy"))
+        .map(|call| call.ends_with("file-3"))
+        .collect();
+    assert_eq!(copies.len(), 72);
+    assert!(copies[..12].iter().all(|first| *first), "{calls:?}");
+    assert!(copies[12..].iter().all(|first| !first));
+}

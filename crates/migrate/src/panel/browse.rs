@@ -1,0 +1,208 @@
+//! Pages of a plan and of its failures, read when somebody asks.
+
+use crate::error::Result;
+use crate::state::{Listed, State};
+use crate::store::FolderId;
+use headworks_service::panel::{Cell, Cursor, Page, Row, Unit};
+use serde::{Deserialize, Serialize};
+
+/// Rows in a page.
+const PAGE: usize = 50;
+
+pub(super) const PLAN_COLUMNS: [(&str, Unit); 7] = [
+    ("entry", Unit::Count),
+    ("status", Unit::Count),
+    ("entries", Unit::Count),
+    ("bytes", Unit::Bytes),
+    ("to copy", Unit::Count),
+    ("bytes to copy", Unit::Bytes),
+    ("left out or unknown", Unit::Count),
+];
+
+pub(super) const FAILURE_COLUMNS: [(&str, Unit); 5] = [
+    ("entry", Unit::Count),
+    ("while", Unit::Count),
+    ("cause", Unit::Count),
+    ("attempts", Unit::Count),
+    ("what to do", Unit::Count),
+];
+
+/// Where a page begins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Browse {
+    pub(super) job: String,
+    folder: FolderId,
+    after: Vec<u8>,
+    /// Whether what is at the destination only comes next.
+    extra: bool,
+}
+
+impl Browse {
+    pub(super) fn folder(job: &str, folder: FolderId) -> Browse {
+        Browse {
+            job: job.to_owned(),
+            folder,
+            after: Vec::new(),
+            extra: false,
+        }
+    }
+
+    pub(super) fn first_failure(job: &str) -> Browse {
+        Browse::folder(job, -1)
+    }
+
+    pub(super) fn cursor(&self) -> Cursor {
+        Cursor(serde_json::to_string(self).unwrap_or_default())
+    }
+
+    fn on(&self, folder: FolderId, after: &[u8]) -> Cursor {
+        let after = after.to_vec();
+        Browse {
+            folder,
+            after,
+            ..self.clone()
+        }
+        .cursor()
+    }
+}
+
+/// The id of an entry of a job: bytes that are no UTF-8 must come back as they were.
+pub(super) fn entry_id(job: &str, path: &[u8]) -> String {
+    serde_json::to_string(&(job, path.escape_ascii().to_string())).unwrap_or_default()
+}
+
+pub(super) fn parse_entry(id: &str) -> Option<(String, Vec<u8>)> {
+    let (job, path): (String, String) = serde_json::from_str(id).ok()?;
+    Some((job, unescape(&path)?))
+}
+
+/// The reverse of `escape_ascii`.
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes().iter();
+    while let Some(&byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        bytes.push(match rest.next()? {
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'x' => {
+                let digits = [*rest.next()?, *rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            &other => other,
+        });
+    }
+    Some(bytes)
+}
+
+/// A pattern that matches this path and no other.
+pub(super) fn pattern_for(path: &[u8]) -> Option<String> {
+    let path = std::str::from_utf8(path).ok()?;
+    let mut pattern = String::from("/");
+    for letter in path.chars() {
+        match letter {
+            '*' | '?' | '[' | ']' | '{' | '}' => pattern.extend(['[', letter, ']']),
+            '\\' => pattern.push_str("\\\\"),
+            _ => pattern.push(letter),
+        }
+    }
+    Some(pattern)
+}
+
+/// What is in a folder: the source's entries, then what is at the destination only.
+pub(super) fn folder(state: &State, at: &Browse) -> Result<Page> {
+    let mut rows = Vec::new();
+    let mut extra = at.clone();
+    if !at.extra {
+        let listed = state.listed(at.folder, &at.after, PAGE)?;
+        rows.extend(listed.iter().map(|entry| row(at, entry)));
+        if let Some(last) = listed.last().filter(|_| listed.len() == PAGE) {
+            let next = Some(at.on(at.folder, &last.name));
+            return Ok(Page { rows, next });
+        }
+        extra = Browse {
+            extra: true,
+            after: Vec::new(),
+            ..at.clone()
+        };
+    }
+    let only = state.listed_extra(at.folder, &extra.after, PAGE)?;
+    rows.extend(only.iter().map(|entry| row(at, entry)));
+    let last = only.last().filter(|_| only.len() == PAGE);
+    let next = last.map(|last| extra.on(at.folder, &last.name));
+    Ok(Page { rows, next })
+}
+
+fn row(at: &Browse, entry: &Listed) -> Row {
+    let total = entry.total.unwrap_or_default();
+    let (found, work) = (total.found, total.work);
+    let number = |number: u64| Cell::Number(number as f64);
+    Row {
+        id: entry_id(&at.job, &entry.path),
+        cells: vec![
+            Cell::Text(entry.name.escape_ascii().to_string()),
+            Cell::from(entry.status),
+            if entry.folder.is_some() {
+                number(found.entries)
+            } else {
+                Cell::Empty
+            },
+            number(found.bytes),
+            number(work.entries),
+            number(work.bytes),
+            number(total.trouble),
+        ],
+        children: entry
+            .folder
+            .map(|folder| Browse::folder(&at.job, folder).cursor()),
+    }
+}
+
+pub(super) fn failures(state: &State, at: &Browse) -> Result<Page> {
+    let failed = state.failed_page((at.folder, &at.after), PAGE)?;
+    let rows = failed.iter().map(|((..), failed)| Row {
+        id: serde_json::to_string(&(&at.job, &failed.path)).unwrap_or_default(),
+        cells: vec![
+            Cell::Text(failed.path.clone()),
+            Cell::Text(failed.phase.clone()),
+            Cell::Text(failed.cause.clone()),
+            Cell::Number(f64::from(failed.attempts)),
+            Cell::from(failed.next_step()),
+        ],
+        children: None,
+    });
+    let rows = rows.collect();
+    let last = failed.last().filter(|_| failed.len() == PAGE);
+    let next = last.map(|((parent, name), _)| at.on(*parent, name));
+    Ok(Page { rows, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::{globs, matches};
+
+    #[test]
+    fn an_id_brings_any_name_back() {
+        for path in [&b"plain/a b"[..], b"\xff\xfe\n\t\r\"'\\x41", b""] {
+            let id = entry_id("/a/job.db", path);
+            assert_eq!(parse_entry(&id), Some(("/a/job.db".into(), path.to_vec())));
+        }
+        assert_eq!(parse_entry("nonsense"), None);
+    }
+
+    #[test]
+    fn a_pattern_for_a_path_matches_only_it() {
+        for path in ["a/[b]*?/{c}", "x", "back\\slash"] {
+            let set = globs(&[pattern_for(path.as_bytes()).unwrap()]).unwrap();
+            assert!(matches(&set, path.as_bytes()), "{path}");
+            assert!(!matches(&set, format!("up/{path}").as_bytes()));
+            assert!(!matches(&set, b"a/b/c"));
+        }
+        assert_eq!(pattern_for(b"\xff"), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Synthetic migrations that somebody asked for, to be watched.
+
+use crate::copy::CopyOptions;
+use crate::error::{Error, Result};
+use crate::filter::Filters;
+use crate::job::{Job, Settings};
+use headworks_service::panel::{Done, PanelError};
+use headworks_service::shutdown::Shutdown;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Slow, unreliable and of some depth: there is something to see for a minute or so.
+const TREE: &str =
+    "depth=6&dirs=2-4&files=2-12&size=1k~256k&latency=30ms&errors=4&overload=1&names=plain,spaces";
+/// Synthetic migrations at once.
+const AT_ONCE: usize = 4;
+
+/// Those that were started in this process.
+#[derive(Debug)]
+pub(super) struct Demos {
+    folder: PathBuf,
+    started: Mutex<Vec<PathBuf>>,
+}
+
+impl Demos {
+    pub(super) fn new(folder: Option<&Path>) -> Demos {
+        let own = format!("headworks-migrate-{}", std::process::id());
+        Demos {
+            folder: folder.map_or_else(|| std::env::temp_dir().join(own), Path::to_owned),
+            started: Mutex::default(),
+        }
+    }
+
+    pub(super) fn state_files(&self) -> Vec<PathBuf> {
+        self.started
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Starts one under `shutdown`; it is drained with everything else.
+    pub(super) async fn start(&self, shutdown: &Shutdown) -> std::result::Result<Done, PanelError> {
+        let number = {
+            let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+            let running = started
+                .iter()
+                .filter(|path| crate::store::holder(path).is_some());
+            if running.count() >= AT_ONCE {
+                let words = format!("{AT_ONCE} are running already");
+                return Err(PanelError::Refused(words));
+            }
+            let number = started.len() + 1;
+            started.push(self.state(number));
+            number
+        };
+        std::fs::create_dir_all(&self.folder)
+            .map_err(|error| PanelError::Failed(format!("{}: {error}", self.folder.display())))?;
+        let source = format!("synth://?seed={}&{TREE}", crate::random() as u32);
+        let destination = self.folder.join(format!("copy-{number}"));
+        let job = open(&self.state(number), &source, &destination);
+        let job = job.map_err(|error| PanelError::Failed(error.to_string()))?;
+        let (stop, asked) = (job.stop(), shutdown.token());
+        shutdown.spawn(format!("synthetic migration {number}"), async move {
+            let running = tokio::task::spawn_blocking(move || run(job));
+            tokio::pin!(running);
+            let ended = tokio::select! {
+                ended = &mut running => ended,
+                () = asked.cancelled() => {
+                    stop.cancel();
+                    running.await
+                }
+            };
+            if let Ok(Err(error)) = ended {
+                tracing::warn!(%error, number, "a synthetic migration ended early");
+            }
+        });
+        let words = format!("{source} goes to {}", destination.display());
+        Ok(Done::new(words))
+    }
+
+    fn state(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("synthetic-{number}.db"))
+    }
+}
+
+fn open(state: &Path, source: &str, destination: &Path) -> Result<Job> {
+    let between = Some((source.as_ref(), destination.as_os_str()));
+    Job::open(state, between, &Filters::default(), Settings::default())
+}
+
+/// On a thread that may block: a job reads its state file between calls.
+fn run(job: Job) -> Result<()> {
+    let ended = tokio::runtime::Handle::current().block_on(async {
+        job.plan().await?;
+        job.copy(&CopyOptions::default()).await
+    });
+    let closed = job.close();
+    match ended {
+        Ok(_) | Err(Error::Stopped) => closed,
+        Err(error) => Err(error),
+    }
+}

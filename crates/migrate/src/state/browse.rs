@@ -1,0 +1,192 @@
+//! Small pieces of a state file, for whoever looks at it while it changes.
+
+use super::{Failed, Outcome, State, status};
+use crate::error::Result;
+use crate::progress::Round;
+use crate::state::Count;
+use crate::status::Status;
+use crate::store::{FolderId, Pair, meta, path_of, read_folder};
+use headworks_storage::Folder;
+use rusqlite::{OptionalExtension, params};
+
+/// What a plan found at and below a folder.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FolderTotal {
+    pub(crate) found: Count,
+    pub(crate) work: Count,
+    pub(crate) trouble: u64,
+}
+
+/// An entry of a folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) path: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) status: &'static str,
+    /// Its number, if it is a folder that can be looked into.
+    pub(crate) folder: Option<FolderId>,
+    pub(crate) total: Option<FolderTotal>,
+}
+
+/// Where a failure is.
+type Place = (FolderId, Vec<u8>);
+
+impl State {
+    /// Some entries of a folder of the source, after a name.
+    pub(crate) fn listed(
+        &self,
+        folder: FolderId,
+        after: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Listed>> {
+        let compare = self.compare()?;
+        let mut listed = Vec::new();
+        for pair in read_folder(&self.read, folder, after, limit)? {
+            let status = status(&self.read, &compare, &pair)?;
+            let total = match pair.child {
+                Some(child) => self.total(child)?,
+                None => Some(total_of(&pair, status)),
+            };
+            listed.push(Listed {
+                path: pair.path(),
+                status: status.word(),
+                folder: pair.child,
+                total,
+                name: pair.entry.name,
+            });
+        }
+        Ok(listed)
+    }
+
+    /// Some of what is in a folder of the destination only, after a name.
+    pub(crate) fn listed_extra(
+        &self,
+        folder: FolderId,
+        after: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Listed>> {
+        let path = path_of(&self.read, folder)?;
+        let mut statement = self.read.prepare_cached(
+            "SELECT d.name, d.size FROM destination d JOIN folder f ON f.id = d.parent
+             LEFT JOIN source s ON s.parent = d.parent AND s.name = d.name
+             WHERE d.parent = ? AND d.name > ? AND s.name IS NULL AND f.dst = 1 AND f.src = 1
+             ORDER BY d.name LIMIT ?",
+        )?;
+        let rows = statement.query_map(params![folder, after, limit as i64], |row| {
+            let (name, bytes): (Vec<u8>, i64) = (row.get(0)?, row.get(1)?);
+            let found = Count {
+                entries: 1,
+                bytes: bytes.cast_unsigned(),
+            };
+            Ok(Listed {
+                path: path.join(&name),
+                name,
+                status: Status::NotOnSrc.word(),
+                folder: None,
+                total: Some(FolderTotal {
+                    found,
+                    ..FolderTotal::default()
+                }),
+            })
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// What the plan found at and below a folder, when it was finished.
+    pub(crate) fn total(&self, folder: FolderId) -> Result<Option<FolderTotal>> {
+        let mut statement = self.read.prepare_cached(
+            "SELECT entries, bytes, work, work_bytes, trouble FROM total WHERE folder = ?",
+        )?;
+        let total = statement.query_row([folder], |row| {
+            let number = |at| row.get::<_, i64>(at).map(i64::cast_unsigned);
+            let count = |at| -> rusqlite::Result<Count> {
+                Ok(Count {
+                    entries: number(at)?,
+                    bytes: number(at + 1)?,
+                })
+            };
+            Ok(FolderTotal {
+                found: count(0)?,
+                work: count(2)?,
+                trouble: number(4)?,
+            })
+        });
+        Ok(total.optional()?)
+    }
+
+    /// Some failures after a place, each with its own place.
+    pub(crate) fn failed_page(
+        &self,
+        after: (FolderId, &[u8]),
+        limit: usize,
+    ) -> Result<Vec<(Place, Failed)>> {
+        let mut statement = self.read.prepare_cached(
+            "SELECT coalesce(f.path, x''), x.name, x.phase, x.kind, x.cause, x.attempts, x.parent
+             FROM failure x LEFT JOIN folder f ON f.id = x.parent
+             WHERE (x.parent, x.name) > (?, ?) ORDER BY x.parent, x.name LIMIT ?",
+        )?;
+        let rows = statement.query_map(params![after.0, after.1, limit as i64], |row| {
+            let name: Vec<u8> = row.get(1)?;
+            let path = Folder::from_bytes(row.get(0)?).join(&name);
+            let failed = Failed {
+                path: path.escape_ascii().to_string(),
+                phase: row.get(2)?,
+                kind: row.get(3)?,
+                cause: row.get(4)?,
+                attempts: row.get(5)?,
+            };
+            Ok(((row.get(6)?, name), failed))
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    pub(crate) fn failure_count(&self) -> Result<u64> {
+        let query = "SELECT count(*) FROM failure";
+        let count: i64 = self.read.query_row(query, [], |row| row.get(0))?;
+        Ok(count.cast_unsigned())
+    }
+
+    /// What became of everything, as it was when the last copy finished.
+    pub(crate) fn last_outcome(&self) -> Option<Outcome> {
+        let json: Option<String> = meta(&self.read, "outcome").ok()?;
+        serde_json::from_str(&json?).ok()
+    }
+
+    /// The rounds of both sides, from the rows of folders.
+    pub(crate) fn rounds(&self) -> Result<[Vec<Round>; 2]> {
+        let mut statement = self.read.prepare(
+            "SELECT count(*), sum(src <> 0), sum(src = 2), sum(dst <> 0), sum(dst = 2)
+             FROM folder GROUP BY depth ORDER BY depth",
+        )?;
+        let rows = statement.query_map([], |row| {
+            let number = |at| row.get::<_, i64>(at).map(i64::cast_unsigned);
+            let declared = number(0)?;
+            let round = |ended: u64, failed| Round {
+                declared,
+                ended,
+                failed,
+                closed: ended == declared,
+            };
+            Ok((round(number(1)?, number(2)?), round(number(3)?, number(4)?)))
+        })?;
+        let both: Vec<(Round, Round)> = rows.collect::<rusqlite::Result<_>>()?;
+        let (source, destination) = both.into_iter().unzip();
+        Ok([source, destination])
+    }
+}
+
+fn total_of(pair: &Pair, status: Status) -> FolderTotal {
+    let count = Count {
+        entries: 1,
+        bytes: pair.entry.size,
+    };
+    FolderTotal {
+        found: count,
+        work: if status.is_work() {
+            count
+        } else {
+            Count::default()
+        },
+        trouble: u64::from(status.is_trouble()),
+    }
+}

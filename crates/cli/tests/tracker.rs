@@ -81,7 +81,8 @@ fn a_predecessors_command_line_starts_a_tracker() {
 #[test]
 fn transmission_finds_its_peers_over_both_transports_and_families() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/transmission.sh");
-    for (transport, family) in [("http", "4"), ("udp", "4"), ("http", "6"), ("udp", "6")] {
+    // It speaks to UDP trackers over IPv4 alone.
+    for (transport, family) in [("http", "4"), ("udp", "4"), ("http", "6")] {
         let folder = Folder::new();
         let output = std::process::Command::new("unshare")
             .args(["-rnm", script, env!("CARGO_BIN_EXE_headworks")])

@@ -127,7 +127,7 @@ impl TrackerPanel {
             found.ok_or_else(|| PanelError::argument("forwarder", "there is none of that name"))?;
         match action {
             "suspend" => {
-                let seconds = args.get("seconds").and_then(|seconds| seconds.as_u64());
+                let seconds = args.get("seconds").and_then(serde_json::Value::as_u64);
                 let usual = plan.config.forwarder_suspend_seconds;
                 let time = seconds.map_or(usual, Duration::from_secs);
                 let until = forwarding.pool.now() + time;

@@ -112,8 +112,10 @@ mod tests {
     use super::*;
 
     fn plan(uris: &[&str], before: &[Arc<Station>]) -> Plan {
-        let mut config = TrackerConfig::default();
-        config.forwarders = uris.iter().map(|uri| Forwarder::at(uri)).collect();
+        let config = TrackerConfig {
+            forwarders: uris.iter().map(|uri| Forwarder::at(uri)).collect(),
+            ..TrackerConfig::default()
+        };
         Plan::new(&config, before).unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::config::TrackerConfig;
 use crate::error::Error;
-use crate::forward::{Asker, Forwarding};
+use crate::forward::{Asker, Background, Forwarding};
 use crate::metrics::Collector;
 use crate::panel::TrackerPanel;
 use crate::plan::Plan;
@@ -45,7 +45,10 @@ impl Tracker {
         shutdown: &Shutdown,
     ) -> Result<Tracker, Error> {
         let shared = Arc::new(Shared::new(Plan::new(config, &[])?));
+        let behind = Background::new().map_err(Error::Threads)?;
+        let entered = behind.enter();
         let forwarding = Forwarding::start(&shared, Asker::new(outbound)?, shutdown)?;
+        drop(entered);
         let plane = Arc::new(Plane { shared, forwarding });
         if let Some(path) = &config.snapshot_file {
             let torrents = snapshot::load(&plane.shared, &names(&plane), path);
@@ -53,7 +56,7 @@ impl Tracker {
         }
         let serving = serve::start(&plane)?;
         let (http, udp) = (serving.http.clone(), serving.udp.clone());
-        keep(&plane, serving, config, shutdown);
+        keep(&plane, serving, behind, config, shutdown);
         Ok(Tracker { plane, http, udp })
     }
 
@@ -150,7 +153,13 @@ fn save(plane: &Plane, path: &Path) {
 }
 
 /// Purges and saves now and then, and ends everything in order: no more requests, then no more forwards.
-fn keep(plane: &Arc<Plane>, serving: Serving, config: &TrackerConfig, shutdown: &Shutdown) {
+fn keep(
+    plane: &Arc<Plane>,
+    serving: Serving,
+    behind: Background,
+    config: &TrackerConfig,
+    shutdown: &Shutdown,
+) {
     let (plane, stop) = (plane.clone(), shutdown.token());
     let path = config.snapshot_file.as_deref().map(Arc::<Path>::from);
     let mut saves = tokio::time::interval(config.snapshot_interval);
@@ -170,6 +179,7 @@ fn keep(plane: &Arc<Plane>, serving: Serving, config: &TrackerConfig, shutdown: 
         }
         let _ = tokio::task::spawn_blocking(move || serving.stop()).await;
         plane.forwarding.pool.clone().shutdown(GRACE).await;
+        drop(behind);
         if let Some(path) = path {
             let _ = tokio::task::spawn_blocking(move || save(&plane, &path)).await;
         }

@@ -77,7 +77,7 @@ fn announces(process: &Process, round: u32, seconds: u64) -> Vec<f64> {
     };
     let count = (RATE * seconds as f64) as u32;
     let start = Instant::now() + Duration::from_millis(20);
-    let due = |number: u32| start + Duration::from_secs_f64(f64::from(number) / RATE);
+    let due = move |number: u32| start + Duration::from_secs_f64(f64::from(number) / RATE);
     let sender = socket.try_clone().expect("a second handle");
     let sending = std::thread::spawn(move || {
         for number in 0..count {

@@ -7,6 +7,7 @@
 //! announces: what it answers is for all of them.
 
 mod ask;
+mod background;
 mod choose;
 mod desk;
 mod flights;
@@ -18,6 +19,7 @@ mod watch;
 mod worth;
 
 pub(crate) use ask::{Ask, AskError, Asker};
+pub(crate) use background::Background;
 pub(crate) use http::unpacked;
 pub(crate) use station::{Station, Status};
 

@@ -30,6 +30,8 @@ pub(super) fn udp(addresses: &[SocketAddr], threads: usize) -> Result<Vec<Vec<Ud
         if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
             let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
         }
+        // Its thread has nothing else to wait for.
+        socket.set_nonblocking(false)?;
         Ok(UdpSocket::from(socket))
     })
 }

@@ -1,6 +1,8 @@
-//! Announces over UDP: many packets received, answered and sent with two system calls.
+//! Announces over UDP: many packets received, answered and sent with two system calls. A socket has a thread of its own, so
+//! that waiting for packets and taking them is one.
 
 use super::connection_id::ConnectionIds;
+use super::worker::next;
 use crate::counters::Counters;
 use crate::plan::Plan;
 use crate::plane::{Call, Families, Peers, Plane, Verdict};
@@ -15,6 +17,8 @@ use std::array;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Packets that are received at once.
 const BATCH: usize = 64;
@@ -44,7 +48,7 @@ impl Family for SockaddrIn6 {
 
 /// A socket and the buffers of its batches.
 pub(crate) struct UdpPort<S> {
-    pub(crate) socket: UdpSocket,
+    socket: UdpSocket,
     received: MultiHeaders<S>,
     sent: MultiHeaders<S>,
     requests: Box<[[u8; REQUEST]]>,
@@ -53,14 +57,20 @@ pub(crate) struct UdpPort<S> {
 }
 
 /// What a packet is answered with.
-pub(crate) struct Desk<'a> {
-    pub(crate) plane: &'a Plane,
-    pub(crate) plan: &'a Plan,
-    pub(crate) ids: &'a ConnectionIds,
-    pub(crate) counters: &'a Counters,
-    pub(crate) peers: &'a mut Peers,
-    pub(crate) now: Seconds,
-    pub(crate) random: &'a mut dyn FnMut() -> u32,
+struct Desk<'a> {
+    plane: &'a Plane,
+    ids: &'a ConnectionIds,
+    counters: &'a Counters,
+    peers: &'a mut Peers,
+    random: &'a mut dyn FnMut() -> u32,
+}
+
+/// Who sent a packet, and what is in force as it is answered.
+struct From<'a> {
+    client: IpAddr,
+    families: Families,
+    now: Seconds,
+    plan: &'a Plan,
 }
 
 impl<S: Family> UdpPort<S> {
@@ -75,27 +85,44 @@ impl<S: Family> UdpPort<S> {
         }
     }
 
-    /// Answers what has come, one batch of it. What is left makes the socket ready again.
-    pub(crate) fn serve(&mut self, desk: &mut Desk<'_>) {
-        let count = self.receive(desk);
-        if count > 0 {
-            let unsent = self.send(count);
-            desk.counters.udp_unsent.add(unsent as u64);
+    /// Serves until told to stop.
+    pub(crate) fn work(mut self, plane: &Plane, ids: &ConnectionIds, seed: u64, stop: &AtomicBool) {
+        let (counters, mut peers) = (plane.shared.counters(), Peers::default());
+        let mut state = seed | 1;
+        let mut desk = Desk {
+            plane,
+            ids,
+            counters: &counters,
+            peers: &mut peers,
+            random: &mut || next(&mut state),
+        };
+        while !stop.load(Ordering::Relaxed) {
+            match self.receive(&mut desk) {
+                Ok(0) | Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Ok(count) => {
+                    let unsent = self.send(count);
+                    desk.counters.udp_unsent.add(unsent as u64);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "receiving over UDP");
+                    // Whatever it is must not keep a core busy.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
         }
     }
 
-    fn receive(&mut self, desk: &mut Desk<'_>) -> usize {
+    /// Waits for a packet, takes whatever else is there, and makes the answers; says how many.
+    fn receive(&mut self, desk: &mut Desk<'_>) -> Result<usize, Errno> {
         let mut requests = self.requests.iter_mut();
         let mut slices: [[IoSliceMut<'_>; 1]; BATCH] = array::from_fn(|_| {
             let request = requests.next().expect("there is a buffer for each");
             [IoSliceMut::new(request)]
         });
-        let flags = MsgFlags::MSG_DONTWAIT;
+        let flags = MsgFlags::MSG_WAITFORONE;
         let socket = self.socket.as_raw_fd();
-        let Ok(packets) = recvmmsg(socket, &mut self.received, slices.iter_mut(), flags, None)
-        else {
-            return 0;
-        };
+        let packets = recvmmsg(socket, &mut self.received, slices.iter_mut(), flags, None)?;
+        let (now, plan) = (desk.plane.shared.clock.now(), desk.plane.shared.plan());
         let mut count = 0;
         for packet in packets {
             let Some(client) = packet.address else {
@@ -104,13 +131,19 @@ impl<S: Family> UdpPort<S> {
             let request = packet.iovs().next().unwrap_or_default();
             let answer = &mut self.answers[count];
             answer.clear();
-            desk.answer(client.ip(), S::FAMILIES, request, answer);
+            let from = From {
+                client: client.ip(),
+                families: S::FAMILIES,
+                now,
+                plan: &plan,
+            };
+            desk.answer(&from, request, answer);
             if !answer.is_empty() {
                 self.clients[count] = Some(client);
                 count += 1;
             }
         }
-        count
+        Ok(count)
     }
 
     /// Sends the first `count` answers, and says how many the system would not take.
@@ -139,40 +172,41 @@ impl<S: Family> UdpPort<S> {
 
 impl Desk<'_> {
     /// Answers one packet; nothing if it deserves none.
-    fn answer(&mut self, client: IpAddr, families: Families, packet: &[u8], out: &mut Vec<u8>) {
+    fn answer(&mut self, from: &From<'_>, packet: &[u8], out: &mut Vec<u8>) {
         match udp::read_request(packet) {
             Ok(Request::Connect { transaction }) => {
                 self.counters.udp_connects.add(1);
-                udp::answer_connect(transaction, self.ids.give(self.now, client), out);
+                let id = self.ids.give(from.now, from.client);
+                udp::answer_connect(transaction, id, out);
             }
             Ok(Request::Announce {
                 connection,
                 transaction,
                 announce,
                 ..
-            }) if self.admits(connection, client) => {
+            }) if self.admits(connection, from) => {
                 self.counters.udp_announces.add(1);
-                self.announce(client, families, transaction, &announce, out);
+                self.announce(from, transaction, &announce, out);
             }
             Ok(Request::Scrape {
                 connection,
                 transaction,
                 hashes,
-            }) if self.admits(connection, client) => {
+            }) if self.admits(connection, from) => {
                 self.counters.udp_scrapes.add(1);
-                if self.plan.access.refuses_client(client) {
+                if from.plan.access.refuses_client(from.client) {
                     return udp::answer_error(transaction, "this client is not served here", out);
                 }
                 let counts = hashes
                     .iter()
-                    .map(|hash| self.plane.scrape(self.plan, &InfoHash(*hash)));
+                    .map(|hash| self.plane.scrape(from.plan, &InfoHash(*hash)));
                 udp::answer_scrape(transaction, counts, out);
             }
             Err(RequestError::Invalid {
                 connection,
                 transaction,
                 text,
-            }) if self.admits(connection, client) => {
+            }) if self.admits(connection, from) => {
                 self.counters.udp_bad.add(1);
                 udp::answer_error(transaction, text, out);
             }
@@ -181,14 +215,13 @@ impl Desk<'_> {
         }
     }
 
-    fn admits(&self, connection: u64, client: IpAddr) -> bool {
-        self.ids.is_good(connection, self.now, client)
+    fn admits(&self, connection: u64, from: &From<'_>) -> bool {
+        self.ids.is_good(connection, from.now, from.client)
     }
 
     fn announce(
         &mut self,
-        client: IpAddr,
-        families: Families,
+        from: &From<'_>,
         transaction: Transaction,
         announce: &Announce,
         out: &mut Vec<u8>,
@@ -197,11 +230,11 @@ impl Desk<'_> {
             return udp::answer_error(transaction, "invalid port", out);
         }
         let call = Call {
-            plan: self.plan,
-            now: self.now,
-            client,
+            plan: from.plan,
+            now: from.now,
+            client: from.client,
             announce,
-            families,
+            families: from.families,
             named: false,
             random: (self.random)(),
             counters: self.counters,

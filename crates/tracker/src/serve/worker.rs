@@ -1,18 +1,15 @@
-//! One thread: waits for its sockets, and serves whichever is ready.
+//! One thread of HTTP: waits for its connections, and serves whichever is ready.
 
-use super::connection_id::ConnectionIds;
 use super::http::{self, Buffers, Connection, Turn};
-use super::udp::{self, UdpPort};
 use crate::counters::Counters;
 use crate::plan::Plan;
 use crate::plane::{Peers, Plane};
 use crate::swarm::Seconds;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
-use nix::sys::socket::{SockaddrIn, SockaddrIn6};
 use slab::Slab;
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -27,8 +24,6 @@ const ACCEPTS: usize = 64;
 enum Source {
     Stop,
     Listener(usize),
-    Udp4(usize),
-    Udp6(usize),
     Connection(usize),
 }
 
@@ -37,9 +32,7 @@ impl Source {
         let (kind, number) = match self {
             Source::Stop => (0, 0),
             Source::Listener(number) => (1, *number),
-            Source::Udp4(number) => (2, *number),
-            Source::Udp6(number) => (3, *number),
-            Source::Connection(number) => (4, *number),
+            Source::Connection(number) => (2, *number),
         };
         kind << 56 | number as u64
     }
@@ -48,9 +41,7 @@ impl Source {
         let number = (token & ((1 << 56) - 1)) as usize;
         match token >> 56 {
             1 => Source::Listener(number),
-            2 => Source::Udp4(number),
-            3 => Source::Udp6(number),
-            4 => Source::Connection(number),
+            2 => Source::Connection(number),
             _ => Source::Stop,
         }
     }
@@ -59,13 +50,10 @@ impl Source {
 /// One thread's state.
 pub(super) struct Worker {
     plane: Arc<Plane>,
-    ids: ConnectionIds,
     stop: Arc<EventFd>,
     counters: Arc<Counters>,
     epoll: Option<Epoll>,
     listeners: Vec<TcpListener>,
-    udp4: Vec<UdpPort<SockaddrIn>>,
-    udp6: Vec<UdpPort<SockaddrIn6>>,
     connections: Slab<Connection>,
     most: usize,
     peers: Peers,
@@ -75,23 +63,14 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(
-        plane: Arc<Plane>,
-        ids: ConnectionIds,
-        stop: Arc<EventFd>,
-        most: usize,
-        seed: u64,
-    ) -> Worker {
+    pub(super) fn new(plane: Arc<Plane>, stop: Arc<EventFd>, most: usize, seed: u64) -> Worker {
         let counters = plane.shared.counters();
         Worker {
             plane,
-            ids,
             stop,
             counters,
             epoll: None,
             listeners: Vec::new(),
-            udp4: Vec::new(),
-            udp6: Vec::new(),
             connections: Slab::new(),
             most,
             peers: Peers::default(),
@@ -102,22 +81,13 @@ impl Worker {
     }
 
     /// Takes its sockets.
-    pub(super) fn listen(mut self, tcp: Vec<TcpListener>, udp: Vec<UdpSocket>) -> io::Result<Self> {
+    pub(super) fn listen(mut self, tcp: Vec<TcpListener>) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let event = |source: Source| EpollEvent::new(EpollFlags::EPOLLIN, source.token());
         epoll.add(&self.stop, event(Source::Stop))?;
         for listener in tcp {
             epoll.add(&listener, event(Source::Listener(self.listeners.len())))?;
             self.listeners.push(listener);
-        }
-        for socket in udp {
-            if socket.local_addr()?.is_ipv4() {
-                epoll.add(&socket, event(Source::Udp4(self.udp4.len())))?;
-                self.udp4.push(UdpPort::new(socket));
-            } else {
-                epoll.add(&socket, event(Source::Udp6(self.udp6.len())))?;
-                self.udp6.push(UdpPort::new(socket));
-            }
         }
         self.epoll = Some(epoll);
         Ok(self)
@@ -147,8 +117,6 @@ impl Worker {
                 match Source::of(event.data()) {
                     Source::Stop => return,
                     Source::Listener(number) => self.accept(&epoll, number, now),
-                    Source::Udp4(number) => self.udp4(number, &plan, now),
-                    Source::Udp6(number) => self.udp6(number, &plan, now),
                     Source::Connection(number) => {
                         let turn = self.turn(number, event.events(), &plan, now);
                         self.next(&epoll, number, event.events(), turn);
@@ -160,34 +128,6 @@ impl Worker {
                 self.sweep(now);
             }
         }
-    }
-
-    fn udp4(&mut self, number: usize, plan: &Plan, now: Seconds) {
-        let random = &mut || next(&mut self.random);
-        let mut desk = udp::Desk {
-            plane: &self.plane,
-            plan,
-            ids: &self.ids,
-            counters: &self.counters,
-            peers: &mut self.peers,
-            now,
-            random,
-        };
-        self.udp4[number].serve(&mut desk);
-    }
-
-    fn udp6(&mut self, number: usize, plan: &Plan, now: Seconds) {
-        let random = &mut || next(&mut self.random);
-        let mut desk = udp::Desk {
-            plane: &self.plane,
-            plan,
-            ids: &self.ids,
-            counters: &self.counters,
-            peers: &mut self.peers,
-            now,
-            random,
-        };
-        self.udp6[number].serve(&mut desk);
     }
 
     fn accept(&mut self, epoll: &Epoll, number: usize, now: Seconds) {
@@ -265,7 +205,7 @@ impl Worker {
 }
 
 /// The next random number: xorshift, good enough to spread answers.
-fn next(state: &mut u64) -> u32 {
+pub(super) fn next(state: &mut u64) -> u32 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;

@@ -46,6 +46,13 @@ pub(crate) struct Draw {
     pub(crate) random: u32,
 }
 
+impl Draw {
+    /// Whether a name is the client's own. Zeros are nobody's name: testers and simple clients all have it.
+    fn is_own(&self, id: &PeerId) -> bool {
+        *id == self.id && self.id != PeerId::default()
+    }
+}
+
 /// What hearing of a peer changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -139,23 +146,28 @@ impl<const N: usize> Peers<N> {
         if all == 0 || draw.want == 0 {
             return 0;
         }
-        // One more than wanted: the client itself may be among them.
         let begin = if all > draw.want {
             draw.random as usize % all
         } else {
             0
         };
-        let mut drawn = 0;
-        for place in (begin..all).chain(0..begin) {
-            if drawn == draw.want {
-                break;
-            }
-            if Some(&addresses[place]) != me && records[place].id != draw.id {
-                out.extend_from_slice(&addresses[place]);
-                drawn += 1;
+        // Almost always the client itself is not among them, or only once: what is between is copied as it is.
+        let before = out.len();
+        let mut left = draw.want;
+        for range in [begin..all, 0..begin] {
+            let mut from = range.start;
+            while left > 0 && from < range.end {
+                let most = from + left.min(range.end - from);
+                let own = (from..most).find(|place| {
+                    Some(&addresses[*place]) == me || draw.is_own(&records[*place].id)
+                });
+                let end = own.unwrap_or(most);
+                out.extend_from_slice(addresses[from..end].as_flattened());
+                left -= end - from;
+                from = end + usize::from(own.is_some());
             }
         }
-        drawn
+        (out.len() - before) / N
     }
 
     /// The name of the peer at an address.
@@ -175,6 +187,11 @@ impl<const N: usize> Peers<N> {
     }
 
     fn push(&mut self, at: [u8; N], record: Record) {
+        if self.addresses.is_empty() {
+            // Most swarms have one peer: they should not pay for four.
+            self.addresses.reserve_exact(1);
+            self.records.reserve_exact(1);
+        }
         self.addresses.push(at);
         self.records.push(record);
         let (len, addresses) = (self.len(), &self.addresses);

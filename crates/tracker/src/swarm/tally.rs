@@ -94,6 +94,9 @@ impl Tally {
             None => {
                 let place = self.few.iter().position(|(other, _)| *other == ip);
                 let place = place.unwrap_or_else(|| {
+                    if self.few.is_empty() {
+                        self.few.reserve_exact(1);
+                    }
                     self.few.push((ip, Peers::default()));
                     self.few.len() - 1
                 });

@@ -60,7 +60,7 @@ proptest! {
             let now = now as Seconds;
             match step {
                 Step::Hear(ip, port, seeder) => {
-                    swarm.hear(now, at(ip, port), PeerId([ip; 20]), seeder, CountBy::Ip);
+                    swarm.hear(now, at(ip, port), PeerId([ip + 1; 20]), seeder, CountBy::Ip);
                     model.local.insert((ip, port), (seeder, now));
                     model.found.remove(&(ip, port));
                 }
@@ -93,7 +93,7 @@ proptest! {
         }
         for seeder in [false, true] {
             let Packed::V4(me) = at(0, 0) else { unreachable!() };
-            let draw = Draw { want, id: PeerId([0; 20]), seeder, random };
+            let draw = Draw { want, id: PeerId([1; 20]), seeder, random };
             let mut out = Vec::new();
             swarm.draw4(&draw, Some(&me), &mut out);
             let drawn: BTreeSet<_> = out.chunks(6).map(<[u8]>::to_vec).collect();

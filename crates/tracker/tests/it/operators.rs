@@ -286,7 +286,7 @@ async fn clients_addresses_are_for_whoever_has_the_token() {
     running.stop().await;
 }
 
-fn args(value: serde_json::Value) -> Args {
+fn args(value: &serde_json::Value) -> Args {
     value.as_object().unwrap().clone()
 }
 
@@ -296,12 +296,12 @@ async fn the_panel_shows_explains_and_acts() {
     let quiet = Forwarder::http(Manner::Peers(vec![])).await;
     let running = Running::start(&listed([http_uri(&forwarder), http_uri(&quiet)]));
     let (panel, quiet) = (running.tracker.panel(), quiet.address.to_string());
-    let suspend = args(json!({"forwarder": quiet, "seconds": 500}));
+    let suspend = args(&json!({"forwarder": quiet, "seconds": 500}));
     let checked = panel.actions().iter().all(|action| {
         let args = if action.name == "suspend" {
             &suspend
         } else {
-            &args(json!({"forwarder": "x"}))
+            &args(&json!({"forwarder": "x"}))
         };
         action.check(args).is_ok()
     });
@@ -336,10 +336,10 @@ async fn the_panel_shows_explains_and_acts() {
     let unknown = panel.explain(&"ff".repeat(20)).await;
     assert!(matches!(unknown, Err(PanelError::Unknown { .. })));
 
-    let enable = args(json!({"forwarder": quiet}));
+    let enable = args(&json!({"forwarder": quiet}));
     panel.act("enable", &enable).await.unwrap();
     running.shows("/stats", &format!("{quiet}: active")).await;
-    let nobody = args(json!({"forwarder": "nobody"}));
+    let nobody = args(&json!({"forwarder": "nobody"}));
     assert!(panel.act("enable", &nobody).await.is_err());
     let shown = serde_json::to_string(&panel.snapshot()).unwrap();
     for text in [torrent.as_str(), &quiet, "waiting, until full"] {

@@ -138,8 +138,8 @@ fn bounds(report: &mut Report) {
 
 /// Sixty short requests through ten slots: ours, and a bare pass-through behind a semaphore.
 fn sixty(options: &Options, mock: SocketAddr, report: &mut Report) {
-    let ours = Process::role("ten", Some(mock));
-    let bare = Process::role("bare", Some(mock));
+    let ours = role("ten", Some(mock));
+    let bare = role("bare", Some(mock));
     let (ours, bare) = (Load::new(ours.address), Load::new(bare.address));
     let (mut through, mut behind) = (Vec::new(), Vec::new());
     for round in 0..=options.rounds {

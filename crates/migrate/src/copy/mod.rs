@@ -21,10 +21,11 @@ use crate::state::Outcome;
 use crate::store::set_meta;
 use headworks_core::{Bound, Config, Cost, Job as PoolJob, Limits, Policy, Rate, TargetConfig};
 use headworks_pool::{Permits, Pool, Workers};
+use headworks_storage::{Backend, Local};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tasks::{Copier, Task};
+use tasks::{Copier, Copiers, Task};
 use tokio::sync::Semaphore;
 
 /// What becomes of entries that are at the destination only.
@@ -66,6 +67,8 @@ struct Copy<'a> {
     /// Tasks that may be handed in and not done at once.
     room: Arc<Semaphore>,
     fatal: Arc<Mutex<Option<headworks_storage::Error>>>,
+    /// Whether both sides are disks of this machine.
+    local: bool,
 }
 
 /// Tasks that wait in the pool, and so in memory.
@@ -145,7 +148,10 @@ impl<'a> Copy<'a> {
         let state = job.state()?;
         let pass = state.pass()?;
         let fatal = Arc::new(Mutex::new(None));
+        let is_disk = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
+        let local = is_disk(&job.source) && is_disk(&job.destination);
         let copier = Copier {
+            local,
             source: job.source.clone(),
             destination: job.destination.clone(),
             writer: job.writer.clone(),
@@ -163,9 +169,14 @@ impl<'a> Copy<'a> {
             job,
             options,
             pass,
-            pool: Pool::new(config, Workers::new(transfers, transfers), copier)?,
+            pool: Pool::new(
+                config,
+                Workers::new(transfers, transfers),
+                Copiers(Arc::new(copier)),
+            )?,
             room: Arc::new(Semaphore::new(WAITING)),
             fatal,
+            local,
         })
     }
 

@@ -1,7 +1,7 @@
 //! What a listing becomes in the store.
 
 use crate::status::{Dst, Src};
-use crate::store::{FolderRow, Row, put_destination, put_source};
+use crate::store::{FolderRow, Row, put_destination, put_destinations, put_sources};
 use headworks_core::Side;
 use headworks_storage::{Cursor, Entry, Kind};
 use rusqlite::{Transaction, params};
@@ -27,6 +27,7 @@ pub(super) fn source(
     }
     let whole = page.first && page.last;
     let mut subfolders = 0;
+    let mut rows = Vec::with_capacity(page.rows.len());
     for row in &page.rows {
         let is_folder = row.entry.kind == Kind::Folder && !row.excluded;
         let child = match whole && is_folder {
@@ -34,8 +35,9 @@ pub(super) fn source(
             false => None,
         };
         subfolders += u64::from(child.is_some());
-        put_source(transaction, folder.id, row, child)?;
+        rows.push((row, child));
     }
+    put_sources(transaction, folder.id, &rows)?;
     if !page.last {
         return stage(transaction, Side::Leader, folder, page);
     }
@@ -61,9 +63,8 @@ pub(super) fn destination(
     if page.forget {
         forget(transaction, Side::Follower, folder)?;
     }
-    for row in &page.rows {
-        put_destination(transaction, folder.id, &row.entry, 0)?;
-    }
+    let entries = page.rows.iter().map(|row| &row.entry);
+    put_destinations(transaction, folder.id, entries, 0)?;
     if !page.last {
         return stage(transaction, Side::Follower, folder, page);
     }
@@ -99,7 +100,7 @@ pub(super) fn root(
                 entry,
                 excluded: false,
             };
-            put_source(transaction, 0, &row, Some(crate::store::ROOT))
+            put_sources(transaction, 0, &[(&row, Some(crate::store::ROOT))])
         }
     }
 }

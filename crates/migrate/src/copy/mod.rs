@@ -71,7 +71,7 @@ struct Copy<'a> {
     local: bool,
 }
 
-/// Tasks that wait in the pool, and so in memory.
+/// Tasks that wait in the pool, and so in memory; more if there are many workers, so that it can tell whether more are needed.
 const WAITING: usize = 64;
 
 impl Job {
@@ -122,15 +122,12 @@ impl Job {
 
 impl<'a> Copy<'a> {
     fn new(job: &'a Job, options: &'a CopyOptions) -> Result<Copy<'a>> {
-        let suggested = job
-            .source
-            .capabilities()
-            .workers
-            .0
-            .max(job.destination.capabilities().workers.0);
-        let transfers = options.transfers.unwrap_or(suggested).max(1);
+        let is_disk = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
+        let local = is_disk(&job.source) && is_disk(&job.destination);
+        let (base, most) = workers(job, options, local);
+        let waiting = WAITING.max(4 * most);
         let limits = Limits {
-            concurrent: u32::try_from(transfers).ok(),
+            concurrent: u32::try_from(most).ok(),
             ..Limits::default()
         };
         let target = TargetConfig {
@@ -140,16 +137,14 @@ impl<'a> Copy<'a> {
         };
         let config = Config {
             policy: Policy::Strict,
-            bound: Bound::Shared(WAITING + transfers),
-            max_waiting: Some(WAITING + transfers),
+            bound: Bound::Shared(waiting + most),
+            max_waiting: Some(waiting + most),
             targets: vec![target],
             ..Config::default()
         };
         let state = job.state()?;
         let pass = state.pass()?;
         let fatal = Arc::new(Mutex::new(None));
-        let is_disk = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
-        let local = is_disk(&job.source) && is_disk(&job.destination);
         let copier = Copier {
             local,
             source: job.source.clone(),
@@ -169,12 +164,8 @@ impl<'a> Copy<'a> {
             job,
             options,
             pass,
-            pool: Pool::new(
-                config,
-                Workers::new(transfers, transfers),
-                Copiers(Arc::new(copier)),
-            )?,
-            room: Arc::new(Semaphore::new(WAITING)),
+            pool: Pool::new(config, Workers::new(base, most), Copiers(Arc::new(copier)))?,
+            room: Arc::new(Semaphore::new(waiting)),
             fatal,
             local,
         })
@@ -249,6 +240,19 @@ impl<'a> Copy<'a> {
         self.pool.idle().await;
         self.job.writer.write(|_| Ok(())).await?;
         self.heed().await
+    }
+}
+
+/// How many transfers at once, at the start and at most. A disk gains nothing from more than it starts with.
+fn workers(job: &Job, options: &CopyOptions, local: bool) -> (usize, usize) {
+    if let Some(transfers) = options.transfers {
+        return (transfers.max(1), transfers.max(1));
+    }
+    let (here, there) = (job.source.capabilities(), job.destination.capabilities());
+    let base = here.workers.0.max(there.workers.0).max(1);
+    match local {
+        true => (base, base),
+        false => (base, here.workers.1.max(there.workers.1).max(base)),
     }
 }
 

@@ -9,6 +9,11 @@ use headworks_service::proxies::{ClientHeader, TrustedProxies};
 use headworks_service::token::{Answer, Credential, Door};
 use headworks_sim::{Scenario, Trial, chaos};
 use headworks_synth::{Arrivals, Distribution, TreeSpec};
+use headworks_tracker::{forwarders, reading};
+use headworks_tracker_wire::answer::{self as tracker_answers, Reply};
+use headworks_tracker_wire::bencode::{self, Limits, Value, Writer};
+use headworks_tracker_wire::udp::{Answer as Packet, Request, RequestError};
+use headworks_tracker_wire::{Announce, compact, query, scrape, udp};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
@@ -19,7 +24,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),
@@ -29,6 +34,13 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("core", core),
     ("request", request),
     ("answer", answer),
+    ("tracker_request", tracker_request),
+    ("tracker_udp", tracker_udp),
+    ("tracker_answer", tracker_answer),
+    ("bencoded", bencoded),
+    ("forwarders", forwarder_list),
+    ("torrents", torrents),
+    ("snapshot", snapshot),
 ];
 
 /// A run stops after so many steps: a fuzzer wants many short ones.
@@ -219,4 +231,135 @@ pub fn answer(data: &[u8]) {
     }
     assert_eq!(whole.reported(), pieces.reported());
     assert!(whole.events() <= bytes.len() as u64);
+}
+
+/// A request to the tracker over HTTP: its head, and its bytes as a query. An announce that is read is written and read again.
+pub fn tracker_request(data: &[u8]) {
+    reading::request(data);
+    for hash in query::scrape(data).flatten() {
+        assert_eq!(hash.to_string().len(), 40);
+    }
+    let _ = query::value(data, "format");
+    let Ok(announce) = query::announce(data) else {
+        return;
+    };
+    let mut written = String::new();
+    query::write(&announce, Some(data), &mut written);
+    let read = query::announce(written.as_bytes()).expect("what is written can be read");
+    let kept = |announce: &Announce| Announce {
+        // Written as what it means, and in the form that we want.
+        left: Some(announce.left.unwrap_or(1)),
+        compact: Some(true),
+        no_peer_id: false,
+        ..*announce
+    };
+    assert_eq!(kept(&read), kept(&announce));
+}
+
+/// Packets: a client's and a tracker's. What is read is written and read again.
+pub fn tracker_udp(data: &[u8]) {
+    match udp::read_request(data) {
+        Ok(Request::Announce {
+            connection,
+            transaction,
+            announce,
+            options,
+        }) => {
+            let path = udp::url_data(options);
+            let mut written = Vec::new();
+            udp::write_announce(connection, transaction, &announce, &path, &mut written);
+            let Ok(Request::Announce {
+                announce: again,
+                options,
+                ..
+            }) = udp::read_request(&written)
+            else {
+                panic!("what is written can be read")
+            };
+            assert_eq!((again, udp::url_data(options)), (announce, path));
+        }
+        Ok(Request::Scrape { hashes, .. }) => assert!(hashes.len() <= udp::MAX_SCRAPE),
+        Ok(Request::Connect { .. }) => assert!(data.len() >= 16),
+        // Nobody can be sent more than he sent us.
+        Err(RequestError::Invalid { text, .. }) => assert!(text.len() + 8 <= data.len() + 24),
+        Err(_) => {}
+    }
+    if let Some(Packet::Announce { peers, .. }) = udp::read_answer(data) {
+        let (v4, v6) = (compact::all4(peers), compact::all6(peers));
+        assert_eq!(
+            (v4.count(), v6.count()),
+            (peers.len() / 6, peers.len() / 18)
+        );
+    }
+}
+
+/// What another tracker answers: an announce, a scrape, or those bytes as the gzip that they claim to be.
+pub fn tracker_answer(data: &[u8]) {
+    if let Ok(Reply::Peers(peers)) = tracker_answers::read(data) {
+        assert!(peers.peers.len() <= tracker_answers::MAX_PEERS);
+        assert!(peers.peers.iter().all(|(at, _)| at.port() != 0));
+        assert!(peers.tracker_id.is_none_or(|id| id.len() <= 128));
+    }
+    let _ = scrape::read(data);
+    reading::unpack(data);
+}
+
+/// Bencode: what is read, written and read again is the same.
+pub fn bencoded(data: &[u8]) {
+    let Ok(value) = bencode::decode(data, Limits::default()) else {
+        return;
+    };
+    let mut written = Vec::new();
+    write_value(&mut Writer::new(&mut written), &value);
+    assert_eq!(bencode::decode(&written, Limits::default()), Ok(value));
+}
+
+fn write_value(writer: &mut Writer<'_>, value: &Value<'_>) {
+    match value {
+        Value::Int(number) => {
+            writer.int(*number);
+        }
+        Value::Bytes(bytes) => {
+            writer.bytes(bytes);
+        }
+        Value::List(list) => {
+            writer.begin_list();
+            list.iter().for_each(|value| write_value(writer, value));
+            writer.end();
+        }
+        Value::Dict(entries) => {
+            writer.begin_dict();
+            for (key, value) in entries {
+                writer.bytes(key);
+                write_value(writer, value);
+            }
+            writer.end();
+        }
+    }
+}
+
+/// A list of forwarders in YAML. Whatever is wrong with it is told without showing an address.
+pub fn forwarder_list(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    match forwarders::parse("list.yml", text) {
+        Ok(list) => {
+            for forwarder in list {
+                assert!(forwarder.check().is_ok() && !forwarder.name().is_empty());
+                assert!(!format!("{forwarder:?}").contains("passkey"));
+            }
+        }
+        Err(error) => assert!(error.to_string().contains("list.yml"), "{error}"),
+    }
+}
+
+/// A list of torrents.
+pub fn torrents(data: &[u8]) {
+    reading::torrents(&String::from_utf8_lossy(data));
+}
+
+/// The body of a snapshot, behind its right beginning and before its right checksum; and as a whole file.
+pub fn snapshot(data: &[u8]) {
+    reading::snapshot(data);
 }

@@ -7,7 +7,9 @@ mod engine;
 mod gateway;
 mod measure;
 mod migrate;
+mod process;
 mod report;
+mod tracker;
 
 #[global_allocator]
 static ALLOCATOR: measure::Counting = measure::Counting;
@@ -26,6 +28,8 @@ enum Bench {
     Engine(engine::Options),
     /// The gateway, beside a bare pass-through and vllm-router, before one mock upstream.
     Gateway(gateway::Options),
+    /// The tracker, beside aquatic_udp, aquatic_http and a bare hyper responder.
+    Tracker(tracker::Options),
     /// Planning and copying trees of files, beside rsync, rclone and cp.
     Migrate(migrate::Options),
 }
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
     match Arguments::parse().bench {
         Bench::Engine(options) => engine::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
+        Bench::Tracker(options) => tracker::run(&options),
         Bench::Migrate(options) => migrate::run(&options),
     }
 }

@@ -3,7 +3,7 @@
 
 use headworks_gateway::{Gateway, GatewayConfig};
 use headworks_migrate::{MigrateConfig, Migrations};
-use headworks_service::admin::Admin;
+use headworks_service::admin::{Admin, AdminConfig};
 use headworks_service::config::Schema;
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::reload::Reloader;
@@ -79,6 +79,10 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     let config = reloader.current();
     let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
     let tracker = Tracker::start(&config.section::<TrackerConfig>(), outbound, shutdown)?;
+    tracker.follow(reloader, shutdown);
+    if let Some(token) = &config.section::<AdminConfig>().token {
+        tracker.show_clients_to(token)?;
+    }
     let http = tracker
         .http()
         .iter()
@@ -93,7 +97,7 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     Ok(Started {
         places,
         try_it: http.map(|at| format!("curl http://{at}/stats")),
-        show: Box::new(move |admin| admin.collect(tracker.collector())),
+        show: Box::new(move |admin| admin.panel(tracker.panel()).collect(tracker.collector())),
     })
 }
 

@@ -5,8 +5,17 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use support::Folder;
+
+fn get(address: &str) -> String {
+    let curl = std::process::Command::new("curl")
+        .args(["--silent", "--noproxy", "*", "--max-time", "30", address])
+        .output()
+        .expect("curl is installed");
+    String::from_utf8_lossy(&curl.stdout).into_owned()
+}
 
 #[test]
 fn a_predecessors_command_line_starts_a_tracker() {
@@ -45,13 +54,127 @@ fn a_predecessors_command_line_starts_a_tracker() {
     let line = line.expect("it says where it is");
     assert!(line.ends_with("(1 forwarders)"), "{line}");
     let base = line.split('/').next().unwrap();
-    let curl = std::process::Command::new("curl")
-        .args(["--silent", "--noproxy", "*", "--max-time", "30"])
-        .arg(format!("http://{base}/metrics"))
+    let metrics = || get(&format!("http://{base}/metrics"));
+    let before = metrics();
+    assert!(before.contains("\nqueue_capacity 77\n"), "{before}");
+    assert!(!before.contains("another"), "{before}");
+
+    // The list alone has changed; SIGHUP has it read again.
+    folder.write(
+        "forwarders.yml",
+        "- uri: udp://127.0.0.1:9/announce\n- uri: udp://127.0.0.1:9/other\n  name: another\n",
+    );
+    let hangup = std::process::Command::new("kill")
+        .args(["-HUP", &child.id().to_string()])
+        .status();
+    assert!(hangup.unwrap().success());
+    let end = Instant::now() + Duration::from_secs(60);
+    while !metrics().contains("{name=\"another\",status=\"active\"} 1") {
+        assert!(Instant::now() < end, "never another forwarder");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// transmission does not connect to loopback: each client has a network of its own, in namespaces that end with the test.
+#[test]
+fn transmission_finds_its_peers_over_both_transports_and_families() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/transmission.sh");
+    for (transport, family) in [("http", "4"), ("udp", "4"), ("http", "6"), ("udp", "6")] {
+        let folder = Folder::new();
+        let output = std::process::Command::new("unshare")
+            .args(["-rnm", script, env!("CARGO_BIN_EXE_headworks")])
+            .arg(folder.path())
+            .args([transport, family])
+            .output()
+            .expect("util-linux is installed");
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{transport}, IPv{family}: {words}");
+    }
+}
+
+/// The four user ids of a process: real, effective, saved, of files.
+fn users(process: u32) -> Vec<String> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    line.unwrap()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn roots_rights_are_given_up_and_others_have_none_to_give() {
+    let folder = Folder::new();
+    let mut command = folder.headworks(&["tracker", "-l", "127.0.0.1:0", "-u", ""]);
+    command.args(["--admin-listen", "127.0.0.1:0", "--process-user", "nobody"]);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let up = lines.any(|line| line.is_ok_and(|line| line.contains("reloads the configuration")));
+    assert!(up, "it starts");
+    let ours = users(std::process::id());
+    let id = std::process::Command::new("id")
+        .args(["-u", "nobody"])
         .output()
-        .expect("curl is installed");
-    let metrics = String::from_utf8(curl.stdout).unwrap();
-    assert!(metrics.contains("\nqueue_capacity 77\n"), "{metrics}");
+        .unwrap();
+    let nobody = String::from_utf8(id.stdout).unwrap().trim().to_owned();
+    let expected = if ours[1] == "0" {
+        vec![nobody; 4]
+    } else {
+        ours
+    };
+    assert_eq!(users(child.id()), expected);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn explain_asks_the_running_instance() {
+    let folder = Folder::new();
+    folder.write("headworks.toml", "[admin]\nlisten = '127.0.0.1:0'\ntoken = 'the-token-of-this-test'\n[tracker]\nlisten = '127.0.0.1:0'\nudp_listen = ''\n");
+    let mut command = folder.headworks(&["tracker", "-c", "headworks.toml"]);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut after = |prefix: &str| {
+        let line = lines.find_map(|line| line.ok()?.strip_prefix(prefix).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("never said `{prefix}`"))
+    };
+    let tracker = after("tracker: http://");
+    let admin = after("admin: ");
+    let base = tracker.split('/').next().unwrap();
+    let announce = format!(
+        "http://{base}/announce?info_hash=aaaaaaaaaaaaaaaaaaaa&peer_id=bbbbbbbbbbbbbbbbbbbb&port=5&left=0"
+    );
+    let answer = get(&announce);
+    assert!(answer.starts_with("d8:complete"), "{answer}");
+    let (torrent, at) = (
+        "61".repeat(20),
+        format!("{}?token=the-token-of-this-test", admin.trim()),
+    );
+    let told = folder.run(&["tracker", "explain", &torrent, "--at", &at]);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    assert!(
+        told.stdout
+            .starts_with(&format!("{torrent}: 1 local peers")),
+        "{}",
+        told.stdout
+    );
+    assert!(
+        told.stdout.contains("peer 127.0.0.1:5: seeder"),
+        "{}",
+        told.stdout
+    );
+    let told = folder.run(&["tracker", "explain", &torrent, "--json", "--at", &at]);
+    assert!(told.stdout.starts_with('{'), "{}", told.stdout);
+    let unknown = folder.run(&["tracker", "explain", &"00".repeat(20), "--at", &at]);
+    assert!(
+        unknown.stderr.contains("unknown subject"),
+        "{}",
+        unknown.stderr
+    );
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -22,7 +22,10 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// Nobody is overdue sooner than this after the time they were told: answers take time to travel.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How much one interval counts towards the mean.
+/// Over how many intervals the mean is taken: of the first ones over all there were.
+const REMEMBERED: u32 = 128;
+
+/// How much one holder counts towards the part that comes.
 const SMOOTHING: f64 = 1.0 / 128.0;
 
 /// The forecast for one bound.
@@ -30,6 +33,8 @@ const SMOOTHING: f64 = 1.0 / 128.0;
 pub struct Forecast {
     /// Mean time between two places being freed, in nanoseconds.
     interval: Option<f64>,
+    /// Over how many intervals that is.
+    seen: u32,
     freed_at: Option<Time>,
     bookings: VecDeque<Promise>,
     first: u64,
@@ -42,6 +47,9 @@ pub struct Forecast {
     turnout: f64,
     most: usize,
 }
+
+/// The mean interval, over how many it is, and when the last place was freed.
+type Pace = (Option<f64>, u32, Option<Time>);
 
 /// A booked place: its time, and when others may have it.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +65,7 @@ impl Forecast {
     pub fn new(most: usize) -> Self {
         Forecast {
             interval: None,
+            seen: 0,
             freed_at: None,
             bookings: VecDeque::with_capacity(most.min(4096)),
             first: 0,
@@ -77,19 +86,20 @@ impl Forecast {
     pub fn freed(&mut self, now: Time, still: usize) {
         if let Some(before) = self.freed_at {
             let took = now.since(before).as_nanos() as f64;
+            self.seen = REMEMBERED.min(self.seen + 1);
             let mean = self.interval.get_or_insert(took);
-            *mean += (took - *mean) * SMOOTHING;
+            *mean += (took - *mean) / f64::from(self.seen);
         }
         self.freed_at = (still > 0).then_some(now);
     }
 
     /// What it knows of the speed, to be put back with [`set_pace`](Self::set_pace) after a place that changed hands.
-    pub(crate) fn pace(&self) -> (Option<f64>, Option<Time>) {
-        (self.interval, self.freed_at)
+    pub(crate) fn pace(&self) -> Pace {
+        (self.interval, self.seen, self.freed_at)
     }
 
-    pub(crate) fn set_pace(&mut self, (interval, freed_at): (Option<f64>, Option<Time>)) {
-        (self.interval, self.freed_at) = (interval, freed_at);
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
+        (self.interval, self.seen, self.freed_at) = pace;
     }
 
     /// The mean time between two places being freed, if that is known.
@@ -269,6 +279,16 @@ mod tests {
                 "{place}: {wait:?}"
             );
         }
+    }
+
+    #[test]
+    fn the_first_intervals_count_alike() {
+        let mut forecast = Forecast::new(10);
+        // Two slots that are freed together, every second.
+        for freed in 0..6 {
+            forecast.freed(Time::from_secs(freed / 2), 5);
+        }
+        assert_eq!(forecast.interval(), Some(Duration::from_millis(400)));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod front;
 mod gateway;
 mod keys;
 mod learn;
+mod overlay;
 mod pattern;
 mod plan;
 mod seeing;

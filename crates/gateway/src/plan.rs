@@ -57,13 +57,15 @@ impl Plan {
             [] => &echo[..],
             upstreams => upstreams,
         };
-        let placed: Vec<_> = wanted
-            .iter()
-            .map(|settings| (settings, roster.place(&settings.name)))
-            .collect();
         let mut upstreams = vec![None; roster.names.len()];
-        for (settings, (target, times)) in placed {
-            upstreams[target.index()] = Some(Arc::new(Upstream::new(target, settings, times)));
+        for upstream in wanted {
+            for (part, settings) in upstream.parts().enumerate() {
+                let (target, times) = roster.place(&settings.name);
+                let limit = (part < upstream.limit.len()).then_some(part);
+                upstreams.resize(roster.names.len(), None);
+                upstreams[target.index()] =
+                    Some(Arc::new(Upstream::new(target, settings, limit, times)));
+            }
         }
         let rules = config.rule.iter();
         let rules = rules.filter_map(|rule| Some((Rule::new(rule, &config).ok()?, rule.clone())));
@@ -349,6 +351,39 @@ mod tests {
             plan.rules_in_force("2026-11-15T23:00:00Z".parse().unwrap()),
             ["night"]
         );
+    }
+
+    #[test]
+    fn models_with_limits_of_their_own_are_scheduled_apart() {
+        let plan = plan(
+            "[[gateway.upstream]]
+             name = 'own'
+             kind = 'echo'
+             models = ['gpt-*', 'llama']
+             max_concurrent = 9
+             [[gateway.upstream.limit]]
+             models = ['gpt-4*']
+             max_concurrent = 2
+             [[gateway.upstream.limit]]
+             models = ['gpt-4o', 'other']
+             max_concurrent = 3",
+        );
+        let serving = |model: &str| {
+            let group = plan.group(Dialect::OpenAi, model);
+            let limits = plan.targets(&Learned::default());
+            let served = group.into_iter().map(|target| {
+                let upstream = plan.upstream(target).unwrap();
+                (
+                    upstream.name().to_owned(),
+                    limits[target.index()].limits.concurrent,
+                )
+            });
+            served.collect::<Vec<_>>()
+        };
+        assert_eq!(serving("gpt-3"), [("own".to_owned(), Some(9))]);
+        assert_eq!(serving("gpt-4o"), [("own/gpt-4*".to_owned(), Some(2))]);
+        assert_eq!(serving("other"), [], "a limit adds no model");
+        assert_eq!(plan.models(Dialect::OpenAi), [("llama", "own")]);
     }
 
     #[test]

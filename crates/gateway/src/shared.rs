@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use headworks_core::{Class, KeySeed, MAX_CLASSES, TargetId, TargetSet};
+use headworks_core::{Class, Config, ConfigError, KeySeed, MAX_CLASSES, TargetId, TargetSet};
 use headworks_pool::Permits;
 use headworks_service::outbound::Outbound;
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::front::Watch;
 use crate::keys::{KeyFile, Keys};
 use crate::learn::Learned;
+use crate::overlay::Overlay;
 use crate::plan::{Plan, Roster};
 use crate::times;
 use crate::upstream::{Hints, Upstream};
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) plan: ArcSwap<Plan>,
     roster: Mutex<Roster>,
     learned: Mutex<Learned>,
+    /// Held for as long as the scheduler is told of new settings, so that they reach it in order.
+    overlay: Mutex<Overlay>,
     pub(crate) outbound: Outbound,
     pub(crate) seed: KeySeed,
     pub(crate) bookings: Bookings,
@@ -60,6 +63,7 @@ impl Shared {
             plan: ArcSwap::from_pointee(plan),
             roster: Mutex::new(roster),
             learned: Mutex::new(learned),
+            overlay: Mutex::default(),
             outbound,
             seed,
             bookings: Bookings::default(),
@@ -84,23 +88,43 @@ impl Shared {
             return Err(Error::Exposed(config.listen));
         }
         let plan = Plan::new(config, keys, &mut self.roster.lock());
-        let learned = self.learned.lock();
-        self.permits
-            .reconfigure(plan.scheduling(Timestamp::now(), &self.seed, &learned))?;
+        let mut overlay = self.overlay.lock();
+        let scheduling = plan.scheduling(Timestamp::now(), &self.seed, &self.learned.lock());
+        self.permits.reconfigure(scheduling)?;
+        *overlay = Overlay::default();
         self.plan.store(Arc::new(plan));
+        drop(overlay);
         self.day.lock().0 = i64::MIN;
         self.changed.notify_one();
         Ok(())
     }
 
+    /// What the scheduler is told now, with `overlay` over what is configured.
+    pub(crate) fn scheduling(&self, overlay: &Overlay) -> Config {
+        let learned = self.learned.lock();
+        let plan = self.plan.load();
+        let mut scheduling = plan.scheduling(Timestamp::now(), &self.seed, &learned);
+        overlay.lay(&mut scheduling);
+        scheduling
+    }
+
+    /// What was changed by hand.
+    pub(crate) fn overlay(&self) -> Overlay {
+        self.overlay.lock().clone()
+    }
+
+    /// Changes settings by hand, until the next reload.
+    pub(crate) fn lay_over(&self, overlay: Overlay) -> Result<(), ConfigError> {
+        let mut held = self.overlay.lock();
+        self.permits.reconfigure(self.scheduling(&overlay))?;
+        *held = overlay;
+        Ok(())
+    }
+
     /// Tells the scheduler what holds now: a rule began or ended, or a rate was learned.
     pub(crate) fn refresh(&self) {
-        let learned = self.learned.lock();
-        let scheduling = self
-            .plan
-            .load()
-            .scheduling(Timestamp::now(), &self.seed, &learned);
-        if let Err(error) = self.permits.reconfigure(scheduling) {
+        let overlay = self.overlay.lock();
+        if let Err(error) = self.permits.reconfigure(self.scheduling(&overlay)) {
             tracing::error!(%error, "the scheduler keeps its settings");
         }
     }

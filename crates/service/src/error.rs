@@ -48,6 +48,14 @@ pub enum Error {
     /// The system gave no random numbers.
     #[error("the system gives no random numbers to make a token of: set `admin.token`")]
     Random(#[from] getrandom::Error),
+    /// Root's rights cannot be given up, and keeping them is not what was asked for.
+    #[error("cannot become `{user}`: {cause}; check `process.user`")]
+    Privileges {
+        /// Whom to become.
+        user: String,
+        /// Why not.
+        cause: String,
+    },
     /// The system refused to tell us of signals.
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),

@@ -2,7 +2,7 @@
 //!
 //! An application is a library with `run(config, shutdown)`. What it needs around that is here,
 //! once: [`config`] with origins, [`reload`], [`shutdown`], [`logs`], the admin [`token`],
-//! [`proxies`] that may speak for a client, the [`outbound`] HTTP client, [`metrics`], the
+//! [`proxies`] that may speak for a client, dropping [`privileges`], the [`outbound`] HTTP client, [`metrics`], the
 //! [`panel`] it shows of itself, the [`admin`] listener, and [`exit`] codes. Nothing here knows an
 //! application.
 
@@ -18,6 +18,7 @@ pub mod logs;
 pub mod metrics;
 pub mod outbound;
 pub mod panel;
+pub mod privileges;
 pub mod proxies;
 pub mod reload;
 pub mod shutdown;

@@ -1,7 +1,7 @@
 //! Trying a list of forwarders without telling them of anything.
 
 use crate::error::Error;
-use crate::forward::{Asker, HttpAsker, Station, UdpAsker};
+use crate::forward::{Asker, Station};
 use crate::forwarders::Forwarder;
 use futures_util::StreamExt;
 use headworks_service::outbound::Outbound;
@@ -39,19 +39,16 @@ pub async fn check(
     outbound: Outbound,
     timeout: Duration,
 ) -> Result<Vec<Checked>, Error> {
-    let asker = Asker {
-        http: HttpAsker { outbound },
-        udp: UdpAsker::new().map_err(Error::Threads)?,
-        timeout,
-    };
-    let stations: Vec<Station> = list.iter().filter_map(Station::new).collect();
-    let tries = futures_util::stream::iter(&stations).map(|station| one(&asker, station));
+    let asker = Asker::new(outbound)?;
+    let station = |forwarder: &Forwarder| Station::new(forwarder, &forwarder.name());
+    let stations: Vec<Station> = list.iter().filter_map(station).collect();
+    let tries = futures_util::stream::iter(&stations).map(|station| one(&asker, station, timeout));
     Ok(tries.buffered(AT_ONCE).collect().await)
 }
 
-async fn one(asker: &Asker, station: &Station) -> Checked {
+async fn one(asker: &Asker, station: &Station, timeout: Duration) -> Checked {
     let began = Instant::now();
-    let outcome = asker.probe(station).await;
+    let outcome = asker.probe(station, timeout).await;
     Checked {
         name: station.name.clone(),
         transport: station.uri.scheme_str().unwrap_or_default().to_owned(),

@@ -1,5 +1,6 @@
 //! What keeps a tracker from starting.
 
+use crate::access::AccessError;
 use crate::forwarders::ListError;
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +19,14 @@ pub enum Error {
     /// The list of forwarders is wrong.
     #[error(transparent)]
     List(#[from] ListError),
+    /// A list of torrents is wrong.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// More forwarders than there are numbers for, with those that earlier lists had.
+    #[error(
+        "{0} forwarders since the start are too many: restart to forget those that are no longer listed"
+    )]
+    TooManyForwarders(usize),
     /// The queue's settings cannot work.
     #[error("the forward queue: {0}")]
     Queue(#[from] headworks_core::ConfigError),

@@ -4,21 +4,29 @@
 //! the thread that received it. The forward plane (`forward`) is a pool that passes announces on to other trackers; a
 //! client's answer never waits for it. What the forwarders find goes into the swarm's record, and so into later answers.
 
+mod access;
 pub mod check;
 mod clock;
 pub mod config;
 mod counters;
 mod error;
+mod explain;
 mod forward;
 pub mod forwarders;
 mod listen;
+mod metrics;
+mod panel;
+mod plan;
 mod plane;
+#[doc(hidden)]
+pub mod reading;
 mod serve;
 mod snapshot;
 mod stats;
 mod swarm;
 mod tracker;
 
+pub use access::AccessError;
 pub use config::TrackerConfig;
 pub use error::Error;
 pub use listen::Listen;

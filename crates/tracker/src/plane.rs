@@ -3,19 +3,27 @@
 //! Runs to completion on the thread that received the request. It hands work to the forward plane and never waits for it.
 
 use crate::clock::Clock;
-use crate::config::{CountBy, Overload, TrackerConfig};
+use crate::config::{CountBy, Overload};
 use crate::counters::{Counters, Totals};
 use crate::forward::{Forwarding, Offered};
+use crate::plan::Plan;
 use crate::swarm::{Change, Draw, Packed, Seconds, Swarm, Swarms};
+use arc_swap::{ArcSwap, Guard};
+use headworks_service::token::Door;
 use headworks_tracker_wire::{Announce, Counts, Event, InfoHash, PeerId, compact};
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What both planes share.
 pub(crate) struct Shared {
-    pub(crate) config: TrackerConfig,
+    /// What is in force.
+    pub(crate) plan: ArcSwap<Plan>,
+    /// The swarms' totals are kept in this way from the start on.
+    pub(crate) count_by: CountBy,
+    /// Who may see clients' addresses.
+    pub(crate) door: OnceLock<Door>,
     pub(crate) clock: Clock,
     pub(crate) swarms: Swarms,
     /// Swarms and local peers, as the last purge left them.
@@ -24,14 +32,21 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: TrackerConfig) -> Shared {
+    pub(crate) fn new(plan: Plan) -> Shared {
         Shared {
-            config,
+            count_by: plan.config.count_by,
+            plan: ArcSwap::from_pointee(plan),
+            door: OnceLock::new(),
             clock: Clock::new(),
             swarms: Swarms::new(),
             sizes: Default::default(),
             counters: Mutex::default(),
         }
+    }
+
+    /// What is in force.
+    pub(crate) fn plan(&self) -> Guard<Arc<Plan>> {
+        self.plan.load()
     }
 
     /// A thread's own counters.
@@ -47,22 +62,18 @@ impl Shared {
 
     /// Forgets whoever was not heard of for too long.
     pub(crate) fn purge(&self) {
-        let age = self.config.age.as_secs() as Seconds;
+        let age = self.plan().config.age.as_secs() as Seconds;
         let before = self.clock.now().saturating_sub(age);
-        let (swarms, peers) = self.swarms.purge(before, self.config.count_by);
+        let (swarms, peers) = self.swarms.purge(before, self.count_by);
         self.sizes.0.store(swarms, Ordering::Relaxed);
         self.sizes.1.store(peers, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_by(&self) -> CountBy {
-        self.config.count_by
     }
 }
 
 /// The announce plane.
 pub(crate) struct Plane {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) forwarding: Option<Forwarding>,
+    pub(crate) forwarding: Forwarding,
 }
 
 /// Which addresses an answer can carry.
@@ -99,6 +110,8 @@ pub(crate) enum Verdict {
     Peers { interval: Seconds, counts: Counts },
     /// Nothing: too much to do.
     Refused { why: Refusal, retry: Seconds },
+    /// Nothing, now or later: in words.
+    Denied(&'static str),
 }
 
 /// Why an announce is refused.
@@ -125,6 +138,7 @@ impl Refusal {
 
 /// An announce as it was received.
 pub(crate) struct Call<'a> {
+    pub(crate) plan: &'a Plan,
     pub(crate) now: Seconds,
     /// Where it came from.
     pub(crate) client: IpAddr,
@@ -151,27 +165,30 @@ impl Plane {
     /// Answers an announce; its peers are left in `peers`.
     pub(crate) fn announce(&self, call: &Call<'_>, peers: &mut Peers) -> Verdict {
         peers.clear();
-        let at = Packed::new(self.address(call), call.announce.port);
-        if call.announce.event == Event::Stopped {
+        let Call { plan, announce, .. } = call;
+        if let Some(words) = plan.access.refuses(&announce.info_hash, call.client) {
+            return Verdict::Denied(words);
+        }
+        let at = Packed::new(address(call), announce.port);
+        if announce.event == Event::Stopped {
             return self.stopped(call, at);
         }
-        let seen = self.shared.swarms.with(&call.announce.info_hash, |swarm| {
+        let seen = self.shared.swarms.with(&announce.info_hash, |swarm| {
             self.hear(call, at, swarm, peers)
         });
-        let config = &self.shared.config;
+        let config = &plan.config;
         let interval = config.announce_interval.as_secs() as Seconds;
         let soon = interval.min(config.first_interval.as_secs() as Seconds);
         let answer = |interval| Verdict::Peers {
             interval,
             counts: seen.counts,
         };
-        let Some(forwarding) = &self.forwarding else {
-            return answer(interval);
-        };
-        if call.announce.event == Event::Completed {
-            forwarding.completed(call);
+        if announce.event == Event::Completed {
+            if plan.tells(announce) {
+                self.forwarding.completed(call);
+            }
         } else if seen.due {
-            let retry = match forwarding.announce(call, seen.first) {
+            let retry = match self.forwarding.announce(call, seen.first) {
                 Offered::Queued if seen.first => return answer(soon),
                 Offered::Queued | Offered::Nothing => None,
                 Offered::Busy => Some((Refusal::Busy, config.retry_period)),
@@ -188,25 +205,17 @@ impl Plane {
         answer(if seen.waiting { soon } else { interval })
     }
 
-    /// The address under which others reach the client.
-    fn address(&self, call: &Call<'_>) -> IpAddr {
-        match call.announce.ip {
-            Some(ip) if self.shared.config.allow_ip_parameter => ip,
-            _ => call.client,
-        }
-    }
-
     fn hear(&self, call: &Call<'_>, at: Packed, swarm: &mut Swarm, peers: &mut Peers) -> Seen {
         let Call { now, announce, .. } = call;
-        let by = self.shared.config.count_by;
+        let by = self.shared.count_by;
         let seeder = announce.is_seeder();
         let change = swarm.hear(*now, at, announce.peer_id, seeder, by);
         if announce.event == Event::Completed && change != Change::Same {
             swarm.downloaded = swarm.downloaded.saturating_add(1);
         }
-        self.draw(call, at, swarm, peers);
+        draw(call, at, swarm, peers);
         let known = swarm.known.as_ref();
-        let due = self.forwarding.is_some() && swarm.due <= *now;
+        let due = swarm.due <= *now && call.plan.forwards(&announce.info_hash);
         Seen {
             counts: swarm.counts(by),
             due,
@@ -215,38 +224,11 @@ impl Plane {
         }
     }
 
-    fn draw(&self, call: &Call<'_>, at: Packed, swarm: &Swarm, peers: &mut Peers) {
-        let most = self.shared.config.max_peers;
-        let draw = Draw {
-            want: call.announce.numwant.map_or(most, |want| want.min(most)) as usize,
-            id: call.announce.peer_id,
-            seeder: call.announce.is_seeder(),
-            random: call.random,
-        };
-        let (me4, me6) = match &at {
-            Packed::V4(at) => (Some(at), None),
-            Packed::V6(at) => (None, Some(at)),
-        };
-        if call.families != Families::V6 {
-            swarm.draw4(&draw, me4, &mut peers.v4);
-        }
-        if call.families != Families::V4 {
-            swarm.draw6(&draw, me6, &mut peers.v6);
-        }
-        if call.named {
-            let v4 = peers.v4.as_chunks::<6>().0.iter();
-            let v4 = v4.map(|at| (swarm.v4.id(at), compact::unpack4(at)));
-            let v6 = peers.v6.as_chunks::<18>().0.iter();
-            let v6 = v6.map(|at| (swarm.v6.id(at), compact::unpack6(at)));
-            peers.named.extend(v4.chain(v6));
-        }
-    }
-
     fn stopped(&self, call: &Call<'_>, at: Packed) -> Verdict {
-        if let Some(forwarding) = &self.forwarding {
-            forwarding.take_back(call.announce);
+        if !call.plan.stations.is_empty() {
+            self.forwarding.take_back(call.announce);
         }
-        let by = self.shared.config.count_by;
+        let by = self.shared.count_by;
         let hash = &call.announce.info_hash;
         let left = self.shared.swarms.with_known(hash, |swarm| {
             swarm.leave(at, by);
@@ -258,22 +240,59 @@ impl Plane {
             (swarm.counts(by), told.unwrap_or_default())
         });
         let (counts, told) = left.unwrap_or_default();
-        if let Some(forwarding) = &self.forwarding {
-            forwarding.stopped(call, &told);
-        }
+        self.forwarding.stopped(call, &told);
         Verdict::Peers {
-            interval: self.shared.config.announce_interval.as_secs() as Seconds,
+            interval: call.plan.config.announce_interval.as_secs() as Seconds,
             counts,
         }
     }
 
-    /// A swarm's totals; zeros if there is none.
-    pub(crate) fn scrape(&self, hash: &InfoHash) -> Counts {
-        let by = self.shared.config.count_by;
+    /// A swarm's totals; zeros if there is none, or none is served.
+    pub(crate) fn scrape(&self, plan: &Plan, hash: &InfoHash) -> Counts {
+        if plan.access.refuses_torrent(hash) {
+            return Counts::default();
+        }
+        let by = self.shared.count_by;
         let counts = self
             .shared
             .swarms
             .with_known(hash, |swarm| swarm.counts(by));
         counts.unwrap_or_default()
+    }
+}
+
+/// The address under which others reach the client.
+fn address(call: &Call<'_>) -> IpAddr {
+    match call.announce.ip {
+        Some(ip) if call.plan.config.allow_ip_parameter => ip,
+        _ => call.client,
+    }
+}
+
+/// Leaves peers for the client in its buffers.
+fn draw(call: &Call<'_>, at: Packed, swarm: &Swarm, peers: &mut Peers) {
+    let most = call.plan.config.max_peers;
+    let draw = Draw {
+        want: call.announce.numwant.map_or(most, |want| want.min(most)) as usize,
+        id: call.announce.peer_id,
+        seeder: call.announce.is_seeder(),
+        random: call.random,
+    };
+    let (me4, me6) = match &at {
+        Packed::V4(at) => (Some(at), None),
+        Packed::V6(at) => (None, Some(at)),
+    };
+    if call.families != Families::V6 {
+        swarm.draw4(&draw, me4, &mut peers.v4);
+    }
+    if call.families != Families::V4 {
+        swarm.draw6(&draw, me6, &mut peers.v6);
+    }
+    if call.named {
+        let v4 = peers.v4.as_chunks::<6>().0.iter();
+        let v4 = v4.map(|at| (swarm.v4.id(at), compact::unpack4(at)));
+        let v6 = peers.v6.as_chunks::<18>().0.iter();
+        let v6 = v6.map(|at| (swarm.v6.id(at), compact::unpack6(at)));
+        peers.named.extend(v4.chain(v6));
     }
 }

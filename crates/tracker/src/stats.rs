@@ -1,12 +1,15 @@
-//! The tracker in numbers, for people, programs and Prometheus.
+//! The tracker in numbers, for people and programs.
 
-use crate::forward::Status;
+use crate::forward::Station;
 use crate::plane::Plane;
-use headworks_service::metrics::{Collect, Exposition, Family};
+use crate::swarm::Seconds;
+use headworks_tracker_wire::compact;
 use serde::Serialize;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::net::SocketAddr;
+
+/// Clients that are shown, at most.
+const CLIENTS: usize = 10_000;
 
 /// The tracker in numbers. The queue's fields are called what the system before this one called them.
 #[derive(Clone, Debug, Serialize)]
@@ -16,6 +19,17 @@ pub(crate) struct Stats {
     requests: Requests,
     queue: Queue,
     forwarders: Vec<ForwarderStats>,
+    /// Only for whoever has the token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clients: Option<Vec<ClientStats>>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct ClientStats {
+    address: SocketAddr,
+    torrent: String,
+    seeder: bool,
+    heard_seconds_ago: Seconds,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -30,17 +44,17 @@ struct Requests {
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
-struct Queue {
-    depth: u64,
-    capacity: u64,
-    fill_pct: f64,
-    delayed: u64,
-    running: u64,
-    active_workers: u64,
-    max_workers: u64,
-    dropped_full: u64,
-    rate_limited: u64,
-    throttled_forwarders: u64,
+pub(crate) struct Queue {
+    pub(crate) depth: u64,
+    pub(crate) capacity: u64,
+    pub(crate) fill_pct: f64,
+    pub(crate) delayed: u64,
+    pub(crate) running: u64,
+    pub(crate) active_workers: u64,
+    pub(crate) max_workers: u64,
+    pub(crate) dropped_full: u64,
+    pub(crate) rate_limited: u64,
+    pub(crate) throttled_forwarders: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -51,6 +65,8 @@ struct ForwarderStats {
     answers: u64,
     failures: u64,
     unique_peers_contributed: u64,
+    /// New peers for an announce, as it was lately.
+    new_peers_per_announce: Option<f64>,
     average_response_ms: Option<f64>,
     interval_seconds: Option<u64>,
     last_trouble: Option<String>,
@@ -78,13 +94,41 @@ impl Stats {
             },
             queue: queue(plane),
             forwarders: forwarders(plane),
+            clients: None,
         }
+    }
+
+    /// With clients' addresses, the first of them.
+    pub(crate) fn with_clients(&mut self, plane: &Plane) {
+        let now = plane.shared.clock.now();
+        let mut clients = Vec::new();
+        plane.shared.swarms.each(|hash, swarm| {
+            let torrent = hash.to_string();
+            let mut add = |address, seeder, heard: Seconds| {
+                if clients.len() < CLIENTS {
+                    clients.push(ClientStats {
+                        address,
+                        torrent: torrent.clone(),
+                        seeder,
+                        heard_seconds_ago: now.saturating_sub(heard),
+                    });
+                }
+            };
+            for (at, _, seeder, heard) in swarm.v4.iter() {
+                add(compact::unpack4(&at), seeder, heard);
+            }
+            for (at, _, seeder, heard) in swarm.v6.iter() {
+                add(compact::unpack6(&at), seeder, heard);
+            }
+        });
+        self.clients = Some(clients);
     }
 }
 
-fn queue(plane: &Plane) -> Queue {
+/// How full the queue is, and what that led to.
+pub(crate) fn queue(plane: &Plane) -> Queue {
     let totals = plane.shared.totals();
-    let config = &plane.shared.config;
+    let config = &plane.shared.plan().config;
     let counted = Queue {
         capacity: config.forwarder_queue_size as u64,
         max_workers: config.max_forwarder_workers as u64,
@@ -93,10 +137,7 @@ fn queue(plane: &Plane) -> Queue {
         throttled_forwarders: totals.throttled,
         ..Queue::default()
     };
-    let Some(forwarding) = &plane.forwarding else {
-        return counted;
-    };
-    let metrics = forwarding.pool.metrics();
+    let metrics = plane.forwarding.pool.metrics();
     let view = metrics.view;
     Queue {
         depth: view.waiting,
@@ -116,10 +157,7 @@ fn queue(plane: &Plane) -> Queue {
 }
 
 fn forwarders(plane: &Plane) -> Vec<ForwarderStats> {
-    let Some(forwarding) = &plane.forwarding else {
-        return Vec::new();
-    };
-    let one = |station: &crate::forward::Station| {
+    let one = |station: &Station| {
         let numbers = &station.numbers;
         let answers = numbers.answers.get();
         let average = numbers.micros.get() as f64 / 1000.0 / answers.max(1) as f64;
@@ -130,12 +168,21 @@ fn forwarders(plane: &Plane) -> Vec<ForwarderStats> {
             answers,
             failures: numbers.failures.get(),
             unique_peers_contributed: numbers.contributed.get(),
-            average_response_ms: (answers > 0).then_some((average * 10.0).round() / 10.0),
+            new_peers_per_announce: station
+                .worth
+                .lately()
+                .map(|(peers, _)| tenths(peers.into())),
+            average_response_ms: (answers > 0).then_some(tenths(average)),
             interval_seconds: numbers.interval.lock().map(|interval| interval.as_secs()),
             last_trouble: station.trouble.lock().clone(),
         }
     };
-    forwarding.stations.iter().map(one).collect()
+    let plan = plane.shared.plan();
+    plan.forwarders().map(|(_, station)| one(station)).collect()
+}
+
+fn tenths(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
 }
 
 impl fmt::Display for Stats {
@@ -146,6 +193,7 @@ impl fmt::Display for Stats {
             requests: r,
             queue: q,
             forwarders,
+            clients,
         } = self;
         writeln!(f, "torrents: {torrents}\npeers: {peers}")?;
         writeln!(
@@ -192,153 +240,14 @@ impl fmt::Display for Stats {
             }
             writeln!(f)?;
         }
-        Ok(())
-    }
-}
-
-const QUEUE_DEPTH: Family = Family::gauge("queue_depth", "Forwards that wait.");
-const QUEUE_CAPACITY: Family = Family::gauge("queue_capacity", "Forwards that may wait.");
-const QUEUE_FILL: Family = Family::gauge(
-    "queue_fill_pct",
-    "Forwards that wait, in percent of those that may.",
-);
-const QUEUE_DROPPED: Family = Family::counter(
-    "queue_dropped_full",
-    "Forwards dropped because the queue was full.",
-);
-const QUEUE_LIMITED: Family = Family::counter(
-    "queue_rate_limited",
-    "First announces refused because the queue was too full.",
-);
-const QUEUE_THROTTLED: Family = Family::counter(
-    "queue_throttled_forwarders",
-    "Forwarders left out because the queue was too full.",
-);
-const WORKERS: Family = Family::gauge("forwarder_workers", "Workers that ask forwarders.");
-const STATUS: Family = Family::gauge("forwarder_status", "1 for the status that a forwarder has.");
-const REQUESTS: Family = Family::counter("requests", "Requests by transport and kind.");
-const TORRENTS: Family = Family::gauge(
-    "headworks_tracker_torrents",
-    "Torrents, as the last purge left them.",
-);
-const PEERS: Family = Family::gauge(
-    "headworks_tracker_peers",
-    "Local peers, as the last purge left them.",
-);
-const ASKED: Family = Family::counter(
-    "headworks_tracker_forwarder_requests_total",
-    "Requests to a forwarder.",
-);
-const FAILED: Family = Family::counter(
-    "headworks_tracker_forwarder_failures_total",
-    "Requests to a forwarder that failed.",
-);
-const UNIQUE: Family = Family::counter(
-    "headworks_tracker_forwarder_unique_peers_total",
-    "Peers that a forwarder was the first to name.",
-);
-const BAD: Family = Family::counter(
-    "headworks_tracker_bad_requests_total",
-    "Requests that were none.",
-);
-const UNSENT: Family = Family::counter(
-    "headworks_tracker_udp_unsent_total",
-    "Answers that the system did not take.",
-);
-const CONNECTIONS: Family =
-    Family::counter("headworks_tracker_connections_total", "Connections taken.");
-const DROPPED: Family = Family::counter(
-    "headworks_tracker_connections_dropped_total",
-    "Connections closed because there were too many, or for being silent.",
-);
-const NETWORK_DOWN: Family = Family::gauge(
-    "headworks_tracker_network_down",
-    "1 while our own network is taken to be down.",
-);
-
-/// Everything, for the tracker's own `/metrics`.
-pub(crate) fn metrics(plane: &Plane) -> String {
-    let mut out = Exposition::default();
-    bare(plane, &mut out);
-    own(plane, &mut out);
-    out.to_string()
-}
-
-/// The names of the system before this one, exactly.
-fn bare(plane: &Plane, out: &mut Exposition) {
-    let (queue, totals) = (queue(plane), plane.shared.totals());
-    out.family(&QUEUE_DEPTH).sample(&[], queue.depth as f64);
-    out.family(&QUEUE_CAPACITY)
-        .sample(&[], queue.capacity as f64);
-    out.family(&QUEUE_FILL).sample(&[], queue.fill_pct);
-    out.family(&QUEUE_DROPPED)
-        .sample(&[], queue.dropped_full as f64);
-    out.family(&QUEUE_LIMITED)
-        .sample(&[], queue.rate_limited as f64);
-    out.family(&QUEUE_THROTTLED)
-        .sample(&[], queue.throttled_forwarders as f64);
-    out.family(&WORKERS)
-        .sample(&[], queue.active_workers as f64);
-    for (transport, kind, count) in [
-        ("http", "announce", totals.http_announces),
-        ("http", "scrape", totals.http_scrapes),
-        ("udp", "connect", totals.udp_connects),
-        ("udp", "announce", totals.udp_announces),
-        ("udp", "scrape", totals.udp_scrapes),
-    ] {
-        out.family(&REQUESTS)
-            .sample(&[("transport", transport), ("kind", kind)], count as f64);
-    }
-    let stations = plane
-        .forwarding
-        .iter()
-        .flat_map(|forwarding| forwarding.stations.iter());
-    for station in stations {
-        for status in Status::ALL {
-            let labels = [("name", station.name.as_str()), ("status", status.word())];
-            let is = f64::from(u8::from(station.status() == status));
-            out.family(&STATUS).sample(&labels, is);
+        for one in clients.iter().flatten() {
+            let kind = if one.seeder { "seeder" } else { "leecher" };
+            writeln!(
+                f,
+                "client {}: {kind} of {}, heard {} s ago",
+                one.address, one.torrent, one.heard_seconds_ago
+            )?;
         }
-    }
-}
-
-fn own(plane: &Plane, out: &mut Exposition) {
-    let (shared, totals) = (&plane.shared, plane.shared.totals());
-    let (torrents, peers) = &shared.sizes;
-    out.family(&TORRENTS)
-        .sample(&[], torrents.load(Ordering::Relaxed) as f64);
-    out.family(&PEERS)
-        .sample(&[], peers.load(Ordering::Relaxed) as f64);
-    out.family(&BAD)
-        .sample(&[("transport", "http")], totals.http_bad as f64);
-    out.family(&BAD)
-        .sample(&[("transport", "udp")], totals.udp_bad as f64);
-    out.family(&UNSENT).sample(&[], totals.udp_unsent as f64);
-    out.family(&CONNECTIONS)
-        .sample(&[], totals.connections as f64);
-    out.family(&DROPPED)
-        .sample(&[], totals.connections_dropped as f64);
-    let Some(forwarding) = &plane.forwarding else {
-        return;
-    };
-    let down = f64::from(u8::from(forwarding.watch.is_down()));
-    out.family(&NETWORK_DOWN).sample(&[], down);
-    for station in forwarding.stations.iter() {
-        let (labels, numbers) = ([("name", station.name.as_str())], &station.numbers);
-        out.family(&ASKED)
-            .sample(&labels, numbers.requests.get() as f64);
-        out.family(&FAILED)
-            .sample(&labels, numbers.failures.get() as f64);
-        out.family(&UNIQUE)
-            .sample(&labels, numbers.contributed.get() as f64);
-    }
-}
-
-/// What the admin listener shows: only names that are ours alone.
-pub(crate) struct Collector(pub(crate) Arc<Plane>);
-
-impl Collect for Collector {
-    fn collect(&self, out: &mut Exposition) {
-        own(&self.0, out);
+        Ok(())
     }
 }

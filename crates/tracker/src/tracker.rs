@@ -2,16 +2,22 @@
 
 use crate::config::TrackerConfig;
 use crate::error::Error;
-use crate::forward::{Asker, Forwarding, HttpAsker, Station, UdpAsker};
-use crate::forwarders::{self, Forwarder};
+use crate::forward::{Asker, Forwarding};
+use crate::metrics::Collector;
+use crate::panel::TrackerPanel;
+use crate::plan::Plan;
 use crate::plane::{Plane, Shared};
 use crate::serve::{self, Serving};
 use crate::snapshot;
-use crate::stats::Collector;
+use headworks_service::config::Secret;
 use headworks_service::metrics::Collect;
 use headworks_service::outbound::Outbound;
+use headworks_service::panel::Panel;
+use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
+use headworks_service::token::Door;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +26,8 @@ const PURGE: Duration = Duration::from_secs(60);
 /// How long forwards that run may take when the program ends.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A tracker at work. It ends with the [`Shutdown`] that it was started under.
+/// A tracker at work. It ends with the [`Shutdown`] that it was started under. Clones are handles on the same one.
+#[derive(Clone)]
 pub struct Tracker {
     plane: Arc<Plane>,
     http: Vec<SocketAddr>,
@@ -28,28 +35,17 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Binds its addresses, reads the list of forwarders and starts to serve. Call it inside a tokio runtime.
+    /// Binds its addresses, reads the lists and starts to serve. Call it inside a tokio runtime.
     ///
     /// # Errors
-    /// When an address is taken or the list cannot be used.
+    /// When an address is taken or a list cannot be used.
     pub fn start(
         config: &TrackerConfig,
         outbound: Outbound,
         shutdown: &Shutdown,
     ) -> Result<Tracker, Error> {
-        let list = listed(config)?;
-        let shared = Arc::new(Shared::new(config.clone()));
-        let stations: Vec<Station> = list.iter().filter_map(Station::new).collect();
-        let forwarding = if stations.is_empty() {
-            None
-        } else {
-            let asker = Asker {
-                http: HttpAsker { outbound },
-                udp: UdpAsker::new().map_err(Error::Threads)?,
-                timeout: config.forward_timeout,
-            };
-            Some(Forwarding::start(&shared, stations, asker, shutdown)?)
-        };
+        let shared = Arc::new(Shared::new(Plan::new(config, &[])?));
+        let forwarding = Forwarding::start(&shared, Asker::new(outbound)?, shutdown)?;
         let plane = Arc::new(Plane { shared, forwarding });
         if let Some(path) = &config.snapshot_file {
             let torrents = snapshot::load(&plane.shared, &names(&plane), path);
@@ -57,7 +53,7 @@ impl Tracker {
         }
         let serving = serve::start(&plane)?;
         let (http, udp) = (serving.http.clone(), serving.udp.clone());
-        keep(&plane, serving, shutdown);
+        keep(&plane, serving, config, shutdown);
         Ok(Tracker { plane, http, udp })
     }
 
@@ -79,61 +75,95 @@ impl Tracker {
         Arc::new(Collector(self.plane.clone()))
     }
 
+    /// What it shows of itself.
+    #[must_use]
+    pub fn panel(&self) -> Arc<dyn Panel> {
+        Arc::new(TrackerPanel::new(self.plane.clone()))
+    }
+
     /// How many forwarders it asks.
     #[must_use]
     pub fn forwarders(&self) -> usize {
-        let forwarding = self.plane.forwarding.as_ref();
-        forwarding.map_or(0, |forwarding| forwarding.stations.len())
+        self.plane.shared.plan().forwarders().count()
+    }
+
+    /// Shows clients' addresses on `/stats` to whoever has `token`. Without it, nobody sees them there.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers.
+    pub fn show_clients_to(&self, token: &Secret) -> Result<(), Error> {
+        let door = Door::new(Some(token))?;
+        let _ = self.plane.shared.door.set(door);
+        Ok(())
+    }
+
+    /// Puts a new configuration in force, with the lists that it names, without dropping a connection. Keys that only count
+    /// from the next start stay as they were.
+    ///
+    /// # Errors
+    /// When it cannot be; then nothing has changed.
+    pub fn apply(&self, config: &TrackerConfig) -> Result<(), Error> {
+        let Plane { shared, forwarding } = &*self.plane;
+        let plan = Plan::new(config, &shared.plan().stations)?;
+        forwarding.make_room(&plan)?;
+        shared.plan.store(Arc::new(plan));
+        shared.swarms.all_due();
+        forwarding.watch.look();
+        Ok(())
+    }
+
+    /// Follows the configuration as it is reloaded.
+    pub fn follow(&self, reloader: &Reloader, shutdown: &Shutdown) {
+        let (mut configs, tracker, stop) = (reloader.subscribe(), self.clone(), shutdown.token());
+        shutdown.spawn("tracker reload", async move {
+            while let Some(Ok(())) = stop.run_until_cancelled(configs.changed()).await {
+                let config = configs.borrow_and_update().section::<TrackerConfig>();
+                let tracker = tracker.clone();
+                // It reads files.
+                let applied = tokio::task::spawn_blocking(move || tracker.apply(&config)).await;
+                if let Ok(Err(error)) = applied {
+                    tracing::error!(%error, "the tracker keeps its configuration");
+                }
+            }
+        });
     }
 }
 
-/// The forwarders of the section and of the list that it names, each address once.
-fn listed(config: &TrackerConfig) -> Result<Vec<Forwarder>, Error> {
-    let mut list = config.forwarders.clone();
-    if let Some(path) = &config.forwarders_file {
-        list.extend(forwarders::read(path)?);
-    }
-    let mut seen = std::collections::HashSet::new();
-    list.retain(|forwarder| seen.insert((forwarder.uri.reveal().to_owned(), forwarder.ip)));
-    list.truncate(usize::from(u16::MAX));
-    Ok(list)
-}
-
-/// The forwarders' names, in order.
+/// The forwarders' names, in their places.
 fn names(plane: &Plane) -> Vec<String> {
-    let stations = plane.forwarding.iter();
-    let stations = stations.flat_map(|forwarding| forwarding.stations.iter());
-    stations.map(|station| station.name.clone()).collect()
+    let plan = plane.shared.plan();
+    plan.stations.iter().map(|s| s.name.clone()).collect()
 }
 
-fn save(plane: &Plane) {
-    if let Some(path) = &plane.shared.config.snapshot_file
-        && let Err(error) = snapshot::save(&plane.shared, &names(plane), path)
-    {
+fn save(plane: &Plane, path: &Path) {
+    if let Err(error) = snapshot::save(&plane.shared, &names(plane), path) {
         tracing::error!(path = %path.display(), %error, "the snapshot cannot be written");
     }
 }
 
 /// Purges and saves now and then, and ends everything in order: no more requests, then no more forwards.
-fn keep(plane: &Arc<Plane>, serving: Serving, shutdown: &Shutdown) {
+fn keep(plane: &Arc<Plane>, serving: Serving, config: &TrackerConfig, shutdown: &Shutdown) {
     let (plane, stop) = (plane.clone(), shutdown.token());
+    let path = config.snapshot_file.as_deref().map(Arc::<Path>::from);
+    let mut saves = tokio::time::interval(config.snapshot_interval);
+    saves.reset();
     shutdown.spawn("tracker", async move {
-        let mut saves = tokio::time::interval(plane.shared.config.snapshot_interval);
-        saves.reset();
         let mut purges = tokio::time::interval(PURGE);
         loop {
-            let at_work = plane.clone();
-            let work: fn(&Plane) = tokio::select! {
+            let (at_work, path) = (plane.clone(), path.clone());
+            let work = tokio::select! {
                 () = stop.cancelled() => break,
-                _ = purges.tick() => |plane| plane.shared.purge(),
-                _ = saves.tick() => save,
+                _ = purges.tick() => tokio::task::spawn_blocking(move || at_work.shared.purge()),
+                _ = saves.tick(), if path.is_some() => tokio::task::spawn_blocking(move || {
+                    path.iter().for_each(|path| save(&at_work, path));
+                }),
             };
-            let _ = tokio::task::spawn_blocking(move || work(&at_work)).await;
+            let _ = work.await;
         }
         let _ = tokio::task::spawn_blocking(move || serving.stop()).await;
-        if let Some(forwarding) = &plane.forwarding {
-            forwarding.pool.clone().shutdown(GRACE).await;
+        plane.forwarding.pool.clone().shutdown(GRACE).await;
+        if let Some(path) = path {
+            let _ = tokio::task::spawn_blocking(move || save(&plane, &path)).await;
         }
-        let _ = tokio::task::spawn_blocking(move || save(&plane)).await;
     });
 }

@@ -3,8 +3,8 @@
 //! Every contender is a process of its own before the same mock upstream, so that its CPU time and memory are its own. Arrivals
 //! are open-loop: a slow answer does not make the next request come later.
 
+mod contenders;
 mod load;
-mod process;
 mod roles;
 
 use std::net::SocketAddr;
@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::measure::median;
+use crate::process::Process;
 use crate::report::Report;
+use contenders::{role, router};
 use load::Load;
-use process::Process;
 
 const OURS: &str = "headworks gateway";
 const BARE: &str = "bare hyper pass-through";
@@ -63,17 +64,17 @@ struct Found {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    if let Some(role) = &options.role {
-        return roles::run(role, options.upstream);
+    if let Some(name) = &options.role {
+        return roles::run(name, options.upstream);
     }
-    let mock = Process::role("mock", None);
+    let mock = role("mock", None);
     let mut contenders = vec![
         (DIRECT, None),
-        (BARE, Some(Process::role("bare", Some(mock.address)))),
-        (OURS, Some(Process::role("ours", Some(mock.address)))),
+        (BARE, Some(role("bare", Some(mock.address)))),
+        (OURS, Some(role("ours", Some(mock.address)))),
     ];
     if let Some(command) = &options.vllm_router {
-        contenders.push((ROUTER, Some(Process::router(command, mock.address))));
+        contenders.push((ROUTER, Some(router(command, mock.address))));
     }
     let mut report = Report::new(options.rounds);
     let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
@@ -132,9 +133,9 @@ fn bounds(report: &mut Report) {
 
 /// What each of many waiting requests holds, beyond its body: with us, and with a server that does nothing but hold it.
 fn memory(options: &Options, report: &mut Report) {
-    let mock = Process::role("hanging", None);
-    let plain = Process::role("hanging", None);
-    let ours = Process::role("narrow", Some(mock.address));
+    let mock = role("hanging", None);
+    let plain = role("hanging", None);
+    let ours = role("narrow", Some(mock.address));
     report.row(PLAIN, "bytes", each_of(options.waiting, &plain), None);
     let each = each_of(options.waiting, &ours);
     report.row(WAITING, "bytes", each, None);

@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod gateway;
 pub(crate) mod generate;
 mod greeting;
+mod instance;
 pub(crate) mod migrate;
 pub(crate) mod sim;
 pub(crate) mod top;

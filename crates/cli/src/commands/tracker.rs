@@ -11,6 +11,7 @@ use headworks_tracker::{check, forwarders};
 
 use crate::applications::{TRACKER, schema};
 use crate::arguments::Common;
+use crate::commands::instance::Instance;
 use crate::commands::up;
 use crate::{overrides, report};
 
@@ -40,6 +41,19 @@ enum Task {
         #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         timeout: u64,
     },
+    /// Tell why a torrent is as it is: its peers, and each forwarder's part in it.
+    ///
+    /// Asks the running instance.
+    Explain {
+        /// The torrent, in hexadecimal digits.
+        torrent: String,
+        /// Where the instance listens, such as http://127.0.0.1:7070/?token=TOKEN, as it printed it at its start.
+        #[arg(long, value_name = "ADDRESS")]
+        at: Option<String>,
+        /// Print JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
@@ -57,7 +71,35 @@ pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
             let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
             check_list(&list, outbound, Duration::from_secs(*timeout), *json)
         }
+        Some(Task::Explain { torrent, at, json }) => {
+            let instance = Instance::find(at.as_deref(), &common)?;
+            explain(&instance, torrent, *json)
+        }
     }
+}
+
+fn explain(instance: &Instance, torrent: &str, json: bool) -> Result<Exit> {
+    let told = runtime()?.block_on(instance.explain("tracker", torrent))?;
+    let text = match json {
+        true => serde_json::to_string_pretty(&told)? + "\n",
+        false => {
+            let facts = told.facts.iter();
+            let facts = facts.map(|fact| format!("  {}: {}\n", fact.name, fact.value));
+            format!(
+                "{}: {}\n{}",
+                told.subject,
+                told.summary,
+                facts.collect::<String>()
+            )
+        }
+    };
+    report::data(&text)?;
+    Ok(Exit::Done)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    Ok(builder.enable_all().build()?)
 }
 
 fn check_list(
@@ -66,10 +108,7 @@ fn check_list(
     timeout: Duration,
     json: bool,
 ) -> Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let checked = runtime.block_on(check::check(list, outbound, timeout))?;
+    let checked = runtime()?.block_on(check::check(list, outbound, timeout))?;
     let text = match json {
         true => serde_json::to_string_pretty(&checked)? + "\n",
         false => check::table(&checked),

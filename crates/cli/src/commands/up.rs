@@ -6,6 +6,7 @@ use headworks_console::Console;
 use headworks_service::admin::{Admin, AdminConfig};
 use headworks_service::exit::Exit;
 use headworks_service::logs::{self, LogConfig, LogHandle};
+use headworks_service::privileges::{self, ProcessConfig};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::{Shutdown, ShutdownConfig};
 
@@ -80,6 +81,7 @@ async fn serve(
         return Err(error.context("no application started"));
     }
     let listening = Console::mount(admin, &shutdown).bind().await?;
+    privileges::give_up(&reloader.current().section::<ProcessConfig>())?;
     greeting.tell(&listening);
     listening.serve(&shutdown);
 

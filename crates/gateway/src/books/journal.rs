@@ -140,6 +140,15 @@ impl Journal {
         entry.filter(|entry| entry.number == number)
     }
 
+    /// Every request that is remembered and came since then, in no order.
+    pub(crate) fn since(&self, moment: Timestamp, mut tell: impl FnMut(&Entry)) {
+        let entries = self.entries.lock();
+        let recent = entries.iter().flatten();
+        recent
+            .filter(|entry| entry.arrived >= moment)
+            .for_each(&mut tell);
+    }
+
     /// The newest first.
     pub(crate) fn latest(&self, most: usize) -> Vec<Entry> {
         let entries = self.entries.lock();

@@ -133,8 +133,17 @@ fn upstreams(config: &GatewayConfig, found: &mut Vec<Objection>) {
             let text = format!("two are called `{name}`: give each a name of its own");
             found.push(Objection::new("upstream", text));
         }
-        if let Err(text) = upstream_is_right(upstream) {
-            found.push(Objection::new("upstream", format!("`{name}`: {text}")));
+        for part in upstream.parts() {
+            if let Err(text) = upstream_is_right(&part) {
+                found.push(Objection::new(
+                    "upstream",
+                    format!("`{}`: {text}", part.name),
+                ));
+            }
+        }
+        if upstream.limit.iter().any(|limit| limit.models.is_empty()) {
+            let text = format!("`{name}`: a `limit` has no `models`");
+            found.push(Objection::new("upstream", text));
         }
     }
 }

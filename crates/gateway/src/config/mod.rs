@@ -10,7 +10,8 @@ use std::time::Duration;
 
 pub(crate) use check::key_is_right;
 pub use parts::{
-    ClassSettings, KeySettings, Kind, RuleSettings, TenantRule, TenantSettings, UpstreamSettings,
+    ClassSettings, KeySettings, Kind, ModelLimits, RuleSettings, TenantRule, TenantSettings,
+    UpstreamSettings,
 };
 pub use policy::PolicyName;
 
@@ -64,6 +65,8 @@ headworks_service::section! {
     /// The largest request body.
     #[serde(with = "headworks_service::config::bytes")]
     max_body: u64 = 32 << 20;
+    /// How many connections clients may have open, all together; more wait to be accepted.
+    max_connections: usize = 50_000, restart();
     /// How long a client may take to send its body.
     #[serde(with = "headworks_service::config::seconds")]
     body_timeout: Duration = Duration::from_secs(60);

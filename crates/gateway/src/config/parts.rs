@@ -116,6 +116,8 @@ pub struct UpstreamSettings {
     pub min_tokens_per_sec: Option<f64>,
     /// Tokens of one request.
     pub max_context_length: Option<u64>,
+    /// Models that have limits of their own, apart from the upstream's.
+    pub limit: Vec<ModelLimits>,
     /// How long it may take to begin an answer.
     #[serde(with = "headworks_service::config::seconds")]
     pub first_byte_timeout: Duration,
@@ -155,6 +157,7 @@ impl Default for UpstreamSettings {
             min_rps: None,
             min_tokens_per_sec: None,
             max_context_length: None,
+            limit: Vec::new(),
             first_byte_timeout: Duration::from_secs(600),
             idle_timeout: Duration::from_secs(120),
             retry_on_timeout: false,
@@ -167,7 +170,45 @@ impl Default for UpstreamSettings {
     }
 }
 
+/// Limits of some models of an upstream, which then do not count against those of the upstream: providers limit each
+/// model by itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ModelLimits {
+    /// Which, where `*` stands for anything. The first that matches counts.
+    pub models: Vec<String>,
+    /// Requests they may have at once, together.
+    pub max_concurrent: Option<u32>,
+    /// Requests started in a second; the most that is learned.
+    pub max_rps: Option<f64>,
+    /// Tokens started in a second; the most that is learned.
+    pub max_tokens_per_sec: Option<f64>,
+    /// As for the upstream.
+    pub min_rps: Option<f64>,
+    /// As for the upstream.
+    pub min_tokens_per_sec: Option<f64>,
+    /// Tokens of one request.
+    pub max_context_length: Option<u64>,
+}
+
 impl UpstreamSettings {
+    /// This upstream as the scheduler knows it: one for each list of models with limits of their own, called
+    /// `upstream/model`, and one for all others.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = UpstreamSettings> {
+        let apart = self.limit.iter().map(|limit| UpstreamSettings {
+            name: format!("{}/{}", self.name, limit.models.join(",")),
+            max_concurrent: limit.max_concurrent,
+            max_rps: limit.max_rps,
+            max_tokens_per_sec: limit.max_tokens_per_sec,
+            min_rps: limit.min_rps,
+            min_tokens_per_sec: limit.min_tokens_per_sec,
+            max_context_length: limit.max_context_length,
+            ..self.clone()
+        });
+        apart.chain([self.clone()])
+    }
+
     /// The one that is there when none is configured.
     #[must_use]
     pub fn echo() -> Self {

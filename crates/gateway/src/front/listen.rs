@@ -9,6 +9,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::repoll::Repoll;
@@ -38,15 +39,33 @@ impl Listener {
         let address = listener.local_addr().map_err(taken)?;
         Ok(Listener { listener, address })
     }
+
+    /// The next connection, once there is a place for it.
+    async fn accept(
+        &self,
+        places: &Arc<Semaphore>,
+    ) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+        let place = places.clone().acquire_owned().await;
+        let (stream, _) = self.listener.accept().await?;
+        Ok((stream, place.expect("places are never closed")))
+    }
 }
 
 /// Serves until it is told to stop, and then until the last answer has ended.
 pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
     let builder = builder();
     let graceful = GracefulShutdown::new();
-    while let Some(accepted) = stop.run_until_cancelled(listener.listener.accept()).await {
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+    let places = Arc::new(Semaphore::new(
+        shared
+            .plan
+            .load()
+            .config
+            .max_connections
+            .min(Semaphore::MAX_PERMITS),
+    ));
+    while let Some(accepted) = stop.run_until_cancelled(listener.accept(&places)).await {
+        let (stream, place) = match accepted {
+            Ok(accepted) => accepted,
             Err(cause) => {
                 tracing::warn!(%cause, "cannot accept a connection");
                 tokio::time::sleep(REST).await;
@@ -62,6 +81,7 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
             builder: builder.clone(),
             watcher: graceful.watcher(),
             shared: shared.clone(),
+            _place: place,
         };
         tokio::spawn(connection.serve(stop.clone()));
     }
@@ -75,6 +95,8 @@ struct Connection {
     builder: auto::Builder<TokioExecutor>,
     watcher: Watcher,
     shared: Arc<Shared>,
+    /// Its place among all connections.
+    _place: OwnedSemaphorePermit,
 }
 
 impl Connection {

@@ -5,6 +5,8 @@ mod metrics;
 mod panel;
 mod routes;
 mod stats;
+mod tables;
+mod what_if;
 
 use std::sync::Arc;
 

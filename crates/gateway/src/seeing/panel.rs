@@ -3,18 +3,22 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use headworks_core::{Class, TargetState};
+use headworks_core::{Cost, TargetState, Time};
 use headworks_service::panel::{
-    Body, Cell, Column, Explanation, Health, Line, LineKind, Page, Paged, Panel, PanelError, Row,
-    Series, Snapshot, Unit, Widget,
+    Action, Args, Body, Change, Done, Explanation, Health, Panel, PanelError, Parameter, Snapshot,
+    WhatIf, Widget,
 };
+use jiff::Timestamp;
 
 use super::explain;
+use super::tables::{Recent, Tables};
+use super::what_if::{self, Arrival};
+use crate::overlay::Overlay;
 use crate::shared::Shared;
-use crate::wire::class_name;
 
-/// How many of the last requests are shown.
-const SHOWN: usize = 50;
+/// The actions.
+const CHANGE: &str = "change";
+const RESET: &str = "reset";
 
 /// The gateway's panel.
 pub(super) struct GatewayPanel(pub(super) Arc<Shared>);
@@ -26,17 +30,88 @@ impl Panel for GatewayPanel {
 
     fn snapshot(&self) -> Snapshot {
         let view = self.0.permits.inspect();
+        let recent = Recent::of(&self.0.journal, view.classes.len());
+        let config = self.0.scheduling(&self.0.overlay());
+        let tables = Tables {
+            shared: &self.0,
+            view: &view,
+            config: &config,
+            recent: &recent,
+        };
         Snapshot {
             title: "Gateway".into(),
             health: health(&view),
             widgets: vec![
-                Widget::new("load", "Requests", Body::Series(self.load(&view))),
-                Widget::new("classes", "Classes", Body::Table(classes(&view))),
-                Widget::new("upstreams", "Upstreams", Body::Table(self.upstreams(&view))),
-                Widget::new("tenants", "Tenants", Body::Table(self.tenants())),
-                Widget::new("requests", "Last requests", Body::Table(self.requests())),
+                Widget::new("load", "Requests", Body::Series(tables.load())),
+                Widget::new("refused", "Sent away", Body::Series(tables.refused())),
+                Widget::new(
+                    "waits",
+                    "Wait of nine in ten, over the last minute",
+                    Body::Series(tables.waits()),
+                ),
+                Widget::new("classes", "Classes", Body::Table(tables.classes())),
+                Widget::new("upstreams", "Upstreams", Body::Table(tables.upstreams())),
+                Widget::new("tenants", "Tenants", Body::Table(tables.tenants())),
+                Widget::new("requests", "Last requests", Body::Table(tables.requests())),
             ],
         }
+    }
+
+    fn explains(&self) -> Option<&str> {
+        Some("request")
+    }
+
+    fn settings(&self) -> Vec<Parameter> {
+        Overlay::parameters(self.0.plan.load().levels())
+    }
+
+    fn actions(&self) -> Vec<Action> {
+        vec![
+            Action {
+                name: CHANGE.to_owned(),
+                title: "Change settings".to_owned(),
+                doc: "Holds until the next reload or start; the file stays as it is.".to_owned(),
+                destructive: true,
+                parameters: self.settings(),
+            },
+            Action {
+                name: RESET.to_owned(),
+                title: "Back to the file's settings".to_owned(),
+                doc: "Takes back what was changed here.".to_owned(),
+                ..Action::default()
+            },
+        ]
+    }
+
+    fn act<'a>(
+        &'a self,
+        action: &'a str,
+        args: &'a Args,
+    ) -> BoxFuture<'a, Result<Done, PanelError>> {
+        Box::pin(async move {
+            match action {
+                CHANGE => self.change(args),
+                RESET => self.lay_over(Overlay::default(), "the file's settings hold again"),
+                _ => Err(PanelError::unknown_action(action)),
+            }
+        })
+    }
+
+    fn what_if<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<WhatIf, PanelError>> {
+        Box::pin(async move {
+            let mut overlay = self.0.overlay();
+            let now = self.0.scheduling(&overlay);
+            for Change { key, value } in changes {
+                overlay.change(self.0.plan.load().levels(), key, value)?;
+            }
+            let then = self.0.scheduling(&overlay);
+            let arrivals = self.arrivals();
+            let compared =
+                tokio::task::spawn_blocking(move || what_if::compare(&arrivals, &now, &then));
+            let failed = |cause: &dyn std::fmt::Display| PanelError::Failed(cause.to_string());
+            let answer = compared.await.map_err(|cause| failed(&cause))?;
+            answer.map_err(|cause| failed(&cause))
+        })
     }
 
     fn explain<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Explanation, PanelError>> {
@@ -58,163 +133,45 @@ fn health(view: &headworks_core::View) -> Health {
     }
 }
 
-fn columns(names: &[(&str, Unit)]) -> Vec<Column> {
-    let column = |(name, unit): &(&str, Unit)| Column {
-        name: (*name).to_owned(),
-        unit: *unit,
-    };
-    names.iter().map(column).collect()
-}
-
-fn table(names: &[(&str, Unit)], rows: Vec<Row>) -> Paged {
-    Paged {
-        columns: columns(names),
-        total: Some(rows.len() as u64),
-        page: Page { rows, next: None },
-    }
-}
-
-fn row(id: impl Into<String>, cells: Vec<Cell>) -> Row {
-    Row {
-        id: id.into(),
-        cells,
-        children: None,
-    }
-}
-
-fn classes(view: &headworks_core::View) -> Paged {
-    let rows = view.classes.iter().enumerate().map(|(level, class)| {
-        let level = Class(u8::try_from(level).unwrap_or(u8::MAX));
-        let name = class_name(level).map_or(level.to_string(), |name| format!("{level} {name}"));
-        let wait = class.stats.waits.quantile(0.9).as_secs_f64();
-        row(
-            level.to_string(),
-            vec![
-                Cell::Text(name),
-                f64::from(class.weight).into(),
-                (class.waiting as f64).into(),
-                (class.stats.granted as f64).into(),
-                (class.stats.charged as f64).into(),
-                wait.into(),
-            ],
-        )
-    });
-    let names = [
-        ("class", Unit::Count),
-        ("weight", Unit::Count),
-        ("waiting", Unit::Count),
-        ("granted", Unit::Count),
-        ("charged", Unit::Tokens),
-        ("wait, 90 %", Unit::Seconds),
-    ];
-    table(&names, rows.collect())
-}
-
 impl GatewayPanel {
-    fn load(&self, view: &headworks_core::View) -> Series {
-        let most = self.0.plan.load().config.scheduler_max_concurrent;
-        let line = |name: &str, kind, value: u64, limit| Line {
-            name: name.to_owned(),
-            kind,
-            value: value as f64,
-            limit,
-        };
-        let granted = view.classes.iter().map(|class| class.stats.granted).sum();
-        Series {
-            unit: Unit::Count,
-            lines: vec![
-                line(
-                    "running",
-                    LineKind::Level,
-                    view.running,
-                    Some(f64::from(most)),
-                ),
-                line("waiting", LineKind::Level, view.waiting, None),
-                line("granted", LineKind::Total, granted, None),
-            ],
+    fn change(&self, args: &Args) -> Result<Done, PanelError> {
+        let mut overlay = self.0.overlay();
+        for (key, value) in args.iter().filter(|(_, value)| !value.is_null()) {
+            overlay.change(self.0.plan.load().levels(), key, value)?;
         }
+        if overlay.is_empty() {
+            return Err(PanelError::Refused("nothing was changed".to_owned()));
+        }
+        self.lay_over(overlay, "changed, until the next reload or start")
     }
 
-    fn upstreams(&self, view: &headworks_core::View) -> Paged {
+    fn lay_over(&self, overlay: Overlay, message: &str) -> Result<Done, PanelError> {
+        let failed = |cause: headworks_core::ConfigError| PanelError::Failed(cause.to_string());
+        self.0.lay_over(overlay).map_err(failed)?;
+        Ok(Done::new(message))
+    }
+
+    /// The requests of the last minutes, in the order in which they came.
+    fn arrivals(&self) -> Vec<Arrival> {
         let plan = self.0.plan.load();
-        let rows = plan.upstreams().filter_map(|upstream| {
-            let target = view.targets.get(upstream.target.index())?;
-            let health = match target.state {
-                TargetState::Active => Health::Good,
-                other => Health::Warning(other.name().to_owned()),
+        let now = Timestamp::now();
+        let from = now - what_if::SPAN;
+        let mut arrivals = Vec::new();
+        self.0.journal.since(from, |entry| {
+            let tenant: &str = &entry.tenant;
+            let at = entry.arrived.duration_since(from).as_nanos();
+            let arrival = Arrival {
+                at: Time::from_nanos(u64::try_from(at).unwrap_or(0)),
+                class: entry.class,
+                flow: self.0.seed.flow(&tenant),
+                estimate: Cost(entry.estimate),
+                drawn: entry.tokens.map(Cost),
+                took: entry.took.unwrap_or_default(),
+                timeout: plan.queue_timeout(entry.class),
             };
-            let cells = vec![
-                upstream.name().into(),
-                Cell::Health(health),
-                f64::from(target.running).into(),
-                (target.granted as f64).into(),
-                f64::from(target.faults).into(),
-            ];
-            Some(row(upstream.name(), cells))
+            arrivals.push((arrival, entry.took.is_some()));
         });
-        let names = [
-            ("upstream", Unit::Count),
-            ("state", Unit::Count),
-            ("running", Unit::Count),
-            ("granted", Unit::Count),
-            ("faults in a row", Unit::Count),
-        ];
-        table(&names, rows.collect())
-    }
-
-    fn tenants(&self) -> Paged {
-        let rows = self.0.ledger.totals().into_iter().map(|(tenant, classes)| {
-            let (mut requests, mut refused, mut tokens) = (0, 0, 0);
-            for totals in &classes {
-                requests += totals.requests;
-                refused += totals.refused;
-                tokens += totals.tokens;
-            }
-            let numbers = [requests, refused, tokens].map(|number| Cell::Number(number as f64));
-            row(
-                &*tenant,
-                [Cell::from(&*tenant)].into_iter().chain(numbers).collect(),
-            )
-        });
-        let names = [
-            ("tenant", Unit::Count),
-            ("requests", Unit::Count),
-            ("refused", Unit::Count),
-            ("tokens", Unit::Tokens),
-        ];
-        table(&names, rows.collect())
-    }
-
-    fn requests(&self) -> Paged {
-        let rows = self.0.journal.latest(SHOWN).into_iter().map(|entry| {
-            let seconds = |time: Option<std::time::Duration>| {
-                time.map_or(Cell::Empty, |time| time.as_secs_f64().into())
-            };
-            let id = self.0.journal.ids.name(entry.number);
-            let cells = vec![
-                Cell::Text(id.clone()),
-                Cell::from(&*entry.tenant),
-                Cell::Text(entry.class.to_string()),
-                Cell::Text(entry.model),
-                Cell::from(entry.reason),
-                seconds(entry.waited),
-                seconds(entry.took),
-                entry
-                    .tokens
-                    .map_or(Cell::Empty, |tokens| (tokens as f64).into()),
-            ];
-            row(id, cells)
-        });
-        let names = [
-            ("request", Unit::Count),
-            ("tenant", Unit::Count),
-            ("class", Unit::Count),
-            ("model", Unit::Count),
-            ("what happened", Unit::Count),
-            ("waited", Unit::Seconds),
-            ("took", Unit::Seconds),
-            ("tokens", Unit::Tokens),
-        ];
-        table(&names, rows.collect())
+        arrivals.sort_by_key(|(arrival, _)| arrival.at);
+        what_if::with_times(arrivals)
     }
 }

@@ -20,7 +20,7 @@ pub(crate) use headers::{clean_answer, compact};
 pub(crate) use hints::{Hints, read_hints};
 pub(crate) use times::{BOUNDS, UpstreamTimes};
 
-use crate::config::{Kind, UpstreamSettings};
+use crate::config::{Kind, ModelLimits, UpstreamSettings};
 use crate::pattern;
 use crate::wire::Dialect;
 
@@ -29,6 +29,8 @@ use crate::wire::Dialect;
 pub(crate) struct Upstream {
     pub(crate) target: TargetId,
     pub(crate) settings: UpstreamSettings,
+    /// Which of the models with limits of their own it is for; if none, for the others.
+    limit: Option<usize>,
     address: Option<Address>,
     /// Credentials and whatever else goes with every request.
     headers: HeaderMap,
@@ -38,14 +40,16 @@ pub(crate) struct Upstream {
 impl Upstream {
     pub(crate) fn new(
         target: TargetId,
-        settings: &UpstreamSettings,
+        settings: UpstreamSettings,
+        limit: Option<usize>,
         times: Arc<UpstreamTimes>,
     ) -> Upstream {
         Upstream {
             target,
+            limit,
             address: Address::parse(&settings.url).ok(),
-            headers: headers::own(settings),
-            settings: settings.clone(),
+            headers: headers::own(&settings),
+            settings,
             times,
         }
     }
@@ -61,6 +65,9 @@ impl Upstream {
             Kind::Anthropic => dialect == Dialect::Anthropic,
             Kind::Echo => true,
         };
-        speaks && pattern::any(&self.settings.models, model)
+        let limited = |limit: &ModelLimits| pattern::any(&limit.models, model);
+        speaks
+            && pattern::any(&self.settings.models, model)
+            && self.settings.limit.iter().position(limited) == self.limit
     }
 }

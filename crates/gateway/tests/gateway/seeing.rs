@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use headworks_service::metrics::Registry;
+use headworks_service::panel::{Change, Snapshot};
 use http::Request;
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -125,7 +126,7 @@ async fn numbers_for_prometheus() {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     let panel = running.gateway.panel();
-    assert_eq!(panel.snapshot().widgets.len(), 5);
+    assert_eq!(panel.snapshot().widgets.len(), 7);
 }
 
 #[tokio::test]
@@ -223,4 +224,59 @@ async fn what_ends_while_the_gateway_stops_is_still_written_down() {
     for suffix in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
     }
+}
+
+fn args(value: &Value) -> &serde_json::Map<String, Value> {
+    value.as_object().unwrap()
+}
+
+#[tokio::test]
+async fn settings_are_tried_out_changed_and_taken_back() {
+    let upstream = Upstream::answering(Duration::from_millis(5), 10).await;
+    let running = Running::before(
+        &upstream,
+        "scheduler_max_concurrent = 1\nscheduler_policy = 'wfq'",
+    );
+    let asked = (0..40).map(|n| {
+        let client = running.client();
+        let class = ["1", "2"][n % 2];
+        async move {
+            client
+                .post(CHAT, &[("x-priority", class)], &chat(10, false))
+                .await
+                .status
+        }
+    });
+    assert_eq!(futures_util::future::join_all(asked).await, [200; 40]);
+    let panel = running.gateway.panel();
+    let changes = [Change {
+        key: "max_concurrent".into(),
+        value: 40.into(),
+    }];
+    let answer = panel.what_if(&changes).await.unwrap();
+    let wait = answer
+        .compared
+        .iter()
+        .find(|row| row.name == "P2 wait, half")
+        .unwrap();
+    assert!(wait.now > 0.01 && wait.then == 0.0, "{answer:?}");
+    let wrong = [Change {
+        key: "weight_12".into(),
+        value: 3.into(),
+    }];
+    assert!(panel.what_if(&wrong).await.is_err());
+
+    let most = |snapshot: Snapshot| match &snapshot.widgets[0].body {
+        headworks_service::panel::Body::Series(series) => series.lines[0].limit,
+        other => panic!("{other:?}"),
+    };
+    let change = serde_json::json!({ "max_concurrent": 7, "weight_2": 50, "policy": null });
+    panel.act("change", args(&change)).await.unwrap();
+    assert_eq!(most(panel.snapshot()), Some(7.0));
+    let classes = json(&running, "/admin/scheduler/queues").await;
+    assert!(classes.to_string().contains("50"), "{classes}");
+    let nothing = serde_json::json!({});
+    panel.act("reset", args(&nothing)).await.unwrap();
+    assert_eq!(most(panel.snapshot()), Some(1.0));
+    assert!(panel.act("change", args(&nothing)).await.is_err());
 }

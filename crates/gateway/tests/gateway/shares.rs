@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::support::{Act, CHAT, Running, Upstream, chat, until};
@@ -138,4 +139,92 @@ async fn tenants_of_a_class_share_by_weight_however_much_they_ask() {
     let clients = [("x-api-key", "a", 120), ("x-api-key", "b", 40)];
     let tokens = crowd(&running, &upstream, &clients, 5000).await;
     assert_shares(&tokens, &[("a", 1), ("b", 2)]);
+}
+
+/// Requests of two tenants, and an upstream that answers one at a time, when it is told to.
+struct Crowd {
+    running: Running,
+    upstream: Upstream,
+    release: Arc<Semaphore>,
+    asked: JoinSet<(&'static str, u16)>,
+    sent: usize,
+    ended: usize,
+    modest: usize,
+}
+
+impl Crowd {
+    fn ask(&mut self, who: &'static str) {
+        let client = self.running.client();
+        self.sent += 1;
+        self.asked.spawn(async move {
+            let label = [("x-api-key", who), ("x-label", who)];
+            let answer = client.post(CHAT, &label, &chat(100, false)).await;
+            (who, answer.status)
+        });
+    }
+
+    /// Waits until every request is answered, waits or is with the upstream.
+    async fn settle(&mut self) {
+        loop {
+            while let Some(ended) = self.asked.try_join_next() {
+                let (who, status) = ended.unwrap();
+                self.ended += 1;
+                self.modest -= usize::from(who == "m");
+                // Some places are kept for those who were told to come back, so that the modest may be refused too.
+                assert!(matches!(status, 200 | 429), "{who}: {status}");
+            }
+            let (running, waiting) = self.running.gateway.running_and_waiting();
+            if self.ended + (running + waiting) as usize == self.sent {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_times_the_requests_are_worth_no_more() {
+    const CALLS: usize = 100;
+    let release = Arc::new(Semaphore::new(0));
+    let gate = release.clone();
+    let upstream = Upstream::start(move |_| Act::When(gate.clone())).await;
+    let tenants = "
+        scheduler_max_queue_depth = 20
+        [[gateway.key]]
+        prefix = 'g'
+        tenant = 'greedy'
+        [[gateway.key]]
+        prefix = 'm'
+        tenant = 'modest'
+    ";
+    let mut crowd = Crowd {
+        running: Running::before(&upstream, &format!("{FREE}{tenants}")),
+        upstream,
+        release,
+        asked: JoinSet::new(),
+        sent: 0,
+        ended: 0,
+        modest: 0,
+    };
+    while crowd.upstream.count() < CALLS {
+        let missing = 8 - crowd.modest;
+        for _ in 0..missing {
+            crowd.modest += 1;
+            crowd.ask("m");
+        }
+        for _ in 0..100 * missing.max(1) {
+            crowd.ask("g");
+        }
+        crowd.settle().await;
+        let before = crowd.upstream.count();
+        crowd.release.add_permits(1);
+        until("the next is there", || crowd.upstream.count() > before).await;
+    }
+    let calls = crowd.upstream.calls();
+    let counted = &calls[CALLS / 10..CALLS];
+    let greedy = counted
+        .iter()
+        .filter(|call| call.header("x-label") == Some("g"));
+    let share = greedy.count() as f64 / counted.len() as f64;
+    assert!((0.48..=0.52).contains(&share), "{share}");
 }

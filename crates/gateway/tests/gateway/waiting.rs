@@ -121,6 +121,144 @@ async fn a_client_that_comes_back_when_told_has_a_place() {
     }
 }
 
+/// Clients that are told when to come back, and do.
+struct Returning {
+    refused: usize,
+    came_back: usize,
+    admitted: usize,
+}
+
+/// Asks until it is answered; comes back when told.
+async fn insist(running: &Running, turn: u64) -> Returning {
+    let mut seen = Returning {
+        refused: 0,
+        came_back: 0,
+        admitted: 0,
+    };
+    let body = chat(10 + turn, false);
+    let mut attempt = 0u32;
+    loop {
+        let count = attempt.to_string();
+        let headers = [("x-stainless-retry-count", count.as_str())];
+        let answer = running.client().post(CHAT, &headers, &body).await;
+        seen.came_back += usize::from(attempt > 0);
+        match (answer.status, answer.header("x-headworks-reason")) {
+            (200, _) => {
+                seen.admitted += usize::from(attempt > 0);
+                return seen;
+            }
+            (429, "full") => seen.refused += 1,
+            other => panic!("{other:?}"),
+        }
+        let told: u64 = answer.header("retry-after-ms").parse().unwrap();
+        tokio::time::sleep(Duration::from_millis(told)).await;
+        attempt += 1;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nine_in_ten_of_those_who_come_back_when_told_are_admitted() {
+    let upstream = Upstream::answering(Duration::from_millis(20), 10).await;
+    let limits = "scheduler_max_concurrent = 4\nscheduler_max_queue_depth = 20\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
+    let running = Running::before(&upstream, limits);
+    // How fast places are freed is learned first.
+    for turn in 0..40 {
+        assert_eq!(insist(&running, turn).await.refused, 0);
+    }
+    let rounds = (0..10).map(|_| async {
+        let (mut came_back, mut admitted) = (0, 0);
+        for seen in futures_util::future::join_all((0..6).map(|n| insist(&running, 100 * n))).await
+        {
+            came_back += seen.came_back;
+            admitted += seen.admitted;
+        }
+        (came_back, admitted)
+    });
+    let (mut came_back, mut admitted) = (0, 0);
+    for (back, in_time) in futures_util::future::join_all(rounds).await {
+        came_back += back;
+        admitted += in_time;
+    }
+    assert!(came_back >= 20, "{came_back} were refused and came back");
+    assert!(admitted * 10 >= came_back * 9, "{admitted} of {came_back}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_that_is_named_is_about_when_a_place_is_free() {
+    const SERVICE: Duration = Duration::from_millis(100);
+    let upstream = Upstream::answering(SERVICE, 10).await;
+    let limits = "scheduler_max_concurrent = 4\nscheduler_max_queue_depth = 12\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
+    let running = Running::before(&upstream, limits);
+    let fill = |count: usize| {
+        (0..count)
+            .map(|_| ask(&running, &[], chat(10, false)))
+            .collect::<Vec<_>>()
+    };
+    let learned = fill(16);
+    until("half of them are done", || upstream.count() >= 12).await;
+    // Full again, while what runs goes on steadily.
+    let mut queued = learned;
+    while running.gateway.running_and_waiting().1 < 12 {
+        queued.push(ask(&running, &[], chat(10, false)));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (before, from) = (upstream.count(), std::time::Instant::now());
+    let mut told = Vec::new();
+    for n in 0..8 {
+        let refused = running.client().post(CHAT, &[], &chat(20 + n, false)).await;
+        assert_eq!(refused.status, 429);
+        told.push(refused.header("retry-after-ms").parse::<f64>().unwrap() / 1e3);
+    }
+    until("as many places were freed", || {
+        upstream.count() >= before + told.len()
+    })
+    .await;
+    let starts = upstream.calls();
+    let mut errors: Vec<f64> = told
+        .iter()
+        .zip(&starts[before..])
+        .map(|(told, start)| {
+            let right = start.at.duration_since(from).as_secs_f64();
+            (told - right).abs() / right
+        })
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    assert!(errors[errors.len() / 2] <= 0.25, "{errors:?} of {told:?}");
+    for answer in queued {
+        answer.abort();
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn whoever_waited_too_long_goes_ahead_of_the_more_urgent() {
+    let aging = "scheduler_policy = 'strict'\n[[gateway.class]]\nlevel = 9\naging = '1ms'";
+    let (running, upstream) = one_slot(aging).await;
+    let held = hold(&running, &upstream).await;
+    let old = ask(
+        &running,
+        &[("x-priority", "9"), ("x-label", "old")],
+        chat(10, false),
+    );
+    waiting(&running, 1).await;
+    let urgent: Vec<_> = (0..20)
+        .map(|_| ask(&running, &[("x-priority", "1")], chat(10, false)))
+        .collect();
+    waiting(&running, 21).await;
+    held.abort();
+    for answer in urgent.into_iter().chain([old]) {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    let calls = upstream.calls();
+    let place = calls
+        .iter()
+        .position(|call| call.header("x-label") == Some("old"));
+    assert!(
+        place.unwrap() <= 4,
+        "one grant in four is for the old: {place:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_lone_p0_is_the_next_grant_after_the_first_release() {
     let (running, upstream) = one_slot("").await;

@@ -38,6 +38,7 @@ impl Schema {
             .with::<crate::admin::AdminConfig>()
             .with::<crate::logs::LogConfig>()
             .with::<crate::outbound::OutboundConfig>()
+            .with::<crate::privileges::ProcessConfig>()
             .with::<crate::shutdown::ShutdownConfig>()
     }
 

@@ -13,6 +13,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use rustls::ClientConfig;
 use tower::{Service, ServiceExt};
 
+use super::names::Names;
 use super::via::{Via, Wire};
 use crate::config::show_duration;
 
@@ -45,8 +46,13 @@ impl Service<Uri> for Connector {
     }
 }
 
-pub(super) fn connector(tls: ClientConfig, proxies: Arc<Matcher>, time: Duration) -> Connector {
-    let mut tcp = HttpConnector::new();
+pub(super) fn connector(
+    tls: ClientConfig,
+    proxies: Arc<Matcher>,
+    names: Names,
+    time: Duration,
+) -> Connector {
+    let mut tcp = HttpConnector::new_with_resolver(names);
     tcp.set_nodelay(true);
     tcp.enforce_http(false);
     tcp.set_connect_timeout(Some(time));
@@ -72,8 +78,8 @@ pub(super) fn connector(tls: ClientConfig, proxies: Arc<Matcher>, time: Duration
 /// Finds the way to the host; does not speak TLS with it.
 #[derive(Clone)]
 pub(crate) struct Route {
-    tcp: HttpConnector,
-    to_proxy: HttpsConnector<HttpConnector>,
+    tcp: HttpConnector<Names>,
+    to_proxy: HttpsConnector<HttpConnector<Names>>,
     proxies: Arc<Matcher>,
 }
 

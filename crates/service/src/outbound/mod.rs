@@ -5,6 +5,7 @@
 //! How long an answer may take is the caller's to bound: a tracker waits seconds, a model minutes.
 
 mod connector;
+mod names;
 mod roots;
 mod via;
 
@@ -24,6 +25,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use crate::config::Objection;
 use crate::error::Error;
 use connector::Connector;
+pub use names::{Names, is_unknown};
 
 crate::section! {
     /// How the program reaches others over HTTP.
@@ -68,6 +70,7 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 pub struct Outbound {
     client: Client<Connector, RequestBody>,
     proxies: Arc<Matcher>,
+    names: Names,
 }
 
 impl Outbound {
@@ -91,12 +94,28 @@ impl Outbound {
     pub fn with_proxies(config: &OutboundConfig, proxies: Matcher) -> Result<Outbound, Error> {
         let tls = roots::client_config(config.ca_file.as_deref())?;
         let proxies = Arc::new(proxies);
-        let connector = connector::connector(tls, Arc::clone(&proxies), config.connect_timeout);
+        let names = Names::default();
+        let connector = connector::connector(
+            tls,
+            Arc::clone(&proxies),
+            names.clone(),
+            config.connect_timeout,
+        );
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(config.idle_timeout)
             .build(connector);
-        Ok(Outbound { client, proxies })
+        Ok(Outbound {
+            client,
+            proxies,
+            names,
+        })
+    }
+
+    /// The names that this client looked up, for whoever reaches the same hosts by other means.
+    #[must_use]
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Sends `request`, whose address names scheme and host.

@@ -35,6 +35,14 @@ pub enum ClientHeader {
 #[serde(try_from = "String", into = "String")]
 pub struct Network(IpNet);
 
+impl Network {
+    /// Whether the address is in it. An IPv4 address may come mapped into IPv6.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+}
+
 impl FromStr for Network {
     type Err = String;
 

@@ -3,8 +3,10 @@
 use super::http::HttpAsker;
 use super::station::Station;
 use super::udp::UdpAsker;
-use headworks_tracker_wire::Announce;
+use crate::error::Error;
+use headworks_service::outbound::Outbound;
 use headworks_tracker_wire::answer::Reply;
+use headworks_tracker_wire::{Announce, Event, PeerId};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -59,37 +61,60 @@ impl<'a> Ask<'a> {
         };
         Ask { station, announce }
     }
+
+    /// The least that the protocol needs to ask for peers: no event, no totals, and our name instead of the client's. Its
+    /// port stays, for an announce must have one and a wrong one would send others to nowhere.
+    pub(crate) fn only(station: &'a Station, announce: &Announce, own: PeerId) -> Ask<'a> {
+        let announce = Announce {
+            peer_id: own,
+            event: Event::None,
+            uploaded: 0,
+            downloaded: 0,
+            left: None,
+            key: None,
+            ..*announce
+        };
+        Ask::new(station, &announce)
+    }
 }
 
 /// Asks forwarders.
 pub(crate) struct Asker {
-    pub(crate) http: HttpAsker,
-    pub(crate) udp: UdpAsker,
-    pub(crate) timeout: Duration,
+    http: HttpAsker,
+    udp: UdpAsker,
 }
 
 impl Asker {
-    /// Asks, for as long as a forwarder may take.
-    pub(crate) async fn ask(&self, ask: &Ask<'_>) -> Result<Reply, AskError> {
+    /// Opens what it asks with. Both transports share the names that were looked up.
+    pub(crate) fn new(outbound: Outbound) -> Result<Asker, Error> {
+        let udp = UdpAsker::new(outbound.names().clone()).map_err(Error::Threads)?;
+        Ok(Asker {
+            http: HttpAsker { outbound },
+            udp,
+        })
+    }
+
+    /// Asks, for `most` at the longest.
+    pub(crate) async fn ask(&self, ask: &Ask<'_>, most: Duration) -> Result<Reply, AskError> {
         let answer = async {
             match ask.station.is_udp() {
                 true => self.udp.ask(ask).await,
                 false => self.http.ask(ask).await,
             }
         };
-        let answer = tokio::time::timeout(self.timeout, answer).await;
+        let answer = tokio::time::timeout(most, answer).await;
         answer.unwrap_or(Err(AskError::Timeout))
     }
 
     /// Finds out whether somebody is there who could be asked, without telling of any peer.
-    pub(crate) async fn probe(&self, station: &Station) -> Result<(), AskError> {
+    pub(crate) async fn probe(&self, station: &Station, most: Duration) -> Result<(), AskError> {
         let answer = async {
             match station.is_udp() {
                 true => self.udp.probe(station).await,
                 false => self.http.probe(station).await,
             }
         };
-        let answer = tokio::time::timeout(self.timeout, answer).await;
+        let answer = tokio::time::timeout(most, answer).await;
         answer.unwrap_or(Err(AskError::Timeout))
     }
 }

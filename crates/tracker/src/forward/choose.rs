@@ -1,6 +1,7 @@
 //! Whom an announce goes on to.
 
 use super::{Forwarding, Offered};
+use crate::config::{Selection, TrackerConfig};
 use crate::plane::Call;
 use crate::swarm::{Asked, Seconds, Swarm};
 use headworks_core::{Class, Reason};
@@ -9,11 +10,13 @@ use std::time::Instant;
 
 /// When nobody can be asked for a while, or not everybody, it is looked into again after so long.
 const LOOK_AGAIN: Seconds = 30;
+/// When those that were worth most are preferred, one place in so many goes to any other.
+const EXPLORE: usize = 8;
 
 impl Forwarding {
     /// Passes an announce on to whoever may be asked.
     pub(crate) fn announce(&self, call: &Call<'_>, first: bool) -> Offered {
-        let config = &self.shared.config;
+        let config = &call.plan.config;
         let hash = &call.announce.info_hash;
         if self.watch.is_down() {
             self.shared
@@ -22,7 +25,7 @@ impl Forwarding {
             return Offered::Nothing;
         }
         let pressure = self.pool.pressure();
-        if first && pressure.limits() && !self.limiter.admits(Instant::now()) {
+        if first && pressure.limits() && !self.limiter.admits(Instant::now(), config) {
             call.counters.rate_limited.add(1);
             return Offered::Busy;
         }
@@ -49,35 +52,27 @@ impl Forwarding {
         most: usize,
     ) -> (Vec<(u16, Asked)>, usize) {
         let known = swarm.known_mut();
-        let (mut due, mut all) = (Vec::new(), true);
-        for (number, station) in self.stations.iter().enumerate() {
-            let number = number as u16;
+        let (mut due, mut all, mut next) = (Vec::new(), true, Seconds::MAX);
+        for (number, station) in call.plan.forwarders() {
+            let asked = known.asked(number);
             if !station.is_usable() {
                 all = false;
-            } else if known.asked(number).due <= call.now {
+            } else if asked.due <= call.now {
                 due.push(number);
+            } else {
+                next = next.min(asked.due);
             }
         }
-        let mut random = u64::from(call.random) << 32 | 1;
-        let chosen = due.len().min(most);
-        for place in 0..chosen {
-            let rest = (due.len() - place) as u64;
-            random = random
-                .wrapping_mul(0x5851_f42d_4c95_7f2d)
-                .wrapping_add(0x1405_7b7e_f767_814f);
-            due.swap(place, place + ((random >> 33) % rest) as usize);
-        }
-        let left = due.len() - chosen;
-        due.truncate(chosen);
+        let left = due.len().saturating_sub(most);
+        order(&mut due, most, call);
         let asked = |number: u16| {
             let before = known.asked(number);
-            known.depart(call.now, number);
+            next = next.min(known.depart(call.now, number));
             (number, before)
         };
         let chosen = due.into_iter().map(asked).collect();
-        let earliest = known.earliest(self.stations.len());
         swarm.due = match (left, all) {
-            (0, true) => earliest,
+            (0, true) => next,
             // Somebody is suspended or disabled, and may be back by then.
             (0, false) => call.now + LOOK_AGAIN,
             _ => call.now,
@@ -113,38 +108,60 @@ impl Forwarding {
         }
         match (queued, full) {
             (0, 0) => Offered::Nothing,
-            (0, _) if first && self.shared.config.queue_rate_limit_threshold > 0 => Offered::Full,
+            (0, _) if first && call.plan.config.queue_rate_limit_threshold > 0 => Offered::Full,
             (0, _) => Offered::Nothing,
             _ => Offered::Queued,
         }
     }
 }
 
-/// A token bucket over first announces. It starts full.
-pub(super) struct Limiter {
-    rate: f64,
-    burst: f64,
-    state: Mutex<(f64, Option<Instant>)>,
-}
-
-impl Limiter {
-    pub(super) fn new(rate: f64, burst: u32) -> Limiter {
-        let burst = f64::from(burst.max(1));
-        Limiter {
-            rate: rate.max(0.0),
-            burst,
-            state: Mutex::new((burst, None)),
+/// Puts `most` of the forwarders that are due in the order in which they are asked, and drops the rest.
+fn order(due: &mut Vec<u16>, most: usize, call: &Call<'_>) {
+    let mut state = u64::from(call.random) << 32 | 1;
+    let mut random = |below: usize| {
+        state = state
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        // From the upper bits: the lower ones of such a sequence follow each other in plain patterns.
+        (((state >> 32) * below as u64) >> 32) as usize
+    };
+    let chosen = due.len().min(most);
+    let by_worth = call.plan.config.forwarder_selection == Selection::Yield;
+    // Of those that are worth the same, any: all are shuffled first.
+    let shuffled = if by_worth { due.len() } else { chosen };
+    for place in 0..shuffled {
+        let other = place + random(due.len() - place);
+        due.swap(place, other);
+    }
+    if by_worth {
+        let score = |number: &u16| call.plan.stations[usize::from(*number)].worth.score();
+        due.sort_by(|one, other| score(other).total_cmp(&score(one)));
+        for place in 0..chosen {
+            if random(EXPLORE) == 0 {
+                let other = place + random(due.len() - place);
+                due.swap(place, other);
+            }
         }
     }
+    due.truncate(chosen);
+}
 
+/// A token bucket over first announces. It starts full.
+#[derive(Default)]
+pub(super) struct Limiter(Mutex<Option<(f64, Instant)>>);
+
+impl Limiter {
     /// Takes a token, if there is one.
-    pub(super) fn admits(&self, now: Instant) -> bool {
-        let mut state = self.state.lock();
-        let (level, at) = *state;
-        let elapsed = at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
-        let level = (level + elapsed * self.rate).min(self.burst);
+    pub(super) fn admits(&self, now: Instant, config: &TrackerConfig) -> bool {
+        let burst = f64::from(config.rate_limit_initial_burst.max(1));
+        let rate = config.rate_limit_initial_per_sec.max(0.0);
+        let mut state = self.0.lock();
+        let level = state.map_or(burst, |(level, at)| {
+            let elapsed = now.saturating_duration_since(at).as_secs_f64();
+            (level + elapsed * rate).min(burst)
+        });
         let admits = level >= 1.0;
-        *state = (level - f64::from(u8::from(admits)), Some(now));
+        *state = Some((level - f64::from(u8::from(admits)), now));
         admits
     }
 }
@@ -156,10 +173,15 @@ mod tests {
 
     #[test]
     fn a_burst_and_then_a_rate() {
-        let (limiter, start) = (Limiter::new(10.0, 3), Instant::now());
+        let (limiter, start) = (Limiter::default(), Instant::now());
+        let mut config = TrackerConfig::default();
+        (
+            config.rate_limit_initial_per_sec,
+            config.rate_limit_initial_burst,
+        ) = (10.0, 3);
         let admitted = |after: u64, tries: usize| {
             let now = start + Duration::from_millis(after);
-            (0..tries).filter(|_| limiter.admits(now)).count()
+            (0..tries).filter(|_| limiter.admits(now, &config)).count()
         };
         assert_eq!(admitted(0, 10), 3);
         assert_eq!(admitted(250, 10), 2);

@@ -8,8 +8,8 @@ use crate::plane::Shared;
 use crate::swarm::{Packed, Seconds};
 use headworks_core::{Class, Job, TargetId};
 use headworks_pool::{Handler, Health, How, Notice, Report, Run};
-use headworks_tracker_wire::Event;
 use headworks_tracker_wire::answer::Reply;
+use headworks_tracker_wire::{Event, PeerId};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,10 +21,11 @@ const AFTER_FAILURE: Seconds = 60;
 /// Runs forwards.
 pub(super) struct Desk {
     pub(super) shared: Arc<Shared>,
-    pub(super) stations: Arc<[Station]>,
     pub(super) asker: Arc<Asker>,
     pub(super) flights: Arc<Flights>,
     pub(super) watch: Arc<Watch>,
+    /// Our own name, where no client's is told.
+    pub(super) own: PeerId,
 }
 
 impl Handler<Forward> for Desk {
@@ -63,7 +64,10 @@ impl Handler<Forward> for Desk {
         match notice {
             Notice::Ended { payload, how, .. } => self.ended(&payload, how),
             Notice::Target { target, state } => {
-                let station = &self.stations[target.index()];
+                let plan = self.shared.plan();
+                let Some(station) = plan.stations.get(target.index()) else {
+                    return;
+                };
                 tracing::info!(forwarder = station.name, %state, trouble = station.trouble.lock().as_deref(), "forwarder");
                 station.follow(state);
                 self.watch.look();
@@ -74,22 +78,39 @@ impl Handler<Forward> for Desk {
 }
 
 impl Desk {
-    fn station(&self, forward: &Forward) -> &Station {
-        &self.stations[usize::from(forward.forwarder)]
+    fn station(&self, forward: &Forward) -> Arc<Station> {
+        self.shared.plan().stations[usize::from(forward.forwarder)].clone()
     }
 
     async fn ask(&self, forward: &Forward) -> Result<Reply, AskError> {
         let station = self.station(forward);
         let numbers = &station.numbers;
+        let (timeout, ask_only) = {
+            let config = &self.shared.plan().config;
+            (config.forward_timeout, config.ask_only)
+        };
+        // Whoever was told of a peer before must hear of its leaving, whatever the mode is now.
+        let ask = match ask_only && forward.is_announce() {
+            true => Ask::only(&station, &forward.announce, self.own),
+            false => Ask::new(&station, &forward.announce),
+        };
         let began = Instant::now();
         numbers.requests.add(1);
-        let outcome = self.asker.ask(&Ask::new(station, &forward.announce)).await;
+        let outcome = self.asker.ask(&ask, timeout).await;
+        let took = began.elapsed();
         match &outcome {
-            Ok(_) => {
+            Ok(reply) => {
                 numbers.answers.add(1);
-                numbers.micros.add(began.elapsed().as_micros() as u64);
+                numbers.micros.add(took.as_micros() as u64);
+                let new = self.take_in(forward, &station, reply);
+                if forward.is_announce() {
+                    station.worth.answered(new, took);
+                }
             }
-            Err(_) => numbers.failures.add(1),
+            Err(_) => {
+                numbers.failures.add(1);
+                station.worth.failed(took);
+            }
         }
         let trouble = match &outcome {
             Ok(Reply::Failure { reason, .. }) => Some(reason.clone()),
@@ -103,6 +124,9 @@ impl Desk {
     /// The forwarder is about to hear of the peer: it must hear when it leaves.
     fn tell(&self, forward: &Forward) {
         let announce = &forward.announce;
+        if !self.shared.plan().tells(announce) {
+            return;
+        }
         self.shared.swarms.with_known(&announce.info_hash, |swarm| {
             if swarm.local_peers() > 0 {
                 swarm.known_mut().tell(announce.peer_id, forward.forwarder);
@@ -111,18 +135,13 @@ impl Desk {
     }
 
     fn report(&self, run: &mut Run<'_, Forward>, outcome: &Result<Reply, AskError>) -> Report {
-        let (forward, config) = (run.payload, &self.shared.config);
-        let suspend = config.forwarder_suspend_seconds;
-        let judgement = judge(outcome, suspend, config.announce_interval);
+        let forward = run.payload;
+        let (suspend, usual) = {
+            let config = &self.shared.plan().config;
+            (config.forwarder_suspend_seconds, config.announce_interval)
+        };
+        let judgement = judge(outcome, suspend, usual);
         let station = self.station(&forward);
-        if let Ok(Reply::Peers(peers)) = outcome {
-            *station.numbers.interval.lock() =
-                peers.interval.map(|s| Duration::from_secs(s.into()));
-            let own = peers.external_ip;
-            let found = peers.peers.iter();
-            let found = found.filter(|(_, id)| *id != Some(forward.announce.peer_id));
-            self.found(&forward, found.map(|(at, _)| *at), own);
-        }
         if self.watch.record(forward.forwarder, judgement.network) {
             // It is our own network that is down: that says nothing of anybody.
             return Report::retry_in(Duration::from_secs(1)).target(Health::Unknown);
@@ -164,24 +183,42 @@ impl Desk {
         if !forward.is_announce() {
             return;
         }
-        let forwarders = self.stations.len();
         let hash = &forward.announce.info_hash;
         self.shared.swarms.with_known(hash, |swarm| {
             if let Some(known) = &mut swarm.known {
                 known.arrive(forward.forwarder, due, answered);
-                swarm.due = swarm.due.min(known.earliest(forwarders).max(self.now()));
+                swarm.due = swarm.due.min(due);
             }
         });
     }
 
-    /// Takes in what a forwarder named: whoever can be connected to from here and is not the client itself.
+    /// Remembers what an answer says beside its peers, and says how many of those are new.
+    fn take_in(&self, forward: &Forward, station: &Station, reply: &Reply) -> usize {
+        let Reply::Peers(peers) = reply else {
+            return 0;
+        };
+        *station.numbers.interval.lock() = peers.interval.map(|s| Duration::from_secs(s.into()));
+        if peers.tracker_id.is_some() {
+            station.tracker_id.lock().clone_from(&peers.tracker_id);
+        }
+        let own = [Some(forward.announce.peer_id), Some(self.own)];
+        let found = peers.peers.iter();
+        let found = found.filter(|(_, id)| id.is_none() || !own.contains(id));
+        let new = self.found(forward, found.map(|(at, _)| *at), peers.external_ip);
+        station.numbers.contributed.add(new as u64);
+        new
+    }
+
+    /// Takes in what a forwarder named: whoever can be connected to from here and is not the client itself. Says how many
+    /// nobody had named before.
     fn found(
         &self,
         forward: &Forward,
         peers: impl Iterator<Item = SocketAddr>,
         own: Option<IpAddr>,
-    ) {
-        let (now, config) = (self.now(), &self.shared.config);
+    ) -> usize {
+        let (now, by) = (self.now(), self.shared.count_by);
+        let most = self.shared.plan().config.max_cached_peers;
         let port = forward.announce.port;
         let peers =
             peers.filter(|at| is_peer(at.ip()) && !(Some(at.ip()) == own && at.port() == port));
@@ -192,13 +229,10 @@ impl Desk {
             if swarm.local_peers() == 0 {
                 return 0;
             }
-            let most = config.max_cached_peers;
-            let mut find =
-                |at: &Packed| swarm.find(now, *at, forward.forwarder, most, config.count_by);
+            let mut find = |at: &Packed| swarm.find(now, *at, forward.forwarder, most, by);
             packed.iter().filter(|at| find(at)).count()
         });
-        let new = new.unwrap_or_default() as u64;
-        self.station(forward).numbers.contributed.add(new);
+        new.unwrap_or_default()
     }
 
     /// A forward ended without a word of its own.
@@ -206,20 +240,23 @@ impl Desk {
         if forward.settled || !forward.is_announce() {
             return;
         }
-        let forwarders = self.stations.len();
         let hash = &forward.announce.info_hash;
         self.shared.swarms.with_known(hash, |swarm| {
             let Some(known) = &mut swarm.known else {
                 return;
             };
-            match how {
+            let due = match how {
                 How::Failed => {
                     let due = self.now() + AFTER_FAILURE;
                     known.arrive(forward.forwarder, due, false);
+                    due
                 }
-                _ => known.call_off(forward.forwarder, forward.before),
-            }
-            swarm.due = swarm.due.min(known.earliest(forwarders).max(self.now()));
+                _ => {
+                    known.call_off(forward.forwarder, forward.before);
+                    forward.before.due.max(self.now())
+                }
+            };
+            swarm.due = swarm.due.min(due);
         });
     }
 }

@@ -1,10 +1,9 @@
 //! Asking over HTTP and HTTPS.
 
-use super::names::is_unknown;
 use super::{Ask, AskError, Station};
 use bytes::Bytes;
 use flate2::read::GzDecoder;
-use headworks_service::outbound::Outbound;
+use headworks_service::outbound::{Outbound, is_unknown};
 use headworks_tracker_wire::answer::{self, Reply};
 use headworks_tracker_wire::query;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
@@ -26,7 +25,8 @@ pub(crate) struct HttpAsker {
 impl HttpAsker {
     pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<Reply, AskError> {
         let mut target = String::new();
-        query::write(&ask.announce, None, &mut target);
+        let id = ask.station.tracker_id.lock().clone();
+        query::write(&ask.announce, id.as_deref(), &mut target);
         let uri = with_query(&ask.station.uri, &target);
         let response = self.follow(ask.station, uri).await?;
         let status = response.status().as_u16();
@@ -133,12 +133,14 @@ async fn read(response: Response<Incoming>) -> Result<Vec<u8>, AskError> {
     if !packed {
         return Ok(body);
     }
+    unpacked(&body)
+}
+
+/// Unpacks gzip, as far as anybody needs it.
+pub(crate) fn unpacked(body: &[u8]) -> Result<Vec<u8>, AskError> {
     let mut unpacked = Vec::new();
     let most = MAX_ANSWER as u64 + 1;
-    match GzDecoder::new(&body[..])
-        .take(most)
-        .read_to_end(&mut unpacked)
-    {
+    match GzDecoder::new(body).take(most).read_to_end(&mut unpacked) {
         Ok(length) if length > MAX_ANSWER => Err(AskError::TooLarge),
         Ok(_) => Ok(unpacked),
         Err(_) => Err(AskError::Garbage("not the gzip it claims to be".into())),

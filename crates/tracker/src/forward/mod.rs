@@ -12,30 +12,32 @@ mod desk;
 mod flights;
 mod http;
 mod judge;
-mod names;
 mod station;
 mod udp;
 mod watch;
+mod worth;
 
 pub(crate) use ask::{Ask, AskError, Asker};
-pub(crate) use http::HttpAsker;
+pub(crate) use http::unpacked;
 pub(crate) use station::{Station, Status};
-pub(crate) use udp::UdpAsker;
 
+use crate::config::TrackerConfig;
 use crate::error::Error;
+use crate::plan::Plan;
 use crate::plane::{Call, Shared};
 use crate::swarm::{Asked, Seconds};
 use choose::Limiter;
 use desk::Desk;
 use headworks_core::{
     Backoff, Bound, Class, ClassConfig, Config, Job, Key, KeySeed, Limits, OnSuspend, Policy,
-    Reason, TargetConfig, TargetId, Thresholds,
+    Reason, TargetConfig, TargetId, TargetState, Thresholds,
 };
 use headworks_pool::{Pool, Workers};
 use headworks_service::shutdown::Shutdown;
 use headworks_tracker_wire::{Announce, Event, PeerId};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use watch::Watch;
 
@@ -81,7 +83,6 @@ pub(crate) enum Offered {
 /// The forward plane.
 pub(crate) struct Forwarding {
     pub(crate) pool: Pool<Forward>,
-    pub(crate) stations: Arc<[Station]>,
     pub(crate) watch: Arc<Watch>,
     shared: Arc<Shared>,
     seed: KeySeed,
@@ -92,47 +93,59 @@ impl Forwarding {
     /// Starts the pool and whoever watches over it.
     pub(crate) fn start(
         shared: &Arc<Shared>,
-        stations: Vec<Station>,
         asker: Asker,
         shutdown: &Shutdown,
     ) -> Result<Forwarding, Error> {
-        let stations: Arc<[Station]> = stations.into();
-        let config = &shared.config;
+        let plan = shared.plan();
         let random =
             || getrandom::u64().map_err(|e| Error::Threads(std::io::Error::other(e.to_string())));
         let watch = Arc::new(Watch::new());
+        let mut own = *b"-HW0001-............";
+        own[8..16].copy_from_slice(&random()?.to_be_bytes());
         let desk = Desk {
             shared: shared.clone(),
-            stations: stations.clone(),
             asker: Arc::new(asker),
             flights: Arc::default(),
             watch: watch.clone(),
+            own: PeerId(own),
         };
         let asker = desk.asker.clone();
-        let mut workers = Workers::new(config.forwarder_workers, config.max_forwarder_workers);
-        workers.thresholds = thresholds(config);
-        let pool = Pool::new(pool_config(config, stations.len()), workers, desk)?;
+        let pool = Pool::new(pool_config(&plan), workers(&plan.config), desk)?;
         let seed = KeySeed::new(random()?, random()?);
-        watch::spawn(&watch, &pool, &stations, &asker, config, shutdown);
-        let limiter = Limiter::new(
-            config.rate_limit_initial_per_sec,
-            config.rate_limit_initial_burst,
-        );
+        watch::spawn(&watch, &pool, shared, &asker, shutdown);
         Ok(Forwarding {
             pool,
-            stations,
             watch,
             shared: shared.clone(),
             seed,
-            limiter,
+            limiter: Limiter::default(),
         })
+    }
+
+    /// Makes room for a new plan: from then on it can be in force. Forwarders that it no longer lists are asked nothing
+    /// more; those that wanted no more of us get another chance.
+    pub(crate) fn make_room(&self, plan: &Plan) -> Result<(), Error> {
+        self.pool.reconfigure(pool_config(plan))?;
+        self.pool.set_workers(workers(&plan.config));
+        for (number, station) in plan.forwarders() {
+            if station.never.swap(false, Ordering::Relaxed) {
+                self.set(number, TargetState::Active);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a forwarder into a state.
+    pub(crate) fn set(&self, forwarder: u16, state: TargetState) {
+        let target = TargetId::new(u32::from(forwarder));
+        self.pool.set_target(target, state);
     }
 
     /// A peer completed: every forwarder that can be asked hears of it.
     pub(crate) fn completed(&self, call: &Call<'_>) {
-        for (forwarder, station) in self.stations.iter().enumerate() {
+        for (forwarder, station) in call.plan.forwarders() {
             if station.is_usable() {
-                self.event(call, forwarder as u16);
+                self.event(call, forwarder);
             }
         }
     }
@@ -142,14 +155,10 @@ impl Forwarding {
         let hash = &announce.info_hash;
         let asked = self.shared.swarms.with_known(hash, |swarm| {
             let known = swarm.known.as_ref()?;
-            let asked = |forwarder: &u16| known.asked(*forwarder).last != 0;
-            Some(
-                (0..self.stations.len() as u16)
-                    .filter(asked)
-                    .collect::<Vec<_>>(),
-            )
+            Some(known.all_asked().map(|(forwarder, _)| forwarder).collect())
         });
-        for forwarder in asked.flatten().unwrap_or_default() {
+        let asked: Option<Vec<u16>> = asked.flatten();
+        for forwarder in asked.unwrap_or_default() {
             let key = self.key(announce, forwarder, Event::None);
             if let Some(ticket) = self.pool.find(key) {
                 self.pool.cancel(ticket);
@@ -170,7 +179,8 @@ impl Forwarding {
             if matches!(reason, Reason::Full | Reason::TargetFull) {
                 call.counters.dropped_full.add(1);
             }
-            tracing::debug!(forwarder = self.stations[usize::from(forwarder)].name, %reason, "an event is not passed on");
+            let name = &call.plan.stations[usize::from(forwarder)].name;
+            tracing::debug!(forwarder = name, %reason, "an event is not passed on");
         }
     }
 
@@ -208,16 +218,20 @@ impl Forwarding {
     }
 }
 
-fn thresholds(config: &crate::config::TrackerConfig) -> Thresholds {
+fn workers(config: &TrackerConfig) -> Workers {
     let mut thresholds = Thresholds::default();
     thresholds.scale = config.queue_scale_threshold_pct;
     thresholds.throttle = config.queue_throttle_threshold;
     thresholds.limit = config.queue_rate_limit_threshold;
-    thresholds
+    let mut workers = Workers::new(config.forwarder_workers, config.max_forwarder_workers);
+    workers.thresholds = thresholds;
+    workers
 }
 
-fn pool_config(config: &crate::config::TrackerConfig, forwarders: usize) -> Config {
-    let target = TargetConfig {
+fn pool_config(plan: &Plan) -> Config {
+    let config = &plan.config;
+    let target = |listed: &bool| TargetConfig {
+        enabled: *listed,
         limits: Limits {
             concurrent: Some(config.forwarder_concurrency),
             ..Limits::default()
@@ -239,7 +253,7 @@ fn pool_config(config: &crate::config::TrackerConfig, forwarders: usize) -> Conf
         max_waiting: Some(config.forwarder_queue_size + 1),
         delayed_bound: config.forwarder_queue_size.max(100_000),
         bookings: 0,
-        targets: vec![target; forwarders],
+        targets: plan.listed.iter().map(target).collect(),
         on_suspend: OnSuspend::Delay,
         backoff: Backoff::new(base, base * 64),
         attempts: config.forwarder_retry_attempts.max(1),

@@ -1,8 +1,9 @@
 //! A forwarder at work: where it is, how it is, and what it has done.
 
+use super::worth::Worth;
 use crate::counters::Count;
 use crate::forwarders::Forwarder;
-use headworks_core::{TargetState, Time};
+use headworks_core::{Disabled, TargetState, Time};
 use http::Uri;
 use parking_lot::Mutex;
 use std::net::IpAddr;
@@ -23,7 +24,10 @@ pub(crate) struct Station {
     pub(crate) trouble: Mutex<Option<String>>,
     /// Whether it said that it never wants to be asked again.
     pub(crate) never: std::sync::atomic::AtomicBool,
+    /// What it wants to be sent back with every announce.
+    pub(crate) tracker_id: Mutex<Option<Vec<u8>>>,
     pub(crate) numbers: Numbers,
+    pub(crate) worth: Worth,
 }
 
 /// What a forwarder has done.
@@ -51,10 +55,13 @@ pub(crate) enum Status {
     Suspended = 1,
     Probation = 2,
     Disabled = 3,
+    /// No longer listed.
+    Retired = 4,
 }
 
 impl Status {
-    pub(crate) const ALL: [Status; 4] = [
+    /// What a listed forwarder can be.
+    pub(crate) const LISTED: [Status; 4] = [
         Status::Active,
         Status::Suspended,
         Status::Probation,
@@ -67,16 +74,17 @@ impl Status {
             Status::Suspended => "suspended",
             Status::Probation => "probation",
             Status::Disabled => "disabled",
+            Status::Retired => "retired",
         }
     }
 }
 
 impl Station {
     /// The forwarder as it is listed; nothing if its address makes no sense.
-    pub(crate) fn new(forwarder: &Forwarder) -> Option<Station> {
+    pub(crate) fn new(forwarder: &Forwarder, name: &str) -> Option<Station> {
         forwarder.check().ok()?;
         Some(Station {
-            name: forwarder.name(),
+            name: name.to_owned(),
             uri: forwarder.parsed()?,
             ip: forwarder.ip,
             host: forwarder.host.clone(),
@@ -84,12 +92,24 @@ impl Station {
             until: Mutex::default(),
             trouble: Mutex::default(),
             never: Default::default(),
+            tracker_id: Mutex::default(),
             numbers: Numbers::default(),
+            worth: Worth::default(),
         })
     }
 
+    /// Whether this is the forwarder as it is listed, under that name.
+    pub(crate) fn is(&self, forwarder: &Forwarder, name: &str) -> bool {
+        let at = forwarder.parsed().is_some_and(|uri| uri == self.uri);
+        at && self.name == name && self.ip == forwarder.ip && self.host == forwarder.host
+    }
+
     pub(crate) fn status(&self) -> Status {
-        Status::ALL[usize::from(self.status.load(Ordering::Relaxed) & 3)]
+        let number = usize::from(self.status.load(Ordering::Relaxed));
+        Status::LISTED
+            .get(number)
+            .copied()
+            .unwrap_or(Status::Retired)
     }
 
     /// Whether it may be asked.
@@ -103,6 +123,9 @@ impl Station {
             TargetState::Active => (Status::Active, None),
             TargetState::Suspended { until } => (Status::Suspended, Some(until)),
             TargetState::Probation => (Status::Probation, None),
+            TargetState::Disabled {
+                reason: Disabled::Configured,
+            } => (Status::Retired, None),
             TargetState::Disabled { .. } => (Status::Disabled, None),
         };
         self.status.store(status as u8, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Asking over UDP: all forwarders share one socket a family.
 
-use super::names::Names;
 use super::{Ask, AskError, Station};
+use headworks_service::outbound::{Names, is_unknown};
 use headworks_tracker_wire::answer::{Peers, Reply};
 use headworks_tracker_wire::udp::{self, Answer, Connection, Transaction};
 use headworks_tracker_wire::{compact, udp::write_announce, udp::write_connect};
@@ -45,12 +45,12 @@ impl Drop for Wire {
 
 impl UdpAsker {
     /// Opens the sockets. A machine without IPv6 does with one.
-    pub(crate) fn new() -> io::Result<UdpAsker> {
+    pub(crate) fn new(names: Names) -> io::Result<UdpAsker> {
         let mut wires = vec![Wire::open((Ipv4Addr::UNSPECIFIED, 0).into())?];
         wires.extend(Wire::open((Ipv6Addr::UNSPECIFIED, 0).into()).ok());
         Ok(UdpAsker {
             wires,
-            names: Names::default(),
+            names,
             ids: Mutex::default(),
         })
     }
@@ -110,7 +110,11 @@ impl UdpAsker {
     async fn way_to(&self, station: &Station) -> Result<(&Wire, SocketAddr), AskError> {
         let host = station.uri.host().unwrap_or_default();
         let port = station.uri.port_u16().unwrap_or_default();
-        let addresses = self.names.look_up(host, port).await?;
+        let addresses = self.names.look_up(host, port).await;
+        let addresses = addresses.map_err(|error| match is_unknown(&error) {
+            true => AskError::NoSuchHost,
+            false => AskError::Passing(format!("looking up the host: {error}")),
+        })?;
         let way = |to: &SocketAddr| Some((self.wires.get(usize::from(to.is_ipv6()))?, *to));
         let way = addresses.iter().find_map(way);
         way.ok_or(AskError::Unreachable)

@@ -1,7 +1,7 @@
 //! Who watches over the forwarders: brings healed ones back, and knows when it is our own network that is down.
 
-use super::{Asker, Forward, Station, Status};
-use crate::config::TrackerConfig;
+use super::{Asker, Forward, Status};
+use crate::plane::Shared;
 use headworks_core::{TargetId, TargetState};
 use headworks_pool::Pool;
 use headworks_service::shutdown::Shutdown;
@@ -62,7 +62,7 @@ impl Watch {
     }
 
     /// A forwarder's state changed.
-    pub(super) fn look(&self) {
+    pub(crate) fn look(&self) {
         self.changed.notify_one();
     }
 
@@ -80,19 +80,15 @@ impl Watch {
 pub(super) fn spawn(
     watch: &Arc<Watch>,
     pool: &Pool<Forward>,
-    stations: &Arc<[Station]>,
+    shared: &Arc<Shared>,
     asker: &Arc<Asker>,
-    config: &TrackerConfig,
     shutdown: &Shutdown,
 ) {
     let warden = Warden {
         watch: watch.clone(),
         pool: pool.clone(),
-        stations: stations.clone(),
+        shared: shared.clone(),
         asker: asker.clone(),
-        pause: config
-            .forwarder_probe_seconds
-            .max(Duration::from_millis(100)),
         probes: HashMap::new(),
     };
     let stop = shutdown.token();
@@ -104,9 +100,8 @@ pub(super) fn spawn(
 struct Warden {
     watch: Arc<Watch>,
     pool: Pool<Forward>,
-    stations: Arc<[Station]>,
+    shared: Arc<Shared>,
     asker: Arc<Asker>,
-    pause: Duration,
     /// Disabled forwarders: when each is looked at next, and the pause after that.
     probes: HashMap<u16, (Instant, Duration)>,
 }
@@ -128,14 +123,18 @@ impl Warden {
     }
 
     fn note_disabled(&mut self) {
-        let now = Instant::now();
-        for (number, station) in self.stations.iter().enumerate() {
+        let (now, plan) = (Instant::now(), self.shared.plan());
+        let pause = plan.config.forwarder_probe_seconds;
+        let pause = pause.max(Duration::from_millis(100));
+        self.probes
+            .retain(|number, _| plan.listed[usize::from(*number)]);
+        for (number, station) in plan.forwarders() {
             let never = station.never.load(Ordering::Relaxed);
             if station.status() == Status::Disabled && !never {
-                let probe = (now + self.pause, self.pause * 2);
-                self.probes.entry(number as u16).or_insert(probe);
+                let probe = (now + pause, pause * 2);
+                self.probes.entry(number).or_insert(probe);
             } else if station.status() == Status::Active {
-                self.probes.remove(&(number as u16));
+                self.probes.remove(&number);
             }
         }
     }
@@ -145,9 +144,13 @@ impl Warden {
         let due = self.probes.iter().filter(|(_, (at, _))| *at <= now);
         let due: Vec<u16> = due.map(|(number, _)| *number).collect();
         for number in due {
-            let station = &self.stations[usize::from(number)];
-            let healed =
-                station.status() == Status::Disabled && self.asker.probe(station).await.is_ok();
+            let plan = self.shared.plan.load_full();
+            let (station, most) = (
+                &plan.stations[usize::from(number)],
+                plan.config.forward_timeout,
+            );
+            let healed = station.status() == Status::Disabled
+                && self.asker.probe(station, most).await.is_ok();
             if healed {
                 tracing::info!(forwarder = station.name, "there again: on probation");
                 self.set(number, TargetState::Probation);
@@ -174,14 +177,21 @@ impl Warden {
             "all of them failed: this machine's network is down"
         );
         for number in &accused {
-            if !self.stations[usize::from(*number)].is_usable() {
+            let status = self.shared.plan().stations[usize::from(*number)].status();
+            if matches!(status, Status::Suspended | Status::Disabled) {
                 self.set(*number, TargetState::Active);
             }
         }
         let mut pause = TRY;
-        for station in self.stations.iter().cycle() {
+        for turn in 0.. {
             tokio::time::sleep(pause).await;
-            if self.asker.probe(station).await.is_ok() {
+            let plan = self.shared.plan.load_full();
+            let count = plan.forwarders().count().max(1);
+            let station = plan.forwarders().nth(turn % count);
+            // With nobody left to try there is nobody to blame, either.
+            let Some((_, station)) = station else { break };
+            let most = plan.config.forward_timeout;
+            if self.asker.probe(station, most).await.is_ok() {
                 break;
             }
             pause = (pause * 2).min(WINDOW);

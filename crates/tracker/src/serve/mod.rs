@@ -1,7 +1,7 @@
 //! The threads of the announce plane: one a core, each with sockets of its own, each request handled where it came in.
 
 mod connection_id;
-mod http;
+pub(crate) mod http;
 mod pages;
 mod sockets;
 mod udp;
@@ -10,7 +10,6 @@ mod worker;
 use crate::error::Error;
 use crate::plane::Plane;
 use connection_id::ConnectionIds;
-use headworks_service::proxies::{ClientHeader, Network, TrustedProxies};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ pub(crate) struct Serving {
 
 /// Binds every socket and starts the threads.
 pub(crate) fn start(plane: &Arc<Plane>) -> Result<Serving, Error> {
-    let config = &plane.shared.config;
+    let config = &plane.shared.plan().config;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let count = match config.workers {
         0 => cores(),
@@ -43,12 +42,12 @@ pub(crate) fn start(plane: &Arc<Plane>) -> Result<Serving, Error> {
         let stop = Arc::new(stop.map_err(|error| Error::Threads(error.into()))?);
         let most = config.max_connections.div_ceil(count).max(1);
         let seed = random()?;
-        let (plane, ids, trusted) = (plane.clone(), ids.clone(), trusted(plane));
+        let (plane, ids) = (plane.clone(), ids.clone());
         let thread = std::thread::Builder::new().name(format!("announce {number}"));
         let signal = stop.clone();
         // Made in its own thread: its buffers are not for handing around.
         let work = move || {
-            let worker = Worker::new(plane, ids, trusted, signal, most, seed);
+            let worker = Worker::new(plane, ids, signal, most, seed);
             match worker.listen(tcp, udp) {
                 Ok(worker) => worker.work(),
                 Err(error) => {
@@ -82,18 +81,4 @@ impl Serving {
 
 fn random() -> Result<u64, Error> {
     getrandom::u64().map_err(|error| Error::Threads(std::io::Error::other(error.to_string())))
-}
-
-fn trusted(plane: &Plane) -> TrustedProxies {
-    let config = &plane.shared.config;
-    if config.x_real_ip && config.trusted_proxies.is_empty() {
-        let local = ["127.0.0.0/8", "::1"].map(str::parse::<Network>);
-        let local: Vec<Network> = local.into_iter().filter_map(Result::ok).collect();
-        return TrustedProxies::new(&local, ClientHeader::XRealIp);
-    }
-    let header = match config.x_real_ip {
-        true => ClientHeader::XRealIp,
-        false => config.client_header,
-    };
-    TrustedProxies::new(&config.trusted_proxies, header)
 }

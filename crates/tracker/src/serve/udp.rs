@@ -2,6 +2,7 @@
 
 use super::connection_id::ConnectionIds;
 use crate::counters::Counters;
+use crate::plan::Plan;
 use crate::plane::{Call, Families, Peers, Plane, Verdict};
 use crate::swarm::Seconds;
 use headworks_tracker_wire::udp::{self, Request, RequestError, Transaction};
@@ -54,6 +55,7 @@ pub(crate) struct UdpPort<S> {
 /// What a packet is answered with.
 pub(crate) struct Desk<'a> {
     pub(crate) plane: &'a Plane,
+    pub(crate) plan: &'a Plan,
     pub(crate) ids: &'a ConnectionIds,
     pub(crate) counters: &'a Counters,
     pub(crate) peers: &'a mut Peers,
@@ -158,9 +160,12 @@ impl Desk<'_> {
                 hashes,
             }) if self.admits(connection, client) => {
                 self.counters.udp_scrapes.add(1);
+                if self.plan.access.refuses_client(client) {
+                    return udp::answer_error(transaction, "this client is not served here", out);
+                }
                 let counts = hashes
                     .iter()
-                    .map(|hash| self.plane.scrape(&InfoHash(*hash)));
+                    .map(|hash| self.plane.scrape(self.plan, &InfoHash(*hash)));
                 udp::answer_scrape(transaction, counts, out);
             }
             Err(RequestError::Invalid {
@@ -192,6 +197,7 @@ impl Desk<'_> {
             return udp::answer_error(transaction, "invalid port", out);
         }
         let call = Call {
+            plan: self.plan,
             now: self.now,
             client,
             announce,
@@ -209,6 +215,7 @@ impl Desk<'_> {
             Verdict::Refused { why, retry } => {
                 udp::answer_error(transaction, &why.words(retry), out);
             }
+            Verdict::Denied(words) => udp::answer_error(transaction, words, out),
         }
     }
 }

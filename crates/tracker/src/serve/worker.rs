@@ -4,9 +4,9 @@ use super::connection_id::ConnectionIds;
 use super::http::{self, Buffers, Connection, Turn};
 use super::udp::{self, UdpPort};
 use crate::counters::Counters;
+use crate::plan::Plan;
 use crate::plane::{Peers, Plane};
 use crate::swarm::Seconds;
-use headworks_service::proxies::TrustedProxies;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{SockaddrIn, SockaddrIn6};
@@ -60,7 +60,6 @@ impl Source {
 pub(super) struct Worker {
     plane: Arc<Plane>,
     ids: ConnectionIds,
-    trusted: TrustedProxies,
     stop: Arc<EventFd>,
     counters: Arc<Counters>,
     epoll: Option<Epoll>,
@@ -79,7 +78,6 @@ impl Worker {
     pub(super) fn new(
         plane: Arc<Plane>,
         ids: ConnectionIds,
-        trusted: TrustedProxies,
         stop: Arc<EventFd>,
         most: usize,
         seed: u64,
@@ -88,7 +86,6 @@ impl Worker {
         Worker {
             plane,
             ids,
-            trusted,
             stop,
             counters,
             epoll: None,
@@ -145,14 +142,16 @@ impl Worker {
                 }
             };
             let now = self.plane.shared.clock.now();
+            let plan = self.plane.shared.plan();
             for event in &events[..count] {
                 match Source::of(event.data()) {
                     Source::Stop => return,
                     Source::Listener(number) => self.accept(&epoll, number, now),
-                    Source::Udp4(number) => self.udp4(number, now),
-                    Source::Udp6(number) => self.udp6(number, now),
+                    Source::Udp4(number) => self.udp4(number, &plan, now),
+                    Source::Udp6(number) => self.udp6(number, &plan, now),
                     Source::Connection(number) => {
-                        self.connection(&epoll, number, event.events(), now);
+                        let turn = self.turn(number, event.events(), &plan, now);
+                        self.next(&epoll, number, event.events(), turn);
                     }
                 }
             }
@@ -163,10 +162,11 @@ impl Worker {
         }
     }
 
-    fn udp4(&mut self, number: usize, now: Seconds) {
+    fn udp4(&mut self, number: usize, plan: &Plan, now: Seconds) {
         let random = &mut || next(&mut self.random);
         let mut desk = udp::Desk {
             plane: &self.plane,
+            plan,
             ids: &self.ids,
             counters: &self.counters,
             peers: &mut self.peers,
@@ -176,10 +176,11 @@ impl Worker {
         self.udp4[number].serve(&mut desk);
     }
 
-    fn udp6(&mut self, number: usize, now: Seconds) {
+    fn udp6(&mut self, number: usize, plan: &Plan, now: Seconds) {
         let random = &mut || next(&mut self.random);
         let mut desk = udp::Desk {
             plane: &self.plane,
+            plan,
             ids: &self.ids,
             counters: &self.counters,
             peers: &mut self.peers,
@@ -209,26 +210,33 @@ impl Worker {
         }
     }
 
-    fn connection(&mut self, epoll: &Epoll, number: usize, events: EpollFlags, now: Seconds) {
+    /// Lets a connection do what it is ready for.
+    fn turn(&mut self, number: usize, events: EpollFlags, plan: &Plan, now: Seconds) -> Turn {
+        let Some(connection) = self.connections.get_mut(number) else {
+            return Turn::End;
+        };
+        if events.contains(EpollFlags::EPOLLOUT) {
+            return connection.write();
+        }
+        let random = &mut || next(&mut self.random);
+        let mut desk = http::Desk {
+            plane: &self.plane,
+            plan,
+            counters: &self.counters,
+            peers: &mut self.peers,
+            body: &mut self.body,
+            now,
+            random,
+        };
+        connection.read(&mut desk, &mut self.buffers)
+    }
+
+    /// Has a connection wait for what it needs next, or ends it.
+    fn next(&mut self, epoll: &Epoll, number: usize, events: EpollFlags, turn: Turn) {
         let Some(connection) = self.connections.get_mut(number) else {
             return;
         };
         let writes = events.contains(EpollFlags::EPOLLOUT);
-        let turn = if writes {
-            connection.write()
-        } else {
-            let random = &mut || next(&mut self.random);
-            let mut desk = http::Desk {
-                plane: &self.plane,
-                trusted: &self.trusted,
-                counters: &self.counters,
-                peers: &mut self.peers,
-                body: &mut self.body,
-                now,
-                random,
-            };
-            connection.read(&mut desk, &mut self.buffers)
-        };
         let wanted = match turn {
             // Closing the stream takes it out of the epoll set.
             Turn::End => {

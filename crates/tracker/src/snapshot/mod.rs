@@ -6,6 +6,7 @@
 mod read;
 mod write;
 
+use crate::plan::Plan;
 use crate::plane::Shared;
 use headworks_tracker_wire::{InfoHash, PeerId};
 use siphasher::sip::SipHasher13;
@@ -87,6 +88,19 @@ pub(crate) fn load(shared: &Shared, names: &[String], path: &Path) -> usize {
     }
 }
 
+/// Reads the bytes as a file, and as the body of a whole one; for fuzzers.
+pub(crate) fn try_to_read(bytes: &[u8]) {
+    let names = ["a".to_owned(), "b".to_owned()];
+    let _ = read::decode(bytes, &names);
+    let mut whole = [&MAGIC[..], bytes].concat();
+    let sum = checksum(&whole);
+    whole.extend_from_slice(&sum.to_le_bytes());
+    let shared = Shared::new(Plan::default());
+    for saved in read::decode(&whole, &names).unwrap_or_default() {
+        restore(&shared, names.len(), saved);
+    }
+}
+
 fn beside(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -95,15 +109,14 @@ fn beside(path: &Path, extension: &str) -> PathBuf {
 }
 
 fn restore(shared: &Shared, forwarders: usize, saved: Saved) {
-    let config = &shared.config;
-    let by = config.count_by;
+    let (by, most) = (shared.count_by, shared.plan().config.max_cached_peers);
     shared.swarms.with(&saved.hash, |swarm| {
         swarm.downloaded = saved.downloaded;
         for (at, id, seeder, heard) in saved.peers {
             swarm.hear(heard, at, id, seeder, by);
         }
         for (at, forwarder, seen) in saved.found {
-            swarm.find(seen, at, forwarder, config.max_cached_peers, by);
+            swarm.find(seen, at, forwarder, most, by);
         }
         if saved.asked.is_empty() && saved.told.is_empty() {
             return;

@@ -1,14 +1,18 @@
 use super::*;
-use crate::config::TrackerConfig;
+use crate::plan::Plan;
 use proptest::prelude::*;
 
 fn names() -> Vec<String> {
     vec!["a".into(), "b".into()]
 }
 
+fn empty() -> Shared {
+    Shared::new(Plan::default())
+}
+
 /// A tracker that knows something of everything.
 fn full() -> Shared {
-    let shared = Shared::new(TrackerConfig::default());
+    let shared = empty();
     let now = shared.clock.now();
     for number in 0..40u8 {
         shared.swarms.with(&InfoHash([number % 3; 20]), |swarm| {
@@ -23,10 +27,10 @@ fn full() -> Shared {
                 at,
                 PeerId([number; 20]),
                 number % 5 == 0,
-                shared.count_by(),
+                shared.count_by,
             );
             let far = Packed::new(format!("192.0.2.{number}").parse().unwrap(), 7);
-            swarm.find(now, far, u16::from(number % 2), 100, shared.count_by());
+            swarm.find(now, far, u16::from(number % 2), 100, shared.count_by);
             swarm.downloaded = 9;
             let known = swarm.known_mut();
             let asked = Asked {
@@ -54,7 +58,7 @@ fn sorted(bytes: &[u8], names: &[String]) -> Vec<Saved> {
 
 #[test]
 fn what_is_saved_is_loaded() {
-    let (before, after) = (full(), Shared::new(TrackerConfig::default()));
+    let (before, after) = (full(), empty());
     let bytes = write::encode(&before, &names());
     for saved in read::decode(&bytes, &names()).unwrap() {
         restore(&after, 2, saved);
@@ -66,7 +70,7 @@ fn what_is_saved_is_loaded() {
     let hash = InfoHash([1; 20]);
     let look = |shared: &Shared| {
         shared.swarms.with(&hash, |swarm| {
-            (swarm.counts(shared.count_by()), swarm.local_peers())
+            (swarm.counts(shared.count_by), swarm.local_peers())
         })
     };
     assert_eq!(look(&before), look(&after));
@@ -88,17 +92,11 @@ fn a_damaged_file_is_set_aside() {
     let path = std::env::temp_dir().join(format!("headworks-snapshot-{}", std::process::id()));
     let shared = full();
     save(&shared, &names(), &path).unwrap();
-    assert_eq!(
-        load(&Shared::new(TrackerConfig::default()), &names(), &path),
-        3
-    );
+    assert_eq!(load(&empty(), &names(), &path), 3);
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[100] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    assert_eq!(
-        load(&Shared::new(TrackerConfig::default()), &names(), &path),
-        0
-    );
+    assert_eq!(load(&empty(), &names(), &path), 0);
     assert!(!path.exists());
     std::fs::remove_file(beside(&path, "damaged")).unwrap();
     assert_eq!(

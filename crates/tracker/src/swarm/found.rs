@@ -92,10 +92,12 @@ impl Known {
     }
 
     /// A forward is on its way.
-    pub(crate) fn depart(&mut self, now: Seconds, forwarder: u16) {
+    /// Returns until when the forwarder is not asked again if nothing more is heard of it.
+    pub(crate) fn depart(&mut self, now: Seconds, forwarder: u16) -> Seconds {
         self.flying += 1;
         let asked = self.asked_mut(forwarder);
         (asked.last, asked.due) = (now, now + FLIGHT);
+        asked.due
     }
 
     /// A forward ended, and its forwarder may be asked again at `due`.
@@ -152,6 +154,17 @@ impl Known {
     pub(super) fn purge(&mut self, before: Seconds, mut gone: impl FnMut(u128)) {
         self.v4.purge(before, |at| gone(ip_number(&at)));
         self.v6.purge(before, |at| gone(ip_number(&at)));
+    }
+
+    /// How many forwards are on their way.
+    pub(crate) fn flying(&self) -> u32 {
+        self.flying
+    }
+
+    /// The forwarders that were told of a peer.
+    pub(crate) fn told(&self, peer: &PeerId) -> Vec<u16> {
+        let told = self.told.get(peer);
+        told.map(|told| told.iter().collect()).unwrap_or_default()
     }
 
     pub(super) fn ips(&self) -> impl Iterator<Item = u128> + '_ {

@@ -87,6 +87,23 @@ impl Swarms {
         (swarms, peers)
     }
 
+    /// Has every swarm looked into with its next announce: whoever may be asked has changed.
+    pub(crate) fn all_due(&self) {
+        for shard in &self.shards {
+            for (_, swarm) in shard.lock().iter_mut() {
+                swarm.due = 0;
+            }
+        }
+    }
+
+    /// Looks at one swarm.
+    pub(crate) fn look<R>(&self, hash: &InfoHash, look: impl FnOnce(&Swarm) -> R) -> Option<R> {
+        let (number, shard) = self.shard(hash);
+        let table = shard.lock();
+        let (_, swarm) = table.find(number, |(other, _)| other == hash)?;
+        Some(look(swarm))
+    }
+
     /// Looks at every swarm, a table at a time.
     pub(crate) fn each(&self, mut look: impl FnMut(&InfoHash, &Swarm)) {
         for shard in &self.shards {

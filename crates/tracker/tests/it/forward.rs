@@ -243,50 +243,6 @@ async fn under_pressure_fewer_are_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_forward_is_accounted_for() {
-    const HASHES: u32 = 300;
-    let far: Vec<_> =
-        futures_util::future::join_all((0..4).map(|_| Forwarder::udp(Manner::Peers(vec![])))).await;
-    let uris = (0..100).map(|n| format!("udp://{}/announce?n={n}", far[n % 4].address));
-    let settings = format!("forwarder_queue_size = 1000\n{}", listed(uris));
-    let running = Running::start(&settings);
-    for hash in 0..HASHES {
-        running.announce(&announce(hash, 1, Event::None)).await;
-    }
-    running
-        .shows(
-            "/stats",
-            "queue: depth 0, capacity 1000, fill 0.0 %, delayed 0, running 0",
-        )
-        .await;
-    let asked: usize = far.iter().map(|one| one.heard().len()).sum();
-    let dropped = running.metric("queue_dropped_full").await;
-    let throttled = running.metric("queue_throttled_forwarders").await;
-    let limited = running.metric("queue_rate_limited").await;
-    let offered = f64::from(HASHES) * 100.0;
-    assert_eq!(
-        offered,
-        asked as f64 + dropped + throttled + 100.0 * limited
-    );
-    let counted: u64 = running
-        .stats()
-        .await
-        .lines()
-        .filter_map(|line| {
-            line.strip_prefix("forwarder ")?
-                .split(", ")
-                .nth(1)?
-                .strip_suffix(" requests")?
-                .parse::<u64>()
-                .ok()
-        })
-        .sum();
-    assert_eq!(counted, asked as u64, "our counters and their logs agree");
-    assert!(throttled > 0.0, "the queue was under pressure");
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_restart_forgets_nothing() {
     let path = std::env::temp_dir().join(format!("headworks-warm-{}", std::process::id()));
     let far = Forwarder::http(Manner::Peers(vec![address("192.0.2.1:1")])).await;

@@ -2,6 +2,8 @@
 
 mod announce;
 mod bad_forwarders;
+mod balance;
 mod forward;
+mod operators;
 mod real_clients;
 mod support;

@@ -21,6 +21,16 @@ pub(crate) struct Running {
     shutdown: Shutdown,
 }
 
+/// The section with these settings, in TOML.
+pub(crate) fn config(settings: &str) -> Arc<TrackerConfig> {
+    let sources = Sources::new().text("headworks.toml", format!("[tracker]\n{settings}"));
+    let schema = Schema::shared().with::<TrackerConfig>();
+    let config = schema
+        .load(&sources)
+        .unwrap_or_else(|problems| panic!("{problems}"));
+    config.section::<TrackerConfig>()
+}
+
 impl Running {
     /// A tracker on loopback with these settings of its section, in TOML.
     pub(crate) fn start(settings: &str) -> Running {
@@ -29,17 +39,12 @@ impl Running {
 
     /// The same at another address.
     pub(crate) fn listening(at: &str, settings: &str) -> Running {
-        let text =
-            format!("[tracker]\nlisten = '{at}'\nudp_listen = '{at}'\nworkers = 2\n{settings}");
-        let sources = Sources::new().text("headworks.toml", text);
-        let schema = Schema::shared().with::<TrackerConfig>();
-        let config = schema
-            .load(&sources)
-            .unwrap_or_else(|problems| panic!("{problems}"));
+        let section = config(&format!(
+            "listen = '{at}'\nudp_listen = '{at}'\nworkers = 2\n{settings}"
+        ));
         let shutdown = Shutdown::new();
         let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
         let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
-        let section = config.section::<TrackerConfig>();
         let tracker = Tracker::start(&section, outbound, &shutdown).unwrap();
         Running { tracker, shutdown }
     }
@@ -59,9 +64,17 @@ impl Running {
     /// The body at a path.
     pub(crate) async fn get(&self, path: &str) -> Vec<u8> {
         let (at, path) = (self.http(), path.to_owned());
-        tokio::task::spawn_blocking(move || get(at, &path))
+        tokio::task::spawn_blocking(move || get(at, &path, ""))
             .await
             .unwrap()
+    }
+
+    /// The text at a path, for whoever has a token.
+    pub(crate) async fn with_token(&self, path: &str, token: &str) -> String {
+        let (at, path) = (self.http(), path.to_owned());
+        let header = format!("Authorization: Bearer {token}\r\n");
+        let answer = tokio::task::spawn_blocking(move || get(at, &path, &header)).await;
+        String::from_utf8(answer.unwrap()).unwrap()
     }
 
     pub(crate) async fn announce(&self, announce: &Announce) -> Reply {
@@ -108,12 +121,12 @@ impl Running {
     }
 }
 
-fn get(at: SocketAddr, path: &str) -> Vec<u8> {
+fn get(at: SocketAddr, path: &str, headers: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: t\r\n{headers}Connection: close\r\n\r\n"
     )
     .unwrap();
     let mut answer = Vec::new();

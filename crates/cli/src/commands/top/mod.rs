@@ -1,6 +1,5 @@
 //! `headworks top`: a running instance in the terminal.
 
-mod client;
 mod format;
 mod screen;
 mod text;
@@ -14,8 +13,8 @@ use headworks_service::exit::Exit;
 use headworks_service::panel::PanelList;
 
 use crate::arguments::Common;
+use crate::commands::instance::Instance;
 use crate::report;
-use client::Client;
 
 /// How often it asks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -40,7 +39,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(&mut self, runtime: &tokio::runtime::Runtime, client: &Client) {
+    fn look(&mut self, runtime: &tokio::runtime::Runtime, client: &Instance) {
         match runtime.block_on(client.panels()) {
             Ok(list) => self.keep(list),
             Err(error) => self.problem = Some(format!("{error:#}")),
@@ -59,7 +58,7 @@ impl Seen {
 }
 
 pub(crate) fn run(command: &TopCommand, common: &Common) -> Result<Exit> {
-    let client = Client::find(command.address.as_deref(), common)?;
+    let client = Instance::find(command.address.as_deref(), common)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 const STREAM: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -39,6 +40,8 @@ impl Call {
 pub(crate) enum Act {
     /// After a while, answer with that usage.
     Answer { after: Duration, tokens: u64 },
+    /// Answer when there is a permit for it.
+    When(Arc<Semaphore>),
     /// Events at intervals, and a usage at the end.
     Stream { events: usize, gap: Duration },
     /// Large events without a pause or an end.
@@ -191,11 +194,11 @@ async fn perform(writer: &mut (impl AsyncWriteExt + Unpin), act: &Act) -> bool {
     match act {
         Act::Answer { after, tokens } => {
             tokio::time::sleep(*after).await;
-            let body = format!(
-                r#"{{"id":"x","object":"chat.completion","model":"m","choices":[],"usage":{{"prompt_tokens":0,"completion_tokens":{tokens}}}}}"#
-            );
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-upstream: kept\r\nset-cookie: a=b";
-            whole(writer, head, &body).await
+            answer(writer, *tokens).await
+        }
+        Act::When(permits) => {
+            permits.acquire().await.unwrap().forget();
+            answer(writer, 100).await
         }
         Act::Status(status, headers) => {
             let head =
@@ -246,6 +249,15 @@ async fn perform(writer: &mut (impl AsyncWriteExt + Unpin), act: &Act) -> bool {
         }
         Act::Raw(bytes) => writer.write_all(bytes.as_bytes()).await.is_ok(),
     }
+}
+
+async fn answer(writer: &mut (impl AsyncWriteExt + Unpin), tokens: u64) -> bool {
+    let body = format!(
+        r#"{{"id":"x","object":"chat.completion","model":"m","choices":[],"usage":{{"prompt_tokens":0,"completion_tokens":{tokens}}}}}"#
+    );
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-upstream: kept\r\nset-cookie: a=b";
+    whole(writer, head, &body).await
 }
 
 async fn whole(writer: &mut (impl AsyncWriteExt + Unpin), head: &str, body: &str) -> bool {

@@ -6,10 +6,10 @@ pub(crate) mod request;
 pub(crate) use connection::{Buffers, Connection, Turn};
 
 use crate::counters::Counters;
+use crate::plan::Plan;
 use crate::plane::{Call, Families, Peers, Plane, Verdict};
 use crate::serve::pages;
 use crate::swarm::Seconds;
-use headworks_service::proxies::TrustedProxies;
 use headworks_tracker_wire::answer::{self, Head};
 use headworks_tracker_wire::{query, scrape};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -22,7 +22,7 @@ const MAX_SCRAPE: usize = 200;
 /// What requests are answered with.
 pub(crate) struct Desk<'a> {
     pub(crate) plane: &'a Plane,
-    pub(crate) trusted: &'a TrustedProxies,
+    pub(crate) plan: &'a Plan,
     pub(crate) counters: &'a Counters,
     pub(crate) peers: &'a mut Peers,
     pub(crate) body: &'a mut Vec<u8>,
@@ -43,10 +43,10 @@ impl Desk<'_> {
                 (200, PLAIN)
             }
             b"/scrape" | b"/scrape.php" => {
-                self.scrape(request);
+                self.scrape(peer, request);
                 (200, PLAIN)
             }
-            _ => pages::answer(self.plane, path, request, self.body),
+            _ => pages::answer(self.plane, peer, path, request, self.body),
         };
         head(status, kind, self.body.len(), request.keep_alive, out);
         if !request.head_only {
@@ -66,6 +66,7 @@ impl Desk<'_> {
         let client = self.client(peer, request);
         let named = announce.compact == Some(false);
         let call = Call {
+            plan: self.plan,
             now: self.now,
             client,
             announce: &announce,
@@ -76,7 +77,7 @@ impl Desk<'_> {
         };
         match self.plane.announce(&call, self.peers) {
             Verdict::Peers { interval, counts } => {
-                let id = &self.plane.shared.config.tracker_id;
+                let id = &self.plan.config.tracker_id;
                 let head = Head {
                     interval,
                     // Half of it: a client that lost its peers may come earlier.
@@ -97,12 +98,13 @@ impl Desk<'_> {
             Verdict::Refused { why, retry } => {
                 answer::write_failure(&why.words(retry), Some(retry), self.body);
             }
+            Verdict::Denied(words) => answer::write_failure(words, None, self.body),
         }
     }
 
     /// The client's address: its own, or what a trusted proxy says of it.
     fn client(&self, peer: IpAddr, request: &Request<'_>) -> IpAddr {
-        if !self.trusted.contains(peer) {
+        if !self.plan.trusted.contains(peer) {
             return peer;
         }
         let header = |(name, value): (&[u8], &[u8])| {
@@ -110,26 +112,34 @@ impl Desk<'_> {
             Some((name, HeaderValue::from_bytes(value).ok()?))
         };
         let headers: HeaderMap = request::lines(request.headers).filter_map(header).collect();
-        self.trusted.client(peer, &headers)
+        self.plan.trusted.client(peer, &headers)
     }
 
-    fn scrape(&mut self, request: &Request<'_>) {
+    fn scrape(&mut self, peer: IpAddr, request: &Request<'_>) {
         self.counters.http_scrapes.add(1);
+        let client = self.client(peer, request);
+        if self.plan.access.refuses_client(client) {
+            return answer::write_failure("this client is not served here", None, self.body);
+        }
         let mut torrents = Vec::new();
         for hash in query::scrape(request.query).take(MAX_SCRAPE) {
             match hash {
-                Ok(hash) => torrents.push((hash, self.plane.scrape(&hash))),
+                Ok(hash) => torrents.push((hash, self.plane.scrape(self.plan, &hash))),
                 Err(error) => return answer::write_failure(&error.to_string(), None, self.body),
             }
         }
         if torrents.is_empty() {
-            if !self.plane.shared.config.full_scrape {
+            if !self.plan.config.full_scrape {
                 let text = "missing info_hash: a scrape of everything is not allowed here";
                 return answer::write_failure(text, None, self.body);
             }
-            let by = self.plane.shared.count_by();
+            let by = self.plane.shared.count_by;
             let swarms = &self.plane.shared.swarms;
-            swarms.each(|hash, swarm| torrents.push((*hash, swarm.counts(by))));
+            swarms.each(|hash, swarm| {
+                if !self.plan.access.refuses_torrent(hash) {
+                    torrents.push((*hash, swarm.counts(by)));
+                }
+            });
         }
         torrents.sort_unstable_by_key(|(hash, _)| *hash);
         torrents.dedup_by_key(|(hash, _)| *hash);

@@ -5,10 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use headworks_service::admin::AdminConfig;
 use headworks_service::outbound::{Outbound, OutboundConfig};
-use headworks_service::panel::PanelList;
+use headworks_service::panel::{Explanation, PanelList};
 use http::header::AUTHORIZATION;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::applications::schema;
 use crate::arguments::Common;
@@ -19,15 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Larger answers are none of ours.
 const MOST: usize = 64 << 20;
 
-pub(super) struct Client {
+/// A running instance, by its admin listener.
+pub(super) struct Instance {
     outbound: Outbound,
     base: String,
     token: String,
 }
 
-impl Client {
+impl Instance {
     /// Whom `address` means; without it, whom the configuration and the environment mean.
-    pub(super) fn find(address: Option<&str>, common: &Common) -> Result<Client> {
+    pub(super) fn find(address: Option<&str>, common: &Common) -> Result<Instance> {
         let (base, token) = match address {
             Some(address) => split(address)?,
             None => (None, None),
@@ -39,7 +42,7 @@ impl Client {
         // It is this machine most of the time, which no proxy reaches.
         let mut config = OutboundConfig::default();
         config.proxy_from_environment = false;
-        Ok(Client {
+        Ok(Instance {
             outbound: Outbound::new(&config)?,
             base,
             token,
@@ -48,7 +51,17 @@ impl Client {
 
     /// Every panel, as it is now.
     pub(super) async fn panels(&self) -> Result<PanelList> {
-        let asked = tokio::time::timeout(PATIENCE, self.ask("/admin/panels")).await;
+        self.read("/admin/panels").await
+    }
+
+    /// Why `subject` of an application is as it is.
+    pub(super) async fn explain(&self, application: &str, subject: &str) -> Result<Explanation> {
+        let path = format!("/admin/panels/{application}/explain/{subject}");
+        self.read(&path).await
+    }
+
+    async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let asked = tokio::time::timeout(PATIENCE, self.ask(path)).await;
         let asked = asked.with_context(|| format!("{} does not answer", self.base))?;
         Ok(serde_json::from_slice(&asked?)?)
     }
@@ -68,12 +81,17 @@ impl Client {
         if status == StatusCode::UNAUTHORIZED {
             bail!("the token is wrong: take the address that `headworks up` printed last");
         }
-        if !status.is_success() {
-            bail!("{}{path} answered {status}", self.base);
-        }
         let body = Limited::new(answer.into_body(), MOST).collect().await;
         let body = body.map_err(|cause| anyhow::anyhow!("the answer broke off: {cause}"))?;
-        Ok(body.to_bytes().to_vec())
+        let body = body.to_bytes().to_vec();
+        if !status.is_success() {
+            let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+            match problem["error"].as_str() {
+                Some(words) => bail!("{} answered: {words}", self.base),
+                None => bail!("{}{path} answered {status}", self.base),
+            }
+        }
+        Ok(body)
     }
 }
 

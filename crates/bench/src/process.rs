@@ -2,16 +2,15 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a process may take to begin.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Drop for Process {
@@ -22,17 +21,12 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// This program in another role; it prints where it listens.
-    pub(super) fn role(role: &str, upstream: Option<SocketAddr>) -> Process {
-        let program = std::env::current_exe().expect("this program is a file");
-        let mut command = Command::new(program);
-        command
-            .args(["gateway", "--role", role])
-            .stdout(Stdio::piped());
-        if let Some(upstream) = upstream {
-            command.args(["--upstream", &upstream.to_string()]);
-        }
-        let mut child = command.spawn().expect("this program can be started");
+    /// A process that prints where it listens.
+    pub(crate) fn speaking(command: &mut Command) -> Process {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the command can be started");
         let stdout = child.stdout.take().expect("it is piped");
         let mut line = String::new();
         BufReader::new(stdout)
@@ -42,34 +36,35 @@ impl Process {
         Process { child, address }
     }
 
-    /// vllm-router before the upstream.
-    pub(super) fn router(command: &Path, upstream: SocketAddr) -> Process {
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let address = free.expect("a free port");
-        let metrics = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let child = Command::new(command)
-            .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
-            .args([
-                "--prometheus-port",
-                &metrics.expect("a free port").port().to_string(),
-            ])
-            .args([
-                "--policy",
-                "round_robin",
-                "--worker-urls",
-                &format!("http://{upstream}"),
-            ])
+    /// A process that says nothing and is to listen at `address`, once `ready` says that it does.
+    pub(crate) fn silent(
+        command: &mut Command,
+        address: SocketAddr,
+        ready: impl Fn(SocketAddr) -> bool,
+    ) -> Process {
+        let child = command
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("vllm-router can be started");
+            .expect("the command can be started");
         let process = Process { child, address };
         let start = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(start.elapsed() < PATIENCE, "vllm-router does not listen");
+        while !ready(address) {
+            assert!(start.elapsed() < PATIENCE, "nobody listens at {address}");
             std::thread::sleep(Duration::from_millis(50));
         }
         process
+    }
+
+    /// Whether somebody takes connections there.
+    pub(crate) fn takes_connections(address: SocketAddr) -> bool {
+        TcpStream::connect(address).is_ok()
+    }
+
+    /// A port that nobody has.
+    pub(crate) fn free() -> SocketAddr {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        free.expect("a free port")
     }
 
     fn proc(&self, file: &str) -> String {
@@ -77,7 +72,7 @@ impl Process {
     }
 
     /// CPU time spent so far, in nanoseconds.
-    pub(super) fn cpu(&self) -> f64 {
+    pub(crate) fn cpu(&self) -> f64 {
         let stat = self.proc("stat");
         // The name, in brackets, may hold spaces.
         let fields = stat
@@ -94,7 +89,7 @@ impl Process {
     }
 
     /// Memory in use, in bytes.
-    pub(super) fn resident(&self) -> f64 {
+    pub(crate) fn resident(&self) -> f64 {
         let status = self.proc("status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
@@ -102,7 +97,7 @@ impl Process {
     }
 
     /// Sockets that are open.
-    pub(super) fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         let folder = format!("/proc/{}/fd", self.child.id());
         std::fs::read_dir(folder).map_or(0, Iterator::count)
     }

@@ -1,0 +1,156 @@
+//! Over HTTP on connections that stay open, beside aquatic_http and a bare hyper responder.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use headworks_tracker_wire::{Announce, query};
+
+use super::contenders::{aquatic, is_there, ours, role};
+use super::roles::PEERS;
+use super::{Found, OURS, Options, compare};
+use crate::process::Process;
+use crate::report::Report;
+
+const AQUATIC: &str = "aquatic_http";
+const HYPER: &str = "bare hyper responder";
+/// Connections, each with one request at a time.
+const CONNECTIONS: usize = 64;
+const TORRENTS: u32 = 100;
+const PEERS_EACH: u32 = 100;
+
+pub(super) fn run(options: &Options, report: &mut Report) {
+    let ours_name = format!("{OURS}, HTTP");
+    let ours = ours("");
+    fill(ours.address);
+    let body = Load::new(ours.address).body_length();
+    let hyper = role(0, "hyper", &body.to_string());
+    let mut contenders = vec![(ours_name.as_str(), ours), (HYPER, hyper)];
+    if is_there(&options.aquatic_http, "cargo install aquatic_http") {
+        let peers = PEERS.to_string();
+        let process = aquatic(&options.aquatic_http, &[("max_peers", &peers)], false);
+        fill(process.address);
+        contenders.push((AQUATIC, process));
+    }
+    let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
+    for _ in 0..options.rounds {
+        for ((_, process), found) in contenders.iter().zip(&mut found) {
+            round(options, process, found);
+        }
+    }
+    for ((name, _), found) in contenders.iter().zip(found) {
+        found.tell(name, "bytes", report);
+    }
+    // Its head is shorter than ours and hyper's, with the same peers: it sends less.
+    compare(report, &ours_name, AQUATIC, 0.25, false);
+    compare(report, &ours_name, HYPER, 1.0 / 0.6, true);
+}
+
+fn fill(address: SocketAddr) {
+    let mut load = Load::new(address);
+    for number in 0..TORRENTS * PEERS_EACH / CONNECTIONS as u32 + 1 {
+        load.turn(number);
+    }
+}
+
+fn round(options: &Options, process: &Process, found: &mut Found) {
+    let mut load = Load::new(process.address);
+    let time = Duration::from_secs(options.seconds);
+    let (before, start) = (process.cpu(), Instant::now());
+    let (mut turns, mut bytes) = (0, 0);
+    while start.elapsed() < time {
+        bytes += load.turn(turns);
+        turns += 1;
+    }
+    let (cpu, seconds) = (process.cpu() - before, start.elapsed().as_secs_f64());
+    let answers = f64::from(turns) * CONNECTIONS as f64;
+    found.add(cpu, seconds, answers, bytes as f64 / answers);
+}
+
+/// Connections that are written to in turn and then read in turn: the server always has many to answer.
+struct Load {
+    streams: Vec<TcpStream>,
+    buffer: Vec<u8>,
+}
+
+impl Load {
+    fn new(address: SocketAddr) -> Load {
+        let streams = (0..CONNECTIONS).map(|_| {
+            let stream = TcpStream::connect(address).expect("a connection");
+            stream.set_nodelay(true).expect("a socket option");
+            let patience = Some(Duration::from_secs(20));
+            stream.set_read_timeout(patience).expect("a socket option");
+            stream
+        });
+        Load {
+            streams: streams.collect(),
+            buffer: vec![0; 64 * 1024],
+        }
+    }
+
+    /// A request on every connection, and its answer; returns how many bytes those were.
+    fn turn(&mut self, turn: u32) -> usize {
+        for (number, stream) in self.streams.iter_mut().enumerate() {
+            let request = request(turn.wrapping_mul(CONNECTIONS as u32) + number as u32);
+            stream.write_all(request.as_bytes()).expect("it is taken");
+        }
+        let buffer = &mut self.buffer;
+        self.streams
+            .iter_mut()
+            .map(|stream| answer(stream, buffer).0)
+            .sum()
+    }
+
+    fn body_length(&mut self) -> usize {
+        let stream = &mut self.streams[0];
+        stream
+            .write_all(request(0).as_bytes())
+            .expect("it is taken");
+        let (all, head) = answer(stream, &mut self.buffer);
+        all - head
+    }
+}
+
+/// Reads one answer: its bytes, and those of its head.
+fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> (usize, usize) {
+    let (mut length, mut wanted) = (0, None);
+    loop {
+        let read = stream.read(&mut buffer[length..]).expect("an answer");
+        assert!(read > 0, "the connection stays open");
+        length += read;
+        let seen = &buffer[..length];
+        if wanted.is_none()
+            && let Some(end) = seen.windows(4).position(|bytes| bytes == b"\r\n\r\n")
+        {
+            let head = String::from_utf8_lossy(&seen[..end]).to_lowercase();
+            let size = head
+                .split("content-length:")
+                .nth(1)
+                .expect("it says its length");
+            let size = size.lines().next().unwrap_or_default().trim();
+            wanted = Some((end + 4, size.parse::<usize>().expect("a number")));
+        }
+        match wanted {
+            Some((head, body)) if length >= head + body => return (length, head),
+            _ => {}
+        }
+    }
+}
+
+/// Announce number `number` of all peers in turn.
+fn request(number: u32) -> String {
+    let peer = number % (TORRENTS * PEERS_EACH);
+    let mut announce = Announce {
+        port: 10_000 + (peer / TORRENTS) as u16,
+        left: Some(1),
+        numwant: Some(PEERS as u32),
+        key: Some(7),
+        ..Announce::default()
+    };
+    announce.info_hash.0 = [(peer % TORRENTS) as u8; 20];
+    announce.peer_id.0 = *b"-HW0001-............";
+    announce.peer_id.0[8..12].copy_from_slice(&peer.to_be_bytes());
+    let mut path = String::from("GET /announce?");
+    query::write(&announce, None, &mut path);
+    path + " HTTP/1.1\r\nHost: tracker.example:6969\r\nUser-Agent: bench/1\r\nAccept-Encoding: gzip\r\n\r\n"
+}

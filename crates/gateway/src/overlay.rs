@@ -1,0 +1,111 @@
+//! Settings that somebody changed by hand while it runs: laid over the configuration until the next reload.
+
+use headworks_core::{Class, Config, Policy};
+use headworks_service::panel::{Choice, PanelError, Parameter, ParameterKind};
+use serde_json::Value;
+
+use crate::wire::class_name;
+
+const POLICIES: [(&str, Policy); 4] = [
+    ("hybrid", Policy::Hybrid),
+    ("strict", Policy::Strict),
+    ("wfq", Policy::Wfq),
+    ("fifo", Policy::Fifo),
+];
+
+/// What was changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Overlay {
+    policy: Option<Policy>,
+    max_concurrent: Option<u32>,
+    /// By class.
+    weights: Vec<(usize, u32)>,
+}
+
+impl Overlay {
+    /// What can be changed where there are so many classes.
+    pub(crate) fn parameters(levels: u8) -> Vec<Parameter> {
+        let parameter = |name: String, title: String, kind| Parameter {
+            name,
+            title,
+            kind,
+            required: false,
+        };
+        let policies = POLICIES.map(|(name, _)| Choice {
+            value: name.to_owned(),
+            title: name.to_owned(),
+        });
+        let mut all = vec![
+            parameter(
+                "policy".into(),
+                "Policy".into(),
+                ParameterKind::Choice(policies.into()),
+            ),
+            parameter(
+                "max_concurrent".into(),
+                "Requests at once".into(),
+                ParameterKind::Whole,
+            ),
+        ];
+        all.extend((0..levels).map(|level| {
+            let name = class_name(Class(level)).unwrap_or_default();
+            let title = format!("Weight of P{level} {name}");
+            parameter(
+                format!("weight_{level}"),
+                title.trim_end().to_owned(),
+                ParameterKind::Whole,
+            )
+        }));
+        all
+    }
+
+    /// Takes in a change.
+    pub(crate) fn change(
+        &mut self,
+        levels: u8,
+        key: &str,
+        value: &Value,
+    ) -> Result<(), PanelError> {
+        let whole = || {
+            let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+            number
+                .filter(|number| *number > 0)
+                .ok_or_else(|| PanelError::argument(key, "expected a whole number above 0"))
+        };
+        match key.strip_prefix("weight_").map(str::parse::<usize>) {
+            Some(Ok(level)) if level < usize::from(levels) => {
+                let weight = whole()?;
+                self.weights.retain(|(known, _)| *known != level);
+                self.weights.push((level, weight));
+            }
+            _ if key == "max_concurrent" => self.max_concurrent = Some(whole()?),
+            _ if key == "policy" => {
+                let named = POLICIES
+                    .iter()
+                    .find(|(name, _)| value.as_str() == Some(*name));
+                let problem = || PanelError::argument(key, "expected hybrid, strict, wfq or fifo");
+                self.policy = Some(named.ok_or_else(problem)?.1);
+            }
+            _ => {
+                let problem = "it cannot be changed while the gateway runs";
+                return Err(PanelError::argument(key, problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lays it over what the configuration says.
+    pub(crate) fn lay(&self, config: &mut Config) {
+        config.policy = self.policy.unwrap_or(config.policy);
+        config.limits.concurrent = self.max_concurrent.or(config.limits.concurrent);
+        for (level, weight) in &self.weights {
+            if let Some(class) = config.classes.get_mut(*level) {
+                class.weight = *weight;
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Overlay::default()
+    }
+}

@@ -1,0 +1,323 @@
+//! The lines and tables of the panel.
+
+use std::time::Duration;
+
+use headworks_core::{Class, Config, Policy, Rate, Reason, TargetState, View};
+use headworks_service::panel::{
+    Cell, Column, Health, Line, LineKind, Page, Paged, Row, Series, Unit,
+};
+use jiff::Timestamp;
+
+use crate::books::Journal;
+use crate::shared::Shared;
+use crate::wire::class_name;
+
+/// How many of the last requests are shown.
+const SHOWN: usize = 50;
+/// What counts as recent.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// What became of the requests of the last minute, by class.
+pub(super) struct Recent {
+    classes: Vec<RecentClass>,
+}
+
+#[derive(Clone, Default)]
+struct RecentClass {
+    /// Sorted.
+    waits: Vec<Duration>,
+    tokens: u64,
+}
+
+impl Recent {
+    pub(super) fn of(journal: &Journal, levels: usize) -> Recent {
+        let mut classes = vec![RecentClass::default(); levels];
+        journal.since(Timestamp::now() - RECENT, |entry| {
+            if let (Some(class), Some(waited)) =
+                (classes.get_mut(usize::from(entry.class.0)), entry.waited)
+            {
+                class.waits.push(waited);
+                class.tokens += entry.tokens.unwrap_or(entry.estimate);
+            }
+        });
+        for class in &mut classes {
+            class.waits.sort_unstable();
+        }
+        Recent { classes }
+    }
+
+    /// How long nine in ten of a class waited at most.
+    fn wait(&self, level: usize) -> Option<f64> {
+        let waits = &self.classes.get(level)?.waits;
+        let place = (waits.len() * 9 / 10).min(waits.len().checked_sub(1)?);
+        Some(waits[place].as_secs_f64())
+    }
+
+    /// A class's part of all tokens, in percent.
+    fn share(&self, level: usize) -> Option<f64> {
+        let all: u64 = self.classes.iter().map(|class| class.tokens).sum();
+        let own = self.classes.get(level)?.tokens;
+        (all > 0).then(|| 100.0 * own as f64 / all as f64)
+    }
+}
+
+/// What the tables are made of.
+pub(super) struct Tables<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) view: &'a View,
+    /// What the scheduler goes by now.
+    pub(super) config: &'a Config,
+    pub(super) recent: &'a Recent,
+}
+
+fn class_title(level: usize) -> String {
+    let level = Class(u8::try_from(level).unwrap_or(u8::MAX));
+    class_name(level).map_or(level.to_string(), |name| format!("{level} {name}"))
+}
+
+fn known(number: Option<f64>) -> Cell {
+    number.map_or(Cell::Empty, Cell::Number)
+}
+
+fn line(name: &str, kind: LineKind, value: f64, limit: Option<f64>) -> Line {
+    Line {
+        name: name.to_owned(),
+        kind,
+        value,
+        limit,
+    }
+}
+
+fn columns(names: &[(&str, Unit)]) -> Vec<Column> {
+    let column = |(name, unit): &(&str, Unit)| Column {
+        name: (*name).to_owned(),
+        unit: *unit,
+    };
+    names.iter().map(column).collect()
+}
+
+fn table(names: &[(&str, Unit)], rows: Vec<Row>) -> Paged {
+    Paged {
+        columns: columns(names),
+        total: Some(rows.len() as u64),
+        page: Page { rows, next: None },
+    }
+}
+
+fn row(id: impl Into<String>, cells: Vec<Cell>) -> Row {
+    Row {
+        id: id.into(),
+        cells,
+        children: None,
+    }
+}
+
+impl Tables<'_> {
+    pub(super) fn load(&self) -> Series {
+        let (view, most) = (self.view, self.config.limits.concurrent.map(f64::from));
+        let granted: u64 = view.classes.iter().map(|class| class.stats.granted).sum();
+        let lines = vec![
+            line("running", LineKind::Level, view.running as f64, most),
+            line("waiting", LineKind::Level, view.waiting as f64, None),
+            line("granted", LineKind::Total, granted as f64, None),
+            line("sent away", LineKind::Total, self.sent_away() as f64, None),
+        ];
+        Series {
+            unit: Unit::Count,
+            lines,
+        }
+    }
+
+    fn sent_away(&self) -> u64 {
+        let away = |class: &headworks_core::ClassView| {
+            let stats = &class.stats;
+            stats.refused_in_all() + stats.ended.shed + stats.ended.expired
+        };
+        self.view.classes.iter().map(away).sum()
+    }
+
+    /// Those who were not served, by why.
+    pub(super) fn refused(&self) -> Series {
+        let classes = &self.view.classes;
+        let count = |reason: Reason| {
+            let refused = |class: &headworks_core::ClassView| class.stats.refused[reason as usize];
+            classes.iter().map(refused).sum::<u64>() as f64
+        };
+        let shed: u64 = classes.iter().map(|class| class.stats.ended.shed).sum();
+        let expired: u64 = classes.iter().map(|class| class.stats.ended.expired).sum();
+        let lines = [
+            ("full", count(Reason::Full)),
+            ("gave way", shed as f64),
+            ("waited too long", expired as f64),
+            ("no hope in time", count(Reason::Hopeless)),
+            ("too large", count(Reason::TooLarge)),
+            ("no upstream", count(Reason::NoTarget)),
+        ];
+        Series {
+            unit: Unit::Count,
+            lines: lines
+                .map(|(name, value)| line(name, LineKind::Total, value, None))
+                .into(),
+        }
+    }
+
+    /// How long nine in ten waited, by class; of the classes that were ever asked for.
+    pub(super) fn waits(&self) -> Series {
+        let classes = self.view.classes.iter().enumerate();
+        let asked = classes.filter(|(_, class)| class.stats.granted > 0);
+        let lines = asked.map(|(level, _)| {
+            let wait = self.recent.wait(level).unwrap_or(0.0);
+            line(&class_title(level), LineKind::Level, wait, None)
+        });
+        Series {
+            unit: Unit::Seconds,
+            lines: lines.collect(),
+        }
+    }
+
+    /// A class's part of what is shared by weight, in percent, while all of them have something to do.
+    fn by_weight(&self, level: usize) -> Option<f64> {
+        let classes = &self.config.classes;
+        let shares = |level: usize| match self.config.policy {
+            Policy::Wfq => true,
+            Policy::Hybrid => level > 0,
+            _ => false,
+        };
+        let busy = |level: usize| self.recent.share(level).is_some_and(|share| share > 0.0);
+        let all: u32 = (0..classes.len())
+            .filter(|level| shares(*level) && busy(*level))
+            .map(|level| classes[level].weight)
+            .sum();
+        let own = classes.get(level)?.weight;
+        (shares(level) && busy(level)).then(|| 100.0 * f64::from(own) / f64::from(all))
+    }
+
+    pub(super) fn classes(&self) -> Paged {
+        let rows = self.view.classes.iter().enumerate().map(|(level, class)| {
+            let cells = vec![
+                Cell::Text(class_title(level)),
+                f64::from(class.weight).into(),
+                (class.waiting as f64).into(),
+                (class.stats.granted as f64).into(),
+                (class.stats.charged as f64).into(),
+                known(self.recent.share(level)),
+                known(self.by_weight(level)),
+                known(self.recent.wait(level)),
+            ];
+            row(format!("P{level}"), cells)
+        });
+        let names = [
+            ("class", Unit::Count),
+            ("weight", Unit::Count),
+            ("waiting", Unit::Count),
+            ("granted", Unit::Count),
+            ("charged", Unit::Tokens),
+            ("share, last minute", Unit::Percent),
+            ("share by weight", Unit::Percent),
+            ("wait, 90 %", Unit::Seconds),
+        ];
+        table(&names, rows.collect())
+    }
+
+    pub(super) fn upstreams(&self) -> Paged {
+        let plan = self.shared.plan.load();
+        let rows = plan.upstreams().filter_map(|upstream| {
+            let target = self.view.targets.get(upstream.target.index())?;
+            let limits = self.config.targets.get(upstream.target.index())?.limits;
+            let (health, until) = match target.state {
+                TargetState::Active => (Health::Good, None),
+                TargetState::Suspended { until } => {
+                    let left = until.since(self.shared.permits.now());
+                    (Health::Warning("suspended".to_owned()), Some(left))
+                }
+                other => (Health::Warning(other.name().to_owned()), None),
+            };
+            let rate = |rate: Option<Rate>| known(rate.map(Rate::as_per_second));
+            let cells = vec![
+                upstream.name().into(),
+                Cell::Health(health),
+                known(until.map(|left| left.as_secs_f64())),
+                f64::from(target.running).into(),
+                known(limits.concurrent.map(f64::from)),
+                (target.granted as f64).into(),
+                f64::from(target.faults).into(),
+                rate(limits.requests),
+                rate(limits.cost),
+            ];
+            Some(row(upstream.name(), cells))
+        });
+        let names = [
+            ("upstream", Unit::Count),
+            ("state", Unit::Count),
+            ("rests for", Unit::Seconds),
+            ("running", Unit::Count),
+            ("at most", Unit::Count),
+            ("granted", Unit::Count),
+            ("faults in a row", Unit::Count),
+            ("requests, now at most", Unit::PerSecond),
+            ("tokens, now at most", Unit::TokensPerSecond),
+        ];
+        table(&names, rows.collect())
+    }
+
+    pub(super) fn tenants(&self) -> Paged {
+        let rows = self
+            .shared
+            .ledger
+            .totals()
+            .into_iter()
+            .map(|(tenant, classes)| {
+                let (mut requests, mut refused, mut tokens) = (0, 0, 0);
+                for totals in &classes {
+                    requests += totals.requests;
+                    refused += totals.refused;
+                    tokens += totals.tokens;
+                }
+                let numbers = [requests, refused, tokens].map(|number| Cell::Number(number as f64));
+                row(
+                    &*tenant,
+                    [Cell::from(&*tenant)].into_iter().chain(numbers).collect(),
+                )
+            });
+        let names = [
+            ("tenant", Unit::Count),
+            ("requests", Unit::Count),
+            ("refused", Unit::Count),
+            ("tokens", Unit::Tokens),
+        ];
+        table(&names, rows.collect())
+    }
+
+    pub(super) fn requests(&self) -> Paged {
+        let rows = self.shared.journal.latest(SHOWN).into_iter().map(|entry| {
+            let seconds = |time: Option<std::time::Duration>| {
+                time.map_or(Cell::Empty, |time| time.as_secs_f64().into())
+            };
+            let id = self.shared.journal.ids.name(entry.number);
+            let cells = vec![
+                Cell::Text(id.clone()),
+                Cell::from(&*entry.tenant),
+                Cell::Text(entry.class.to_string()),
+                Cell::Text(entry.model),
+                Cell::from(entry.reason),
+                seconds(entry.waited),
+                seconds(entry.took),
+                entry
+                    .tokens
+                    .map_or(Cell::Empty, |tokens| (tokens as f64).into()),
+            ];
+            row(id, cells)
+        });
+        let names = [
+            ("request", Unit::Count),
+            ("tenant", Unit::Count),
+            ("class", Unit::Count),
+            ("model", Unit::Count),
+            ("what happened", Unit::Count),
+            ("waited", Unit::Seconds),
+            ("took", Unit::Seconds),
+            ("tokens", Unit::Tokens),
+        ];
+        table(&names, rows.collect())
+    }
+}

@@ -1,0 +1,235 @@
+//! What other settings would have made of the last minutes: the scheduler itself, under a clock that runs as fast as it
+//! can, given the requests that came, when they came, and served for as long as they were.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use headworks_core::{
+    Class, Config, ConfigError, Core, Cost, Event, Flow, Job, Lease, Outcome, Time, Verdict,
+};
+use headworks_service::panel::{Comparison, Unit, WhatIf};
+
+/// How far back it looks.
+pub(super) const SPAN: Duration = Duration::from_secs(600);
+
+/// One request as it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) at: Time,
+    pub(super) class: Class,
+    pub(super) flow: Flow,
+    pub(super) estimate: Cost,
+    /// What it drew, where that is known.
+    pub(super) drawn: Option<Cost>,
+    /// How long it was served.
+    pub(super) took: Duration,
+    pub(super) timeout: Duration,
+}
+
+/// Gives those that were not served to their end, and so have no time of their own, the usual one.
+pub(super) fn with_times(arrivals: Vec<(Arrival, bool)>) -> Vec<Arrival> {
+    let times = arrivals.iter().filter(|(_, known)| *known);
+    let usual = quantile(
+        &times.map(|(arrival, _)| arrival.took).collect::<Vec<_>>(),
+        0.5,
+    );
+    let timed = |(arrival, known): (Arrival, bool)| Arrival {
+        took: if known { arrival.took } else { usual },
+        ..arrival
+    };
+    arrivals.into_iter().map(timed).collect()
+}
+
+/// What became of a class.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    offered: u64,
+    waits: Vec<Duration>,
+    lost: u64,
+    tokens: u64,
+}
+
+/// Compares two settings of the scheduler on the same requests.
+pub(super) fn compare(
+    arrivals: &[Arrival],
+    now: &Config,
+    then: &Config,
+) -> Result<WhatIf, ConfigError> {
+    let (before, after) = (replay(arrivals, now)?, replay(arrivals, then)?);
+    let all = |tallies: &[Tally]| tallies.iter().map(|tally| tally.tokens).sum::<u64>().max(1);
+    let tokens = (all(&before), all(&after));
+    let mut compared = Vec::new();
+    for (level, (now, then)) in before.iter().zip(&after).enumerate() {
+        if now.offered == 0 {
+            continue;
+        }
+        let mut add = |what: &str, unit, now: f64, then: f64| {
+            compared.push(Comparison {
+                name: format!("P{level} {what}"),
+                unit,
+                now,
+                then,
+            });
+        };
+        let wait = |tally: &Tally, part| quantile(&tally.waits, part).as_secs_f64();
+        add("wait, half", Unit::Seconds, wait(now, 0.5), wait(then, 0.5));
+        add("wait, 90 %", Unit::Seconds, wait(now, 0.9), wait(then, 0.9));
+        add("sent away", Unit::Count, now.lost as f64, then.lost as f64);
+        let share = |tally: &Tally, all: u64| 100.0 * tally.tokens as f64 / all as f64;
+        let shares = (share(now, tokens.0), share(then, tokens.1));
+        add("share of tokens", Unit::Percent, shares.0, shares.1);
+    }
+    let summary = match arrivals {
+        [] => "no request came in the last ten minutes: there is nothing to compare".to_owned(),
+        some => format!(
+            "the last {} requests again, under the settings of now and under the changed ones",
+            some.len()
+        ),
+    };
+    Ok(WhatIf { summary, compared })
+}
+
+/// Passes the requests through a scheduler of its own. Every upstream is one: who served a request says little about who
+/// would.
+fn replay(arrivals: &[Arrival], config: &Config) -> Result<Vec<Tally>, ConfigError> {
+    let mut config = config.clone();
+    config.targets.clear();
+    let mut run = Run {
+        arrivals,
+        tallies: vec![Tally::default(); config.classes.len()],
+        core: Core::new(config, Time::ZERO)?,
+        served: Vec::new(),
+        ends: BinaryHeap::new(),
+    };
+    let mut next = 0;
+    while let Some(now) = run.next_moment(arrivals.get(next)) {
+        run.end(now);
+        while arrivals.get(next).is_some_and(|arrival| arrival.at <= now) {
+            run.arrive(now, next);
+            next += 1;
+        }
+        run.serve(now);
+    }
+    Ok(run.tallies)
+}
+
+struct Run<'a> {
+    arrivals: &'a [Arrival],
+    core: Core<usize>,
+    tallies: Vec<Tally>,
+    /// What is being served, and when each ends.
+    served: Vec<Option<Lease<usize>>>,
+    ends: BinaryHeap<Reverse<(Time, usize)>>,
+}
+
+impl Run<'_> {
+    fn next_moment(&self, coming: Option<&Arrival>) -> Option<Time> {
+        let end = self.ends.peek().map(|Reverse((at, _))| *at);
+        let moments = [coming.map(|arrival| arrival.at), end, self.core.wake_at()];
+        moments.into_iter().flatten().min()
+    }
+
+    fn end(&mut self, now: Time) {
+        while let Some(&Reverse((at, place))) = self.ends.peek()
+            && at <= now
+        {
+            self.ends.pop();
+            if let Some(lease) = self.served[place].take() {
+                let cost = self.arrivals[lease.payload].drawn;
+                self.core
+                    .finish(now, lease, Outcome::Done { cost }, Verdict::Fine);
+            }
+        }
+    }
+
+    fn arrive(&mut self, now: Time, number: usize) {
+        let arrival = &self.arrivals[number];
+        let Some(tally) = self.tallies.get_mut(usize::from(arrival.class.0)) else {
+            return;
+        };
+        tally.offered += 1;
+        let job = Job::new(number)
+            .class(arrival.class)
+            .flow(arrival.flow)
+            .cost(arrival.estimate)
+            .expire_at(now + arrival.timeout);
+        tally.lost += u64::from(self.core.submit(now, job).is_err());
+    }
+
+    fn serve(&mut self, now: Time) {
+        while let Some(lease) = self.core.next(now) {
+            let arrival = &self.arrivals[lease.payload];
+            let tally = &mut self.tallies[usize::from(arrival.class.0)];
+            tally.waits.push(lease.waited);
+            tally.tokens += arrival.drawn.unwrap_or(arrival.estimate).0;
+            self.ends
+                .push(Reverse((now + arrival.took, self.served.len())));
+            self.served.push(Some(lease));
+        }
+        while let Some(event) = self.core.poll_event() {
+            if let Event::Expired { job, .. } | Event::Shed { job, .. } = event {
+                self.tallies[usize::from(job.class.0)].lost += 1;
+            }
+        }
+    }
+}
+
+fn quantile(waits: &[Duration], part: f64) -> Duration {
+    let mut sorted = waits.to_vec();
+    sorted.sort_unstable();
+    let place = (sorted.len() as f64 * part) as usize;
+    let place = place.min(sorted.len().saturating_sub(1));
+    sorted.get(place).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_core::{ClassConfig, Limits, Policy};
+
+    /// Two classes that ask for twice what is there.
+    fn load() -> Vec<Arrival> {
+        let arrival = |n: u64| Arrival {
+            at: Time::from_millis(n * 10),
+            class: Class((n % 2) as u8),
+            flow: Flow(1),
+            estimate: Cost(10),
+            drawn: None,
+            took: Duration::from_millis(20),
+            timeout: Duration::from_secs(60),
+        };
+        (0..400).map(arrival).collect()
+    }
+
+    fn config(weights: [u32; 2]) -> Config {
+        Config {
+            policy: Policy::Wfq,
+            classes: weights.map(ClassConfig::weight).into(),
+            limits: Limits {
+                concurrent: Some(1),
+                ..Limits::default()
+            },
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn a_larger_weight_waits_less() {
+        let answer = compare(&load(), &config([1, 1]), &config([3, 1])).unwrap();
+        let found = |name: &str| {
+            let row = answer.compared.iter().find(|row| row.name == name);
+            row.map(|row| (row.now, row.then)).unwrap()
+        };
+        let (now, then) = found("P0 wait, half");
+        assert!(then < now / 2.0, "{now} s, then {then} s");
+        let (now, then) = found("P1 wait, half");
+        assert!(then > now, "{now} s, then {then} s");
+    }
+
+    #[test]
+    fn nothing_came() {
+        let answer = compare(&[], &config([1, 1]), &config([3, 1])).unwrap();
+        assert!(answer.compared.is_empty() && answer.summary.contains("nothing to compare"));
+    }
+}

@@ -1,0 +1,127 @@
+//! Host names, looked up once in a while: one cache for everything that a program reaches by name.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns::Name;
+use tower::Service;
+
+/// How long a name's addresses are believed. The system does not tell how long it would.
+const FRESH: Duration = Duration::from_secs(60);
+/// Names that are remembered; when there are more, those that are no longer fresh are forgotten.
+const MOST: usize = 4096;
+
+/// The addresses of hosts, as they were last looked up. Clones share them.
+///
+/// ```
+/// # use headworks_service::outbound::Names;
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let found = Names::default().look_up("127.0.0.1", 80).await.unwrap();
+/// assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);
+/// # });
+/// ```
+#[derive(Clone, Default)]
+pub struct Names(Arc<Mutex<HashMap<String, LookedUp>>>);
+
+/// When, and what was found.
+type LookedUp = (Instant, Vec<SocketAddr>);
+
+impl Names {
+    /// The addresses of a host, with `port`. When looking up fails but the name is not known to be gone, older ones are
+    /// better than none.
+    ///
+    /// # Errors
+    /// What the system's resolver said.
+    pub async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let with_port = |addresses: &[SocketAddr]| {
+            let with_port = |address: &SocketAddr| SocketAddr::new(address.ip(), port);
+            addresses.iter().map(with_port).collect::<Vec<_>>()
+        };
+        let known = self.lock().get(host).cloned();
+        if let Some((at, addresses)) = &known
+            && at.elapsed() < FRESH
+        {
+            return Ok(with_port(addresses));
+        }
+        let found = tokio::net::lookup_host((host, 0)).await;
+        match found.map(Iterator::collect::<Vec<_>>) {
+            Ok(addresses) => {
+                self.remember(host, addresses.clone());
+                Ok(with_port(&addresses))
+            }
+            Err(error) if is_unknown(&error) => {
+                self.lock().remove(host);
+                Err(error)
+            }
+            Err(error) => known.map_or(Err(error), |(_, addresses)| Ok(with_port(&addresses))),
+        }
+    }
+
+    fn remember(&self, host: &str, addresses: Vec<SocketAddr>) {
+        let mut names = self.lock();
+        if names.len() >= MOST {
+            names.retain(|_, (at, _)| at.elapsed() < FRESH);
+        }
+        if names.len() < MOST {
+            names.insert(host.to_owned(), (Instant::now(), addresses));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, LookedUp>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the host does not exist, as against nobody being there to say so. The system's resolver tells the two apart
+/// in words only.
+#[must_use]
+pub fn is_unknown(error: &io::Error) -> bool {
+    let text = error.to_string();
+    [
+        "Name or service not known",
+        "No address associated",
+        "nodename nor servname",
+        "Name does not resolve",
+    ]
+    .iter()
+    .any(|words| text.contains(words))
+}
+
+/// For the HTTP client, which adds the port itself.
+impl Service<Name> for Names {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let names = self.clone();
+        Box::pin(async move { Ok(names.look_up(name.as_str(), 0).await?.into_iter()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_is_looked_up_once() {
+        let names = Names::default();
+        let first = names.look_up("localhost", 1).await.unwrap();
+        assert!(!first.is_empty() && first.iter().all(|at| at.ip().is_loopback()));
+        // What is remembered is what is answered.
+        let elsewhere = "192.0.2.1:0".parse().unwrap();
+        names.lock().get_mut("localhost").unwrap().1 = vec![elsewhere];
+        let again = names.clone().look_up("localhost", 2).await.unwrap();
+        assert_eq!(again, ["192.0.2.1:2".parse().unwrap()]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Giving up root's rights once every address is taken.
+
+use std::ffi::CString;
+
+use nix::unistd::{Gid, Group, Uid, User, geteuid, initgroups, setgid, setuid};
+
+use crate::error::Error;
+
+crate::section! {
+    /// The process itself.
+    pub struct ProcessConfig = "process";
+
+    /// Whom to become when started as root, after every address is taken: `user` or `user:group`. Files that are written or
+    /// read again later (snapshots, lists) must be that user's.
+    user: Option<String> = None, example("\"headworks\""), restart();
+}
+
+/// Becomes whom the section names. Without root's rights there is nothing to give up; with them and nobody named, the log
+/// says so.
+///
+/// # Errors
+/// When there is no such user or group, or the system refuses.
+pub fn give_up(config: &ProcessConfig) -> Result<(), Error> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let Some(user) = config.user.as_deref().filter(|user| !user.is_empty()) else {
+        tracing::warn!("running as root: name another user with `process.user`");
+        return Ok(());
+    };
+    let refused = |cause: String| Error::Privileges {
+        user: user.to_owned(),
+        cause,
+    };
+    let someone = find(user).map_err(refused)?;
+    someone.become_it().map_err(refused)?;
+    tracing::info!(user, "root's rights are given up");
+    Ok(())
+}
+
+struct Someone {
+    name: CString,
+    user: Uid,
+    group: Gid,
+}
+
+fn find(text: &str) -> Result<Someone, String> {
+    let (name, group) = match text.split_once(':') {
+        Some((name, group)) => (name, Some(group)),
+        None => (text, None),
+    };
+    let user = User::from_name(name).map_err(|error| error.to_string())?;
+    let user = user.ok_or_else(|| format!("there is no user `{name}`"))?;
+    let group = match group {
+        None => user.gid,
+        Some(group) => {
+            let found = Group::from_name(group).map_err(|error| error.to_string())?;
+            let found = found.ok_or_else(|| format!("there is no group `{group}`"))?;
+            found.gid
+        }
+    };
+    let name = CString::new(name).map_err(|error| error.to_string())?;
+    Ok(Someone {
+        name,
+        user: user.uid,
+        group,
+    })
+}
+
+impl Someone {
+    /// Groups first: whoever is no longer root cannot change them. The C library does it for all threads at once.
+    fn become_it(&self) -> Result<(), String> {
+        let steps = initgroups(&self.name, self.group)
+            .and_then(|()| setgid(self.group))
+            .and_then(|()| setuid(self.user));
+        steps.map_err(|error| error.to_string())?;
+        if !self.user.is_root() && setuid(Uid::from_raw(0)).is_ok() {
+            return Err("root's rights came back".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_groups_are_found_by_name() {
+        let root = find("root").unwrap();
+        assert!(root.user.is_root() && root.group.as_raw() == 0);
+        let mixed = find("nobody:root").unwrap();
+        assert!(!mixed.user.is_root() && mixed.group.as_raw() == 0);
+        let wrong = find("nobody-has-this-name").err().unwrap();
+        assert_eq!(wrong, "there is no user `nobody-has-this-name`");
+        assert!(find("root:no-such-group").is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! Who is served, and with what: lists of torrents in files, and networks of clients.
+
+use headworks_service::proxies::Network;
+use headworks_tracker_wire::InfoHash;
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+use crate::config::TrackerConfig;
+
+/// Who is served, and with what. Empty lists keep nobody out.
+#[derive(Debug, Default)]
+pub(crate) struct Access {
+    allowed: Option<Hashes>,
+    denied: Option<Hashes>,
+    private: Option<Hashes>,
+    allowed_clients: Vec<Network>,
+    denied_clients: Vec<Network>,
+}
+
+// The standard library's hash has a seed, and the lists are the operator's.
+type Hashes = HashSet<InfoHash>;
+
+/// Why a list of torrents cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The file cannot be read.
+    #[error("cannot read the list of torrents {}: {cause}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A line names no torrent.
+    #[error("the list of torrents {}, line {line}: expected 40 (or 64) hexadecimal digits, got `{text}`", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which line.
+        line: usize,
+        /// What is there.
+        text: String,
+    },
+}
+
+impl Access {
+    pub(crate) fn read(config: &TrackerConfig) -> Result<Access, AccessError> {
+        let list = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+        Ok(Access {
+            allowed: list(&config.allow_hashes_file)?,
+            denied: list(&config.deny_hashes_file)?,
+            private: list(&config.never_forward_file)?,
+            allowed_clients: config.allow_clients.clone(),
+            denied_clients: config.deny_clients.clone(),
+        })
+    }
+
+    /// What keeps this client from this torrent, in words for it.
+    pub(crate) fn refuses(&self, hash: &InfoHash, client: IpAddr) -> Option<&'static str> {
+        if self.refuses_client(client) {
+            return Some("this client is not served here");
+        }
+        self.refuses_torrent(hash)
+            .then_some("this torrent is not served here")
+    }
+
+    /// Whether a client is kept out. A denied network counts more than an allowed one.
+    pub(crate) fn refuses_client(&self, client: IpAddr) -> bool {
+        let among = |networks: &[Network]| networks.iter().any(|network| network.contains(client));
+        among(&self.denied_clients)
+            || !self.allowed_clients.is_empty() && !among(&self.allowed_clients)
+    }
+
+    pub(crate) fn refuses_torrent(&self, hash: &InfoHash) -> bool {
+        let denied = |list: &Hashes| list.contains(hash);
+        let missing = |list: &Hashes| !list.contains(hash);
+        self.denied.as_ref().is_some_and(denied) || self.allowed.as_ref().is_some_and(missing)
+    }
+
+    /// Whether no forwarder may hear of the torrent.
+    pub(crate) fn is_private(&self, hash: &InfoHash) -> bool {
+        self.private
+            .as_ref()
+            .is_some_and(|list| list.contains(hash))
+    }
+}
+
+fn read(path: &Path) -> Result<Hashes, AccessError> {
+    let text = std::fs::read_to_string(path);
+    let path = || path.to_owned();
+    let text = text.map_err(|cause| AccessError::Read {
+        path: path(),
+        cause,
+    })?;
+    parse(&text).map_err(|(line, text)| AccessError::Line {
+        path: path(),
+        line,
+        text,
+    })
+}
+
+/// A torrent a line, with whatever remark after it; `#` begins a remark, too. The first line that is wrong is named.
+pub(crate) fn parse(text: &str) -> Result<Hashes, (usize, String)> {
+    let mut hashes = Hashes::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default();
+        let Some(word) = line.split_whitespace().next() else {
+            continue;
+        };
+        let hash = hash(word).ok_or_else(|| {
+            let shown: String = word.chars().take(80).collect();
+            (number + 1, shown)
+        })?;
+        hashes.insert(hash);
+    }
+    Ok(hashes)
+}
+
+/// The torrent that hexadecimal digits name: 40, or 64 for version 2, of which trackers know the first 40.
+pub(crate) fn hash(word: &str) -> Option<InfoHash> {
+    let digits = word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match word.len() {
+        40 => InfoHash::from_hex(word),
+        64 if digits => InfoHash::from_hex(&word[..40]),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_line_by_line() {
+        let (one, two) = ("11".repeat(20), "22".repeat(32));
+        let text = format!("# torrents\n{one}\n\n{two} a name # a remark\n");
+        let hashes = parse(&text).unwrap();
+        assert!(hashes.contains(&InfoHash([0x11; 20])) && hashes.contains(&InfoHash([0x22; 20])));
+        assert_eq!(parse("11\n").unwrap_err(), (1, "11".to_owned()));
+        assert_eq!(
+            parse(&format!("{one}\nnonsense")).unwrap_err(),
+            (2, "nonsense".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_is_denied_counts_more_than_what_is_allowed() {
+        let networks = |text: &[&str]| text.iter().map(|text| text.parse().unwrap()).collect();
+        let access = Access {
+            allowed: Some(Hashes::from([InfoHash([1; 20]), InfoHash([2; 20])])),
+            denied: Some(Hashes::from([InfoHash([2; 20])])),
+            private: None,
+            allowed_clients: networks(&["10.0.0.0/8", "fd00::/8"]),
+            denied_clients: networks(&["10.9.0.0/16"]),
+        };
+        let refuses = |hash: u8, client: &str| {
+            access
+                .refuses(&InfoHash([hash; 20]), client.parse().unwrap())
+                .is_some()
+        };
+        assert!(
+            !refuses(1, "10.0.0.1") && !refuses(1, "::ffff:10.0.0.1") && !refuses(1, "fd00::1")
+        );
+        assert!(refuses(1, "10.9.0.1") && refuses(1, "192.0.2.1") && refuses(1, "::1"));
+        assert!(refuses(2, "10.0.0.1") && refuses(3, "10.0.0.1"));
+    }
+}

@@ -8,7 +8,7 @@ use crate::state::{State, Summary, roll_up};
 use crate::status::Compare;
 use crate::store::{Lock, Store, When, Writer, log, meta, set_meta};
 use headworks_core::Backoff;
-use headworks_storage::{Backend, Folder, failpoint};
+use headworks_storage::{Backend, Folder, Requests, failpoint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -159,6 +159,17 @@ impl Job {
         State::open(self.store.path())
     }
 
+    /// What was asked of the storages that count it, by side.
+    #[must_use]
+    pub fn requests(&self) -> Vec<(&'static str, Requests)> {
+        let sides = [
+            ("source", self.source.requests()),
+            ("destination", self.destination.requests()),
+        ];
+        let counted = |(_, counts): &(&str, Requests)| !counts.is_empty();
+        sides.into_iter().filter(counted).collect()
+    }
+
     pub(crate) fn stage(&self) -> Result<String> {
         Ok(meta(&self.store.read()?, "stage")?.unwrap_or_default())
     }
@@ -193,6 +204,7 @@ impl Job {
         })?;
         self.progress.enter(Phase::Plan, 0, 0);
         crate::plan::walk(self).await?;
+        crate::plan::look_at_times(self).await?;
         self.progress.enter(Phase::Summary, 0, 0);
         let prepare = |transaction: &rusqlite::Transaction<'_>| {
             // A plan that was gone on with after a retry has totals already.

@@ -157,6 +157,7 @@ pub(crate) struct Compare {
     pub(crate) owners: bool,
     pub(crate) specials: bool,
     pub(crate) destination: Capabilities,
+    pub(crate) markers: bool,
 }
 
 impl Compare {
@@ -171,6 +172,7 @@ impl Compare {
             owners: source.posix && destination.owners,
             specials: specials && destination.specials,
             destination,
+            markers: !source.posix_names && !destination.posix_names,
         }
     }
 

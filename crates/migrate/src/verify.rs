@@ -206,7 +206,14 @@ impl Look {
 
     async fn compare(&self) -> headworks_storage::Result<(Option<String>, Option<Vec<u8>>)> {
         let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
-        let there = match self.destination.stat(folder, Some(&entry.name)).await {
+        // Where folders are what keys have in common, looking for a key of that name first is a call for nothing.
+        let derived = entry.kind == Kind::Folder && !self.compare.destination.folders;
+        let below = folder.child(&entry.name);
+        let looked = match derived {
+            true => self.destination.stat(&below, None).await,
+            false => self.destination.stat(folder, Some(&entry.name)).await,
+        };
+        let there = match looked {
             Ok(there) => there,
             Err(error) if error.kind() == headworks_storage::ErrorKind::NotFound => {
                 return Ok((Some("missing".into()), None));

@@ -8,7 +8,11 @@ use std::any::Any;
 /// Where a listing can be taken up again: opaque, written by the backend that reads it.
 pub type Cursor = Vec<u8>;
 
-/// Extended attributes, by name.
+/// How many requests of each kind were made.
+pub type Requests = Vec<(&'static str, u64)>;
+
+/// Extended attributes, by name. Of and for object storages: `content-type` and its like, and `meta-` before the names
+/// that users gave.
 pub type Extended = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Some of a folder's entries.
@@ -30,10 +34,27 @@ pub trait Listing: Send {
 pub trait Chunks: Send {
     /// The next bytes; `None` at the end.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>>;
+
+    /// What the file was when its bytes began to come, and its metadata, if that came with them.
+    fn found(&self) -> Option<(&Entry, &Extended)> {
+        None
+    }
+}
+
+/// What has to stand in the way of a new file, for it to be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Expect {
+    /// Whatever may be there.
+    #[default]
+    Anything,
+    /// Nothing.
+    Nothing,
+    /// That version of it, and no other.
+    Version(Vec<u8>),
 }
 
 /// What is to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct UploadPlan {
     /// The name it has until it is complete, where the backend needs one.
     pub temp: Vec<u8>,
@@ -41,6 +62,12 @@ pub struct UploadPlan {
     pub size: u64,
     /// What an earlier upload's [`checkpoint`](Upload::checkpoint) returned.
     pub resume: Option<Vec<u8>>,
+    /// When it was modified, for backends that must know before the first byte; [`finish`](Upload::finish) says it again.
+    pub modified: Option<i64>,
+    /// Its metadata, for the same reason.
+    pub extended: Extended,
+    /// What may be overwritten, where the backend can make sure of it.
+    pub expect: Expect,
 }
 
 /// A file being written, invisible until [`finish`](Upload::finish).
@@ -158,12 +185,12 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("write into", folder)
     }
 
-    /// Removes what an upload of that temporary name left behind, if anything.
+    /// Removes what an upload of that plan left behind, if anything.
     fn discard<'a>(
         &'a self,
         folder: &'a Folder,
-        _temp: &'a [u8],
-        _resume: Option<&'a [u8]>,
+        _name: &'a [u8],
+        _plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
         unsupported("tidy", folder)
     }
@@ -227,6 +254,16 @@ pub trait Backend: Send + Sync + 'static {
         _to: (&'a Folder, &'a [u8]),
     ) -> BoxFuture<'a, Result<()>> {
         unsupported("move from", folder)
+    }
+
+    /// How many requests of each kind were made so far, where they are counted.
+    fn requests(&self) -> Requests {
+        Vec::new()
+    }
+
+    /// About how many requests it takes to write a file of that size, or to make a folder.
+    fn requests_to_write(&self, _size: u64) -> u64 {
+        1
     }
 
     /// Returns when all that was written is durable.

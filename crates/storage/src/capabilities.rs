@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Larger files are sent in parts, so that they can be gone on with.
+const DIRECT: u64 = 8 << 20;
+
 /// What a backend can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,8 +15,16 @@ pub struct Capabilities {
     pub resumable_listing: bool,
     /// An upload can be taken up again in another process.
     pub resumable_upload: bool,
+    /// The far side keeps parts of an upload that arrived, also when nobody noted them.
+    pub keeps_parts: bool,
     /// How exactly a modification time is kept; `None` if it cannot be set.
     pub modified: Option<Duration>,
+    /// Listings say when files were modified; otherwise only [`stat`](crate::Backend::stat) does.
+    pub listed_times: bool,
+    /// Content types and metadata of users are kept, as [`Extended`](crate::Extended).
+    pub metadata: bool,
+    /// Files up to this size are copied whole by [`copy_batch`](crate::Backend::copy_batch).
+    pub direct: u64,
     /// Owner and permissions are kept.
     pub posix: bool,
     /// We may give files to other owners.
@@ -32,6 +43,8 @@ pub struct Capabilities {
     pub longest_name: Option<usize>,
     /// Names are those of a POSIX directory: not empty, not `.` or `..`, without NUL.
     pub posix_names: bool,
+    /// Names are UTF-8.
+    pub unicode_names: bool,
     /// How many calls at once are a good start, and how many the most.
     pub workers: (usize, usize),
 }
@@ -44,7 +57,11 @@ impl Capabilities {
             write: false,
             resumable_listing: false,
             resumable_upload: false,
+            keeps_parts: false,
             modified: None,
+            listed_times: true,
+            metadata: false,
+            direct: DIRECT,
             posix: false,
             owners: false,
             extended: false,
@@ -54,6 +71,7 @@ impl Capabilities {
             folders: true,
             longest_name: None,
             posix_names: true,
+            unicode_names: false,
             workers: (4, 16),
         }
     }
@@ -66,6 +84,9 @@ impl Capabilities {
             .is_some_and(|longest| name.len() > longest)
         {
             return Some("the name is too long");
+        }
+        if self.unicode_names && std::str::from_utf8(name).is_err() {
+            return Some("the name is not UTF-8");
         }
         if !self.posix_names {
             return None;

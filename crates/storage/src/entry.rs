@@ -60,6 +60,8 @@ pub struct Entry {
     pub target: Option<Vec<u8>>,
     /// Set when the file has several names.
     pub inode: Option<Inode>,
+    /// Changes whenever the bytes do: the storage's own mark, such as an etag.
+    pub version: Option<Vec<u8>>,
 }
 
 impl Entry {
@@ -74,6 +76,7 @@ impl Entry {
             posix: None,
             target: None,
             inode: None,
+            version: None,
         }
     }
 }

@@ -23,6 +23,8 @@ pub enum ErrorKind {
     BadName,
     /// The backend cannot do this at all.
     Unsupported,
+    /// It is not, or no longer, what it was expected to be.
+    Changed,
     /// It has too much to do.
     Overload(Option<Duration>),
     /// It may work the next time.

@@ -5,13 +5,16 @@
 //! cannot do, it says beforehand ([`Capabilities`]); what it cannot express, it refuses ([`Capabilities::refuses`]).
 //!
 //! * [`Local`]: a directory of this machine, by file descriptors, also beyond `PATH_MAX`.
+//! * [`S3`]: a bucket, or what is below a prefix of it, at Amazon or at any endpoint that speaks the same.
 //! * [`Synth`]: a tree computed from a seed, with latency and faults to order.
 //! * [`Traced`]: any of them, with every call written down by somebody who is not the caller.
 //!
-//! Whoever uses a backend decides when and how often; backends do not retry, queue or limit.
+//! Whoever uses a backend decides when and how often. Backends do not queue or limit; those behind a network try a single
+//! request again, so that a fault in the middle of something large does not begin it anew.
 
 mod backend;
 mod capabilities;
+mod cloud;
 mod entry;
 mod error;
 #[doc(hidden)]
@@ -19,11 +22,13 @@ pub mod failpoint;
 mod folder;
 mod local;
 mod location;
+mod s3;
 mod synth;
 mod traced;
 
 pub use backend::{
-    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Page, Upload, UploadPlan,
+    Backend, Chunks, Copied, Cursor, Expect, Extended, Listing, Order, Page, Requests, Upload,
+    UploadPlan,
 };
 pub use capabilities::{Capabilities, Space};
 pub use entry::{Entry, Inode, Kind, Posix};
@@ -31,6 +36,7 @@ pub use error::{Error, ErrorKind, Fault, Result};
 pub use folder::Folder;
 pub use local::{Local, on_this_thread};
 pub use location::open;
+pub use s3::S3;
 pub use synth::{Calls, Synth};
 pub use traced::Traced;
 

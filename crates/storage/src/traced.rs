@@ -1,7 +1,7 @@
 //! Any backend, with every call written down where it arrives.
 
 use crate::backend::{
-    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Upload, UploadPlan,
+    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
 };
 use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
@@ -109,10 +109,10 @@ impl Backend for Traced {
     fn discard<'a>(
         &'a self,
         folder: &'a Folder,
-        temp: &'a [u8],
-        resume: Option<&'a [u8]>,
+        name: &'a [u8],
+        plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
-        self.inner.discard(folder, temp, resume)
+        self.inner.discard(folder, name, plan)
     }
 
     fn copy_batch<'a>(
@@ -172,6 +172,14 @@ impl Backend for Traced {
         to: (&'a Folder, &'a [u8]),
     ) -> BoxFuture<'a, Result<()>> {
         self.inner.rename(folder, name, to)
+    }
+
+    fn requests(&self) -> Requests {
+        self.inner.requests()
+    }
+
+    fn requests_to_write(&self, size: u64) -> u64 {
+        self.inner.requests_to_write(size)
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<()>> {

@@ -2,7 +2,7 @@
 
 mod suite;
 
-use headworks_storage::{Backend, Local, Synth};
+use headworks_storage::{Backend, Entry, Folder, Kind, Local, Synth};
 use std::path::Path;
 
 #[tokio::test]
@@ -16,21 +16,29 @@ async fn synth_reads_as_it_must() {
 async fn local_reads_as_it_must() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let local = Local::new(place.path());
-    fill_from_synth(&local).await;
+    suite::fill(
+        &local,
+        "seed=5&depth=3&dirs=1-3&files=2-9&size=0-300k&names=all",
+        |_| false,
+    )
+    .await;
     suite::reading(&local).await;
 }
 
 #[tokio::test]
 async fn local_writes_as_it_must() {
     let place = tempfile::tempdir().expect("a temporary folder");
-    suite::writing(&Local::new(&place.path().join("made/by/the/suite"))).await;
+    suite::writing(&Local::new(&place.path().join("made/by/the/suite")), |_| {
+        false
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn local_works_beyond_path_max() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let local = Local::new(place.path());
-    suite::deep(&local, 40).await;
+    deep(&local, 40).await;
     let left = std::fs::read_dir(place.path())
         .expect("it is there")
         .count();
@@ -46,28 +54,27 @@ async fn local_follows_no_symlink_on_the_way() {
     std::fs::write(place.path().join("outside/secret"), "x").unwrap();
     std::os::unix::fs::symlink(Path::new("../outside"), root.join("link")).unwrap();
     let local = Local::new(&root);
-    let link = headworks_storage::Folder::root().child(b"link");
+    let link = Folder::root().child(b"link");
     let refused = local.stat(&link, Some(b"secret")).await.unwrap_err();
     assert_eq!(refused.kind(), headworks_storage::ErrorKind::WrongKind);
-    let up = headworks_storage::Folder::root()
-        .child(b"..")
-        .child(b"outside");
+    let up = Folder::root().child(b"..").child(b"outside");
     let refused = local.stat(&up, Some(b"secret")).await.unwrap_err();
     assert_eq!(refused.kind(), headworks_storage::ErrorKind::BadName);
 }
 
-async fn fill_from_synth(local: &Local) {
-    let spec = "seed=5&depth=3&dirs=1-3&files=2-9&size=0-300k&names=all";
-    let synth = Synth::parse(spec).expect("a good description");
-    for (folder, entry) in suite::walk(&synth).await {
-        match entry.kind {
-            headworks_storage::Kind::Folder => {
-                local.make_folder(&folder.child(&entry.name)).await.unwrap();
-            }
-            _ => {
-                let bytes = suite::read(&synth, &folder, &entry.name, 0, entry.size).await;
-                suite::write(local, &folder, &entry, &bytes).await;
-            }
-        }
+/// A path of `levels` names of 255 bytes.
+async fn deep(backend: &dyn Backend, levels: usize) {
+    let mut folder = Folder::root();
+    for level in 0..levels {
+        folder = folder.child(&[b'a' + (level % 26) as u8; 255]);
+        backend.make_folder(&folder).await.unwrap();
     }
+    let like = Entry::new(*b"bottom", Kind::File);
+    suite::write(backend, &folder, &like, b"deep").await;
+    assert_eq!(suite::list(backend, &folder).await[0].name, b"bottom");
+    assert_eq!(
+        suite::read(backend, &folder, b"bottom", 0, 9).await,
+        b"deep"
+    );
+    backend.remove(&Folder::root(), &[b'a'; 255]).await.unwrap();
 }

@@ -11,7 +11,7 @@ use crate::state::{State, leader, status};
 use crate::status::Status;
 use crate::store::{FolderId, Pair, read_pairs};
 use globset::GlobSet;
-use headworks_storage::Kind;
+use headworks_storage::{Kind, UploadPlan};
 use rusqlite::{OptionalExtension, params};
 
 /// Rows that are read, and claimed, at once.
@@ -53,7 +53,7 @@ impl Copy<'_> {
                 continue;
             }
             self.claim(after.clone()).await?;
-            for batch in batches(wanted, self.local) {
+            for batch in batches(wanted, self.batch(), self.local) {
                 let make = |room| Task {
                     what: What::Files(batch),
                     attempt: 0,
@@ -63,6 +63,15 @@ impl Copy<'_> {
             }
         }
         self.settled().await
+    }
+
+    /// How many entries a worker takes at once: few enough that no worker waits for another.
+    fn batch(&self) -> usize {
+        let (here, there) = (
+            self.job.source.capabilities().workers.1,
+            self.job.compare.destination.workers.1,
+        );
+        (BATCH * 8 / here.max(there).max(1)).clamp(1, BATCH)
     }
 
     fn wanted(
@@ -124,10 +133,16 @@ impl Copy<'_> {
                 let resume = self.under_way(read, &pair)?;
                 if resume.is_none() || status == Status::Excluded {
                     let temp = names::temp(&self.job.id, &pair.entry.name);
+                    let plan = UploadPlan {
+                        temp,
+                        size: pair.entry.size,
+                        resume,
+                        ..UploadPlan::default()
+                    };
                     let tidied = self
                         .job
                         .destination
-                        .discard(&pair.folder, &temp, resume.as_deref())
+                        .discard(&pair.folder, &pair.entry.name, &plan)
                         .await;
                     tidied.map_err(|error| Error::Storage {
                         side: "destination",
@@ -151,8 +166,8 @@ impl Copy<'_> {
     }
 }
 
-/// Neighbours go together, also of several folders; a large file goes alone.
-fn batches(wanted: Vec<(Pair, Status)>, across: bool) -> Vec<Vec<(Pair, Status)>> {
+/// Neighbours go together, between disks also of several folders; a large file goes alone.
+fn batches(wanted: Vec<(Pair, Status)>, most: usize, across: bool) -> Vec<Vec<(Pair, Status)>> {
     let mut batches: Vec<Vec<(Pair, Status)>> = Vec::new();
     let mut bytes = 0;
     for (pair, status) in wanted {
@@ -162,7 +177,7 @@ fn batches(wanted: Vec<(Pair, Status)>, across: bool) -> Vec<Vec<(Pair, Status)>
             .and_then(|batch| batch.last().map(|last| (batch.len(), last)))
             .is_some_and(|(count, (last, _))| {
                 (across || last.parent == pair.parent)
-                    && count < BATCH
+                    && count < most
                     && bytes + size <= BATCH_BYTES
             });
         match batches.last_mut() {

@@ -35,10 +35,13 @@ impl Copy<'_> {
             let mut after = 0;
             let mut any = false;
             loop {
-                let page = missing_page(read, depth, after)?;
+                let mut page = missing_page(read, depth, after)?;
                 let Some(last) = page.last() else { break };
                 after = last.id;
                 any = true;
+                if !self.job.compare.destination.folders {
+                    self.mark_full(read, &mut page)?;
+                }
                 self.hand_in_folders(page, What::Make).await?;
             }
             // A depth is whole before the next begins: a folder's parent must be there.
@@ -47,6 +50,22 @@ impl Copy<'_> {
             }
         }
         self.settled().await
+    }
+
+    /// Finds the folders that will be there because something is in them.
+    fn mark_full(&self, read: &Connection, page: &mut [FolderWork]) -> Result<()> {
+        let query = "SELECT name FROM source WHERE parent = ? AND excluded = 0 AND kind IN (0, 1)";
+        let mut statement = read.prepare_cached(query)?;
+        for folder in page {
+            let mut rows = statement.query([folder.id])?;
+            while let Some(row) = rows.next()?
+                && !folder.full
+            {
+                let name = row.get_ref(0)?.as_blob().unwrap_or_default();
+                folder.full = self.job.compare.destination.refuses(name).is_none();
+            }
+        }
+        Ok(())
     }
 
     async fn hand_in_folders(
@@ -124,6 +143,7 @@ impl Copy<'_> {
                     parent: row.get(12)?,
                     path: Folder::from_bytes(row.get(13)?),
                     entry,
+                    full: false,
                 });
             }
         }
@@ -146,6 +166,7 @@ fn missing_page(read: &Connection, depth: i64, after: i64) -> Result<Vec<FolderW
             id: row.get(11)?,
             parent: row.get(12)?,
             path: Folder::from_bytes(row.get(13)?),
+            full: false,
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

@@ -17,6 +17,8 @@ pub struct Preflight {
     pub bytes: u64,
     /// About how many calls the destination will get.
     pub requests: u64,
+    /// About how many calls the source will get.
+    pub reads: u64,
     /// Free bytes there, if known.
     pub free_bytes: Option<u64>,
     /// Free entries there, if there is a limit.
@@ -46,10 +48,13 @@ pub(super) async fn look(job: &Job, options: &CopyOptions) -> Result<Preflight> 
         tally.add(pair.entry.kind, status);
         if status.is_work() {
             found.entries += 1;
-            found.requests += if pair.entry.kind == Kind::Folder {
-                2
-            } else {
-                1
+            if pair.entry.kind == Kind::File {
+                found.reads += 1 + pair.entry.size / super::transfer::PART;
+            }
+            found.requests += match pair.entry.kind {
+                Kind::Folder if !job.compare.destination.folders => 0,
+                Kind::Folder => 2,
+                _ => job.destination.requests_to_write(pair.entry.size),
             };
             if !matches!(
                 status,

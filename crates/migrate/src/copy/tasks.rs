@@ -5,9 +5,9 @@ use crate::names;
 use crate::progress::Progress;
 use crate::status::{Difference, Dst, Status};
 use crate::store::{
-    Failure, FolderId, Pair, When, Writer, move_below, put_destination, put_failure,
+    Failure, FolderId, Pair, When, Writer, move_below, put_destination, put_failure, remember,
 };
-use headworks_core::{Backoff, Cost, Job as PoolJob};
+use headworks_core::{Backoff, Cost, Job as PoolJob, Side};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
 use headworks_storage::{
     Backend, Copied, Entry, Error, Fault, Folder, Kind, Order, failpoint, on_this_thread,
@@ -44,6 +44,8 @@ pub(super) struct FolderWork {
     pub(super) parent: FolderId,
     pub(super) path: Folder,
     pub(super) entry: Entry,
+    /// Whether it need not be made, because what is in it makes it.
+    pub(super) full: bool,
 }
 
 pub(super) struct Copier {
@@ -171,9 +173,12 @@ impl Copier {
                 }
             }
         }
-        for ((pair, status), result) in files.drain(..).zip(results) {
+        for ((mut pair, status), result) in files.drain(..).zip(results) {
             let record = match result {
-                Ok(Transferred::Done(entry, hash)) => Record::Done(entry, hash),
+                Ok(Transferred::Done(entry, hash, modified)) => {
+                    pair.entry.modified = pair.entry.modified.or(modified);
+                    Record::Done(entry, hash)
+                }
                 Ok(Transferred::Changed) => Record::Changed,
                 Ok(Transferred::Stopped) => continue,
                 Err(error) => match self.judge(&error, attempt) {
@@ -198,8 +203,9 @@ impl Copier {
 
     /// All of them in one call, where the storages can.
     async fn directly(&self, files: &[(Pair, Status)]) -> Option<Vec<Result<Transferred, Error>>> {
+        let direct = self.destination.capabilities().direct;
         let whole = |(pair, status): &(Pair, Status)| {
-            pair.entry.size <= LARGE && *status != Status::Different(Difference::Metadata)
+            pair.entry.size <= direct && *status != Status::Different(Difference::Metadata)
         };
         if self.checksum || !files.iter().all(whole) {
             return None;
@@ -216,7 +222,7 @@ impl Copier {
         failpoint::hit("after-batch");
         let transferred = |result: Result<Copied, Error>| {
             result.map(|copied| match copied {
-                Copied::Done(entry) => Transferred::Done(entry, None),
+                Copied::Done(entry) => Transferred::Done(entry, None, None),
                 Copied::Changed => Transferred::Changed,
             })
         };
@@ -261,7 +267,12 @@ impl Copier {
         let mut left = Vec::new();
         let mut fault = None;
         for folder in folders.drain(..) {
-            match self.destination.make_folder(&folder.path).await {
+            let made_by_itself = folder.full && !folder.path.is_root();
+            let done = match made_by_itself {
+                true => Ok(()),
+                false => self.destination.make_folder(&folder.path).await,
+            };
+            match done {
                 Ok(()) => made.push(folder),
                 Err(error) => match self.judge(&error, attempt) {
                     Judgement::Over => {}
@@ -404,6 +415,7 @@ pub(super) fn write_record(
     let failure = match record {
         Record::Done(entry, hash) => {
             put_destination(transaction, pair.parent, entry, pass)?;
+            write_versions(transaction, pair, entry)?;
             if let Some(hash) = hash {
                 let mut insert = transaction
                     .prepare_cached("INSERT OR REPLACE INTO hash VALUES (?, ?, ?, ?)")?;
@@ -425,6 +437,27 @@ pub(super) fn write_record(
         Record::Failed(error) => failure("copy", error, attempt),
     };
     put_failure(transaction, pair.parent, name, &failure.as_ref())
+}
+
+/// Notes which versions were the same on both sides, so that a later plan need not ask.
+fn write_versions(
+    transaction: &Transaction<'_>,
+    pair: &Pair,
+    there: &Entry,
+) -> rusqlite::Result<()> {
+    let path = pair.path();
+    if pair.entry.version.is_some() {
+        let query = "UPDATE source SET modified = ? WHERE parent = ? AND name = ?";
+        let mut update = transaction.prepare_cached(query)?;
+        update.execute(params![pair.entry.modified, pair.parent, pair.entry.name])?;
+        remember(transaction, Side::Leader, &path, &pair.entry)?;
+    }
+    // Where the destination keeps no times, what counts is that of what it was copied from.
+    let dated = Entry {
+        modified: there.modified.or(pair.entry.modified),
+        ..there.clone()
+    };
+    remember(transaction, Side::Follower, &path, &dated)
 }
 
 /// Notes that a folder's time must be set again.

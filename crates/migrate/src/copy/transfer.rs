@@ -3,20 +3,23 @@
 use super::tasks::Copier;
 use crate::status::{Difference, Status};
 use crate::store::Pair;
-use headworks_storage::{Entry, Error, Extended, Kind, Upload, UploadPlan, failpoint};
+use headworks_storage::{
+    Entry, Error, ErrorKind, Expect, Extended, Kind, Upload, UploadPlan, failpoint,
+};
 use rusqlite::params;
 use sha2::digest::common::hazmat::SerializableState;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How much of a large file is sent before that is made durable and noted.
-const PART: u64 = 64 << 20;
+pub(super) const PART: u64 = 64 << 20;
 /// What is asked of the bandwidth at once.
 const STEP: u64 = 4 << 20;
 
 /// What became of an entry.
 pub(super) enum Transferred {
-    Done(Entry, Option<[u8; 32]>),
+    /// What is there, the hash of its bytes, and the source's time if only reading told it.
+    Done(Entry, Option<[u8; 32]>, Option<i64>),
     Changed,
     /// Somebody asked to stop; what was sent is noted.
     Stopped,
@@ -27,6 +30,13 @@ struct Part {
     done: u64,
     resume: Vec<u8>,
     hash: Option<Vec<u8>>,
+}
+
+/// What only looking at the source, or reading it, told.
+struct Found {
+    version: Option<Vec<u8>>,
+    modified: Option<i64>,
+    extended: Extended,
 }
 
 /// The hash so far, as long as all bytes passed through us.
@@ -69,7 +79,7 @@ impl Copier {
                 .destination
                 .settle(folder, Some(name), &pair.entry, extended)
                 .await?;
-            return Ok(Transferred::Done(entry, None));
+            return Ok(Transferred::Done(entry, None, None));
         }
         if pair.entry.kind == Kind::File {
             return self.file(pair).await;
@@ -78,7 +88,7 @@ impl Copier {
             .destination
             .make_node(folder, &self.order(pair))
             .await?;
-        Ok(Transferred::Done(entry, None))
+        Ok(Transferred::Done(entry, None, None))
     }
 
     async fn attributes(&self, pair: &Pair) -> Result<Extended, Error> {
@@ -94,21 +104,30 @@ impl Copier {
     }
 
     async fn file(&self, pair: &Pair) -> Result<Transferred, Error> {
-        let (folder, name, size) = (&*pair.folder, pair.entry.name.as_slice(), pair.entry.size);
-        let part = match size > super::tasks::LARGE {
+        let size = pair.entry.size;
+        let is_large = size > super::tasks::LARGE;
+        let part = match is_large {
             true => self.part(pair).await,
             false => None,
         };
-        let plan = UploadPlan {
-            temp: self.order(pair).temp,
-            size,
-            resume: part.as_ref().map(|part| part.resume.clone()),
+        let Some(mut found) = self.beforehand(pair, is_large).await? else {
+            return Ok(Transferred::Changed);
         };
+        let plan = self.upload_plan(pair, part.as_ref(), &found);
+        let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         let mut upload = self.destination.upload(folder, name, plan).await?;
-        let mut hash = self.take_up(&*upload, part.as_ref());
-        while upload.offset() < size {
+        let mut hash = self.take_up(pair, upload.offset(), part.as_ref()).await?;
+        let keeps_parts = is_large && self.destination.capabilities().keeps_parts;
+        if keeps_parts && part.is_none() {
+            self.note(pair, &mut *upload, &hash).await?;
+        }
+        // An empty file is read as well where reading tells what it is.
+        let mut unread = size == 0 && self.is_told_by_reading();
+        while upload.offset() < size || unread {
+            unread = false;
             let end = size.min(upload.offset() + PART);
-            match self.send(pair, &mut *upload, &mut hash, end).await {
+            let sent = self.send(pair, &mut *upload, &mut hash, end, &mut found);
+            match sent.await {
                 Ok(true) => {}
                 Ok(false) => {
                     upload.abort().await?;
@@ -116,7 +135,7 @@ impl Copier {
                 }
                 Err(error) => {
                     // What is durable already is gone on with; anything else is removed.
-                    if part.is_none() && end <= PART {
+                    if part.is_none() && end <= PART && !keeps_parts {
                         let _ = upload.abort().await;
                     }
                     return Err(error);
@@ -130,69 +149,159 @@ impl Copier {
                 }
             }
         }
+        // Where every read told what it reads, that is looked at already.
+        if !self.is_told_by_reading() {
+            let now = self.source.stat(folder, Some(name)).await?;
+            if !same(&now, &pair.entry) {
+                upload.abort().await?;
+                return Ok(Transferred::Changed);
+            }
+        }
+        let extended = match self.passes_metadata() {
+            true => found.extended,
+            false => self.attributes(pair).await?,
+        };
+        let like = Entry {
+            modified: found.modified,
+            ..pair.entry.clone()
+        };
+        let entry = upload.finish(like, extended).await?;
+        let digest = hash.0.map(|hasher| hasher.finalize().into());
+        Ok(Transferred::Done(entry, digest, found.modified))
+    }
+
+    /// Whether only who reads a file learns when it was modified.
+    fn is_told_by_reading(&self) -> bool {
+        !self.source.capabilities().listed_times
+    }
+
+    fn passes_metadata(&self) -> bool {
+        self.source.capabilities().metadata && self.destination.capabilities().metadata
+    }
+
+    /// What has to be known of the source before its bytes come; `None` if it is not what was listed.
+    async fn beforehand(&self, pair: &Pair, is_large: bool) -> Result<Option<Found>, Error> {
+        let mut found = Found {
+            version: pair.entry.version.clone(),
+            modified: pair.entry.modified,
+            extended: Extended::new(),
+        };
+        // A small file brings all that with its bytes, and one call less.
+        if !is_large || !self.is_told_by_reading() {
+            return Ok(Some(found));
+        }
+        let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         let now = self.source.stat(folder, Some(name)).await?;
         if !same(&now, &pair.entry) {
-            upload.abort().await?;
-            return Ok(Transferred::Changed);
+            return Ok(None);
         }
-        let extended = self.attributes(pair).await?;
-        let entry = upload.finish(pair.entry.clone(), extended).await?;
-        let digest = hash.0.map(|hasher| hasher.finalize().into());
-        Ok(Transferred::Done(entry, digest))
+        found.version = now.version;
+        found.modified = now.modified;
+        if self.passes_metadata() {
+            found.extended = self.source.extended(folder, Some(name)).await?;
+        }
+        Ok(Some(found))
+    }
+
+    fn upload_plan(&self, pair: &Pair, part: Option<&Part>, found: &Found) -> UploadPlan {
+        UploadPlan {
+            temp: self.order(pair).temp,
+            size: pair.entry.size,
+            resume: part.map(|part| part.resume.clone()),
+            modified: found.modified,
+            extended: found.extended.clone(),
+            expect: match &pair.there {
+                None => Expect::Nothing,
+                Some(there) => match &there.version {
+                    Some(version) => Expect::Version(version.clone()),
+                    None => Expect::Anything,
+                },
+            },
+        }
     }
 
     /// The hash to go on with; counts what need not be sent again.
-    fn take_up(&self, upload: &dyn Upload, part: Option<&Part>) -> Hash {
-        match part {
-            Some(part) if upload.offset() > 0 && upload.offset() == part.done => {
-                self.progress
-                    .parts_kept
-                    .fetch_add(part.done / PART, Relaxed);
-                Hash::resume(part.hash.as_deref())
-            }
-            Some(part) => {
-                self.progress
-                    .parts_again
-                    .fetch_add(part.done.div_ceil(PART), Relaxed);
-                Hash(Some(Sha256::new()))
-            }
-            None => Hash(Some(Sha256::new())),
+    async fn take_up(&self, pair: &Pair, offset: u64, part: Option<&Part>) -> Result<Hash, Error> {
+        let Some(part) = part else {
+            return Ok(Hash(Some(Sha256::new())));
+        };
+        self.progress.parts_kept.fetch_add(offset / PART, Relaxed);
+        if offset < part.done {
+            let again = (part.done - offset).div_ceil(PART);
+            self.progress.parts_again.fetch_add(again, Relaxed);
         }
+        let (mut hash, from) = match offset {
+            0 => return Ok(Hash(Some(Sha256::new()))),
+            offset if offset < part.done => (Hash(Some(Sha256::new())), 0),
+            _ => (Hash::resume(part.hash.as_deref()), part.done),
+        };
+        if hash.0.is_none() || from == offset {
+            return Ok(hash);
+        }
+        // More, or less, arrived than was noted: the bytes in between are read here again, and not sent.
+        let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
+        let mut chunks = self.source.read(folder, name, from, offset - from).await?;
+        while let Some(chunk) = chunks.next().await? {
+            hash.update(&chunk);
+        }
+        Ok(hash)
     }
 
-    /// Sends up to `end`. Answers whether the source had so many bytes.
+    /// Sends up to `end`. Answers whether the source is what was listed, and had so many bytes.
     async fn send(
         &self,
         pair: &Pair,
         upload: &mut dyn Upload,
         hash: &mut Hash,
         end: u64,
+        found: &mut Found,
     ) -> Result<bool, Error> {
-        while upload.offset() < end {
+        while !self.checksum && upload.offset() < end {
             let step = STEP.min(end - upload.offset());
+            let direct = upload.copy_from(&*self.source, &pair.folder, &pair.entry.name, step);
+            let Some(direct) = direct else { break };
             self.pass_bytes(step).await;
-            if !self.checksum {
-                let direct = upload.copy_from(&*self.source, &pair.folder, &pair.entry.name, step);
-                if let Some(direct) = direct {
-                    hash.0 = None;
-                    direct.await?;
-                    continue;
-                }
+            hash.0 = None;
+            direct.await?;
+        }
+        let (from, is_small) = (upload.offset(), pair.entry.size <= super::tasks::LARGE);
+        if from == end && from > 0 {
+            return Ok(true);
+        }
+        let read = self
+            .source
+            .read(&pair.folder, &pair.entry.name, from, end - from);
+        let mut chunks = read.await?;
+        if let Some((now, extended)) = chunks.found()
+            && self.is_told_by_reading()
+        {
+            let is_listed = now.version.is_some() && now.version == pair.entry.version;
+            if is_listed && now.size != pair.entry.size {
+                let words = "the answer has another length than the version that it names";
+                let path = pair.path();
+                return Err(Error::new(ErrorKind::Temporary, "read", &path, words));
             }
-            let from = upload.offset();
-            let mut chunks = self
-                .source
-                .read(&pair.folder, &pair.entry.name, from, step)
-                .await?;
-            while let Some(chunk) = chunks.next().await? {
-                hash.update(&chunk);
-                upload.write(chunk).await?;
-            }
-            if upload.offset() != from + step {
+            let other = found.version.is_some() && found.version != now.version;
+            if other || !same(now, &pair.entry) {
                 return Ok(false);
             }
+            found.version.clone_from(&now.version);
+            if is_small {
+                found.modified = now.modified;
+                found.extended.clone_from(extended);
+            }
         }
-        Ok(true)
+        loop {
+            let chunk = match chunks.next().await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => return Ok(upload.offset() == end),
+                Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            self.pass_bytes(chunk.len() as u64).await;
+            hash.update(&chunk);
+            upload.write(chunk).await?;
+        }
     }
 
     /// Leaves nothing of a large file behind that will not be gone on with.
@@ -201,11 +310,16 @@ impl Copier {
             return;
         }
         let resume = self.part(pair).await.map(|part| part.resume);
-        let temp = self.order(pair).temp;
+        let plan = UploadPlan {
+            temp: self.order(pair).temp,
+            size: pair.entry.size,
+            resume,
+            ..UploadPlan::default()
+        };
         // If even that fails, plans of this job pass it over, and the failure that is recorded is the one that matters.
         let discard = self
             .destination
-            .discard(&pair.folder, &temp, resume.as_deref());
+            .discard(&pair.folder, &pair.entry.name, &plan);
         let _ = discard.await;
     }
 
@@ -250,6 +364,9 @@ impl Copier {
 
 /// Whether the source still is what was listed.
 fn same(now: &Entry, listed: &Entry) -> bool {
-    (now.kind, now.size, now.modified, &now.target)
-        == (listed.kind, listed.size, listed.modified, &listed.target)
+    let same_time = listed.modified.is_none() || now.modified == listed.modified;
+    let same_version = listed.version.is_none() || now.version == listed.version;
+    same_time
+        && same_version
+        && (now.kind, now.size, &now.target) == (listed.kind, listed.size, &listed.target)
 }

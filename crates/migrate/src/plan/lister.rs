@@ -10,7 +10,7 @@ use crate::store::{Row, When, Writer};
 use headworks_core::Side;
 use headworks_core::rounds::LeaseId;
 use headworks_pool::{Handler, Health, Notice, Report, Run};
-use headworks_storage::{Backend, Error, ErrorKind, Fault, Page, on_this_thread};
+use headworks_storage::{Backend, Entry, Error, ErrorKind, Fault, Kind, Page, on_this_thread};
 use rusqlite::Transaction;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,6 +49,8 @@ pub(super) struct Lister {
     pub(super) words: UnboundedSender<Word>,
     pub(super) progress: Arc<Progress>,
     pub(super) job: String,
+    /// Whether both sides can have the object that stands for a folder.
+    pub(super) markers: bool,
     /// Whether the backend is a disk of this machine: a batch then has a thread to itself.
     pub(super) local: bool,
 }
@@ -179,10 +181,14 @@ impl Lister {
     ) -> Staged {
         let folder = &listing.work.row;
         let of_ours = |name: &[u8]| names::is_ours(&self.job, &folder.path, name);
+        // It says that there is a folder, which is known already.
+        let is_marker = |entry: &Entry| {
+            !self.markers && entry.name.is_empty() && entry.kind == Kind::File && entry.size == 0
+        };
         let rows = page
             .entries
             .into_iter()
-            .filter(|entry| !of_ours(&entry.name));
+            .filter(|entry| !of_ours(&entry.name) && !is_marker(entry));
         let mut rows: Vec<Row> = rows
             .map(|entry| {
                 let excluded =

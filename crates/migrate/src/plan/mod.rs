@@ -8,8 +8,10 @@
 mod lister;
 mod publish;
 mod side;
+mod times;
 mod walk;
 
+pub(crate) use times::look as look_at_times;
 pub(crate) use walk::walk;
 
 /// How many rounds the destination stays behind the source, and how many the source may be ahead.

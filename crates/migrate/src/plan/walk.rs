@@ -118,6 +118,7 @@ fn pool(
         words,
         progress: job.progress.clone(),
         job: job.id.clone(),
+        markers: job.compare.markers,
     };
     let pool = Pool::new(config, Workers::new(base, most), Listers(Arc::new(lister)))?;
     Ok((pool, (base, batch)))

@@ -3,6 +3,7 @@
 //! SQLite in WAL mode. One thread writes ([`Writer`]), in groups; readers have connections of their own. Whoever runs the
 //! job holds the lock; other processes only read, or leave a word in the `control` table.
 
+mod known;
 mod lock;
 mod pairs;
 mod queue;
@@ -10,6 +11,7 @@ mod rows;
 mod schema;
 mod writer;
 
+pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
 pub use lock::holder;
 pub(crate) use pairs::{find_pair, read_folder, read_pairs};

@@ -7,7 +7,7 @@ use super::FolderId;
 use super::rows::{ENTRY, ENTRY_COLUMNS, Pair, read_entry};
 use crate::error::Result;
 use crate::status::{Dst, Src};
-use headworks_storage::Folder;
+use headworks_storage::{Entry, Folder};
 use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, Rows, Statement, params};
 use std::cmp::Ordering;
@@ -23,17 +23,17 @@ fn columns(rest: &str) -> String {
 const ORDER: &str = "ORDER BY parent, name";
 
 static SOURCE: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("excluded, folder");
+    let columns = columns("excluded, folder, version");
     format!(
         "SELECT {columns} FROM source WHERE (parent, name) > (?, ?) AND parent <= ? {ORDER} LIMIT ?"
     )
 });
 static ONE: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("excluded, folder");
+    let columns = columns("excluded, folder, version");
     format!("SELECT {columns} FROM source WHERE parent = ? AND name = ?")
 });
 static DESTINATION: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("copied");
+    let columns = columns("copied, version");
     format!("SELECT {columns} FROM destination WHERE (parent, name) >= (?, ?) {ORDER}")
 });
 const FAILURE: &str = "SELECT name, parent, kind, cause FROM failure
@@ -83,13 +83,23 @@ fn read(connection: &Connection, mut rows: Rows<'_>, from: (FolderId, &[u8])) ->
     let mut pairs: Vec<Pair> = Vec::new();
     while let Some(row) = rows.next()? {
         let parent = row.get(ENTRY_COLUMNS)?;
-        let entry = read_entry(row, 0)?;
+        let entry = Entry {
+            version: row.get(ENTRY_COLUMNS + 3)?,
+            ..read_entry(row, 0)?
+        };
         let Some((folder, parent_dst)) = folders.at(parent)? else {
             continue; // the root's own entry is in no folder
         };
         let child: Option<FolderId> = row.get(ENTRY_COLUMNS + 2)?;
         let (there, copied) = match there.find(parent, &entry.name)? {
-            Some(row) => (Some(read_entry(row, 0)?), row.get(ENTRY_COLUMNS + 1)?),
+            Some(row) => {
+                let version = row.get(ENTRY_COLUMNS + 2)?;
+                let there = Entry {
+                    version,
+                    ..read_entry(row, 0)?
+                };
+                (Some(there), row.get(ENTRY_COLUMNS + 1)?)
+            }
             None => (None, 0),
         };
         let failure = match failed.find(parent, &entry.name)? {

@@ -4,6 +4,7 @@ use super::FolderId;
 use crate::status::{Dst, Src};
 use headworks_storage::{Entry, Folder, Inode, Kind, Posix};
 use rusqlite::{Connection, Row as SqlRow, Statement, params};
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 /// An entry to be stored.
@@ -11,6 +12,18 @@ use std::sync::{Arc, LazyLock};
 pub(crate) struct Row {
     pub(crate) entry: Entry,
     pub(crate) excluded: bool,
+}
+
+impl Row {
+    /// The same, with its time.
+    pub(crate) fn dated(&self, modified: Option<i64>) -> Cow<'_, Row> {
+        if self.entry.modified == modified {
+            return Cow::Borrowed(self);
+        }
+        let mut row = self.clone();
+        row.entry.modified = modified;
+        Cow::Owned(row)
+    }
 }
 
 /// A folder to be listed.
@@ -76,8 +89,8 @@ fn signed(number: u64) -> i64 {
 /// Rows that one statement inserts.
 const CHUNK: usize = 8;
 /// Columns of the tables.
-const SOURCE: usize = 14;
-const DESTINATION: usize = 13;
+const SOURCE: usize = 15;
+const DESTINATION: usize = 14;
 
 /// A statement that inserts so many rows of so many columns.
 fn insert(table: &str, columns: usize, rows: usize) -> String {
@@ -124,7 +137,8 @@ pub(crate) fn put_sources(
         |statement: &mut Statement<'_>, at: usize, (row, folder): &(&Row, Option<FolderId>)| {
             bind_entry(statement, at, parent, &row.entry)?;
             statement.raw_bind_parameter(at + 12, *folder)?;
-            statement.raw_bind_parameter(at + 13, row.excluded)
+            statement.raw_bind_parameter(at + 13, row.excluded)?;
+            statement.raw_bind_parameter(at + 14, row.entry.version.as_deref())
         };
     for chunk in rows.chunks(CHUNK) {
         if chunk.len() == CHUNK {
@@ -169,7 +183,8 @@ pub(crate) fn put_destinations<'e>(
 ) -> Changes {
     let bind = |statement: &mut Statement<'_>, at: usize, entry: &Entry| {
         bind_entry(statement, at, parent, entry)?;
-        statement.raw_bind_parameter(at + 12, copied)
+        statement.raw_bind_parameter(at + 12, copied)?;
+        statement.raw_bind_parameter(at + 13, entry.version.as_deref())
     };
     let entries: Vec<&Entry> = entries.into_iter().collect();
     for chunk in entries.chunks(CHUNK) {
@@ -200,7 +215,7 @@ pub(crate) fn put_destination(
     put_destinations(connection, parent, [entry], copied)
 }
 
-/// Reads an entry of either table, whose columns begin at `from`.
+/// Reads an entry of either table, but for its version; its columns begin at `from`.
 pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entry> {
     let mode: Option<u32> = row.get(from + 4)?;
     let posix = match mode {
@@ -231,6 +246,7 @@ pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entr
         posix,
         target: row.get(from + 8)?,
         inode,
+        version: None,
     })
 }
 

@@ -5,7 +5,7 @@ use headworks_storage::failpoint;
 use rusqlite::Connection;
 
 /// One step a version. A file of version `n` is brought up to date by the steps from `n` on.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
@@ -81,6 +81,18 @@ CREATE TABLE total (
     work INTEGER NOT NULL, work_bytes INTEGER NOT NULL,
     trouble INTEGER NOT NULL
 );
+",
+    "
+-- The mark that a storage gives to what it holds, where it does.
+ALTER TABLE source ADD COLUMN version BLOB;
+ALTER TABLE destination ADD COLUMN version BLOB;
+
+-- Kept over passes: when something was modified that had this version at its path, where listings do not say it. Without
+-- a time: that both sides had the same when each had the version noted for it.
+CREATE TABLE known (
+    side INTEGER NOT NULL, path BLOB NOT NULL, version BLOB NOT NULL, modified INTEGER,
+    PRIMARY KEY (side, path)
+) WITHOUT ROWID;
 ",
 ];
 

@@ -103,6 +103,7 @@ impl Backend for Local {
             longest_name: Some(255),
             posix_names: true,
             workers: (2, 8),
+            ..Capabilities::read_only()
         }
     }
 
@@ -169,10 +170,10 @@ impl Backend for Local {
     fn discard<'a>(
         &'a self,
         folder: &'a Folder,
-        temp: &'a [u8],
-        _resume: Option<&'a [u8]>,
+        _name: &'a [u8],
+        plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
-        let (folder, temp) = (folder.clone(), temp.to_vec());
+        let (folder, temp) = (folder.clone(), plan.temp.clone());
         self.run(move |root| root.discard(&folder, &temp))
     }
 

@@ -194,6 +194,7 @@ pub(super) fn entry_of(name: Vec<u8>, stat: &Statx) -> Entry {
             device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             number: stat.stx_ino,
         }),
+        version: None,
     }
 }
 

@@ -164,6 +164,7 @@ fn work(
         let done = what(&job, json).await;
         listen.abort();
         shown.end().await;
+        show::requests(&job.requests());
         let closed = job.close();
         let exit = done?;
         closed?;
@@ -174,6 +175,13 @@ fn work(
 async fn plan(job: &Job, json: bool) -> Result<Exit> {
     let summary = job.plan().await?;
     show::summary(&summary, json)?;
+    if !job.requests().is_empty() {
+        let needed = job.preflight(&CopyOptions::default()).await?;
+        eprintln!(
+            "a copy takes about {} requests of the destination and {} of the source",
+            needed.requests, needed.reads
+        );
+    }
     Ok(match summary.failed_folders {
         0 => Exit::Done,
         _ => Exit::FinishedWithFailures,

@@ -3,7 +3,7 @@
 use crate::report::data;
 use anyhow::Result;
 use headworks_migrate::{
-    Count, Failed, Line, Outcome, Preflight, Progress, State, Status, Summary, Verified,
+    Count, Failed, Line, Outcome, Preflight, Progress, Requests, State, Status, Summary, Verified,
 };
 use headworks_service::exit::Exit;
 use indicatif::HumanBytes;
@@ -40,6 +40,17 @@ pub(crate) fn summary(summary: &Summary, json: bool) -> Result<()> {
         );
     }
     data(&text)
+}
+
+/// What a run cost, for who pays by the request.
+pub(crate) fn requests(sides: &[(&'static str, Requests)]) {
+    for (side, counts) in sides {
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(kind, n)| format!("{kind} {n}"))
+            .collect();
+        eprintln!("requests of the {side}: {}", counts.join(", "));
+    }
 }
 
 pub(crate) fn preflight(found: &Preflight, json: bool) -> Result<Exit> {

@@ -1,0 +1,100 @@
+//! Times that no listing says, asked for one by one where the comparison depends on them.
+
+use crate::error::{Error, Result};
+use crate::job::Job;
+use crate::store::{FolderId, Pair, When, read_pairs, recall, remember};
+use futures_util::StreamExt;
+use headworks_core::Side;
+use headworks_storage::{Backend, Entry, ErrorKind, Kind};
+use rusqlite::{Connection, params};
+use std::sync::Arc;
+
+const PAGE: usize = 2048;
+/// Looks at once.
+const AT_ONCE: usize = 32;
+
+/// Looks at the files that are on both sides and as large, and of which one has no time.
+pub(crate) async fn look(job: &Job) -> Result<()> {
+    let sides = [
+        (Side::Leader, job.source.clone()),
+        (Side::Follower, job.destination.clone()),
+    ];
+    let blind = |(_, backend): &(Side, Arc<dyn Backend>)| {
+        let capabilities = backend.capabilities();
+        !capabilities.listed_times && capabilities.modified.is_some()
+    };
+    let blind: Vec<_> = sides.into_iter().filter(blind).collect();
+    if blind.is_empty() || job.compare.precision.is_none() {
+        return Ok(());
+    }
+    let state = job.state()?;
+    let mut after: (FolderId, Vec<u8>) = (0, Vec::new());
+    loop {
+        let pairs = read_pairs(state.connection(), &after, PAGE)?;
+        let Some(last) = pairs.last() else { break };
+        after = (last.parent, last.entry.name.clone());
+        let mut looks = Vec::new();
+        for pair in &pairs {
+            if depends(pair) && !is_copied(state.connection(), pair)? {
+                let sides = blind.iter().filter(|(side, _)| of(pair, *side).is_none());
+                looks.extend(sides.map(|(side, backend)| one(job, *side, &**backend, pair)));
+            }
+        }
+        let mut looks = futures_util::stream::iter(looks).buffer_unordered(AT_ONCE);
+        while let Some(looked) = looks.next().await {
+            looked?;
+            if job.stop.is_cancelled() {
+                return Err(Error::Stopped);
+            }
+        }
+    }
+    job.writer.write(|_| Ok(())).await
+}
+
+fn of(pair: &Pair, side: Side) -> Option<i64> {
+    match side {
+        Side::Leader => pair.entry.modified,
+        Side::Follower => pair.there.as_ref().and_then(|there| there.modified),
+    }
+}
+
+/// Whether only the times can tell.
+fn depends(pair: &Pair) -> bool {
+    let is_file = |entry: &Entry| entry.kind == Kind::File;
+    let there = pair.there.as_ref();
+    let alike = there.is_some_and(|there| is_file(there) && there.size == pair.entry.size);
+    !pair.excluded && is_file(&pair.entry) && alike
+}
+
+/// Whether both are the versions of which one was copied from the other.
+fn is_copied(read: &Connection, pair: &Pair) -> Result<bool> {
+    let there = pair.there.as_ref().and_then(|there| there.version.as_ref());
+    let (Some(here), Some(there)) = (&pair.entry.version, there) else {
+        return Ok(false);
+    };
+    let path = pair.path();
+    let known = recall(read, Side::Leader, &path, here)?.is_some();
+    Ok(known && recall(read, Side::Follower, &path, there)?.is_some())
+}
+
+async fn one(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -> Result<()> {
+    let (parent, name, path) = (pair.parent, pair.entry.name.clone(), pair.path());
+    let entry = match backend.stat(&pair.folder, Some(&name)).await {
+        Ok(entry) => entry,
+        // Whoever copies it will find out.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => {
+            let side = ["source", "destination"][side as usize];
+            return Err(Error::Storage { side, error });
+        }
+    };
+    let write = move |transaction: &rusqlite::Transaction<'_>| {
+        let table = ["source", "destination"][side as usize];
+        let update = format!("UPDATE {table} SET modified = ? WHERE parent = ? AND name = ?");
+        let mut update = transaction.prepare_cached(&update)?;
+        update.execute(params![entry.modified, parent, name])?;
+        remember(transaction, side, &path, &entry)
+    };
+    job.writer.post(When::Later, write, || {});
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Bodies: what we send from memory, and what we read whole.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// How long the next bytes of an answer may take.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Bytes in memory, as they came, with a known length; cloning copies none of them.
+#[derive(Clone, Default)]
+pub(crate) struct Pieces {
+    pieces: VecDeque<Bytes>,
+    left: u64,
+}
+
+impl Pieces {
+    pub(crate) fn push(&mut self, piece: Bytes) {
+        self.left += piece.len() as u64;
+        self.pieces.push_back(piece);
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.left
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter()
+    }
+}
+
+impl From<String> for Pieces {
+    fn from(text: String) -> Pieces {
+        let mut pieces = Pieces::default();
+        pieces.push(text.into());
+        pieces
+    }
+}
+
+impl std::fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.left)
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.pieces.pop_front();
+        if let Some(piece) = &piece {
+            self.left -= piece.len() as u64;
+        }
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// The next bytes of an answer; `None` at its end.
+pub(crate) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
+    loop {
+        let frame = tokio::time::timeout(QUIET, body.frame()).await;
+        let frame = frame.map_err(|_| format!("nothing came for {} s", QUIET.as_secs()))?;
+        match frame {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(super::causes(&error)),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(bytes) if bytes.has_remaining() => return Ok(Some(bytes)),
+                _ => {}
+            },
+        }
+    }
+}
+
+/// All of it, up to a bound.
+pub(crate) async fn collect(mut body: Incoming, most: usize) -> Result<Bytes, String> {
+    let mut whole = BytesMut::new();
+    while let Some(bytes) = next(&mut body).await? {
+        if whole.len() + bytes.len() > most {
+            return Err(format!("the answer is longer than {most} bytes"));
+        }
+        whole.extend_from_slice(&bytes);
+    }
+    Ok(whole.freeze())
+}
+
+/// All of it, and as much as was announced.
+pub(super) async fn collect_within(
+    body: Incoming,
+    most: usize,
+    headers: &HeaderMap,
+) -> Result<Bytes, String> {
+    let announced = body.size_hint().exact();
+    let whole = collect(body, most).await?;
+    let told = super::text(headers, "content-length").and_then(|text| text.parse().ok());
+    match announced.or(told) {
+        // An answer to HEAD announces what it does not bring.
+        Some(length) if !whole.is_empty() && length != whole.len() as u64 => {
+            Err(format!("{} of {length} bytes came", whole.len()))
+        }
+        _ => Ok(whole),
+    }
+}

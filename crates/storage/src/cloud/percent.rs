@@ -1,0 +1,80 @@
+//! Percent-encoding, as signatures want it.
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Everything but unreserved characters is encoded.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    escape(bytes, |_| false)
+}
+
+/// The same, but slashes stay.
+pub(crate) fn encode_path(bytes: &[u8]) -> String {
+    escape(bytes, |byte| byte == b'/')
+}
+
+fn escape(bytes: &[u8], keep: impl Fn(u8) -> bool) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                text.push(char::from(byte));
+            }
+            _ if keep(byte) => text.push(char::from(byte)),
+            _ => {
+                text.push('%');
+                text.push(char::from(HEX[usize::from(byte >> 4)]));
+                text.push(char::from(HEX[usize::from(byte & 15)]));
+            }
+        }
+    }
+    text
+}
+
+/// The bytes again. What only looks like an escape stays as it is.
+pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
+    unescape(text, false)
+}
+
+/// The same, where a plus is a space.
+pub(crate) fn decode_form(text: &[u8]) -> Vec<u8> {
+    unescape(text, true)
+}
+
+fn unescape(text: &[u8], plus: bool) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        match (text[at], digit(text.get(at + 1)), digit(text.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            (b'+', ..) if plus => {
+                bytes.push(b' ');
+                at += 1;
+            }
+            (byte, ..) => {
+                bytes.push(byte);
+                at += 1;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_and_back() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(decode(encode(&all).as_bytes()), all);
+        assert_eq!(decode_form(encode(&all).as_bytes()), all);
+        assert_eq!(decode(encode_path(&all).as_bytes()), all);
+        assert_eq!(encode_path(b"a b/c+d"), "a%20b/c%2Bd");
+        assert_eq!(decode(b"100%+%zz%2"), b"100%+%zz%2");
+        assert_eq!(decode_form(b"a+b"), b"a b");
+    }
+}

@@ -1,0 +1,130 @@
+//! From a URL to its parts.
+
+use super::percent;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What stands in `scheme://host/path?key=value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The host or bucket, with a port if there is one.
+    pub(crate) host: String,
+    /// The path without its first slash, decoded; with a slash at its end unless it is empty.
+    pub(crate) prefix: Vec<u8>,
+    settings: Vec<(String, String)>,
+}
+
+impl Place {
+    /// Reads a location. Credentials in it are refused: locations are stored and shown.
+    pub(crate) fn parse(location: &[u8]) -> Result<Place> {
+        let wrong = |words: &str| Error::new(ErrorKind::Other, "open", &hidden(location), words);
+        let text = std::str::from_utf8(location).map_err(|_| wrong("the URL is not UTF-8"))?;
+        let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.contains('@') {
+            let words = "the URL holds credentials, which would be stored and shown; give them by environment or profile";
+            return Err(wrong(words));
+        }
+        if host.is_empty() {
+            return Err(wrong("the URL names no host or bucket"));
+        }
+        let mut prefix = percent::decode(path.as_bytes());
+        if !prefix.is_empty() && !prefix.ends_with(b"/") {
+            prefix.push(b'/');
+        }
+        let pair = |pair: &str| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, "true"));
+            let value = percent::decode(value.as_bytes());
+            (key.to_owned(), String::from_utf8_lossy(&value).into_owned())
+        };
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        Ok(Place {
+            host: host.to_owned(),
+            prefix,
+            settings: pairs.map(pair).collect(),
+        })
+    }
+
+    /// Refuses settings that nobody reads.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<()> {
+        let unknown = self
+            .settings
+            .iter()
+            .find(|(key, _)| !known.contains(&key.as_str()));
+        match unknown {
+            None => Ok(()),
+            Some((key, _)) => {
+                let words = format!("this setting is not known; there are {}", known.join(", "));
+                let operation = "use the setting";
+                Err(Error::new(
+                    ErrorKind::Other,
+                    operation,
+                    key.as_bytes(),
+                    words,
+                ))
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        let found = self.settings.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some("true" | "1" | "yes") => Ok(Some(true)),
+            Some("false" | "0" | "no") => Ok(Some(false)),
+            Some(other) => {
+                let words = format!("`{other}` is neither true nor false");
+                let operation = "read the setting";
+                Err(Error::new(
+                    ErrorKind::Other,
+                    operation,
+                    key.as_bytes(),
+                    words,
+                ))
+            }
+        }
+    }
+}
+
+/// A location without what may be a password.
+fn hidden(location: &[u8]) -> Vec<u8> {
+    match location.iter().rposition(|&byte| byte == b'@') {
+        None => location.to_vec(),
+        Some(at) => [b"\xe2\x80\xa6".as_slice(), &location[at..]].concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let place = Place::parse(b"s3://bucket/a%20b/c?region=r&anonymous").unwrap();
+        assert_eq!(
+            (place.host.as_str(), place.prefix.as_slice()),
+            ("bucket", &b"a b/c/"[..])
+        );
+        assert_eq!(place.get("region"), Some("r"));
+        assert_eq!(place.flag("anonymous").unwrap(), Some(true));
+        assert!(
+            place
+                .only(&["region"])
+                .unwrap_err()
+                .to_string()
+                .contains("anonymous")
+        );
+        assert_eq!(Place::parse(b"s3://bucket").unwrap().prefix, b"");
+    }
+
+    #[test]
+    fn credentials_in_a_url_are_refused_and_not_repeated() {
+        let refused = Place::parse(b"s3://key:topsecret@bucket/x").unwrap_err();
+        assert!(refused.to_string().contains("environment"), "{refused}");
+        assert!(!format!("{refused} {refused:?}").contains("topsecret"));
+    }
+}

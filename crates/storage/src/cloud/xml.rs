@@ -1,0 +1,123 @@
+//! Answers in XML, read as a stream of leaves.
+
+use quick_xml::Reader;
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::Event;
+
+/// Tells of every element that ends: the names down to it, without namespaces, and the text in it.
+///
+/// # Errors
+/// When it is not XML; in words.
+pub(crate) fn each(
+    document: &[u8],
+    mut tell: impl FnMut(&[String], &str),
+) -> std::result::Result<(), String> {
+    let document = std::str::from_utf8(document).map_err(|_| "the answer is not UTF-8")?;
+    let wrong = |error: &dyn std::fmt::Display| format!("the answer is not XML: {error}");
+    let mut reader = Reader::from_str(document);
+    let mut path: Vec<String> = Vec::new();
+    let mut text = String::new();
+    loop {
+        match reader.read_event().map_err(|e| wrong(&e))? {
+            Event::Start(start) => {
+                path.push(start.local_name().as_ref().to_owned());
+                text.clear();
+            }
+            Event::Empty(empty) => {
+                path.push(empty.local_name().as_ref().to_owned());
+                tell(&path, "");
+                path.pop();
+                text.clear();
+            }
+            Event::End(_) => {
+                tell(&path, &text);
+                path.pop();
+                text.clear();
+            }
+            Event::Text(more) => text.push_str(&more.xml10_content()),
+            Event::CData(more) => text.push_str(&more.xml10_content()),
+            Event::GeneralRef(named) => match named.resolve_char_ref().map_err(|e| wrong(&e))? {
+                Some(char) => text.push(char),
+                None => {
+                    let name = named.xml10_content();
+                    let known = resolve_predefined_entity(&name);
+                    text.push_str(known.ok_or_else(|| wrong(&format!("&{name}; is unknown")))?);
+                }
+            },
+            Event::Eof if path.is_empty() => return Ok(()),
+            Event::Eof => return Err(wrong(&"it is cut off")),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a document ends as it began. Says nothing of what is in between.
+pub(crate) fn is_whole(document: &[u8]) -> bool {
+    let text = document.trim_ascii();
+    let Some(end) = text.strip_suffix(b">") else {
+        return false;
+    };
+    let mut opened = text.split(|&byte| byte == b'<').skip(1);
+    let Some(root) = opened.find(|tag| !tag.starts_with(b"?") && !tag.starts_with(b"!")) else {
+        return false;
+    };
+    let stop = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'/');
+    let name = root.split(stop).next().unwrap_or_default();
+    let closed = end
+        .strip_suffix(name)
+        .is_some_and(|rest| rest.ends_with(b"</"));
+    closed || (end.ends_with(b"/") && end.iter().filter(|&&byte| byte == b'<').count() <= 2)
+}
+
+/// The text of the first element of that name, wherever it is.
+pub(crate) fn find(document: &[u8], name: &str) -> Option<String> {
+    let mut found = None;
+    let read = each(document, |path, text| {
+        if found.is_none() && path.last().is_some_and(|last| last == name) {
+            found = Some(text.to_owned());
+        }
+    });
+    read.ok().and(found)
+}
+
+/// Text as it stands in a document.
+pub(crate) fn escape(text: &str) -> String {
+    quick_xml::escape::escape(text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_are_told_with_their_text() {
+        let mut seen = Vec::new();
+        let document =
+            b"<a xmlns='x'><b>1 &amp; &#x9;2</b><n:c xmlns:n='y'/><b><![CDATA[<3]]></b></a>";
+        each(document, |path, text| {
+            seen.push((path.join("/"), text.to_owned()));
+        })
+        .unwrap();
+        let seen: Vec<_> = seen.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+        assert_eq!(seen[..3], [("a/b", "1 & \t2"), ("a/c", ""), ("a/b", "<3")]);
+        assert_eq!(find(document, "b").as_deref(), Some("1 & \t2"));
+    }
+
+    #[test]
+    fn a_cut_is_seen_without_reading() {
+        let document = b"<?xml version='1.0'?>\n<a x='1'><b>1</b></a>\n";
+        assert!(is_whole(document));
+        assert!(is_whole(b"<a/>"));
+        let end = document.trim_ascii_end().len();
+        for at in 0..end {
+            assert!(!is_whole(&document[..at]), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_is_refused() {
+        assert!(each(b"<a><b>1</b>", |_, _| {}).is_err());
+        assert!(each(b"<a>&who;</a>", |_, _| {}).is_err());
+        assert!(each(b"<a></b>", |_, _| {}).is_err());
+    }
+}

@@ -1,0 +1,314 @@
+//! A bucket at an endpoint: how calls to it are addressed, signed and understood.
+
+use super::credentials::{Credentials, Environment};
+use super::sign::{Signer, hex, sha256};
+use crate::backend::Requests;
+use crate::cloud::place::Place;
+use crate::cloud::{Call, Endpoint, Pieces, Protocol, Whole, of_status, percent, text, xml};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{BoxFuture, Folder};
+use headworks_service::outbound::{Outbound, OutboundConfig};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::sync::Semaphore;
+
+/// Calls at once, whatever the workers do.
+pub(super) const MOST: usize = 64;
+/// Parts in memory at once, over all uploads.
+const PARTS: usize = 16;
+
+const SETTINGS: [&str; 8] = [
+    "page",
+    "endpoint",
+    "region",
+    "profile",
+    "path_style",
+    "anonymous",
+    "checksums",
+    "conditional",
+];
+
+/// A bucket, or what is below a prefix in it.
+pub(super) struct Bucket {
+    pub(super) endpoint: Endpoint,
+    credentials: Credentials,
+    name: String,
+    region: String,
+    origin: String,
+    host: String,
+    /// What stands before every key in an address.
+    base: String,
+    prefix: Vec<u8>,
+    /// Whether checksums are sent and asked for.
+    pub(super) checksums: bool,
+    /// Whether the far side takes writes with conditions; found out.
+    pub(super) conditional: AtomicBool,
+    pub(super) room: Arc<Semaphore>,
+    /// Keys in a page, where it is not the far side that decides.
+    pub(super) page: Option<String>,
+}
+
+impl Bucket {
+    pub(super) fn open(location: &[u8], environment: &Environment) -> Result<Bucket> {
+        let place = Place::parse(location)?;
+        place.only(&SETTINGS)?;
+        let wrong = |words: String| Error::new(ErrorKind::Other, "open", location, words);
+        let mut config = OutboundConfig::default();
+        config.ca_file = environment("AWS_CA_BUNDLE").map(PathBuf::from);
+        let outbound = Outbound::new(&config).map_err(|e| wrong(e.to_string()))?;
+        // Roles are asked of this machine and its neighbours, never through a proxy.
+        config.proxy_from_environment = false;
+        let near = Outbound::new(&config).map_err(|e| wrong(e.to_string()))?;
+        let anonymous = place.flag("anonymous")?.unwrap_or(false);
+        let (credentials, hints) =
+            Credentials::find(environment, place.get("profile"), anonymous, near)?;
+        let region = place.get("region").map(str::to_owned).or(hints.region);
+        let region = region.unwrap_or_else(|| "us-east-1".to_owned());
+        let custom = place.get("endpoint").map(str::to_owned).or(hints.endpoint);
+        let path_style = place.flag("path_style")?.unwrap_or(custom.is_some());
+        let endpoint = custom.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let Some((scheme, host)) = endpoint.trim_end_matches('/').split_once("://") else {
+            let words =
+                format!("the endpoint `{endpoint}` has no scheme; write http:// or https://");
+            return Err(wrong(words));
+        };
+        if host.contains(['/', '@']) {
+            let words = "the endpoint must be a scheme and a host, as in https://s3.example.org";
+            return Err(wrong(words.to_owned()));
+        }
+        let name = place.host.clone();
+        let (host, base) = match path_style {
+            true => (
+                host.to_owned(),
+                format!("/{}", percent::encode(name.as_bytes())),
+            ),
+            false => (format!("{name}.{host}"), String::new()),
+        };
+        Ok(Bucket {
+            endpoint: Endpoint::new(outbound, MOST),
+            credentials,
+            region,
+            origin: format!("{scheme}://{host}"),
+            host,
+            base,
+            prefix: place.prefix.clone(),
+            name,
+            checksums: place.flag("checksums")?.unwrap_or(true),
+            conditional: AtomicBool::new(place.flag("conditional")?.unwrap_or(true)),
+            room: Arc::new(Semaphore::new(PARTS)),
+            page: place.get("page").map(str::to_owned),
+        })
+    }
+
+    /// Whether the far side can copy from the other to this.
+    pub(super) fn is_beside(&self, other: &Bucket) -> bool {
+        let end = |bucket: &Bucket| bucket.origin.replace(&format!("{}.", bucket.name), "");
+        end(self) == end(other) && self.region == other.region
+    }
+
+    /// How the far side names a key when it copies it.
+    pub(super) fn copy_source(&self, key: &[u8]) -> String {
+        let bucket = percent::encode(self.name.as_bytes());
+        format!("/{bucket}/{}", percent::encode_path(key))
+    }
+
+    pub(super) fn prefix(&self, folder: &Folder) -> Vec<u8> {
+        [self.prefix.as_slice(), folder.as_bytes()].concat()
+    }
+
+    /// The key of an entry. A file beside a folder of the same name has a slash at the end of its name, which no key's
+    /// name has otherwise.
+    pub(super) fn key(&self, folder: &Folder, name: &[u8]) -> Vec<u8> {
+        let name = name.strip_suffix(b"/").unwrap_or(name);
+        [self.prefix.as_slice(), folder.as_bytes(), name].concat()
+    }
+
+    pub(super) fn longest_name(&self) -> usize {
+        1024_usize.saturating_sub(self.prefix.len()).max(1)
+    }
+
+    pub(super) fn requests(&self) -> Requests {
+        self.endpoint.requests()
+    }
+
+    /// A call to the bucket itself.
+    pub(super) fn call(
+        &self,
+        kind: &'static str,
+        operation: &'static str,
+        path: &[u8],
+        method: Method,
+    ) -> Call {
+        Call {
+            kind,
+            operation,
+            path: path.to_vec(),
+            method,
+            origin: self.origin.clone(),
+            target: format!("{}/", self.base),
+            query: Vec::new(),
+            headers: HeaderMap::new(),
+            body: Pieces::default(),
+            document: false,
+        }
+    }
+
+    /// A call to a key.
+    pub(super) fn at(
+        &self,
+        kind: &'static str,
+        operation: &'static str,
+        key: &[u8],
+        method: Method,
+    ) -> Result<Call> {
+        let mut call = self.call(kind, operation, key, method);
+        let shown = key.strip_prefix(self.prefix.as_slice()).unwrap_or(key);
+        call.path = shown.to_vec();
+        // An empty key would be the bucket: deleting it must not be one slip away.
+        if key.is_empty() {
+            return Err(call.wrong(ErrorKind::BadName, "the key is empty"));
+        }
+        if std::str::from_utf8(key).is_err() {
+            return Err(call.wrong(ErrorKind::BadName, "keys are UTF-8, and this name is not"));
+        }
+        if key.len() > 1024 {
+            return Err(call.wrong(ErrorKind::BadName, "the key is longer than 1024 bytes"));
+        }
+        call.target = format!("{}/{}", self.base, percent::encode_path(key));
+        Ok(call)
+    }
+
+    pub(super) async fn fetch(&self, call: &Call) -> Result<Whole> {
+        self.endpoint.fetch(self, call).await
+    }
+
+    /// The same for calls whose good answer may yet hold an error.
+    pub(super) async fn fetch_checked(&self, call: &Call) -> Result<Whole> {
+        let whole = self.fetch(call).await?;
+        match xml::find(&whole.body, "Code") {
+            None => Ok(whole),
+            Some(_) => {
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                let (kind, words) = self.judge(status, &whole.headers, &whole.body);
+                Err(call.wrong(kind, words))
+            }
+        }
+    }
+
+    /// Makes the bucket, unless it is there.
+    pub(super) async fn make(&self) -> Result<()> {
+        match self.look().await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            looked => return looked,
+        }
+        let mut call = self.call(
+            "make bucket",
+            "make the bucket",
+            self.name.as_bytes(),
+            Method::PUT,
+        );
+        if self.region != "us-east-1" {
+            let region = xml::escape(&self.region);
+            let body = format!(
+                "<CreateBucketConfiguration><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
+            );
+            call = call.body(Pieces::from(body));
+        }
+        match self.fetch(&call).await {
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
+            made => made.map(drop),
+        }
+    }
+
+    /// Whether the bucket is there.
+    pub(super) async fn look(&self) -> Result<()> {
+        let call = self.call(
+            "head",
+            "look at the bucket",
+            self.name.as_bytes(),
+            Method::HEAD,
+        );
+        self.fetch(&call).await.map(drop)
+    }
+}
+
+impl Protocol for Bucket {
+    fn sign<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<HeaderMap>> {
+        Box::pin(async move {
+            let mut headers = call.headers.clone();
+            let mut set = |name: &'static str, value: &str| match HeaderValue::from_str(value) {
+                Ok(value) => headers.insert(name, value).map_or((), drop),
+                Err(_) => (),
+            };
+            set("host", &self.host);
+            let Some(keys) = self.credentials.keys().await? else {
+                return Ok(headers);
+            };
+            let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+            set("x-amz-date", &now.to_string());
+            if !call.headers.contains_key("x-amz-content-sha256") {
+                set("x-amz-content-sha256", &hex(&sha256(&call.body)));
+            }
+            if let Some(token) = &keys.token {
+                set("x-amz-security-token", token);
+            }
+            let signer = Signer {
+                id: &keys.id,
+                secret: &keys.secret,
+                region: &self.region,
+                service: "s3",
+            };
+            Ok(signer.sign(call, headers))
+        })
+    }
+
+    fn judge(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (ErrorKind, String) {
+        let code = xml::find(body, "Code").unwrap_or_default();
+        let said = xml::find(body, "Message").unwrap_or_default();
+        let mut words = format!("{status} {code} {said}").trim().to_owned();
+        let kind = match code.as_str() {
+            "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" => ErrorKind::NotFound,
+            "ExpiredToken" | "TokenRefreshRequired" => {
+                self.credentials.expired();
+                ErrorKind::Temporary
+            }
+            "BucketAlreadyOwnedByYou" | "BucketAlreadyExists" => ErrorKind::Exists,
+            "SlowDown"
+            | "Throttling"
+            | "ThrottlingException"
+            | "RequestLimitExceeded"
+            | "TooManyRequests" => match of_status(status, headers) {
+                ErrorKind::Overload(after) => ErrorKind::Overload(after),
+                _ => ErrorKind::Overload(None),
+            },
+            // What was sent did not arrive as it was.
+            "BadDigest"
+            | "InvalidDigest"
+            | "XAmzContentSHA256Mismatch"
+            | "IncompleteBody"
+            | "XAmzContentChecksumMismatch"
+            | "RequestTimeout"
+            | "InternalError"
+            | "OperationAborted"
+            | "ConditionalRequestConflict" => ErrorKind::Temporary,
+            "KeyTooLongError" => ErrorKind::BadName,
+            "QuotaExceeded" | "EntityTooLarge" => ErrorKind::NoSpace,
+            "NotImplemented" => ErrorKind::Unsupported,
+            "RequestTimeTooSkewed" => {
+                words.push_str(": set the clock of this machine");
+                ErrorKind::Denied
+            }
+            _ => of_status(status, headers),
+        };
+        let elsewhere =
+            text(headers, "x-amz-bucket-region").filter(|region| *region != self.region);
+        if let Some(region) = elsewhere
+            && kind != ErrorKind::NotFound
+        {
+            words = format!("{words}: the bucket is in another region; add ?region={region}");
+        }
+        (kind, words)
+    }
+}

@@ -1,0 +1,237 @@
+//! Who we are to the far side: the standard chain of places where keys are found.
+//!
+//! The environment, a web identity, the profile files, the container's and the machine's role, in this order. Keys live in
+//! memory only, are fetched anew before they expire, and show nothing of themselves.
+
+mod profile;
+mod roles;
+
+use crate::error::{Error, ErrorKind, Result};
+use headworks_service::outbound::Outbound;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where variables of the environment come from; tests hand in their own.
+pub(crate) type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The environment of the process.
+pub(crate) fn environment() -> Environment {
+    Arc::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
+/// Keys, and until when they hold, in seconds since 1970.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Keys {
+    pub(super) id: String,
+    pub(super) secret: String,
+    pub(super) token: Option<String>,
+    pub(super) expires: Option<i64>,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keys(hidden)")
+    }
+}
+
+/// Keys are fetched anew when they hold for less than this, in seconds.
+const EARLY: i64 = 300;
+
+/// Where the keys of this run come from.
+#[derive(Clone, Debug)]
+enum Source {
+    Nobody,
+    Fixed(Keys),
+    WebIdentity(roles::WebIdentity),
+    Container(roles::Container),
+    Instance(String),
+}
+
+/// The chain, and the keys that it led to.
+pub(crate) struct Credentials {
+    source: Source,
+    outbound: Outbound,
+    current: Mutex<Option<Arc<Keys>>>,
+    fetching: tokio::sync::Mutex<()>,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+/// What the profile files and the environment say beside keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hints {
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint: Option<String>,
+}
+
+impl Credentials {
+    /// Looks where the keys are; nothing is called yet.
+    ///
+    /// # Errors
+    /// When a profile was asked for that is not there, or is of a kind that we do not know.
+    pub(crate) fn find(
+        environment: &Environment,
+        profile: Option<&str>,
+        anonymous: bool,
+        outbound: Outbound,
+    ) -> Result<(Credentials, Hints)> {
+        let get = |name: &str| environment(name);
+        let named = profile.map(str::to_owned).or_else(|| get("AWS_PROFILE"));
+        let home = get("HOME").map(PathBuf::from).unwrap_or_default();
+        let file = |name: &str, usual: &str| {
+            get(name).map_or_else(|| home.join(".aws").join(usual), PathBuf::from)
+        };
+        let profile_name = named.as_deref().unwrap_or("default");
+        let settings = profile::read(
+            &file("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+            &file("AWS_CONFIG_FILE", "config"),
+            profile_name,
+        )?;
+        if named.is_some() && settings.is_empty() {
+            let words = "no such profile in the credentials and config files";
+            return Err(wrong("use the profile", profile_name, words));
+        }
+        let region = get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION"));
+        let endpoint = get("AWS_ENDPOINT_URL_S3").or_else(|| get("AWS_ENDPOINT_URL"));
+        let hints = Hints {
+            region: region.or_else(|| settings.get("region").cloned()),
+            endpoint: endpoint.or_else(|| settings.get("endpoint_url").cloned()),
+        };
+        let source = if anonymous {
+            Source::Nobody
+        } else {
+            source(&get, named.is_some(), profile_name, &settings)?
+        };
+        let found = Credentials {
+            source,
+            outbound,
+            current: Mutex::default(),
+            fetching: tokio::sync::Mutex::default(),
+        };
+        Ok((found, hints))
+    }
+
+    /// The keys to sign with; `None` if requests go unsigned.
+    pub(super) async fn keys(&self) -> Result<Option<Arc<Keys>>> {
+        if let Source::Nobody = self.source {
+            return Ok(None);
+        }
+        if let Some(keys) = self.fresh() {
+            return Ok(Some(keys));
+        }
+        let _one_at_a_time = self.fetching.lock().await;
+        if let Some(keys) = self.fresh() {
+            return Ok(Some(keys));
+        }
+        let fetched = match &self.source {
+            Source::Nobody => return Ok(None),
+            Source::Fixed(keys) => keys.clone(),
+            Source::WebIdentity(identity) => identity.fetch(&self.outbound).await?,
+            Source::Container(container) => container.fetch(&self.outbound).await?,
+            Source::Instance(base) => roles::instance(&self.outbound, base).await?,
+        };
+        let keys = Arc::new(fetched);
+        *self.current.lock() = Some(keys.clone());
+        Ok(Some(keys))
+    }
+
+    /// The far side says that the keys have expired: the next call fetches new ones.
+    pub(super) fn expired(&self) {
+        *self.current.lock() = None;
+    }
+
+    fn fresh(&self) -> Option<Arc<Keys>> {
+        let now = jiff::Timestamp::now().as_second();
+        let current = self.current.lock().clone()?;
+        let holds = current.expires.is_none_or(|expires| expires - EARLY > now);
+        holds.then_some(current)
+    }
+}
+
+fn source(
+    get: &dyn Fn(&str) -> Option<String>,
+    named: bool,
+    profile: &str,
+    settings: &profile::Settings,
+) -> Result<Source> {
+    // A profile that was asked for by name goes before keys that happen to be in the environment.
+    if !named
+        && let (Some(id), Some(secret)) = (get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY"))
+    {
+        let token = get("AWS_SESSION_TOKEN");
+        return Ok(Source::Fixed(fixed(id, secret, token)));
+    }
+    let sts = get("AWS_ENDPOINT_URL_STS");
+    if !named
+        && let (Some(file), Some(role)) = (get("AWS_WEB_IDENTITY_TOKEN_FILE"), get("AWS_ROLE_ARN"))
+    {
+        let session = get("AWS_ROLE_SESSION_NAME");
+        return Ok(Source::WebIdentity(roles::WebIdentity::new(
+            file, role, session, sts,
+        )));
+    }
+    if let (Some(id), Some(secret)) = (
+        settings.get("aws_access_key_id"),
+        settings.get("aws_secret_access_key"),
+    ) {
+        let token = settings.get("aws_session_token").cloned();
+        return Ok(Source::Fixed(fixed(id.clone(), secret.clone(), token)));
+    }
+    if let (Some(file), Some(role)) = (
+        settings.get("web_identity_token_file"),
+        settings.get("role_arn"),
+    ) {
+        let session = settings.get("role_session_name").cloned();
+        let identity = roles::WebIdentity::new(file.clone(), role.clone(), session, sts);
+        return Ok(Source::WebIdentity(identity));
+    }
+    let other = [
+        "credential_process",
+        "sso_session",
+        "sso_start_url",
+        "role_arn",
+    ];
+    if let Some(key) = other.iter().find(|key| settings.contains_key(**key)) {
+        let words = format!(
+            "it is used by `{key}`, which is not known here; run `aws configure export-credentials` and export what it prints"
+        );
+        return Err(wrong("use the profile", profile, words));
+    }
+    if let Some(container) = roles::Container::find(get) {
+        return Ok(Source::Container(container));
+    }
+    if get("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value == "true") {
+        return Err(none());
+    }
+    let base = get("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    Ok(Source::Instance(
+        base.unwrap_or_else(|| "http://169.254.169.254".to_owned()),
+    ))
+}
+
+fn fixed(id: String, secret: String, token: Option<String>) -> Keys {
+    Keys {
+        id,
+        secret,
+        token,
+        expires: None,
+    }
+}
+
+fn wrong(operation: &'static str, on: &str, words: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Denied, operation, on.as_bytes(), words)
+}
+
+/// Nothing was found anywhere.
+fn none() -> Error {
+    let words = "neither the environment, nor the profile files, nor a role of this container or machine has any; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add ?anonymous to the URL of a public bucket";
+    wrong("find credentials for", "s3", words)
+}
+
+#[cfg(test)]
+mod tests;

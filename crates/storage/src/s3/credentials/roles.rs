@@ -1,0 +1,191 @@
+//! Keys that are lent: for a web identity, to a container, to a machine.
+
+use super::{Keys, none, wrong};
+use crate::cloud::{Pieces, collect, percent, xml};
+use crate::error::Result;
+use headworks_service::outbound::Outbound;
+use http::{Method, Request};
+use serde::Deserialize;
+use std::time::Duration;
+
+/// How long a lender may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LARGEST: usize = 1 << 20;
+
+async fn ask(
+    outbound: &Outbound,
+    method: Method,
+    address: &str,
+    headers: &[(&str, &str)],
+) -> Result<Vec<u8>> {
+    let refused = |words: String| wrong("fetch credentials from", address_alone(address), words);
+    let mut request = Request::builder().method(method).uri(address);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request
+        .body(Pieces::default())
+        .map_err(|e| refused(e.to_string()))?;
+    let asked = async {
+        let response = outbound.send(request).await;
+        let response = response.map_err(|error| crate::cloud::causes(&error))?;
+        let status = response.status();
+        let body = collect(response.into_body(), LARGEST).await?;
+        Ok::<_, String>((status, body))
+    };
+    let answer = tokio::time::timeout(PATIENCE, asked).await;
+    let answer = answer.map_err(|_| refused(format!("no answer in {} s", PATIENCE.as_secs())))?;
+    let (status, body) = answer.map_err(refused)?;
+    match status.is_success() {
+        true => Ok(body.to_vec()),
+        false => {
+            let said = xml::find(&body, "Message").unwrap_or_default();
+            Err(refused(format!("the answer is {status} {said}")))
+        }
+    }
+}
+
+/// The address without its query, which holds a token.
+fn address_alone(address: &str) -> &str {
+    address.split('?').next().unwrap_or_default()
+}
+
+fn seconds(time: &str) -> Option<i64> {
+    Some(time.parse::<jiff::Timestamp>().ok()?.as_second())
+}
+
+/// What containers and machines are told.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Lent {
+    access_key_id: String,
+    secret_access_key: String,
+    token: Option<String>,
+    expiration: Option<String>,
+}
+
+fn lent(from: &str, json: &[u8]) -> Result<Keys> {
+    // The error would repeat what it could not read.
+    let lent: Lent = serde_json::from_slice(json)
+        .map_err(|_| wrong("fetch credentials from", from, "the answer holds no keys"))?;
+    Ok(Keys {
+        id: lent.access_key_id,
+        secret: lent.secret_access_key,
+        token: lent.token,
+        expires: lent.expiration.as_deref().and_then(seconds),
+    })
+}
+
+/// A token in a file, which a service changes into keys of a role.
+#[derive(Clone, Debug)]
+pub(super) struct WebIdentity {
+    file: String,
+    role: String,
+    session: String,
+    service: String,
+}
+
+impl WebIdentity {
+    pub(super) fn new(
+        file: String,
+        role: String,
+        session: Option<String>,
+        service: Option<String>,
+    ) -> Self {
+        WebIdentity {
+            file,
+            role,
+            session: session.unwrap_or_else(|| "headworks".to_owned()),
+            service: service.unwrap_or_else(|| "https://sts.amazonaws.com".to_owned()),
+        }
+    }
+
+    pub(super) async fn fetch(&self, outbound: &Outbound) -> Result<Keys> {
+        // Read anew each time: whoever wrote it replaces it before it expires.
+        let token = std::fs::read_to_string(&self.file)
+            .map_err(|error| wrong("read the web identity", &self.file, error.to_string()))?;
+        let encode = |text: &str| percent::encode(text.as_bytes());
+        let address = format!(
+            "{}/?Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn={}&RoleSessionName={}&WebIdentityToken={}",
+            self.service.trim_end_matches('/'),
+            encode(&self.role),
+            encode(&self.session),
+            encode(token.trim()),
+        );
+        let answer = ask(outbound, Method::POST, &address, &[]).await?;
+        let find = |name: &str| xml::find(&answer, name);
+        let (Some(id), Some(secret)) = (find("AccessKeyId"), find("SecretAccessKey")) else {
+            let words = "the answer holds no keys";
+            return Err(wrong("fetch credentials from", &self.service, words));
+        };
+        Ok(Keys {
+            id,
+            secret,
+            token: find("SessionToken"),
+            expires: find("Expiration").as_deref().and_then(seconds),
+        })
+    }
+}
+
+/// The service beside a container.
+#[derive(Clone)]
+pub(super) struct Container {
+    address: String,
+    authorization: Option<String>,
+    authorization_file: Option<String>,
+}
+
+impl std::fmt::Debug for Container {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Container({})", self.address)
+    }
+}
+
+impl Container {
+    pub(super) fn find(get: &dyn Fn(&str) -> Option<String>) -> Option<Container> {
+        let relative = get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+        let address = relative
+            .map(|path| format!("http://169.254.170.2{path}"))
+            .or_else(|| get("AWS_CONTAINER_CREDENTIALS_FULL_URI"))?;
+        Some(Container {
+            address,
+            authorization: get("AWS_CONTAINER_AUTHORIZATION_TOKEN"),
+            authorization_file: get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+        })
+    }
+
+    pub(super) async fn fetch(&self, outbound: &Outbound) -> Result<Keys> {
+        let from_file = self.authorization_file.as_ref();
+        let from_file = from_file.and_then(|file| std::fs::read_to_string(file).ok());
+        let authorization = from_file.or_else(|| self.authorization.clone());
+        let authorization = authorization.as_deref().map(str::trim);
+        let headers: Vec<_> = authorization
+            .map(|value| ("authorization", value))
+            .into_iter()
+            .collect();
+        let json = ask(outbound, Method::GET, &self.address, &headers).await?;
+        lent(&self.address, &json)
+    }
+}
+
+/// The role of the machine, by its metadata service, version 2.
+pub(super) async fn instance(outbound: &Outbound, base: &str) -> Result<Keys> {
+    let base = base.trim_end_matches('/');
+    let token_address = format!("{base}/latest/api/token");
+    let life = [("x-aws-ec2-metadata-token-ttl-seconds", "21600")];
+    // Away from such a machine nobody answers, and that is not what the user has to hear of.
+    let Ok(token) = ask(outbound, Method::PUT, &token_address, &life).await else {
+        return Err(none());
+    };
+    let token = String::from_utf8_lossy(&token).into_owned();
+    let headers = [("x-aws-ec2-metadata-token", token.trim())];
+    let roles = format!("{base}/latest/meta-data/iam/security-credentials/");
+    let role = ask(outbound, Method::GET, &roles, &headers).await?;
+    let role = String::from_utf8_lossy(&role).into_owned();
+    let Some(role) = role.lines().next().filter(|role| !role.is_empty()) else {
+        return Err(none());
+    };
+    let address = format!("{roles}{role}");
+    let json = ask(outbound, Method::GET, &address, &headers).await?;
+    lent(&address, &json)
+}

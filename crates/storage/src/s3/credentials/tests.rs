@@ -1,0 +1,208 @@
+use super::*;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+fn variables(pairs: &[(&str, &str)]) -> Environment {
+    let pairs: HashMap<String, String> = pairs
+        .iter()
+        .map(|(k, v)| ((*k).into(), (*v).into()))
+        .collect();
+    Arc::new(move |name| pairs.get(name).cloned())
+}
+
+fn outbound() -> Outbound {
+    let mut config = headworks_service::outbound::OutboundConfig::default();
+    config.proxy_from_environment = false;
+    Outbound::new(&config).unwrap()
+}
+
+fn find(pairs: &[(&str, &str)], profile: Option<&str>) -> Result<(Credentials, Hints)> {
+    Credentials::find(&variables(pairs), profile, false, outbound())
+}
+
+/// Answers requests whose first line begins as told, once each, and keeps what it was asked.
+async fn far_side(
+    answers: Vec<(&'static str, &'static str)>,
+) -> (String, tokio::task::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let served = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        for (line, answer) in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = String::new();
+            while !request.contains("\r\n\r\n") {
+                let mut bytes = [0; 4096];
+                let count = stream.read(&mut bytes).await.unwrap();
+                request.push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+            assert!(request.starts_with(line), "{request}");
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                answer.len()
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            asked.push(request);
+        }
+        asked
+    });
+    (address, served)
+}
+
+#[tokio::test]
+async fn the_environment_goes_first_and_shows_nothing() {
+    let pairs = [
+        ("AWS_ACCESS_KEY_ID", "id-e"),
+        ("AWS_SECRET_ACCESS_KEY", "secret-e"),
+        ("AWS_SESSION_TOKEN", "token-e"),
+        ("AWS_REGION", "eu-north-1"),
+        ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1"),
+    ];
+    let (credentials, hints) = find(&pairs, None).unwrap();
+    let keys = credentials.keys().await.unwrap().unwrap();
+    assert_eq!(
+        (keys.id.as_str(), keys.token.as_deref()),
+        ("id-e", Some("token-e"))
+    );
+    assert_eq!(hints.region.as_deref(), Some("eu-north-1"));
+    assert_eq!(hints.endpoint.as_deref(), Some("http://127.0.0.1:1"));
+    let shown = format!("{credentials:?} {keys:?} {:?}", credentials.source);
+    assert!(!shown.contains("secret-e") && !shown.contains("token-e") && !shown.contains("id-e"));
+}
+
+#[tokio::test]
+async fn profiles_are_read_from_both_files() {
+    let place = tempfile::tempdir().unwrap();
+    let (credentials, config) = (
+        place.path().join("credentials"),
+        place.path().join("config"),
+    );
+    std::fs::write(&credentials, "[default]\naws_access_key_id = d\naws_secret_access_key = ds\n[work]\naws_access_key_id=w\naws_secret_access_key=ws\naws_session_token=wt\n").unwrap();
+    std::fs::write(&config, "# comment\n[profile work]\nregion = eu-central-1\ns3 =\n  region = nested\nendpoint_url = http://e\n[profile sso]\nsso_session = x\n").unwrap();
+    let files = [
+        ("AWS_SHARED_CREDENTIALS_FILE", credentials.to_str().unwrap()),
+        ("AWS_CONFIG_FILE", config.to_str().unwrap()),
+    ];
+    let (found, _) = find(&files, None).unwrap();
+    assert_eq!(found.keys().await.unwrap().unwrap().id, "d");
+    let (found, hints) = find(&files, Some("work")).unwrap();
+    let keys = found.keys().await.unwrap().unwrap();
+    assert_eq!(
+        (keys.secret.as_str(), keys.token.as_deref()),
+        ("ws", Some("wt"))
+    );
+    assert_eq!(hints.region.as_deref(), Some("eu-central-1"));
+    assert_eq!(hints.endpoint.as_deref(), Some("http://e"));
+    let refused = find(&files, Some("nobody")).unwrap_err().to_string();
+    assert!(
+        refused.contains("nobody") && refused.contains("no such profile"),
+        "{refused}"
+    );
+    let refused = find(&files, Some("sso")).unwrap_err().to_string();
+    assert!(refused.contains("export-credentials"), "{refused}");
+    // A profile that is asked for by name goes before keys in the environment.
+    let named = [
+        files[0],
+        files[1],
+        ("AWS_PROFILE", "work"),
+        ("AWS_ACCESS_KEY_ID", "e"),
+        ("AWS_SECRET_ACCESS_KEY", "e"),
+    ];
+    assert_eq!(
+        find(&named, None)
+            .unwrap()
+            .0
+            .keys()
+            .await
+            .unwrap()
+            .unwrap()
+            .id,
+        "w"
+    );
+}
+
+#[tokio::test]
+async fn a_web_identity_is_changed_into_keys_and_kept_while_they_hold() {
+    let place = tempfile::tempdir().unwrap();
+    let token = place.path().join("token");
+    std::fs::write(&token, "j.w.t\n").unwrap();
+    let answer = "<R><C><AccessKeyId>wi</AccessKeyId><SecretAccessKey>ws</SecretAccessKey><SessionToken>wt</SessionToken><Expiration>2199-01-01T00:00:00Z</Expiration></C></R>";
+    let (address, served) =
+        far_side(vec![("POST /?Action=AssumeRoleWithWebIdentity", answer)]).await;
+    let pairs = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", token.to_str().unwrap()),
+        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
+        ("AWS_ENDPOINT_URL_STS", address.as_str()),
+    ];
+    let (credentials, _) = find(&pairs, None).unwrap();
+    for _ in 0..3 {
+        let keys = credentials.keys().await.unwrap().unwrap();
+        assert_eq!(
+            (keys.id.as_str(), keys.token.as_deref()),
+            ("wi", Some("wt"))
+        );
+    }
+    let asked = served.await.unwrap();
+    assert!(
+        asked[0].contains("RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr"),
+        "{}",
+        asked[0]
+    );
+    assert!(
+        asked[0].contains("WebIdentityToken=j.w.t&")
+            || asked[0].contains("WebIdentityToken=j.w.t ")
+    );
+}
+
+#[tokio::test]
+async fn the_role_of_a_machine_is_fetched_again_before_it_expires() {
+    let soon = r#"{"AccessKeyId":"m1","SecretAccessKey":"s","Token":"t","Expiration":"2001-01-01T00:00:00Z"}"#;
+    let late = r#"{"AccessKeyId":"m2","SecretAccessKey":"s","Token":"t","Expiration":"2199-01-01T00:00:00Z"}"#;
+    let (token, list, role) = (
+        ("PUT /latest/api/token", "tok"),
+        ("GET /latest/meta-data/iam/security-credentials/ ", "worker"),
+        "GET /latest/meta-data/iam/security-credentials/worker",
+    );
+    let (address, served) =
+        far_side(vec![token, list, (role, soon), token, list, (role, late)]).await;
+    let (credentials, _) = find(&[("AWS_EC2_METADATA_SERVICE_ENDPOINT", &address)], None).unwrap();
+    assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m1");
+    assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m2");
+    assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m2");
+    let asked = served.await.unwrap();
+    assert!(
+        asked[1]
+            .to_lowercase()
+            .contains("x-aws-ec2-metadata-token: tok")
+    );
+}
+
+#[tokio::test]
+async fn a_container_is_asked_with_its_token() {
+    let answer = r#"{"AccessKeyId":"c","SecretAccessKey":"s"}"#;
+    let (address, served) = far_side(vec![("GET /creds", answer)]).await;
+    let pairs = [
+        (
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            &*format!("{address}/creds"),
+        ),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "let-me-in"),
+    ];
+    let (credentials, _) = find(&pairs, None).unwrap();
+    assert_eq!(credentials.keys().await.unwrap().unwrap().id, "c");
+    assert!(served.await.unwrap()[0].contains("let-me-in"));
+}
+
+#[tokio::test]
+async fn without_any_the_way_out_is_named() {
+    let refused = find(&[("AWS_EC2_METADATA_DISABLED", "true")], None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("AWS_ACCESS_KEY_ID") && refused.contains("?anonymous"),
+        "{refused}"
+    );
+}

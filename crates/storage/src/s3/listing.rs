@@ -1,0 +1,331 @@
+//! Listing a folder: the keys below a prefix, up to the next slash.
+
+use super::bucket::Bucket;
+use crate::backend::{Cursor, Listing, Page};
+use crate::cloud::{Call, percent, xml};
+use crate::error::{ErrorKind, Result};
+use crate::{BoxFuture, Entry, Folder, Kind};
+use http::Method;
+use std::sync::Arc;
+
+/// What one page of the far side holds.
+#[derive(Default)]
+struct Answer {
+    /// Keys and common prefixes, below the prefix that was asked for, in order.
+    items: Vec<Entry>,
+    token: Option<String>,
+}
+
+pub(super) struct S3Listing {
+    bucket: Arc<Bucket>,
+    path: Vec<u8>,
+    prefix: Vec<u8>,
+    is_root: bool,
+    token: Option<String>,
+    progress: Progress,
+    begun: bool,
+    ended: bool,
+}
+
+/// How far a listing is. Keys come in order, but a folder `a/` may come long after the file `a`, with `a!` and `a-` in between:
+/// files are held back until it is sure that no folder of their name follows. Those can only be names with which the last
+/// one begins, so there are few.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Progress {
+    /// The last name that came, with its slash if it was a folder.
+    after: Vec<u8>,
+    held: Vec<Entry>,
+}
+
+impl S3Listing {
+    pub(super) fn new(bucket: Arc<Bucket>, folder: &Folder, from: Option<&Cursor>) -> S3Listing {
+        let progress = from.and_then(|cursor| Progress::read(cursor));
+        S3Listing {
+            path: folder.as_bytes().to_vec(),
+            prefix: bucket.prefix(folder),
+            is_root: folder.is_root(),
+            bucket,
+            token: None,
+            begun: progress.is_some(),
+            progress: progress.unwrap_or_default(),
+            ended: false,
+        }
+    }
+
+    async fn fetch(&self) -> Result<Answer> {
+        let call = self.call();
+        let whole = self.bucket.fetch(&call).await?;
+        parse(&whole.body, &self.prefix).map_err(|words| call.wrong(ErrorKind::Temporary, words))
+    }
+
+    fn call(&self) -> Call {
+        let call = list_call(&self.bucket, &self.path, &self.prefix).query("delimiter", "/");
+        let call = match &self.bucket.page {
+            Some(page) => call.query("max-keys", page),
+            None => call,
+        };
+        match &self.token {
+            Some(token) => call.query("continuation-token", token),
+            // A name is good for ever; a token may be forgotten.
+            None if !self.progress.after.is_empty() => {
+                let after = [self.prefix.as_slice(), &self.progress.after].concat();
+                call.query("start-after", &String::from_utf8_lossy(&after))
+            }
+            None => call,
+        }
+    }
+}
+
+/// A call for keys that begin with a prefix.
+pub(super) fn list_call(bucket: &Bucket, path: &[u8], prefix: &[u8]) -> Call {
+    bucket
+        .call("list", "list", path, Method::GET)
+        .query("list-type", "2")
+        .query("encoding-type", "url")
+        .query("prefix", &String::from_utf8_lossy(prefix))
+        .document()
+}
+
+impl Listing for S3Listing {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Page>>> {
+        Box::pin(async {
+            if self.ended {
+                return Ok(None);
+            }
+            if std::str::from_utf8(&self.prefix).is_err() {
+                let words = "keys are UTF-8, and this name is not";
+                return Err(self.call().wrong(ErrorKind::NotFound, words));
+            }
+            let answer = self.fetch().await?;
+            if !self.begun && !self.is_root && answer.items.is_empty() {
+                let words = "no key begins with this";
+                return Err(self.call().wrong(ErrorKind::NotFound, words));
+            }
+            self.begun = true;
+            let mut entries = Vec::with_capacity(answer.items.len());
+            for item in answer.items {
+                self.progress.take(item, &mut entries);
+            }
+            self.token = answer.token;
+            self.ended = self.token.is_none();
+            let cursor = match self.ended {
+                true => {
+                    entries.append(&mut self.progress.held);
+                    None
+                }
+                false => Some(self.progress.write()),
+            };
+            Ok(Some(Page { entries, cursor }))
+        })
+    }
+}
+
+impl Progress {
+    /// Takes the next item; hands on what nothing can change any more.
+    fn take(&mut self, item: Entry, entries: &mut Vec<Entry>) {
+        let is_folder = item.kind == Kind::Folder;
+        let mut place = item.name.clone();
+        if is_folder {
+            place.push(b'/');
+        }
+        // A listing that goes on after a folder's name may begin with that folder again.
+        if !self.after.is_empty() && place <= self.after {
+            return;
+        }
+        while let Some(last) = self.held.last() {
+            let beyond = place.strip_prefix(last.name.as_slice());
+            if beyond.is_some_and(|rest| rest.first().is_some_and(|&byte| byte < b'/')) {
+                break;
+            }
+            if let Some(mut file) = self.held.pop() {
+                if is_folder && file.name == item.name {
+                    file.name.push(b'/');
+                }
+                entries.push(file);
+            }
+        }
+        match is_folder {
+            true => entries.push(item),
+            false => self.held.push(item),
+        }
+        self.after = place;
+    }
+
+    fn write(&self) -> Cursor {
+        let mut cursor = Vec::new();
+        let mut put = |bytes: &[u8]| {
+            cursor.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            cursor.extend_from_slice(bytes);
+        };
+        put(&self.after);
+        for held in &self.held {
+            put(&held.name);
+            put(&held.size.to_le_bytes());
+            put(held.version.as_deref().unwrap_or_default());
+        }
+        cursor
+    }
+
+    fn read(mut cursor: &[u8]) -> Option<Progress> {
+        let mut get = || -> Option<Vec<u8>> {
+            let (length, rest) = cursor.split_first_chunk::<4>()?;
+            let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            cursor = rest;
+            Some(bytes.to_vec())
+        };
+        let after = get()?;
+        let mut held = Vec::new();
+        while let (Some(name), Some(size), Some(version)) = (get(), get(), get()) {
+            let size = u64::from_le_bytes(size.try_into().ok()?);
+            held.push(Entry {
+                size,
+                version: (!version.is_empty()).then_some(version),
+                ..Entry::new(name, Kind::File)
+            });
+        }
+        Some(Progress { after, held })
+    }
+}
+
+/// The version in an etag.
+pub(super) fn version(etag: &str) -> Vec<u8> {
+    etag.trim_matches('"').as_bytes().to_vec()
+}
+
+fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answer, String> {
+    let mut answer = Answer::default();
+    let mut encoded = false;
+    let mut truncated = false;
+    let (mut key, mut size, mut etag) = (Vec::new(), 0, Vec::new());
+    let mut items: Vec<(Vec<u8>, Entry)> = Vec::new();
+    xml::each(document, |path, text| match path {
+        [_, name] if name == "EncodingType" => encoded = text == "url",
+        [_, name] if name == "IsTruncated" => truncated = text == "true",
+        [_, name] if name == "NextContinuationToken" => answer.token = Some(text.to_owned()),
+        [_, contents, name] if contents == "Contents" => match name.as_str() {
+            "Key" => key = text.as_bytes().to_vec(),
+            "Size" => size = text.parse().unwrap_or(0),
+            "ETag" => etag = version(text),
+            _ => {}
+        },
+        [_, contents] if contents == "Contents" => {
+            let entry = Entry {
+                size,
+                version: (!etag.is_empty()).then(|| std::mem::take(&mut etag)),
+                ..Entry::new(Vec::new(), Kind::File)
+            };
+            items.push((std::mem::take(&mut key), entry));
+        }
+        [_, common, name] if common == "CommonPrefixes" && name == "Prefix" => {
+            items.push((text.into(), Entry::new(Vec::new(), Kind::Folder)));
+        }
+        _ => {}
+    })?;
+    for (key, mut entry) in items {
+        let key = if encoded {
+            percent::decode_form(&key)
+        } else {
+            key
+        };
+        let Some(name) = key.strip_prefix(prefix) else {
+            return Err(format!("`{}` was not asked for", key.escape_ascii()));
+        };
+        let is_folder = entry.kind == Kind::Folder;
+        let name = if is_folder {
+            name.strip_suffix(b"/").unwrap_or(name)
+        } else {
+            name
+        };
+        entry.name = name.to_vec();
+        answer.items.push(entry);
+    }
+    let place = |entry: &Entry| {
+        let slash: &[u8] = if entry.kind == Kind::Folder {
+            b"/"
+        } else {
+            b""
+        };
+        [entry.name.as_slice(), slash].concat()
+    };
+    answer.items.sort_by_cached_key(place);
+    if truncated != answer.token.is_some() {
+        return Err("the listing is cut off without a word where it goes on".to_owned());
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(pages: &[&[&str]]) -> Vec<String> {
+        let mut progress = Progress::default();
+        let mut entries = Vec::new();
+        for page in pages {
+            for item in *page {
+                let entry = match item.strip_suffix('/') {
+                    Some(folder) => Entry::new(folder, Kind::Folder),
+                    None => Entry::new(*item, Kind::File),
+                };
+                progress.take(entry, &mut entries);
+            }
+            // As if another process went on.
+            progress = Progress::read(&progress.write()).unwrap();
+        }
+        entries.append(&mut progress.held);
+        let show = |entry: &Entry| {
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            format!(
+                "{}{name}",
+                if entry.kind == Kind::Folder {
+                    "d:"
+                } else {
+                    "f:"
+                }
+            )
+        };
+        let mut shown: Vec<String> = entries.iter().map(show).collect();
+        shown.sort();
+        shown
+    }
+
+    #[test]
+    fn a_file_beside_a_folder_of_its_name_is_told_apart() {
+        let one: &[&str] = &["a", "a!", "a!b", "a-", "a/", "a0", "b"];
+        let told = ["d:a", "f:a!", "f:a!b", "f:a-", "f:a/", "f:a0", "f:b"];
+        assert_eq!(run(&[one]), told);
+        // Every cut gives the same.
+        for at in 1..one.len() {
+            assert_eq!(run(&[&one[..at], &one[at..]]), told, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_comes_again_after_a_cursor_is_listed_once() {
+        assert_eq!(run(&[&["a/"], &["a/", "b"]]), ["d:a", "f:b"]);
+    }
+
+    #[test]
+    fn the_marker_of_the_folder_has_no_name() {
+        assert_eq!(run(&[&["", "/", "x"]]), ["d:", "f:/", "f:x"]);
+        assert_eq!(run(&[&["", "x"]]), ["f:", "f:x"]);
+    }
+
+    #[test]
+    fn pages_are_read_with_their_encoding() {
+        let page =
+            b"<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>
+            <NextContinuationToken>t</NextContinuationToken>
+            <Contents><Key>p/a+b%2Bc%0A</Key><Size>5</Size><ETag>&quot;e&quot;</ETag></Contents>
+            <CommonPrefixes><Prefix>p//</Prefix></CommonPrefixes></ListBucketResult>";
+        let answer = parse(page, b"p/").unwrap();
+        assert_eq!(answer.token.as_deref(), Some("t"));
+        assert_eq!(answer.items[0], Entry::new(*b"", Kind::Folder));
+        assert_eq!(answer.items[1].name, b"a b+c\n");
+        assert_eq!(
+            (answer.items[1].size, answer.items[1].version.as_deref()),
+            (5, Some(&b"e"[..]))
+        );
+        assert!(parse(b"<L><IsTruncated>true</IsTruncated></L>", b"").is_err());
+    }
+}

@@ -1,0 +1,279 @@
+//! Buckets of objects, at Amazon or at any endpoint that speaks the same.
+//!
+//! Keys are bytes of which slashes make folders; nothing else is made of them. A folder is what keys have in common, or an
+//! empty object whose key ends with a slash. The object of such a key is the entry without a name in its folder. A key `a`
+//! beside keys `a/…` is a file named `a/`: no other file has a slash in its name.
+
+mod bucket;
+mod copy;
+mod credentials;
+mod listing;
+mod media;
+mod multipart;
+mod object;
+mod sign;
+mod upload;
+
+use crate::backend::{
+    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
+};
+use crate::error::{ErrorKind, Result};
+use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
+use bucket::Bucket;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A bucket, or what is below a prefix in it. See the [crate](crate).
+///
+/// ```
+/// use headworks_storage::{Backend, S3};
+///
+/// let s3 = S3::open(b"s3://bucket/some/prefix?endpoint=http://127.0.0.1:9000&anonymous").unwrap();
+/// assert!(s3.capabilities().resumable_listing);
+/// assert!(S3::open(b"s3://key:secret@bucket").is_err());
+/// ```
+#[derive(Clone)]
+pub struct S3 {
+    bucket: Arc<Bucket>,
+}
+
+impl std::fmt::Debug for S3 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("S3").finish_non_exhaustive()
+    }
+}
+
+impl S3 {
+    /// From `s3://bucket/prefix?…`. Settings are `endpoint`, `region`, `profile`, `path_style`, `anonymous`, and
+    /// `checksums=false` or `conditional=false` for a far side that does not know them, `page` for keys in a page.
+    ///
+    /// # Errors
+    /// When the location makes no sense, holds credentials, or names a profile that is not there.
+    pub fn open(location: &[u8]) -> Result<S3> {
+        let bucket = Bucket::open(location, &credentials::environment())?;
+        Ok(S3 {
+            bucket: Arc::new(bucket),
+        })
+    }
+
+    async fn look(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
+        let bucket = &self.bucket;
+        let (prefix, shown, called) = match name {
+            None if folder.is_root() => {
+                bucket.look().await?;
+                return Ok(Entry::new(Vec::new(), Kind::Folder));
+            }
+            None => (bucket.prefix(folder), folder.clone(), Vec::new()),
+            Some(name) => {
+                let key = bucket.key(folder, name);
+                match bucket.head(&key).await {
+                    Ok(headers) => return Ok(object::entry_of(name, &headers)),
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    Err(error) if name.ends_with(b"/") => return Err(error),
+                    Err(_) => {}
+                }
+                let child = folder.child(name);
+                (bucket.prefix(&child), child, name.to_vec())
+            }
+        };
+        match bucket.any_below(shown.as_bytes(), &prefix).await? {
+            true => Ok(Entry::new(called, Kind::Folder)),
+            false => {
+                let path =
+                    name.map_or_else(|| folder.as_bytes().to_vec(), |name| folder.join(name));
+                let words = "there is no such key, and none below it";
+                Err(crate::Error::new(
+                    ErrorKind::NotFound,
+                    "look at",
+                    &path,
+                    words,
+                ))
+            }
+        }
+    }
+}
+
+impl Backend for S3 {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            write: true,
+            resumable_listing: true,
+            resumable_upload: true,
+            keeps_parts: true,
+            modified: Some(Duration::from_nanos(1)),
+            listed_times: false,
+            metadata: true,
+            direct: u64::MAX,
+            folders: false,
+            longest_name: Some(self.bucket.longest_name()),
+            posix_names: false,
+            unicode_names: true,
+            workers: (16, 32),
+            ..Capabilities::read_only()
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn list<'a>(
+        &'a self,
+        folder: &'a Folder,
+        from: Option<&'a Cursor>,
+    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
+        let listing = listing::S3Listing::new(self.bucket.clone(), folder, from);
+        Box::pin(std::future::ready(
+            Ok(Box::new(listing) as Box<dyn Listing>),
+        ))
+    }
+
+    fn stat<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(self.look(folder, name))
+    }
+
+    fn read<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
+        Box::pin(async move {
+            let key = self.bucket.key(folder, name);
+            let chunks =
+                object::S3Chunks::open(self.bucket.clone(), key, name, offset, length).await?;
+            Ok(Box::new(chunks) as Box<dyn Chunks>)
+        })
+    }
+
+    fn extended<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Extended>> {
+        Box::pin(async move {
+            let Some(name) = name else {
+                return Ok(Extended::new());
+            };
+            let headers = self.bucket.head(&self.bucket.key(folder, name)).await?;
+            Ok(object::extended_of(&headers))
+        })
+    }
+
+    fn upload<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        plan: UploadPlan,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
+        Box::pin(async move {
+            let key = self.bucket.key(folder, name);
+            let upload = upload::S3Upload::open(self.bucket.clone(), key, name, plan).await?;
+            Ok(Box::new(upload) as Box<dyn Upload>)
+        })
+    }
+
+    fn discard<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        plan: &'a UploadPlan,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            if plan.size <= upload::WHOLE {
+                return Ok(());
+            }
+            let key = self.bucket.key(folder, name);
+            let id = plan
+                .resume
+                .as_deref()
+                .and_then(|id| std::str::from_utf8(id).ok());
+            match id {
+                Some(id) => multipart::abort(&self.bucket, &key, id).await,
+                None => multipart::abort_others(&self.bucket, &key, None).await,
+            }
+        })
+    }
+
+    fn copy_batch<'a>(
+        &'a self,
+        source: &'a dyn Backend,
+        folder: &'a Folder,
+        orders: &'a [Order],
+    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        let source = &source.as_any().downcast_ref::<S3>()?.bucket;
+        if !self.bucket.is_beside(source) {
+            return None;
+        }
+        Some(Box::pin(copy::batch(source, &self.bucket, folder, orders)))
+    }
+
+    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match folder.is_root() {
+                true => self.bucket.make().await,
+                false => self.bucket.put_empty(&self.bucket.prefix(folder)).await,
+            }
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+        like: &'a Entry,
+        extended: Extended,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(async move {
+            let Some(name) = name else {
+                // A folder is nothing that could have a time.
+                return Ok(Entry::new(like.name.clone(), Kind::Folder));
+            };
+            let key = self.bucket.key(folder, name);
+            copy::dress_again(&self.bucket, &key, name, like, &extended).await
+        })
+    }
+
+    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let below = self.bucket.prefix(&folder.child(name));
+            if !name.ends_with(b"/") && copy::remove_below(&self.bucket, &below).await? {
+                return Ok(());
+            }
+            self.bucket.delete(&self.bucket.key(folder, name)).await
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        to: (&'a Folder, &'a [u8]),
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (from, onto) = (self.bucket.key(folder, name), self.bucket.key(to.0, to.1));
+            copy::rename(&self.bucket, &from, &onto).await
+        })
+    }
+
+    fn requests(&self) -> Requests {
+        self.bucket.requests()
+    }
+
+    fn requests_to_write(&self, size: u64) -> u64 {
+        match size > upload::WHOLE {
+            true => 2 + size.div_ceil(upload::part_size(size)),
+            false => 1,
+        }
+    }
+
+    fn writable(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.bucket.look())
+    }
+}

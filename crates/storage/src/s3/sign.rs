@@ -1,0 +1,178 @@
+//! Signature version 4: a pure function of the request, the keys and the time.
+
+use crate::cloud::Call;
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderMap, HeaderValue};
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+
+/// Who signs.
+pub(super) struct Signer<'a> {
+    pub(super) id: &'a str,
+    pub(super) secret: &'a str,
+    pub(super) region: &'a str,
+    pub(super) service: &'a str,
+}
+
+/// As it stands in headers: lower-case digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub(super) fn sha256(pieces: &crate::cloud::Pieces) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    for piece in pieces.iter() {
+        hasher.update(piece);
+    }
+    hasher.finalize().into()
+}
+
+fn hmac(key: &[u8], text: &str) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("any length is a key");
+    mac.update(text.as_bytes());
+    mac.finalize().into_bytes().into()
+}
+
+impl Signer<'_> {
+    /// The headers with the signature among them. `host`, `x-amz-date` and `x-amz-content-sha256` must be there.
+    pub(super) fn sign(&self, call: &Call, mut headers: HeaderMap) -> HeaderMap {
+        let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let stamp = value("x-amz-date").unwrap_or_default().to_owned();
+        let payload = value("x-amz-content-sha256").unwrap_or_default().to_owned();
+        let (names, lines) = canonical(&headers);
+        let request = format!(
+            "{}\n{}\n{}\n{lines}\n{names}\n{payload}",
+            call.method,
+            call.target,
+            call.encoded_query(),
+        );
+        let (date, _) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
+        let scope = format!("{date}/{}/{}/aws4_request", self.region, self.service);
+        let hashed = hex(&Sha256::digest(request.as_bytes()));
+        let text = format!("AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashed}");
+        let key = hmac(format!("AWS4{}", self.secret).as_bytes(), date);
+        let key = hmac(&key, self.region);
+        let key = hmac(&key, self.service);
+        let key = hmac(&key, "aws4_request");
+        let signature = hex(&hmac(&key, &text));
+        let authorization = format!(
+            "AWS4-HMAC-SHA256 Credential={}/{scope},SignedHeaders={names},Signature={signature}",
+            self.id
+        );
+        if let Ok(mut value) = HeaderValue::from_str(&authorization) {
+            value.set_sensitive(true);
+            headers.insert(http::header::AUTHORIZATION, value);
+        }
+        headers
+    }
+}
+
+/// The names of the headers in order, and each with its value on a line.
+fn canonical(headers: &HeaderMap) -> (String, String) {
+    let mut all: Vec<(&str, String)> = headers
+        .iter()
+        .map(|(name, value)| {
+            let value = String::from_utf8_lossy(value.as_bytes());
+            let words: Vec<&str> = value.split(' ').filter(|word| !word.is_empty()).collect();
+            (name.as_str(), words.join(" "))
+        })
+        .collect();
+    all.sort();
+    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+    let lines = all.iter().fold(String::new(), |mut lines, (name, value)| {
+        let _ = writeln!(lines, "{name}:{value}");
+        lines
+    });
+    (names.join(";"), lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cloud::{Pieces, percent};
+    use http::Method;
+
+    /// The examples that Amazon published with the signature's description.
+    fn signature(
+        method: Method,
+        key: &str,
+        query: &[(&str, &str)],
+        headers: &[(&'static str, &str)],
+        body: &str,
+    ) -> String {
+        let mut call = Call {
+            kind: "test",
+            operation: "sign",
+            path: Vec::new(),
+            method,
+            origin: "https://examplebucket.s3.amazonaws.com".into(),
+            target: format!("/{}", percent::encode_path(key.as_bytes())),
+            query: Vec::new(),
+            headers: HeaderMap::new(),
+            body: Pieces::from(body.to_owned()),
+            document: false,
+        };
+        for (name, value) in query {
+            call = call.query(name, value);
+        }
+        let hash = hex(&sha256(&call.body));
+        call = call
+            .header("host", "examplebucket.s3.amazonaws.com")
+            .header("x-amz-date", "20130524T000000Z")
+            .header("x-amz-content-sha256", &hash);
+        for (name, value) in headers {
+            call = call.header(name, value);
+        }
+        let signer = Signer {
+            id: "AKIAIOSFODNN7EXAMPLE",
+            secret: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            region: "us-east-1",
+            service: "s3",
+        };
+        let headers = signer.sign(&call, call.headers.clone());
+        let value = headers["authorization"].to_str().unwrap().to_owned();
+        value.rsplit_once('=').unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn a_ranged_read() {
+        let found = signature(Method::GET, "test.txt", &[], &[("range", "bytes=0-9")], "");
+        let told = "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41";
+        assert_eq!(found, told);
+    }
+
+    #[test]
+    fn a_write_with_a_name_that_needs_encoding() {
+        let headers = [
+            ("date", "Fri, 24 May 2013 00:00:00 GMT"),
+            ("x-amz-storage-class", "REDUCED_REDUNDANCY"),
+        ];
+        let found = signature(
+            Method::PUT,
+            "test$file.text",
+            &[],
+            &headers,
+            "Welcome to Amazon S3.",
+        );
+        let told = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
+        assert_eq!(found, told);
+    }
+
+    #[test]
+    fn a_query_without_a_value() {
+        let found = signature(Method::GET, "", &[("lifecycle", "")], &[], "");
+        let told = "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543";
+        assert_eq!(found, told);
+    }
+
+    #[test]
+    fn a_listing() {
+        let query = [("prefix", "J"), ("max-keys", "2")];
+        let found = signature(Method::GET, "", &query, &[], "");
+        let told = "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7";
+        assert_eq!(found, told);
+    }
+}

@@ -1,0 +1,344 @@
+//! Writing an object: in one request, or in parts that another process can go on with.
+
+use super::bucket::Bucket;
+use super::listing::version;
+use super::multipart::{Multipart, Sent};
+use super::object::{dress, entry_of};
+use super::sign::{hex, sha256};
+use crate::backend::{Expect, Extended, Upload, UploadPlan};
+use crate::cloud::{Call, Pieces, text};
+use crate::error::{ErrorKind, Result};
+use crate::{BoxFuture, Entry, Kind};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::Method;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
+
+/// Files up to this size go in one request.
+pub(super) const WHOLE: u64 = 8 << 20;
+/// The least size of a part. It doubles until a file has no more parts than the far side takes.
+const PART: u64 = 8 << 20;
+const MOST_PARTS: u64 = 10_000;
+/// Parts of one file under way at once.
+const AT_ONCE: usize = 4;
+
+pub(super) fn part_size(size: u64) -> u64 {
+    let mut part = PART;
+    while size.div_ceil(part) > MOST_PARTS {
+        part *= 2;
+    }
+    part
+}
+
+/// Adds the hash of what is sent, twice: as part of the signature, and to be kept beside the bytes.
+pub(super) fn sealed(bucket: &Bucket, call: Call, body: Pieces) -> (Call, String) {
+    let hash = sha256(&body);
+    let told = BASE64_STANDARD.encode(hash);
+    let call = call.header("x-amz-content-sha256", &hex(&hash));
+    let call = match bucket.checksums {
+        true => call.header("x-amz-checksum-sha256", &told),
+        false => call,
+    };
+    (call.body(body), told)
+}
+
+/// An object being written.
+pub(super) struct S3Upload {
+    bucket: Arc<Bucket>,
+    key: Vec<u8>,
+    name: Vec<u8>,
+    plan: UploadPlan,
+    offset: u64,
+    /// What was taken and is not on its way.
+    piece: Pieces,
+    parts: Option<Parts>,
+}
+
+struct Parts {
+    multipart: Multipart,
+    size: u64,
+    /// What the next part is called.
+    number: u32,
+    running: JoinSet<Result<(u32, Sent)>>,
+    /// Room in memory for the part that is being filled.
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl S3Upload {
+    pub(super) async fn open(
+        bucket: Arc<Bucket>,
+        key: Vec<u8>,
+        name: &[u8],
+        plan: UploadPlan,
+    ) -> Result<S3Upload> {
+        let mut upload = S3Upload {
+            bucket,
+            key,
+            name: name.to_vec(),
+            plan,
+            offset: 0,
+            piece: Pieces::default(),
+            parts: None,
+        };
+        if upload.plan.size > WHOLE {
+            let parts = upload.begin().await?;
+            upload.offset = u64::from(parts.number - 1) * parts.size;
+            upload.parts = Some(parts);
+        }
+        Ok(upload)
+    }
+
+    async fn begin(&self) -> Result<Parts> {
+        let size = part_size(self.plan.size);
+        let resume = self
+            .plan
+            .resume
+            .as_deref()
+            .and_then(|resume| std::str::from_utf8(resume).ok());
+        let resumed = match resume {
+            Some(id) => Multipart::resume(&self.bucket, &self.key, id).await?,
+            None => None,
+        };
+        let multipart = match resumed {
+            Some(multipart) => multipart,
+            None => {
+                let call = self
+                    .bucket
+                    .at("create upload", "write", &self.key, Method::POST)?;
+                let call = dress(call, &self.key, self.plan.modified, &self.plan.extended);
+                Multipart::begin(&self.bucket, &self.key, call).await?
+            }
+        };
+        // Parts that are whole and follow each other need not be taken again; later ones are looked at when it is their turn.
+        let full = |number: &u32| {
+            multipart
+                .there
+                .get(number)
+                .is_some_and(|part| part.size == size)
+        };
+        let number = (1..).find(|number| !full(number)).unwrap_or(1);
+        let last = self.plan.size.div_ceil(size) as u32;
+        Ok(Parts {
+            multipart,
+            size,
+            number: number.min(last),
+            running: JoinSet::new(),
+            room: None,
+        })
+    }
+
+    async fn take(&mut self, mut bytes: Bytes) -> Result<()> {
+        self.offset += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let Some(parts) = &mut self.parts else {
+                self.piece.push(bytes);
+                return Ok(());
+            };
+            if parts.room.is_none() {
+                let room = self.bucket.room.clone().acquire_owned().await;
+                parts.room = Some(room.expect("it is never closed"));
+            }
+            let wanted = parts.size - self.piece.len();
+            let taken = usize::try_from(wanted)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len());
+            self.piece.push(bytes.split_to(taken));
+            if self.piece.len() == parts.size {
+                let piece = std::mem::take(&mut self.piece);
+                parts.dispatch(&self.bucket, &self.key, piece).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn put(&mut self, like: &Entry, extended: &Extended) -> Result<Entry> {
+        let call = self.bucket.at("put", "write", &self.key, Method::PUT)?;
+        let call = dress(call, &self.key, like.modified, extended);
+        let (call, _) = sealed(&self.bucket, call, std::mem::take(&mut self.piece));
+        let found = self.conditionally(call, like).await?;
+        Ok(found.entry(&self.name, self.offset, like.modified))
+    }
+
+    /// Sends the call that makes the object appear, provided that what is expected is there.
+    ///
+    /// Answers what was found when our own earlier request, whose answer was lost, had done it already.
+    async fn conditionally(&self, call: Call, like: &Entry) -> Result<Found> {
+        let expected = match &self.plan.expect {
+            _ if !self.bucket.conditional.load(Relaxed) => None,
+            Expect::Anything => None,
+            Expect::Nothing => Some(("if-none-match", "*".to_owned())),
+            Expect::Version(version) => {
+                Some(("if-match", format!("\"{}\"", version.escape_ascii())))
+            }
+        };
+        let conditional = match &expected {
+            Some((name, value)) => call.clone().header(name, value),
+            None => call.clone(),
+        };
+        let error = match self.bucket.fetch_checked(&conditional).await {
+            Ok(whole) => return Ok(Found::Answer(whole)),
+            Err(error) => error,
+        };
+        match error.kind() {
+            ErrorKind::Unsupported if expected.is_some() => {
+                self.bucket.conditional.store(false, Relaxed);
+                let whole = self.bucket.fetch_checked(&call).await?;
+                Ok(Found::Answer(whole))
+            }
+            ErrorKind::Changed | ErrorKind::NotFound => match self.is_ours(like).await {
+                Some(entry) => Ok(Found::There(entry)),
+                None if error.kind() == ErrorKind::Changed => {
+                    let words = "somebody else wrote it since it was listed; plan again to see what is there now";
+                    Err(call.wrong(ErrorKind::Changed, words))
+                }
+                None => Err(error),
+            },
+            _ => Err(error),
+        }
+    }
+
+    /// What is there, if it is as large and as old as what we write.
+    async fn is_ours(&self, like: &Entry) -> Option<Entry> {
+        let headers = self.bucket.head(&self.key).await.ok()?;
+        let entry = entry_of(&self.name, &headers);
+        let dated = headers.contains_key("x-amz-meta-mtime");
+        (dated && entry.size == self.offset && entry.modified == like.modified).then_some(entry)
+    }
+}
+
+impl Parts {
+    /// Sends a part, unless it is there already.
+    async fn dispatch(&mut self, bucket: &Arc<Bucket>, key: &[u8], piece: Pieces) -> Result<()> {
+        let number = self.number;
+        self.number += 1;
+        let room = self.room.take();
+        let there = self.multipart.there.get(&number);
+        if there.is_some_and(|sent| sent.holds(&piece)) {
+            return Ok(());
+        }
+        while self.running.len() >= AT_ONCE {
+            self.join().await?;
+        }
+        let call = self.multipart.part_call(bucket, key, number)?;
+        let bucket = bucket.clone();
+        self.running.spawn(async move {
+            let size = piece.len();
+            let (call, sha256) = sealed(&bucket, call, piece);
+            let whole = bucket.fetch(&call).await?;
+            drop((call, room));
+            let etag = text(&whole.headers, "etag")
+                .map(version)
+                .unwrap_or_default();
+            let etag = String::from_utf8_lossy(&etag).into_owned();
+            let sha256 = bucket.checksums.then_some(sha256);
+            Ok((number, Sent { etag, sha256, size }))
+        });
+        Ok(())
+    }
+
+    async fn join(&mut self) -> Result<()> {
+        match self.running.join_next().await {
+            None => Ok(()),
+            Some(Ok(sent)) => {
+                let (number, sent) = sent?;
+                self.multipart.there.insert(number, sent);
+                Ok(())
+            }
+            Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+
+    async fn settle(&mut self) -> Result<()> {
+        while !self.running.is_empty() {
+            self.join().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Upload for S3Upload {
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.take(bytes))
+    }
+
+    fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
+        Box::pin(async {
+            let Some(parts) = &mut self.parts else {
+                return Ok(None);
+            };
+            parts.settle().await?;
+            Ok(Some(parts.multipart.id.clone().into_bytes()))
+        })
+    }
+
+    fn finish(
+        mut self: Box<Self>,
+        like: Entry,
+        extended: Extended,
+    ) -> BoxFuture<'static, Result<Entry>> {
+        Box::pin(async move {
+            let Some(mut parts) = self.parts.take() else {
+                return self.put(&like, &extended).await;
+            };
+            if self.piece.len() > 0 {
+                let piece = std::mem::take(&mut self.piece);
+                parts.dispatch(&self.bucket, &self.key, piece).await?;
+            }
+            parts.settle().await?;
+            let last = parts.number - 1;
+            let call = parts
+                .multipart
+                .complete_call(&self.bucket, &self.key, last)?;
+            let found = self.conditionally(call, &like).await;
+            if found
+                .as_ref()
+                .is_err_and(|error| error.kind() == ErrorKind::Changed)
+            {
+                parts.multipart.abort(&self.bucket, &self.key).await?;
+            }
+            Ok(found?.entry(&self.name, self.offset, self.plan.modified))
+        })
+    }
+
+    fn abort(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            let Some(mut parts) = self.parts.take() else {
+                return Ok(());
+            };
+            // A part that arrives after the end of its upload would stay.
+            parts.running.shutdown().await;
+            parts.multipart.abort(&self.bucket, &self.key).await
+        })
+    }
+}
+
+/// What came of the call that makes an object appear.
+enum Found {
+    Answer(crate::cloud::Whole),
+    There(Entry),
+}
+
+impl Found {
+    fn entry(self, name: &[u8], size: u64, modified: Option<i64>) -> Entry {
+        let whole = match self {
+            Found::There(entry) => return entry,
+            Found::Answer(whole) => whole,
+        };
+        let etag = text(&whole.headers, "etag").map(str::to_owned);
+        let etag = etag.or_else(|| crate::cloud::xml::find(&whole.body, "ETag"));
+        Entry {
+            size,
+            modified,
+            version: etag.as_deref().map(version),
+            ..Entry::new(name, Kind::File)
+        }
+    }
+}

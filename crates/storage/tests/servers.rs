@@ -1,0 +1,168 @@
+//! The suite against servers of other people. `tests/cloud/run` starts them and says where they are; one that is missing
+//! fails the test.
+
+mod suite;
+
+use headworks_storage::{Backend, Entry, ErrorKind, Expect, Folder, Kind, S3, UploadPlan};
+use std::collections::BTreeSet;
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run tests/cloud/run"))
+}
+
+/// A bucket of its own for each test.
+async fn bucket(server: &str, name: &str, settings: &str) -> S3 {
+    let endpoint = variable(server);
+    let location = format!("s3://{name}/some/prefix?endpoint={endpoint}{settings}");
+    let s3 = S3::open(location.as_bytes()).expect("a good location");
+    s3.make_folder(&Folder::root()).await.expect("a bucket");
+    s3
+}
+
+const TREE: &str = "seed=8&depth=3&dirs=4&files=8&size=0-300k&names=all";
+
+#[tokio::test]
+async fn moto_reads_as_it_must() {
+    let s3 = bucket("MOTO", "suite-read", "&page=3").await;
+    suite::fill(&s3, TREE, |_| false).await;
+    suite::reading(&s3).await;
+}
+
+#[tokio::test]
+async fn moto_writes_as_it_must() {
+    let s3 = bucket("MOTO", "suite-write", "").await;
+    suite::writing(&s3, |_| false).await;
+}
+
+#[tokio::test]
+async fn s3s_reads_as_it_must() {
+    let s3 = bucket("S3S", "suite-read", "").await;
+    suite::fill(&s3, "seed=5&depth=3&dirs=1-3&files=2-9&size=0-300k", |_| {
+        false
+    })
+    .await;
+    suite::walk(&s3).await;
+}
+
+/// Keys that no directory could hold beside each other.
+#[tokio::test]
+async fn keys_are_kept_to_the_byte() {
+    let s3 = bucket("MOTO", "keys", "&page=2").await;
+    let keys = [
+        "a",
+        "a!",
+        "a-",
+        "a/",
+        "a//",
+        "a//b",
+        "a/b",
+        "a/./c",
+        "a0",
+        ".",
+        "..",
+        " ",
+        " lead",
+        "trail ",
+        "tail /x",
+        "plus+percent%41",
+        "q?x=1&y#z",
+        "new\nline",
+        "/",
+        "/x",
+        "\u{e9}",
+        "e\u{301}",
+        "\u{10ffff}",
+    ];
+    for key in keys {
+        let cut = key.rfind('/').map_or(0, |at| at + 1);
+        let folder = Folder::from_bytes(key[..cut].into());
+        let like = Entry::new(key[cut..].as_bytes(), Kind::File);
+        suite::write(&s3, &folder, &like, format!("<{key}>").as_bytes()).await;
+    }
+    let mut found = BTreeSet::new();
+    for (folder, entry) in suite::walk(&s3).await {
+        if entry.kind == Kind::Folder {
+            continue;
+        }
+        let bytes = suite::read(&s3, &folder, &entry.name, 0, u64::MAX).await;
+        let looked = s3.stat(&folder, Some(&entry.name)).await.unwrap();
+        assert_eq!((looked.kind, looked.size), (Kind::File, bytes.len() as u64));
+        let name = entry.name.strip_suffix(b"/").unwrap_or(&entry.name);
+        let key = String::from_utf8(folder.join(name)).unwrap();
+        assert_eq!(String::from_utf8(bytes).unwrap(), format!("<{key}>"));
+        assert!(found.insert(key.clone()), "{key} was listed twice");
+    }
+    assert_eq!(found, keys.iter().map(|key| (*key).to_owned()).collect());
+}
+
+#[tokio::test]
+async fn a_write_with_a_condition_overwrites_nobody() {
+    let s3 = bucket("MOTO", "conditions", "").await;
+    let root = Folder::root();
+    let mut like = Entry::new(*b"x", Kind::File);
+    like.modified = Some(1_600_000_000_000_000_000);
+    let first = suite::write(&s3, &root, &like, b"theirs").await;
+    let write = async |expect: Expect, bytes: &'static [u8], modified: i64| {
+        let plan = UploadPlan {
+            size: bytes.len() as u64,
+            expect,
+            ..UploadPlan::default()
+        };
+        let mut upload = s3.upload(&root, b"x", plan).await.unwrap();
+        upload.write(bytes.into()).await.unwrap();
+        let mut like = Entry::new(*b"x", Kind::File);
+        like.modified = Some(modified);
+        upload.finish(like, Vec::new()).await
+    };
+    let refused = write(Expect::Nothing, b"ours", 1).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Changed, "{refused}");
+    assert!(refused.to_string().contains("somebody else"), "{refused}");
+    assert_eq!(suite::read(&s3, &root, b"x", 0, 99).await, b"theirs");
+    // What is there already, as it should be, is no conflict: an answer may get lost.
+    let again = write(Expect::Nothing, b"theirs", 1_600_000_000_000_000_000).await;
+    assert_eq!(again.unwrap().version, first.version);
+    let version = first.version.expect("an etag");
+    write(Expect::Version(version.clone()), b"ours", 1)
+        .await
+        .unwrap();
+    let refused = write(Expect::Version(version), b"late", 2)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Changed);
+    assert_eq!(suite::read(&s3, &root, b"x", 0, 99).await, b"ours");
+}
+
+#[tokio::test]
+async fn metadata_is_kept_and_calls_are_counted() {
+    let s3 = bucket("MOTO", "metadata", "").await;
+    let root = Folder::root();
+    let plan = UploadPlan::default();
+    let upload = s3.upload(&root, b"page.html", plan).await.unwrap();
+    let extended = vec![
+        (b"meta-colour".to_vec(), b"red".to_vec()),
+        (b"cache-control".to_vec(), b"no-store".to_vec()),
+    ];
+    let like = Entry::new(*b"page.html", Kind::File);
+    upload.finish(like, extended.clone()).await.unwrap();
+    let kept = s3.extended(&root, Some(b"page.html")).await.unwrap();
+    for pair in &extended {
+        assert!(kept.contains(pair), "{kept:?}");
+    }
+    let html = (
+        b"content-type".to_vec(),
+        b"text/html; charset=utf-8".to_vec(),
+    );
+    assert!(kept.contains(&html), "{kept:?}");
+    let counted: Vec<_> = s3.requests();
+    assert_eq!(counted, [("head", 2), ("make bucket", 1), ("put", 1)]);
+}
+
+/// s3s checks signatures; a wrong key must not get in, or the others prove nothing.
+#[tokio::test]
+async fn s3s_refuses_who_it_does_not_know() {
+    let endpoint = variable("S3S");
+    let location = format!("s3://suite-read?endpoint={endpoint}&profile=wrong");
+    let s3 = S3::open(location.as_bytes()).unwrap();
+    let refused = s3.stat(&Folder::root(), None).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+}

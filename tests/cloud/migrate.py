@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""Migrations to, from and between buckets, judged by boto3, rclone and a walk over the files."""
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import struct
+import subprocess
+import sys
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import boto3
+from botocore.config import Config
+
+HERE, HEADWORKS, RCLONE = os.path.dirname(os.path.abspath(__file__)), os.environ["HEADWORKS"], os.environ["RCLONE"]
+MOTO, S3S = os.environ["MOTO"], os.environ["S3S"]
+WORK = os.environ["WORK"]
+SECRET = os.environ["AWS_SECRET_ACCESS_KEY"]
+MIB = 1 << 20
+
+
+def client(endpoint):
+    config = Config(s3={"addressing_style": "path"}, proxies={}, retries={"max_attempts": 1})
+    return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", config=config)
+
+
+def headworks(*words, codes=(0,)):
+    done = subprocess.run([HEADWORKS, "migrate", *words], capture_output=True, text=True, timeout=240)
+    assert done.returncode in codes, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    for told in (done.stdout, done.stderr):
+        assert SECRET not in told, "a secret was shown"
+    return done.stdout
+
+
+def nothing_to_do(source, destination, state, least=1):
+    plan = json.loads(headworks("plan", source, destination, "--state", state, "--json"))
+    left = {word: count for word, count in plan["statuses"].items() if word != "same" and count["entries"]}
+    assert not left and plan["statuses"]["same"]["entries"] >= least, plan["statuses"]
+
+
+def no_secret(state):
+    with open(state, "rb") as file:
+        assert SECRET.encode() not in file.read(), "a secret is in the state file"
+
+
+def make_tree(root, seed=1, folders=6, files=12, large=(9 * MIB + 5, 21 * MIB)):
+    """Files of all small sizes and two of several parts, awkward names, empty folders; times to the nanosecond."""
+    draw = random.Random(seed)
+
+    def put(path, size):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(draw.randbytes(size))
+        os.utime(path, ns=(0, draw.randrange(10**18, 17 * 10**17)))
+
+    for folder in range(folders):
+        for number in range(files):
+            put(f"{root}/folder {folder}/sub {number % 3}/file-{number}.txt", draw.choice([0, 1, 100, 5000, 70000]))
+    for name in ["caf\u00e9", "trailing ", " leading", "a%41", "q?x=1&y#z", "plus+", "quote\"'<>&", "x" * 200]:
+        put(f"{root}/names/{name}", 10)
+    for number, size in enumerate(large):
+        put(f"{root}/large/{number}.bin", size)
+    os.makedirs(f"{root}/empty/inside", exist_ok=True)
+
+
+def walked(root):
+    found = {}
+    for folder, folders, files in os.walk(root):
+        for name in folders:
+            found[os.path.relpath(os.path.join(folder, name), root)] = "folder"
+        for name in files:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, root)] = (os.stat(path).st_mtime_ns, file.read())
+    return found
+
+
+def same_trees(here, there):
+    a, b = walked(here), walked(there)
+    assert a.keys() == b.keys(), sorted(set(a) ^ set(b))[:10]
+    for path in a:
+        assert a[path] == b[path], f"{path} differs"
+
+
+def objects(s3, bucket):
+    found, token = {}, {}
+    while True:
+        page = s3.list_objects_v2(Bucket=bucket, **token)
+        for item in page.get("Contents", []):
+            found[item["Key"]] = s3.get_object(Bucket=bucket, Key=item["Key"])["Body"].read()
+        if not page["IsTruncated"]:
+            return found
+        token = {"ContinuationToken": page["NextContinuationToken"]}
+
+
+def no_uploads(s3, bucket):
+    left = s3.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+    assert not left, f"{len(left)} uploads were left behind"
+
+
+def rclone(*words, endpoint):
+    environment = dict(os.environ, RCLONE_CONFIG="/dev/null", RCLONE_CONFIG_R_TYPE="s3", RCLONE_CONFIG_R_PROVIDER="Other",
+                       RCLONE_CONFIG_R_ENDPOINT=endpoint, RCLONE_CONFIG_R_ENV_AUTH="true", RCLONE_CONFIG_R_REGION="us-east-1")
+    done = subprocess.run([RCLONE, *words, "--no-unicode-normalization"], capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, f"rclone {words}: {done.stderr}"
+    return done.stderr
+
+
+class Proxy:
+    """A server seen through proxy.py."""
+
+    def __init__(self, endpoint, name, *settings):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log = f"{WORK}/{name}.log"
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        upstream = str(urlsplit(endpoint).port)
+        command = [sys.executable, f"{HERE}/proxy.py", str(self.port), upstream, self.log, *settings]
+        self.process = subprocess.Popen(command)
+        wait(lambda: reached(self.port), "the proxy answers")
+
+    def lines(self):
+        with open(self.log) as file:
+            return [line.split() for line in file.read().splitlines()]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def reached(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait(condition, words, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s: {words}"
+        time.sleep(0.005)
+
+
+def killed_when(condition, words, *command):
+    """Runs headworks until the condition holds, and kills it there."""
+    process = subprocess.Popen([HEADWORKS, "migrate", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait(lambda: condition() or process.poll() is not None, words)
+        assert process.poll() is None, "it ended before it could be killed"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def both_ways(name, endpoint, check_keys=True):
+    here, back, state = f"{WORK}/{name}-here", f"{WORK}/{name}-back", f"{WORK}/{name}.db"
+    make_tree(here)
+    if not check_keys:
+        # It keeps objects as files of their names with a suffix, so long names do not fit; it has no markers, and
+        # answers 500 when it is asked for a folder as if that were a key, which rclone does with a prefix. It says that
+        # names in listings are encoded, and they are not.
+        shutil.rmtree(f"{here}/names")
+        shutil.rmtree(f"{here}/empty")
+    place = f"{name}/some/prefix" if check_keys else name
+    bucket = f"s3://{place}?endpoint={endpoint}"
+    headworks("run", here, bucket, "--state", state)
+    rclone("check", "--download", here, f"r:{place}", endpoint=endpoint)
+    told = rclone("sync", "--dry-run", "-v", here, f"r:{place}", endpoint=endpoint)
+    assert "Skipped copy" not in told and "Skipped update" not in told, told
+    nothing_to_do(here, bucket, state, 80)
+    # Without what an earlier run knew, the times are asked for.
+    nothing_to_do(here, bucket, f"{WORK}/{name}-fresh.db", 80)
+    headworks("verify", "--hash", "--state", state)
+    headworks("run", bucket, back, "--state", f"{WORK}/{name}-back.db")
+    same_trees(here, back)
+    nothing_to_do(bucket, back, f"{WORK}/{name}-back.db", 80)
+    # What changed, and only that, is copied.
+    with open(f"{here}/folder 1/sub 0/file-0.txt", "ab") as file:
+        file.write(b"more")
+    told = json.loads(headworks("plan", here, bucket, "--state", state, "--json"))["statuses"]
+    work = sum(told[word]["entries"] for word in told if word.startswith(("different", "missing")))
+    assert work == 1, told
+    headworks("copy", "--state", state)
+    nothing_to_do(here, bucket, state)
+    if check_keys:
+        no_uploads(client(endpoint), name)
+    for file in (state, f"{WORK}/{name}-back.db"):
+        no_secret(file)
+
+
+def between_buckets():
+    s3 = client(MOTO)
+    s3.create_bucket(Bucket="from")
+    keys = ["a", "a!", "a/", "a//b", "a/b", ".", "..", " ", "/x", "tail /x", "new\nline", "plus+%41", "marker/", "big"]
+    for key in keys:
+        body = b"" if key == "marker/" else (b"z" * (12 * MIB) if key == "big" else key.encode())
+        s3.put_object(Bucket="from", Key=key, Body=body, ContentType="text/x-odd", Metadata={"colour": "red"})
+    source, state = f"s3://from?endpoint={MOTO}", f"{WORK}/between.db"
+    headworks("run", source, f"s3://onto?endpoint={MOTO}", "--state", state)
+    assert objects(s3, "from") == objects(s3, "onto")
+    nothing_to_do(source, f"s3://onto?endpoint={MOTO}", state, len(keys))
+    # Through us, because the far side cannot do it: another endpoint.
+    with Proxy(MOTO, "beside") as proxy:
+        state = f"{WORK}/through.db"
+        there = f"s3://through?endpoint={proxy.endpoint}"
+        headworks("run", source, there, "--state", state)
+        assert objects(s3, "from") == objects(s3, "through")
+        nothing_to_do(source, there, state, len(keys))
+    for key in keys:
+        for bucket in ("onto", "through"):
+            head = s3.head_object(Bucket=bucket, Key=key)
+            assert (head["ContentType"], head["Metadata"]["colour"]) == ("text/x-odd", "red"), (bucket, key, head)
+    # A directory cannot hold them all; what it cannot is told, and the rest is there.
+    told = headworks("run", source, f"{WORK}/directory", "--state", f"{WORK}/directory.db", codes=(4,))
+    assert os.path.isdir(f"{WORK}/directory/a") and os.path.isfile(f"{WORK}/directory/tail /x"), told
+
+
+def parts_of(lines):
+    """How often each part of each upload arrived."""
+    arrived = {}
+    for method, target, status, *_ in lines:
+        query = parse_qs(urlsplit(target).query)
+        if method == "PUT" and "partNumber" in query and status == "200":
+            part = (query["uploadId"][0], int(query["partNumber"][0]))
+            arrived[part] = arrived.get(part, 0) + 1
+    return arrived
+
+
+def killed_in_a_multipart_upload():
+    here, state, s3 = f"{WORK}/multipart-here", f"{WORK}/multipart.db", client(MOTO)
+    make_tree(here, folders=1, files=1, large=(50 * MIB,))
+    with Proxy(MOTO, "multipart", "delay=0.1") as proxy:
+        bucket = f"s3://multipart?endpoint={proxy.endpoint}"
+        for least in (1, 3, 5):
+            condition = lambda: len(parts_of(proxy.lines())) >= least
+            killed_when(condition, f"{least} parts arrived", "run", here, bucket, "--state", state)
+        headworks("run", here, bucket, "--state", state)
+        arrived = parts_of(proxy.lines())
+        assert len(arrived) == 7 and set(arrived.values()) == {1}, arrived
+        begun = [line for line in proxy.lines() if line[0] == "POST" and line[1].endswith("?uploads=")]
+        assert len(begun) == 1, begun
+        nothing_to_do(here, bucket, state)
+    assert objects(s3, "multipart")["large/0.bin"] == open(f"{here}/large/0.bin", "rb").read()
+    no_uploads(s3, "multipart")
+
+
+def killed_before_the_upload_was_noted():
+    """The far side began an upload, and nobody wrote down which."""
+    here, state, s3 = f"{WORK}/unnoted-here", f"{WORK}/unnoted.db", client(MOTO)
+    make_tree(here, folders=0, large=(20 * MIB,))
+    with Proxy(MOTO, "unnoted", "delay=0.2") as proxy:
+        bucket = f"s3://unnoted?endpoint={proxy.endpoint}"
+        condition = lambda: any(line[1].endswith("?uploads=") for line in proxy.lines())
+        killed_when(condition, "an upload began", "run", here, bucket, "--state", state)
+        headworks("run", here, bucket, "--state", state)
+    no_uploads(s3, "unnoted")
+    assert len(objects(s3, "unnoted")["large/0.bin"]) == 20 * MIB
+
+
+def durable_place(state):
+    """Up to where the listing of the root is durable, as its cursor says."""
+    try:
+        with sqlite3.connect(f"file:{state}?mode=ro", uri=True) as connection:
+            row = connection.execute("SELECT src_cursor FROM folder WHERE id = 1").fetchone()
+    except sqlite3.Error:
+        return None
+    if not row or not row[0]:
+        return None
+    length = struct.unpack_from("<I", row[0])[0]
+    return row[0][4 : 4 + length].decode()
+
+
+def begun_at(lines):
+    """After which keys listings were begun; `None` at the first."""
+    queries = [parse_qs(urlsplit(line[1]).query) for line in lines if "list-type" in line[1]]
+    return [query.get("start-after", [None])[0] for query in queries if "continuation-token" not in query]
+
+
+def killed_in_a_listing():
+    s3, state = client(MOTO), f"{WORK}/listing.db"
+    s3.create_bucket(Bucket="listing")
+    for number in range(400):
+        s3.put_object(Bucket="listing", Key=f"key-{number:05}", Body=b"x")
+    with Proxy(MOTO, "listing", "delay=0.05") as proxy:
+        bucket = f"s3://listing?endpoint={proxy.endpoint}&page=5"
+        reached = []
+        for _ in range(3):
+            before = durable_place(state)
+            asked = len(proxy.lines())
+            condition = lambda: durable_place(state) not in (None, before)
+            killed_when(condition, "more of the listing is durable", "plan", bucket, f"{WORK}/listing-there", "--state", state)
+            # One begins where the listing was durable; the others follow it, or are the last of the run before.
+            assert begun_at(proxy.lines()[asked:]) == [before], (before, proxy.lines()[asked:])
+            reached.append(durable_place(state))
+        asked = len(proxy.lines())
+        plan = json.loads(headworks("plan", bucket, f"{WORK}/listing-there", "--state", state, "--json"))
+        assert plan["statuses"]["missing"]["entries"] >= 400, plan["statuses"]
+        lines = proxy.lines()[asked:]
+        assert begun_at(lines) == [reached[-1]], lines
+        begin = next(at for at, line in enumerate(lines) if "start-after" in line[1])
+        pages = [line for line in lines[begin:] if "list-type" in line[1]]
+        left = 400 - int(reached[-1].split("-")[1]) - 1
+        assert len(pages) == -(-left // 5), (len(pages), left)
+    assert reached == sorted(set(reached)), reached
+
+
+def faults():
+    here, state, s3 = f"{WORK}/faults-here", f"{WORK}/faults.db", client(MOTO)
+    make_tree(here, folders=5, files=10, large=(40 * MIB,))
+    with Proxy(MOTO, "faults", "faults=30", "seed=7") as proxy:
+        bucket = f"s3://faults/p?endpoint={proxy.endpoint}&page=20"
+        headworks("run", here, bucket, "--state", state)
+        failed = [line for line in proxy.lines() if line[2] in ("reset", "503") or "lost" in line]
+        share = len(failed) / len(proxy.lines())
+        assert share > 0.2 and len(failed) > 30, (share, len(failed))
+        headworks("run", bucket, f"{WORK}/faults-back", "--state", f"{WORK}/faults-back.db")
+        same_trees(here, f"{WORK}/faults-back")
+        nothing_to_do(here, bucket, state, 50)
+    rclone("check", "--download", here, "r:faults/p", endpoint=MOTO)
+    no_uploads(s3, "faults")
+
+
+def flipped_bytes():
+    """s3s looks at checksums and signatures of what it gets, as real far sides do; we look at what we get."""
+    here = f"{WORK}/flipped-here"
+    make_tree(here, folders=4, files=12, large=(20 * MIB,))
+    shutil.rmtree(f"{here}/names")
+    shutil.rmtree(f"{here}/empty")
+    with Proxy(S3S, "flipped-up", "flip=up") as proxy:
+        bucket = f"s3://flipped?endpoint={proxy.endpoint}"
+        headworks("run", here, bucket, "--state", f"{WORK}/flipped.db")
+        refused = [line for line in proxy.lines() if line[2] != "200" and line[0] == "PUT"]
+        assert refused, "nothing was damaged on the way"
+    rclone("check", "--download", here, "r:flipped", endpoint=S3S)
+    shutil.rmtree(f"{here}/large")
+    with Proxy(S3S, "flipped-down", "flip=down", "seed=3") as proxy:
+        bucket = f"s3://flipped?endpoint={proxy.endpoint}"
+        back, state = f"{WORK}/flipped-back", f"{WORK}/flipped-back.db"
+        headworks("run", bucket, back, "--state", state, "--exclude", "large/**", "--exclude", "large")
+        got = [line for line in proxy.lines() if line[0] == "GET" and "list-type" not in line[1]]
+        assert len(got) > len({line[1] for line in got}), "nothing was read again"
+        same_trees(here, back)
+
+
+def main():
+    tests = [
+        lambda: both_ways("moto", MOTO),
+        lambda: both_ways("s3s", S3S, check_keys=False),
+        between_buckets,
+        killed_in_a_multipart_upload,
+        killed_before_the_upload_was_noted,
+        killed_in_a_listing,
+        faults,
+        flipped_bytes,
+    ]
+    names = "both ways with moto|both ways with s3s|between buckets|killed in a multipart upload|killed before the upload was noted|killed in a listing|30 % of calls fail|flipped bytes"
+    chosen = sys.argv[1:]
+    for name, test in zip(names.split("|"), tests, strict=True):
+        if chosen and not any(word in name for word in chosen):
+            continue
+        began = time.monotonic()
+        test()
+        print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+
+
+main()

@@ -309,3 +309,26 @@ fn the_page_and_top_show_what_runs() {
     assert_eq!(up.ended(), Some(0));
     assert!(feed.wait().unwrap().success());
 }
+
+/// A word of a line of `/proc/PID/FILE`.
+fn proc(up: &Up, file: &str, line: &str, word: usize) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/{file}", up.child.id())).unwrap();
+    let found = text.lines().find(|each| each.starts_with(line)).unwrap();
+    let word = found.split_whitespace().nth(word).unwrap();
+    word.parse().unwrap()
+}
+
+#[test]
+fn without_work_it_takes_next_to_nothing() {
+    let folder = Folder::new();
+    let up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0"]);
+    // In hundredths of a second of processor time, by itself and on its behalf.
+    let spent = || proc(&up, "stat", "", 13) + proc(&up, "stat", "", 14);
+    std::thread::sleep(Duration::from_secs(1));
+    let before = spent();
+    std::thread::sleep(Duration::from_secs(5));
+    let spent = spent() - before;
+    assert!(spent <= 5, "{spent} hundredths of a second in five seconds");
+    let kilobytes = proc(&up, "status", "VmRSS:", 1);
+    assert!(kilobytes < 60 << 10, "{kilobytes} kB");
+}

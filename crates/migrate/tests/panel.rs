@@ -148,7 +148,7 @@ async fn a_plan_is_shown_and_browsed_with_totals_and_page_by_page() {
             format!("{:?}", jobs[0].cells[1]).contains("paused")
         })
         .await;
-    watched.shutdown.drain(Duration::from_secs(10)).await;
+    let _ = watched.shutdown.drain(Duration::from_secs(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -204,7 +204,7 @@ async fn failures_are_shown_with_their_cause_and_the_next_step() {
             words(&rows(snapshot, "jobs")[0])[3] == "planning"
         })
         .await;
-    watched.shutdown.drain(Duration::from_secs(10)).await;
+    let _ = watched.shutdown.drain(Duration::from_secs(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -257,5 +257,5 @@ async fn a_finished_copy_shows_what_became_of_everything() {
             .any(|row| row[1..4] == ["result", "copied", "922"]),
         "{results:?}"
     );
-    watched.shutdown.drain(Duration::from_secs(10)).await;
+    let _ = watched.shutdown.drain(Duration::from_secs(10)).await;
 }

@@ -1,6 +1,6 @@
 //! Killed at every point that matters, and at random: it finishes, nothing is lost, nothing is done twice.
 
-use super::support::{Place, is_full, text};
+use super::support::{Place, is_full, text, until};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -224,10 +224,6 @@ fn killed_at_random_nothing_durable_is_done_again() {
     let mut stages = BTreeSet::new();
     for kill in 1..=kills {
         let done = place.durable();
-        let most = match place.stage().as_str() {
-            "copying" => 2200,
-            _ => 600,
-        };
         let _ = std::fs::remove_file(place.path("trace"));
         let mut command = place.command(&words);
         command
@@ -238,6 +234,11 @@ fn killed_at_random_nothing_durable_is_done_again() {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
+        // One half in the plan, which its limit makes last for seconds, the other in the copy.
+        let most = if kill <= kills / 2 { 600 } else { 1500 };
+        if kill > kills / 2 {
+            until("it copies", || place.stage() == "copying");
+        }
         // Not a wait for something: the moment of the kill is what is random.
         std::thread::sleep(Duration::from_millis(50 + (random >> 33) % most));
         child.kill().unwrap();

@@ -53,7 +53,7 @@ impl Copy<'_> {
                 continue;
             }
             self.claim(after.clone()).await?;
-            for batch in batches(wanted, self.batch()) {
+            for batch in batches(wanted, self.batch(), self.local) {
                 let make = |room| Task {
                     what: What::Files(batch),
                     attempt: 0,
@@ -166,8 +166,8 @@ impl Copy<'_> {
     }
 }
 
-/// Neighbours of one folder go together; a large file goes alone.
-fn batches(wanted: Vec<(Pair, Status)>, most: usize) -> Vec<Vec<(Pair, Status)>> {
+/// Neighbours go together, between disks also of several folders; a large file goes alone.
+fn batches(wanted: Vec<(Pair, Status)>, most: usize, across: bool) -> Vec<Vec<(Pair, Status)>> {
     let mut batches: Vec<Vec<(Pair, Status)>> = Vec::new();
     let mut bytes = 0;
     for (pair, status) in wanted {
@@ -176,7 +176,9 @@ fn batches(wanted: Vec<(Pair, Status)>, most: usize) -> Vec<Vec<(Pair, Status)>>
             .last()
             .and_then(|batch| batch.last().map(|last| (batch.len(), last)))
             .is_some_and(|(count, (last, _))| {
-                last.parent == pair.parent && count < most && bytes + size <= BATCH_BYTES
+                (across || last.parent == pair.parent)
+                    && count < most
+                    && bytes + size <= BATCH_BYTES
             });
         match batches.last_mut() {
             Some(batch) if fits => batch.push((pair, status)),

@@ -21,10 +21,11 @@ use crate::state::Outcome;
 use crate::store::set_meta;
 use headworks_core::{Bound, Config, Cost, Job as PoolJob, Limits, Policy, Rate, TargetConfig};
 use headworks_pool::{Permits, Pool, Workers};
+use headworks_storage::{Backend, Local};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tasks::{Copier, Task};
+use tasks::{Copier, Copiers, Task};
 use tokio::sync::Semaphore;
 
 /// What becomes of entries that are at the destination only.
@@ -66,9 +67,11 @@ struct Copy<'a> {
     /// Tasks that may be handed in and not done at once.
     room: Arc<Semaphore>,
     fatal: Arc<Mutex<Option<headworks_storage::Error>>>,
+    /// Whether both sides are disks of this machine.
+    local: bool,
 }
 
-/// Tasks that wait in the pool, and so in memory.
+/// Tasks that wait in the pool, and so in memory; more if there are many workers, so that it can tell whether more are needed.
 const WAITING: usize = 64;
 
 impl Job {
@@ -119,15 +122,12 @@ impl Job {
 
 impl<'a> Copy<'a> {
     fn new(job: &'a Job, options: &'a CopyOptions) -> Result<Copy<'a>> {
-        let suggested = job
-            .source
-            .capabilities()
-            .workers
-            .0
-            .max(job.destination.capabilities().workers.0);
-        let transfers = options.transfers.unwrap_or(suggested).max(1);
+        let is_disk = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
+        let local = is_disk(&job.source) && is_disk(&job.destination);
+        let (base, most) = workers(job, options, local);
+        let waiting = WAITING.max(4 * most);
         let limits = Limits {
-            concurrent: u32::try_from(transfers).ok(),
+            concurrent: u32::try_from(most).ok(),
             ..Limits::default()
         };
         let target = TargetConfig {
@@ -137,8 +137,8 @@ impl<'a> Copy<'a> {
         };
         let config = Config {
             policy: Policy::Strict,
-            bound: Bound::Shared(WAITING + transfers),
-            max_waiting: Some(WAITING + transfers),
+            bound: Bound::Shared(waiting + most),
+            max_waiting: Some(waiting + most),
             targets: vec![target],
             ..Config::default()
         };
@@ -146,6 +146,7 @@ impl<'a> Copy<'a> {
         let pass = state.pass()?;
         let fatal = Arc::new(Mutex::new(None));
         let copier = Copier {
+            local,
             source: job.source.clone(),
             destination: job.destination.clone(),
             writer: job.writer.clone(),
@@ -163,9 +164,10 @@ impl<'a> Copy<'a> {
             job,
             options,
             pass,
-            pool: Pool::new(config, Workers::new(transfers, transfers), copier)?,
-            room: Arc::new(Semaphore::new(WAITING)),
+            pool: Pool::new(config, Workers::new(base, most), Copiers(Arc::new(copier)))?,
+            room: Arc::new(Semaphore::new(waiting)),
             fatal,
+            local,
         })
     }
 
@@ -238,6 +240,19 @@ impl<'a> Copy<'a> {
         self.pool.idle().await;
         self.job.writer.write(|_| Ok(())).await?;
         self.heed().await
+    }
+}
+
+/// How many transfers at once, at the start and at most. A disk gains nothing from more than it starts with.
+fn workers(job: &Job, options: &CopyOptions, local: bool) -> (usize, usize) {
+    if let Some(transfers) = options.transfers {
+        return (transfers.max(1), transfers.max(1));
+    }
+    let (here, there) = (job.source.capabilities(), job.destination.capabilities());
+    let base = here.workers.0.max(there.workers.0).max(1);
+    match local {
+        true => (base, base),
+        false => (base, here.workers.1.max(there.workers.1).max(base)),
     }
 }
 

@@ -9,7 +9,9 @@ use crate::store::{
 };
 use headworks_core::{Backoff, Cost, Job as PoolJob, Side};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
-use headworks_storage::{Backend, Copied, Entry, Error, Fault, Folder, Kind, Order, failpoint};
+use headworks_storage::{
+    Backend, Copied, Entry, Error, Fault, Folder, Kind, Order, failpoint, on_this_thread,
+};
 use rusqlite::{Transaction, params};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,6 +49,8 @@ pub(super) struct FolderWork {
 }
 
 pub(super) struct Copier {
+    /// Whether both sides are disks of this machine.
+    pub(super) local: bool,
     pub(super) source: Arc<dyn Backend>,
     pub(super) destination: Arc<dyn Backend>,
     pub(super) writer: Writer,
@@ -68,18 +72,19 @@ pub(super) enum Record {
     Failed(Error),
 }
 
-impl Handler<Task> for Copier {
+/// Shared with the threads on which disks are written.
+pub(super) struct Copiers(pub(super) Arc<Copier>);
+
+impl Handler<Task> for Copiers {
     async fn run(&self, run: &mut Run<'_, Task>) -> Report {
-        if self.is_over() {
+        if self.0.is_over() {
             return Report::done(); // it stays where it is: in the state file
         }
         let task = &mut run.payload;
         task.attempt += 1;
-        let again = match &mut task.what {
-            What::Files(files) => self.files(files, task.attempt).await,
-            What::Make(folders) => self.make(folders, task.attempt).await,
-            What::Settle(folders) => self.settle(folders, task.attempt).await,
-        };
+        let what = std::mem::replace(&mut task.what, What::Files(Vec::new()));
+        let (left, again) = self.attempt(what, task.attempt).await;
+        task.what = left;
         match again {
             None => Report::done(),
             Some(Fault::Overload(wait)) => {
@@ -87,14 +92,39 @@ impl Handler<Task> for Copier {
                 Report::retry_in(wait).target(Health::Overloaded(wait))
             }
             Some(_) => {
-                let pause = self.backoff.delay(task.attempt, crate::random());
+                let pause = self.0.backoff.delay(task.attempt, crate::random());
                 Report::retry_in(pause)
             }
         }
     }
 }
 
+impl Copiers {
+    /// Between disks all of it on one thread: waking another for every call costs more than the calls.
+    async fn attempt(&self, what: What, attempt: u32) -> (What, Option<Fault>) {
+        if !self.0.local {
+            return self.0.attempt(what, attempt).await;
+        }
+        let (copier, runtime) = (self.0.clone(), tokio::runtime::Handle::current());
+        let copy = move || on_this_thread(|| runtime.block_on(copier.attempt(what, attempt)));
+        match tokio::task::spawn_blocking(copy).await {
+            Ok(done) => done,
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+}
+
 impl Copier {
+    /// Does what it can; what is left to be tried again, and why.
+    async fn attempt(&self, mut what: What, attempt: u32) -> (What, Option<Fault>) {
+        let again = match &mut what {
+            What::Files(files) => self.files(files, attempt).await,
+            What::Make(folders) => self.make(folders, attempt).await,
+            What::Settle(folders) => self.settle(folders, attempt).await,
+        };
+        (what, again)
+    }
+
     fn is_over(&self) -> bool {
         self.stop.is_cancelled()
             || self
@@ -132,16 +162,17 @@ impl Copier {
         let mut left = Vec::new();
         let mut fault = None;
         let mut records = Vec::new();
-        let results = match self.directly(files).await {
-            Some(results) => results,
-            None => {
-                let mut results = Vec::new();
-                for (pair, status) in files.iter() {
-                    results.push(self.one(pair, *status).await);
+        let mut results = Vec::new();
+        for folder in files.chunk_by(|(a, _), (b, _)| a.parent == b.parent) {
+            match self.directly(folder).await {
+                Some(done) => results.extend(done),
+                None => {
+                    for (pair, status) in folder {
+                        results.push(self.one(pair, *status).await);
+                    }
                 }
-                results
             }
-        };
+        }
         for ((mut pair, status), result) in files.drain(..).zip(results) {
             let record = match result {
                 Ok(Transferred::Done(entry, hash, modified)) => {
@@ -206,10 +237,9 @@ impl Copier {
     }
 
     fn record(&self, records: Vec<(Pair, Record)>, attempt: u32) {
-        let Some((first, _)) = records.first() else {
+        if records.is_empty() {
             return;
-        };
-        let folder = first.parent;
+        }
         let failed = records
             .iter()
             .filter(|(_, record)| !matches!(record, Record::Done(..)));
@@ -218,14 +248,17 @@ impl Copier {
             .fetch_add(failed.count() as u64, Relaxed);
         let bytes = records.iter().map(|(pair, _)| pair.entry.size).sum();
         self.progress.did(records.len() as u64, bytes);
-        let pass = self.pass;
+        let (pass, rows) = (self.pass, records.len());
         let write = move |transaction: &Transaction<'_>| {
             for (pair, record) in &records {
                 write_record(transaction, pair, record, pass, attempt)?;
             }
-            touch(transaction, folder)
+            for folder in records.chunk_by(|(a, _), (b, _)| a.parent == b.parent) {
+                touch(transaction, folder[0].0.parent)?;
+            }
+            Ok(())
         };
-        self.writer.post(When::Synced, write, || {});
+        self.writer.post_rows(When::Synced, rows, write, || {});
     }
 
     async fn make(&self, folders: &mut Vec<FolderWork>, attempt: u32) -> Option<Fault> {

@@ -17,6 +17,7 @@ pub(super) const PART: u64 = 64 << 20;
 const STEP: u64 = 4 << 20;
 
 /// What became of an entry.
+#[expect(clippy::large_enum_variant, reason = "nearly all are the large one")]
 pub(super) enum Transferred {
     /// What is there, the hash of its bytes, and the source's time if only reading told it.
     Done(Entry, Option<[u8; 32]>, Option<i64>),

@@ -42,7 +42,7 @@ const SHARE: u32 = 10;
 /// let shutdown = Shutdown::new();
 /// let migrations = Migrations::start(&MigrateConfig::default(), &shutdown);
 /// assert_eq!(migrations.panel().snapshot().title, "Migrations");
-/// shutdown.drain(std::time::Duration::from_secs(5)).await;
+/// let _ = shutdown.drain(std::time::Duration::from_secs(5)).await;
 /// # }
 /// ```
 #[derive(Clone)]

@@ -1,10 +1,11 @@
 //! What a listing becomes in the store.
 
 use crate::status::{Dst, Src};
-use crate::store::{FolderRow, Row, dated, put_destination, put_source};
+use crate::store::{FolderRow, Row, dated, put_destination, put_destinations, put_sources};
 use headworks_core::Side;
 use headworks_storage::{Cursor, Entry, Kind};
 use rusqlite::{Transaction, params};
+use std::borrow::Cow;
 
 /// A page of a folder's listing.
 pub(super) struct Staged {
@@ -27,6 +28,7 @@ pub(super) fn source(
     }
     let whole = page.first && page.last;
     let mut subfolders = 0;
+    let mut rows = Vec::with_capacity(page.rows.len());
     for row in &page.rows {
         let is_folder = row.entry.kind == Kind::Folder && !row.excluded;
         let child = match whole && is_folder {
@@ -34,10 +36,10 @@ pub(super) fn source(
             false => None,
         };
         subfolders += u64::from(child.is_some());
-        let path = folder.path.join(&row.entry.name);
-        let modified = dated(transaction, Side::Leader, &path, &row.entry)?;
-        put_source(transaction, folder.id, &row.dated(modified), child)?;
+        rows.push((dated_row(transaction, Side::Leader, folder, row)?, child));
     }
+    let rows: Vec<_> = rows.iter().map(|(row, child)| (&**row, *child)).collect();
+    put_sources(transaction, folder.id, &rows)?;
     if !page.last {
         return stage(transaction, Side::Leader, folder, page);
     }
@@ -63,16 +65,31 @@ pub(super) fn destination(
     if page.forget {
         forget(transaction, Side::Follower, folder)?;
     }
-    for row in &page.rows {
-        let path = folder.path.join(&row.entry.name);
-        let modified = dated(transaction, Side::Follower, &path, &row.entry)?;
-        put_destination(transaction, folder.id, &row.dated(modified).entry, 0)?;
-    }
+    let rows = page
+        .rows
+        .iter()
+        .map(|row| dated_row(transaction, Side::Follower, folder, row))
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    put_destinations(transaction, folder.id, rows.iter().map(|row| &row.entry), 0)?;
     if !page.last {
         return stage(transaction, Side::Follower, folder, page);
     }
     settle(transaction, folder.id, Dst::Successful)?;
     Ok(folder.subfolders)
+}
+
+/// A row with its time, if the listing did not tell it and it is known from before.
+fn dated_row<'r>(
+    transaction: &Transaction<'_>,
+    side: Side,
+    folder: &FolderRow,
+    row: &'r Row,
+) -> rusqlite::Result<Cow<'r, Row>> {
+    if row.entry.modified.is_some() || row.entry.version.is_none() {
+        return Ok(Cow::Borrowed(row));
+    }
+    let path = folder.path.join(&row.entry.name);
+    Ok(row.dated(dated(transaction, side, &path, &row.entry)?))
 }
 
 /// A folder of which no listing is needed, or possible.
@@ -103,7 +120,7 @@ pub(super) fn root(
                 entry,
                 excluded: false,
             };
-            put_source(transaction, 0, &row, Some(crate::store::ROOT))
+            put_sources(transaction, 0, &[(&row, Some(crate::store::ROOT))])
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod known;
 mod lock;
+mod pairs;
 mod queue;
 mod rows;
 mod schema;
@@ -13,9 +14,10 @@ mod writer;
 pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
 pub use lock::holder;
+pub(crate) use pairs::{find_pair, read_folder, read_pairs};
 pub(crate) use rows::{
-    ENTRY, FolderRow, Pair, Row, find_pair, kind_of, put_destination, put_source, read_entry,
-    read_folder, read_pairs,
+    ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_destinations, put_sources,
+    read_entry,
 };
 pub(crate) use writer::{When, Writer};
 

@@ -1,12 +1,11 @@
 //! Entries as rows, and pairs of them.
 
 use super::FolderId;
-use crate::error::Result;
 use crate::status::{Dst, Src};
 use headworks_storage::{Entry, Folder, Inode, Kind, Posix};
-use rusqlite::{Connection, Row as SqlRow, params};
+use rusqlite::{Connection, Row as SqlRow, Statement, params};
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// An entry to be stored.
 #[derive(Clone, Debug)]
@@ -87,76 +86,133 @@ fn signed(number: u64) -> i64 {
     number.cast_signed()
 }
 
-pub(crate) fn put_source(
+/// Rows that one statement inserts.
+const CHUNK: usize = 8;
+/// Columns of the tables.
+const SOURCE: usize = 15;
+const DESTINATION: usize = 14;
+
+/// A statement that inserts so many rows of so many columns.
+fn insert(table: &str, columns: usize, rows: usize) -> String {
+    let row = format!("({})", vec!["?"; columns].join(","));
+    let rows = vec![row; rows].join(",");
+    format!("INSERT OR REPLACE INTO {table} VALUES {rows}")
+}
+
+static SOURCES: LazyLock<String> = LazyLock::new(|| insert("source", SOURCE, CHUNK));
+static ONE_SOURCE: LazyLock<String> = LazyLock::new(|| insert("source", SOURCE, 1));
+static DESTINATIONS: LazyLock<String> = LazyLock::new(|| insert("destination", DESTINATION, CHUNK));
+static ONE_DESTINATION: LazyLock<String> = LazyLock::new(|| insert("destination", DESTINATION, 1));
+
+/// Binds the columns that both tables have, from `at` on.
+fn bind_entry(
+    statement: &mut Statement<'_>,
+    at: usize,
+    parent: FolderId,
+    entry: &Entry,
+) -> Changes {
+    let posix = entry.posix;
+    statement.raw_bind_parameter(at, parent)?;
+    statement.raw_bind_parameter(at + 1, entry.name.as_slice())?;
+    statement.raw_bind_parameter(at + 2, kind_number(entry.kind))?;
+    statement.raw_bind_parameter(at + 3, signed(entry.size))?;
+    statement.raw_bind_parameter(at + 4, entry.modified)?;
+    statement.raw_bind_parameter(at + 5, posix.map(|p| p.mode))?;
+    statement.raw_bind_parameter(at + 6, posix.map(|p| p.uid))?;
+    statement.raw_bind_parameter(at + 7, posix.map(|p| p.gid))?;
+    let special = posix.and_then(|p| (p.device != 0).then(|| signed(p.device)));
+    statement.raw_bind_parameter(at + 8, special)?;
+    statement.raw_bind_parameter(at + 9, entry.target.as_deref())?;
+    statement.raw_bind_parameter(at + 10, entry.inode.map(|i| signed(i.device)))?;
+    statement.raw_bind_parameter(at + 11, entry.inode.map(|i| signed(i.number)))
+}
+
+/// Entries of a source folder, each with the number that it has if it is a folder itself.
+pub(crate) fn put_sources(
     connection: &Connection,
     parent: FolderId,
-    row: &Row,
-    folder: Option<FolderId>,
+    rows: &[(&Row, Option<FolderId>)],
 ) -> Changes {
-    let entry = &row.entry;
-    let posix = entry.posix;
-    let mut statement = connection
-        .prepare_cached("INSERT OR REPLACE INTO source VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
-    statement.execute(params![
-        parent,
-        entry.name,
-        kind_number(entry.kind),
-        signed(entry.size),
-        entry.modified,
-        posix.map(|p| p.mode),
-        posix.map(|p| p.uid),
-        posix.map(|p| p.gid),
-        posix.and_then(|p| (p.device != 0).then(|| signed(p.device))),
-        entry.target,
-        entry.inode.map(|i| signed(i.device)),
-        entry.inode.map(|i| signed(i.number)),
-        folder,
-        row.excluded,
-        entry.version,
-    ])?;
-    if let Some(inode) = entry.inode
-        && !row.excluded
-    {
-        let mut statement =
-            connection.prepare_cached("INSERT OR REPLACE INTO link VALUES (?,?,?,?)")?;
-        statement.execute(params![
-            signed(inode.device),
-            signed(inode.number),
-            parent,
-            entry.name
-        ])?;
+    let bind =
+        |statement: &mut Statement<'_>, at: usize, (row, folder): &(&Row, Option<FolderId>)| {
+            bind_entry(statement, at, parent, &row.entry)?;
+            statement.raw_bind_parameter(at + 12, *folder)?;
+            statement.raw_bind_parameter(at + 13, row.excluded)?;
+            statement.raw_bind_parameter(at + 14, row.entry.version.as_deref())
+        };
+    for chunk in rows.chunks(CHUNK) {
+        if chunk.len() == CHUNK {
+            let mut many = connection.prepare_cached(&SOURCES)?;
+            for (at, row) in chunk.iter().enumerate() {
+                bind(&mut many, at * SOURCE + 1, row)?;
+            }
+            many.raw_execute()?;
+            continue;
+        }
+        let mut one = connection.prepare_cached(&ONE_SOURCE)?;
+        for row in chunk {
+            bind(&mut one, 1, row)?;
+            one.raw_execute()?;
+        }
+    }
+    for (row, _) in rows {
+        put_link(connection, parent, row)?;
     }
     Ok(())
 }
 
-/// `copied` is the pass in which we made it so, or 0 if it was found so.
+/// Notes that a name shares its file with others.
+fn put_link(connection: &Connection, parent: FolderId, row: &Row) -> Changes {
+    let Some(inode) = row.entry.inode.filter(|_| !row.excluded) else {
+        return Ok(());
+    };
+    let mut statement =
+        connection.prepare_cached("INSERT OR REPLACE INTO link VALUES (?,?,?,?)")?;
+    let (device, number) = (signed(inode.device), signed(inode.number));
+    statement
+        .execute(params![device, number, parent, row.entry.name])
+        .map(drop)
+}
+
+/// Entries of a destination folder; `copied` is the pass in which we made them so, or 0 if they were found so.
+pub(crate) fn put_destinations<'e>(
+    connection: &Connection,
+    parent: FolderId,
+    entries: impl IntoIterator<Item = &'e Entry>,
+    copied: i64,
+) -> Changes {
+    let bind = |statement: &mut Statement<'_>, at: usize, entry: &Entry| {
+        bind_entry(statement, at, parent, entry)?;
+        statement.raw_bind_parameter(at + 12, copied)?;
+        statement.raw_bind_parameter(at + 13, entry.version.as_deref())
+    };
+    let entries: Vec<&Entry> = entries.into_iter().collect();
+    for chunk in entries.chunks(CHUNK) {
+        if chunk.len() == CHUNK {
+            let mut many = connection.prepare_cached(&DESTINATIONS)?;
+            for (at, entry) in chunk.iter().enumerate() {
+                bind(&mut many, at * DESTINATION + 1, entry)?;
+            }
+            many.raw_execute()?;
+            continue;
+        }
+        let mut one = connection.prepare_cached(&ONE_DESTINATION)?;
+        for entry in chunk {
+            bind(&mut one, 1, entry)?;
+            one.raw_execute()?;
+        }
+    }
+    Ok(())
+}
+
+/// One of them.
 pub(crate) fn put_destination(
     connection: &Connection,
     parent: FolderId,
     entry: &Entry,
     copied: i64,
 ) -> Changes {
-    let posix = entry.posix;
-    let mut statement = connection.prepare_cached(
-        "INSERT OR REPLACE INTO destination VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    )?;
-    statement.execute(params![
-        parent,
-        entry.name,
-        kind_number(entry.kind),
-        signed(entry.size),
-        entry.modified,
-        posix.map(|p| p.mode),
-        posix.map(|p| p.uid),
-        posix.map(|p| p.gid),
-        posix.and_then(|p| (p.device != 0).then(|| signed(p.device))),
-        entry.target,
-        entry.inode.map(|i| signed(i.device)),
-        entry.inode.map(|i| signed(i.number)),
-        copied,
-        entry.version,
-    ])?;
-    Ok(())
+    put_destinations(connection, parent, [entry], copied)
 }
 
 /// Reads an entry of either table, but for its version; its columns begin at `from`.
@@ -199,101 +255,3 @@ pub(crate) const ENTRY_COLUMNS: usize = 11;
 /// The columns that [`read_entry`] reads, with `@` for the table.
 pub(crate) const ENTRY: &str =
     "@name, @kind, @size, @modified, @mode, @uid, @gid, @special, @target, @device, @inode";
-
-const PAIR: &str = "
-    SELECT s.name, s.kind, s.size, s.modified, s.mode, s.uid, s.gid, s.special, s.target, s.device, s.inode,
-           d.name, d.kind, d.size, d.modified, d.mode, d.uid, d.gid, d.special, d.target, d.device, d.inode,
-           s.parent, s.excluded, s.folder, f.dst, c.src, d.copied, x.kind, x.cause, f.path,
-           s.version, d.version
-    FROM source s
-    JOIN folder f ON f.id = s.parent
-    LEFT JOIN destination d ON d.parent = s.parent AND d.name = s.name
-    LEFT JOIN folder c ON c.id = s.folder
-    LEFT JOIN failure x ON x.parent = s.parent AND x.name = s.name AND x.phase = 'copy'";
-
-/// Up to `limit` source entries after a place, by folder and name, each with its counterpart.
-pub(crate) fn read_pairs(
-    connection: &Connection,
-    after: &(FolderId, Vec<u8>),
-    limit: usize,
-) -> Result<Vec<Pair>> {
-    let mut statement = connection.prepare_cached(&format!(
-        "{PAIR} WHERE (s.parent, s.name) > (?1, ?2) ORDER BY s.parent, s.name LIMIT ?3"
-    ))?;
-    let mut rows = statement.query(params![after.0, after.1, limit as i64])?;
-    let mut pairs: Vec<Pair> = Vec::new();
-    while let Some(row) = rows.next()? {
-        let pair = read_pair(row, pairs.last())?;
-        pairs.push(pair);
-    }
-    Ok(pairs)
-}
-
-/// Up to `limit` source entries of one folder after a name.
-pub(crate) fn read_folder(
-    connection: &Connection,
-    folder: FolderId,
-    after: &[u8],
-    limit: usize,
-) -> Result<Vec<Pair>> {
-    let mut statement = connection.prepare_cached(&format!(
-        "{PAIR} WHERE s.parent = ?1 AND s.name > ?2 ORDER BY s.name LIMIT ?3"
-    ))?;
-    let mut rows = statement.query(params![folder, after, limit as i64])?;
-    let mut pairs: Vec<Pair> = Vec::new();
-    while let Some(row) = rows.next()? {
-        let pair = read_pair(row, pairs.last())?;
-        pairs.push(pair);
-    }
-    Ok(pairs)
-}
-
-/// One pair, by its place.
-pub(crate) fn find_pair(
-    connection: &Connection,
-    folder: FolderId,
-    name: &[u8],
-) -> Result<Option<Pair>> {
-    let query = format!("{PAIR} WHERE s.parent = ? AND s.name = ?");
-    let mut statement = connection.prepare_cached(&query)?;
-    let mut rows = statement.query(params![folder, name])?;
-    let found = rows.next()?.map(|row| read_pair(row, None)).transpose()?;
-    Ok(found)
-}
-
-/// Neighbours of one folder share its path.
-fn read_pair(row: &SqlRow<'_>, before: Option<&Pair>) -> rusqlite::Result<Pair> {
-    let at = 2 * ENTRY_COLUMNS;
-    let parent = row.get(at)?;
-    let folder = match before {
-        Some(before) if before.parent == parent => before.folder.clone(),
-        _ => Arc::new(Folder::from_bytes(row.get(at + 8)?)),
-    };
-    let there = match row.get_ref(ENTRY_COLUMNS)? {
-        rusqlite::types::ValueRef::Null => None,
-        _ => Some(Entry {
-            version: row.get(at + 10)?,
-            ..read_entry(row, ENTRY_COLUMNS)?
-        }),
-    };
-    let kind: Option<String> = row.get(at + 6)?;
-    let failure = match kind {
-        None => None,
-        Some(kind) => Some((kind, row.get(at + 7)?)),
-    };
-    Ok(Pair {
-        parent,
-        folder,
-        parent_dst: Dst::from_number(row.get(at + 3)?),
-        entry: Entry {
-            version: row.get(at + 9)?,
-            ..read_entry(row, 0)?
-        },
-        excluded: row.get(at + 1)?,
-        child: row.get(at + 2)?,
-        child_src: row.get::<_, Option<i64>>(at + 4)?.map(Src::from_number),
-        there,
-        copied: row.get::<_, Option<i64>>(at + 5)?.unwrap_or(0),
-        failure,
-    })
-}

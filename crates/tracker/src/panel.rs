@@ -8,8 +8,8 @@ use crate::stats::{self, Queue};
 use futures_util::future::BoxFuture;
 use headworks_core::TargetState;
 use headworks_service::panel::{
-    Action, Args, Body, Cell, Column, Done, Explanation, Health, Line, LineKind, Page, Paged,
-    Panel, PanelError, Parameter, ParameterKind, Row, Series, Snapshot, Unit, Widget,
+    Action, Args, Body, Cell, Done, Explanation, Health, Line, LineKind, Paged, Panel, PanelError,
+    Parameter, ParameterKind, Row, Series, Snapshot, Unit, Widget,
 };
 use headworks_tracker_wire::{Counts, InfoHash};
 use parking_lot::Mutex;
@@ -225,7 +225,7 @@ impl TrackerPanel {
         let now = self.plane.forwarding.pool.now();
         let rows = plan.forwarders().map(|(_, station)| {
             let left = station.until.lock().map(|until| until.since(now));
-            row(&station.name, forwarder(station, left))
+            Row::new(&station.name, forwarder(station, left))
         });
         let names = [
             ("forwarder", Unit::Count),
@@ -238,7 +238,7 @@ impl TrackerPanel {
             ("unique peers", Unit::Count),
             ("new peers an announce", Unit::Count),
         ];
-        table(&names, rows.collect())
+        Paged::new(&names, rows.collect(), None)
     }
 
     fn torrents(&self) -> Paged {
@@ -257,8 +257,8 @@ impl TrackerPanel {
                 f64::from(counts.incomplete),
             ];
             let cells = [Cell::Text(hash.to_string())].into_iter();
-            row(
-                &hash.to_string(),
+            Row::new(
+                hash.to_string(),
                 cells.chain(numbers.map(Cell::Number)).collect(),
             )
         });
@@ -269,7 +269,7 @@ impl TrackerPanel {
             ("complete", Unit::Count),
             ("incomplete", Unit::Count),
         ];
-        table(&names, rows.collect())
+        Paged::new(&names, rows.collect(), None)
     }
 
     fn look_for_largest(&self) -> Vec<(usize, InfoHash, Counts, usize)> {
@@ -326,25 +326,5 @@ fn line(name: &str, kind: LineKind, value: f64, limit: Option<f64>) -> Line {
         kind,
         value,
         limit,
-    }
-}
-
-fn table(names: &[(&str, Unit)], rows: Vec<Row>) -> Paged {
-    let column = |(name, unit): &(&str, Unit)| Column {
-        name: (*name).to_owned(),
-        unit: *unit,
-    };
-    Paged {
-        columns: names.iter().map(column).collect(),
-        total: Some(rows.len() as u64),
-        page: Page { rows, next: None },
-    }
-}
-
-fn row(id: &str, cells: Vec<Cell>) -> Row {
-    Row {
-        id: id.to_owned(),
-        cells,
-        children: None,
     }
 }

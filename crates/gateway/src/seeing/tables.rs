@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use headworks_core::{Class, Config, Policy, Rate, Reason, TargetState, View};
-use headworks_service::panel::{
-    Cell, Column, Health, Line, LineKind, Page, Paged, Row, Series, Unit,
-};
+use headworks_service::panel::{Cell, Health, Line, LineKind, Paged, Row, Series, Unit};
 use jiff::Timestamp;
 
 use crate::books::Journal;
@@ -85,30 +83,6 @@ fn line(name: &str, kind: LineKind, value: f64, limit: Option<f64>) -> Line {
         kind,
         value,
         limit,
-    }
-}
-
-fn columns(names: &[(&str, Unit)]) -> Vec<Column> {
-    let column = |(name, unit): &(&str, Unit)| Column {
-        name: (*name).to_owned(),
-        unit: *unit,
-    };
-    names.iter().map(column).collect()
-}
-
-fn table(names: &[(&str, Unit)], rows: Vec<Row>) -> Paged {
-    Paged {
-        columns: columns(names),
-        total: Some(rows.len() as u64),
-        page: Page { rows, next: None },
-    }
-}
-
-fn row(id: impl Into<String>, cells: Vec<Cell>) -> Row {
-    Row {
-        id: id.into(),
-        cells,
-        children: None,
     }
 }
 
@@ -204,7 +178,7 @@ impl Tables<'_> {
                 known(self.by_weight(level)),
                 known(self.recent.wait(level)),
             ];
-            row(format!("P{level}"), cells)
+            Row::new(format!("P{level}"), cells)
         });
         let names = [
             ("class", Unit::Count),
@@ -216,7 +190,7 @@ impl Tables<'_> {
             ("share by weight", Unit::Percent),
             ("wait, 90 %", Unit::Seconds),
         ];
-        table(&names, rows.collect())
+        Paged::new(&names, rows.collect(), None)
     }
 
     pub(super) fn upstreams(&self) -> Paged {
@@ -244,7 +218,7 @@ impl Tables<'_> {
                 rate(limits.requests),
                 rate(limits.cost),
             ];
-            Some(row(upstream.name(), cells))
+            Some(Row::new(upstream.name(), cells))
         });
         let names = [
             ("upstream", Unit::Count),
@@ -257,7 +231,7 @@ impl Tables<'_> {
             ("requests, now at most", Unit::PerSecond),
             ("tokens, now at most", Unit::TokensPerSecond),
         ];
-        table(&names, rows.collect())
+        Paged::new(&names, rows.collect(), None)
     }
 
     pub(super) fn tenants(&self) -> Paged {
@@ -274,7 +248,7 @@ impl Tables<'_> {
                     tokens += totals.tokens;
                 }
                 let numbers = [requests, refused, tokens].map(|number| Cell::Number(number as f64));
-                row(
+                Row::new(
                     &*tenant,
                     [Cell::from(&*tenant)].into_iter().chain(numbers).collect(),
                 )
@@ -285,7 +259,7 @@ impl Tables<'_> {
             ("refused", Unit::Count),
             ("tokens", Unit::Tokens),
         ];
-        table(&names, rows.collect())
+        Paged::new(&names, rows.collect(), None)
     }
 
     pub(super) fn requests(&self) -> Paged {
@@ -306,7 +280,7 @@ impl Tables<'_> {
                     .tokens
                     .map_or(Cell::Empty, |tokens| (tokens as f64).into()),
             ];
-            row(id, cells)
+            Row::new(id, cells)
         });
         let names = [
             ("request", Unit::Count),
@@ -318,6 +292,6 @@ impl Tables<'_> {
             ("took", Unit::Seconds),
             ("tokens", Unit::Tokens),
         ];
-        table(&names, rows.collect())
+        Paged::new(&names, rows.collect(), None)
     }
 }

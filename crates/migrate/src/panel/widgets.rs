@@ -6,8 +6,8 @@ use crate::plan::{LAG, MAX_LEAD};
 use crate::progress::{Doing, Round as Counted};
 use crate::store::ROOT;
 use headworks_service::panel::{
-    Body, Cell, Column, Cursor, Health, Line, LineKind, Page, Paged, Round, RoundState, Rounds,
-    Row, Series, Side, Snapshot, Unit, Widget,
+    Body, Cell, Health, Line, LineKind, Paged, Round, RoundState, Rounds, Row, Series, Side,
+    Snapshot, Unit, Widget,
 };
 
 /// Jobs whose rounds are drawn: those that run, then the others.
@@ -114,22 +114,6 @@ fn bytes(seen: &Seen) -> Series {
     }
 }
 
-fn columns(names: &[(&str, Unit)]) -> Vec<Column> {
-    let column = |(name, unit): &(&str, Unit)| Column {
-        name: (*name).to_owned(),
-        unit: *unit,
-    };
-    names.iter().map(column).collect()
-}
-
-fn table(names: &[(&str, Unit)], rows: Vec<Row>, next: Option<Cursor>) -> Paged {
-    Paged {
-        columns: columns(names),
-        total: next.is_none().then_some(rows.len() as u64),
-        page: Page { rows, next },
-    }
-}
-
 fn jobs(seen: &Seen) -> Paged {
     let rows = seen.jobs.iter().map(|job| {
         let live = job.live.as_ref();
@@ -173,7 +157,7 @@ fn jobs(seen: &Seen) -> Paged {
         ("waits for", Unit::Count),
         ("runner", Unit::Count),
     ];
-    table(&names, rows.collect(), None)
+    Paged::new(&names, rows.collect(), None)
 }
 
 fn job_health(job: &Known) -> Health {
@@ -266,14 +250,14 @@ fn statuses(seen: &Seen) -> Paged {
         ("entries", Unit::Count),
         ("bytes", Unit::Bytes),
     ];
-    table(&names, rows, None)
+    Paged::new(&names, rows, None)
 }
 
 /// Empty, and the way to the first page: failures are read when somebody asks.
 fn failures(seen: &Seen) -> Paged {
     let failed = seen.jobs.iter().find(|job| job.failures > 0);
     let next = failed.map(|job| Browse::first_failure(&job.id).cursor());
-    let mut paged = table(&browse::FAILURE_COLUMNS, Vec::new(), next);
+    let mut paged = Paged::new(&browse::FAILURE_COLUMNS, Vec::new(), next);
     paged.total = Some(seen.jobs.iter().map(|job| job.failures).sum());
     paged
 }
@@ -304,5 +288,5 @@ fn plans(seen: &Seen) -> Paged {
                 children: Some(Browse::folder(&job.id, ROOT).cursor()),
             }
         });
-    table(&browse::PLAN_COLUMNS, rows.collect(), None)
+    Paged::new(&browse::PLAN_COLUMNS, rows.collect(), None)
 }

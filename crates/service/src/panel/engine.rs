@@ -3,8 +3,7 @@
 use headworks_core::{Reason, TargetState, View};
 
 use super::{
-    Body, Cell, Column, Health, HeatMap, Line, LineKind, Page, Paged, Panel, Row, Series, Snapshot,
-    Unit, Widget,
+    Body, Cell, Health, HeatMap, Line, LineKind, Paged, Panel, Row, Series, Snapshot, Unit, Widget,
 };
 
 /// Rows of targets that a snapshot holds; a page is not the place for more.
@@ -157,14 +156,9 @@ fn waits(view: &View) -> HeatMap {
 }
 
 fn table(names: &[(&str, Unit)], total: usize, rows: Vec<Row>) -> Paged {
-    let column = |(name, unit): &(&str, Unit)| Column {
-        name: (*name).to_owned(),
-        unit: *unit,
-    };
     Paged {
-        columns: names.iter().map(column).collect(),
         total: Some(total as u64),
-        page: Page { rows, next: None },
+        ..Paged::new(names, rows, None)
     }
 }
 

@@ -150,6 +150,22 @@ pub struct Paged {
     pub page: Page,
 }
 
+impl Paged {
+    /// A table of which these are the first rows; all of them, if there is no cursor to more.
+    #[must_use]
+    pub fn new(columns: &[(&str, Unit)], rows: Vec<Row>, next: Option<Cursor>) -> Paged {
+        let column = |(name, unit): &(&str, Unit)| Column {
+            name: (*name).to_owned(),
+            unit: *unit,
+        };
+        Paged {
+            columns: columns.iter().map(column).collect(),
+            total: next.is_none().then_some(rows.len() as u64),
+            page: Page { rows, next },
+        }
+    }
+}
+
 /// A column's name and unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
@@ -180,6 +196,18 @@ pub struct Row {
     /// In a tree: where the rows below it begin; nothing if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children: Option<Cursor>,
+}
+
+impl Row {
+    /// A row without rows below it.
+    #[must_use]
+    pub fn new(id: impl Into<String>, cells: Vec<Cell>) -> Row {
+        Row {
+            id: id.into(),
+            cells,
+            children: None,
+        }
+    }
 }
 
 /// One cell.

@@ -185,12 +185,18 @@ impl Lister {
         let is_marker = |entry: &Entry| {
             !self.markers && entry.name.is_empty() && entry.kind == Kind::File && entry.size == 0
         };
+        // When it was written there says nothing of when the source was modified.
+        let timeless =
+            self.side == Side::Follower && self.backend.capabilities().modified.is_none();
         let rows = page
             .entries
             .into_iter()
             .filter(|entry| !of_ours(&entry.name) && !is_marker(entry));
         let mut rows: Vec<Row> = rows
-            .map(|entry| {
+            .map(|mut entry| {
+                if timeless {
+                    entry.modified = None;
+                }
                 let excluded =
                     self.side == Side::Leader && self.filter.excludes(&folder.path, &entry);
                 Row { entry, excluded }

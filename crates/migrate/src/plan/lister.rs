@@ -154,7 +154,8 @@ impl Lister {
             let staged = self.stage(listing, page_now, (first, last), forget);
             hand.rows += staged.rows.len() + 1;
             hand.pages.push((listing.clone(), staged));
-            if hand.rows >= TOGETHER {
+            // A page that cost a request is not kept waiting for others: it may have to be fetched again.
+            if hand.rows >= TOGETHER || !self.local {
                 self.hand_over(hand);
             }
             if last {

@@ -28,6 +28,13 @@ enum Way {
     Streamed(Option<mpsc::Sender<Bytes>>, Option<JoinHandle<Result<()>>>),
 }
 
+/// Some servers (wsgidav) decode where something is to be moved before they take it apart, and so move it elsewhere. A file of
+/// such a name is written where it belongs at once: half of it may be seen, but nothing else is overwritten.
+fn is_moved_wrong(name: &[u8]) -> bool {
+    let odd = |byte: &u8| byte.is_ascii_control() || b"?#;%".contains(byte);
+    name.iter().any(odd)
+}
+
 impl DavUpload {
     pub(super) fn new(
         server: Arc<Server>,
@@ -36,6 +43,11 @@ impl DavUpload {
         name: &[u8],
         size: u64,
     ) -> Self {
+        let temp = if is_moved_wrong(name) {
+            path.clone()
+        } else {
+            temp
+        };
         let way = match size <= WHOLE {
             true => Way::Whole(Pieces::default()),
             false => {
@@ -101,10 +113,12 @@ impl DavUpload {
                 self.ended().await?;
             }
         }
-        match self.server.rename(&self.temp, &self.path, true).await {
-            // It was moved already, and the answer got lost.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            moved => moved?,
+        if self.temp != self.path {
+            match self.server.rename(&self.temp, &self.path, true).await {
+                // It was moved already, and the answer got lost.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                moved => moved?,
+            }
         }
         let entry = self.server.stat(&self.path, &self.name).await?;
         match entry.size == self.offset {

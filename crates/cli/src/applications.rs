@@ -69,6 +69,7 @@ fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
         show: Box::new(move |admin| {
             admin
                 .panel(gateway.panel())
+                .panel(gateway.engine())
                 .collect(gateway.collector())
                 .routes(gateway.routes())
         }),
@@ -97,7 +98,12 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     Ok(Started {
         places,
         try_it: http.map(|at| format!("curl http://{at}/stats")),
-        show: Box::new(move |admin| admin.panel(tracker.panel()).collect(tracker.collector())),
+        show: Box::new(move |admin| {
+            admin
+                .panel(tracker.panel())
+                .panel(tracker.engine())
+                .collect(tracker.collector())
+        }),
     })
 }
 

@@ -16,12 +16,12 @@ export function Dialog({ title, onClose, children }) {
 export function Field({ parameter, value, onChange }) {
   const { kind, of } = parameter.kind;
   const set = (event) => onChange(event.target.value);
-  const name = html`<span>${parameter.title}${parameter.required ? "" : html` <span class="dim">(optional)</span>`}</span>`;
+  const name = html`<span>${parameter.title}${parameter.required === false && html` <span class="dim">(optional)</span>`}</span>`;
   if (kind === "flag") {
     return html`<label class="flag"><input type="checkbox" checked=${value === true} onChange=${(event) => onChange(event.target.checked)} />${name}</label>`;
   }
   if (kind === "choice") {
-    return html`<label>${name}<select required=${parameter.required} value=${value ?? ""} onChange=${set}>
+    return html`<label>${name}<select name=${parameter.name} required=${parameter.required} value=${value ?? ""} onChange=${set}>
       <option value="">…</option>
       ${of.map((choice) => html`<option value=${choice.value}>${choice.title}</option>`)}
     </select></label>`;
@@ -68,7 +68,7 @@ function Ask({ action, given, open, run, onClose }) {
   };
   const about = Object.values(given).join(", ");
   return html`<${Dialog} title=${action.title} onClose=${onClose}>
-    <form onSubmit=${submit}>
+    <form class=${open.length > 4 ? "many" : ""} onSubmit=${submit}>
       <p>${action.doc}</p>
       ${about && html`<p><b>${about}</b></p>`}
       ${open.map((parameter) => html`<${Field} key=${parameter.name} parameter=${parameter} value=${values[parameter.name]} onChange=${(value) => setValues({ ...values, [parameter.name]: value })} />`)}

@@ -71,7 +71,7 @@ function axes(series, mini) {
     ...axis,
     scale,
     side,
-    size: 60,
+    size: series.unit.startsWith("bytes") ? 80 : 60,
     grid: { ...grid, show: first },
     values: (_, ticks) => ticks.map((tick) => number(tick, series.unit, scale === "rate")),
   });
@@ -83,13 +83,15 @@ function axes(series, mini) {
 }
 
 function options(series, size, mini, shown) {
+  const made = axes(series, mini);
   return {
     ...size,
     legend: { show: false },
     cursor: { show: !mini, points: { size: 6 }, drag: { x: false, y: false } },
-    padding: mini ? [4, 0, 2, 0] : [8, 12, 0, 0],
+    // The last time on the axis stands half beyond it, unless another axis is there.
+    padding: mini ? [4, 0, 2, 0] : [8, made.length > 2 ? 12 : 32, 0, 0],
     scales: scales(series, mini, shown),
-    axes: axes(series, mini),
+    axes: made,
     series: [{}, ...series.lines.map((line, at) => ({ label: line.name, scale: scaleOf(line, at, mini), stroke: colour(at), width: 1.75, dash: dash(at), spanGaps: false, points: { show: false } }))],
     hooks: { draw: [(plot) => drawLimits(plot, shown.current.lines)] },
   };

@@ -26,10 +26,12 @@ export function Explanation({ panel, subject }) {
 
 export function Details({ panel, widget, row, columns, tell, onClose }) {
   const actions = panel.actions.filter((action) => takesRow(action, widget.id));
+  // A row is one of the things that are explained if its table calls it so.
+  const explained = panel.explains && columns[0].name === panel.explains;
   const title = typeof row.cells[0] === "string" ? row.cells[0] : row.id;
   return html`<${Dialog} title=${title} onClose=${onClose}>
     <dl>${columns.slice(1).map((column, at) => html`<dt>${column.name}</dt><dd><${Cell} cell=${row.cells[at + 1]} unit=${column.unit} /></dd>`)}</dl>
-    ${panel.explains && html`<h4>Why?</h4><${Explanation} panel=${panel.name} subject=${row.id} />`}
+    ${explained && html`<h4>Why?</h4><${Explanation} panel=${panel.name} subject=${row.id} />`}
     ${actions.length > 0 && html`<footer>${actions.map((action) => html`<${Action} key=${action.name} panel=${panel.name} action=${action} given=${{ [takesRow(action, widget.id).name]: row.id }} tell=${tell} />`)}</footer>`}
   </${Dialog}>`;
 }

@@ -14,7 +14,7 @@ export function Why({ panel }) {
     setSubject(text.trim());
   };
   return html`<section class="card">
-    <h3>Explain a ${panel.explains}</h3>
+    <h3>Explain ${/^[aeiou]/.test(panel.explains) ? "an" : "a"} ${panel.explains}</h3>
     <form class="inline" onSubmit=${submit}>
       <label><span>${panel.explains}</span><input name="subject" required value=${text} onInput=${(event) => setText(event.target.value)} /></label>
       <button class="primary">Explain</button>
@@ -26,7 +26,7 @@ export function Why({ panel }) {
 export function WhatIf({ panel }) {
   const [values, setValues] = useState({});
   const [answer, setAnswer] = useState(null);
-  const optional = panel.settings.map((setting) => ({ ...setting, required: false }));
+  const optional = panel.settings.map((setting) => ({ ...setting, required: undefined }));
   const submit = async (event) => {
     event.preventDefault();
     const changes = Object.entries(meant(optional, values)).map(([key, value]) => ({ key, value }));
@@ -36,7 +36,7 @@ export function WhatIf({ panel }) {
   return html`<section class="card">
     <h3>What if?</h3>
     <p class="dim">Nothing is changed by asking.</p>
-    <form onSubmit=${submit}>
+    <form class="many" onSubmit=${submit}>
       ${optional.map((setting) => html`<${Field} key=${setting.name} parameter=${setting} value=${values[setting.name]} onChange=${(value) => setValues({ ...values, [setting.name]: value })} />`)}
       <footer><button class="primary">Ask</button></footer>
     </form>

@@ -51,6 +51,8 @@ impl Panel for TrackerPanel {
 
     fn snapshot(&self) -> Snapshot {
         let queue = stats::queue(&self.plane);
+        // Looking through them counts them.
+        let torrents = self.torrents();
         Snapshot {
             title: "Tracker".into(),
             health: self.health(&queue),
@@ -59,7 +61,7 @@ impl Panel for TrackerPanel {
                 Widget::new("fill", "Forward queue", Body::Series(self.fill(&queue))),
                 Widget::new("size", "Torrents and peers", Body::Series(self.size())),
                 Widget::new("forwarders", "Forwarders", Body::Table(self.forwarders())),
-                Widget::new("torrents", "Largest torrents", Body::Table(self.torrents())),
+                Widget::new("torrents", "Largest torrents", Body::Table(torrents)),
             ],
         }
     }
@@ -271,15 +273,21 @@ impl TrackerPanel {
     }
 
     fn look_for_largest(&self) -> Vec<(usize, InfoHash, Counts, usize)> {
-        let (mut largest, by) = (Vec::new(), self.plane.shared.count_by);
-        self.plane.shared.swarms.each(|hash, swarm| {
+        let shared = &self.plane.shared;
+        let (mut largest, by) = (Vec::new(), shared.count_by);
+        let (mut torrents, mut peers) = (0, 0);
+        shared.swarms.each(|hash, swarm| {
             let found = swarm.known.as_ref().map_or(0, |known| known.len());
-            largest.push((swarm.local_peers(), *hash, swarm.counts(by), found));
+            let local = swarm.local_peers();
+            (torrents, peers) = (torrents + 1, peers + local);
+            largest.push((local, *hash, swarm.counts(by), found));
             if largest.len() >= 4 * TORRENTS {
                 keep_largest(&mut largest);
             }
         });
         keep_largest(&mut largest);
+        shared.sizes.0.store(torrents, Ordering::Relaxed);
+        shared.sizes.1.store(peers, Ordering::Relaxed);
         largest
     }
 }

@@ -12,7 +12,7 @@ use crate::snapshot;
 use headworks_service::config::Secret;
 use headworks_service::metrics::Collect;
 use headworks_service::outbound::Outbound;
-use headworks_service::panel::Panel;
+use headworks_service::panel::{EnginePanel, Panel};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
 use headworks_service::token::Door;
@@ -79,6 +79,14 @@ impl Tracker {
     #[must_use]
     pub fn panel(&self) -> Arc<dyn Panel> {
         Arc::new(TrackerPanel::new(self.plane.clone()))
+    }
+
+    /// What the engine of its forwards shows of itself.
+    #[must_use]
+    pub fn engine(&self) -> Arc<dyn Panel> {
+        let plane = self.plane.clone();
+        let view = move || plane.forwarding.pool.inspect();
+        Arc::new(EnginePanel::new("tracker-engine", "Tracker's engine", view))
     }
 
     /// How many forwarders it asks.

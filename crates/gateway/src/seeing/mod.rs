@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use headworks_service::metrics::Collect;
-use headworks_service::panel::Panel;
+use headworks_service::panel::{EnginePanel, Panel};
 
 use crate::gateway::Gateway;
 
@@ -27,6 +27,14 @@ impl Gateway {
     #[must_use]
     pub fn collector(&self) -> Arc<dyn Collect> {
         Arc::new(metrics::Numbers(self.shared.clone()))
+    }
+
+    /// What the console shows of its scheduler.
+    #[must_use]
+    pub fn engine(&self) -> Arc<dyn Panel> {
+        let shared = self.shared.clone();
+        let view = move || shared.permits.inspect();
+        Arc::new(EnginePanel::new("gateway-engine", "Gateway's engine", view))
     }
 
     /// What the console shows of it.

@@ -46,7 +46,7 @@ impl Check {
     }
 
     /// From its digits.
-    pub(crate) fn md5(wanted: Vec<u8>) -> Check {
+    pub(crate) fn md5(wanted: &[u8]) -> Check {
         Check::Md5(Md5::new(), wanted.to_ascii_lowercase())
     }
 

@@ -241,9 +241,10 @@ impl Protocol for Bucket {
     fn sign<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<HeaderMap>> {
         Box::pin(async move {
             let mut headers = call.headers.clone();
-            let mut set = |name: &'static str, value: &str| match HeaderValue::from_str(value) {
-                Ok(value) => headers.insert(name, value).map_or((), drop),
-                Err(_) => (),
+            let mut set = |name: &'static str, value: &str| {
+                if let Ok(value) = HeaderValue::from_str(value) {
+                    headers.insert(name, value);
+                }
             };
             set("host", &self.host);
             let Some(keys) = self.credentials.keys().await? else {

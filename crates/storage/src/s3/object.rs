@@ -186,7 +186,7 @@ impl Ranges for Object {
             || headers.contains_key("x-amz-server-side-encryption-customer-algorithm");
         let etag = version(text(headers, "etag")?);
         let is_md5 = etag.len() == 32 && etag.iter().all(u8::is_ascii_hexdigit);
-        (is_md5 && !encrypted).then(|| Check::md5(etag))
+        (is_md5 && !encrypted).then(|| Check::md5(&etag))
     }
 
     fn wrong(&self, kind: ErrorKind, words: &str) -> Error {

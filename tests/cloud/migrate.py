@@ -17,7 +17,7 @@ import boto3
 from botocore.config import Config
 
 HERE, HEADWORKS, RCLONE = os.path.dirname(os.path.abspath(__file__)), os.environ["HEADWORKS"], os.environ["RCLONE"]
-MOTO, S3S = os.environ["MOTO"], os.environ["S3S"]
+MOTO, S3S, DAV = os.environ["MOTO"], os.environ["S3S"], os.environ["DAV"]
 WORK = os.environ["WORK"]
 SECRET = os.environ["AWS_SECRET_ACCESS_KEY"]
 MIB = 1 << 20
@@ -104,7 +104,8 @@ def no_uploads(s3, bucket):
 
 def rclone(*words, endpoint):
     environment = dict(os.environ, RCLONE_CONFIG="/dev/null", RCLONE_CONFIG_R_TYPE="s3", RCLONE_CONFIG_R_PROVIDER="Other",
-                       RCLONE_CONFIG_R_ENDPOINT=endpoint, RCLONE_CONFIG_R_ENV_AUTH="true", RCLONE_CONFIG_R_REGION="us-east-1")
+                       RCLONE_CONFIG_R_ENDPOINT=endpoint, RCLONE_CONFIG_R_ENV_AUTH="true", RCLONE_CONFIG_R_REGION="us-east-1",
+                       RCLONE_CONFIG_D_TYPE="webdav", RCLONE_CONFIG_D_URL=f"http://{DAV}", RCLONE_CONFIG_D_VENDOR="other")
     done = subprocess.run([RCLONE, *words, "--no-unicode-normalization"], capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, f"rclone {words}: {done.stderr}"
     return done.stderr
@@ -193,6 +194,28 @@ def both_ways(name, endpoint, check_keys=True):
         no_uploads(client(endpoint), name)
     for file in (state, f"{WORK}/{name}-back.db"):
         no_secret(file)
+
+
+def both_ways_with_webdav():
+    """It keeps no times: what was copied is known by its etag."""
+    here, back, state = f"{WORK}/dav-here", f"{WORK}/dav-back", f"{WORK}/dav.db"
+    make_tree(here)
+    place = f"webdav://{DAV}/migrated"
+    headworks("run", here, place, "--state", state)
+    rclone("check", "--download", here, "d:migrated", endpoint=MOTO)
+    nothing_to_do(here, place, state, 80)
+    headworks("run", place, back, "--state", f"{WORK}/dav-back.db")
+    a, b = walked(here), walked(back)
+    assert a.keys() == b.keys() and all(a[path][1] == b[path][1] for path in a), "the trees differ"
+    nothing_to_do(place, back, f"{WORK}/dav-back.db", 80)
+    with open(f"{here}/names/plus+", "r+b") as file:
+        file.write(b"other")
+    told = json.loads(headworks("plan", here, place, "--state", state, "--json"))["statuses"]
+    assert told["different (mtime)"]["entries"] == 1 and "missing" not in told, told
+    headworks("copy", "--state", state)
+    rclone("check", "--download", here, "d:migrated", endpoint=MOTO)
+    left = [name for _, _, names in os.walk(f"{WORK}/dav/migrated") for name in names if name.startswith(".headworks")]
+    assert not left, left
 
 
 def between_buckets():
@@ -353,6 +376,7 @@ def main():
     tests = [
         lambda: both_ways("moto", MOTO),
         lambda: both_ways("s3s", S3S, check_keys=False),
+        both_ways_with_webdav,
         between_buckets,
         killed_in_a_multipart_upload,
         killed_before_the_upload_was_noted,
@@ -360,7 +384,7 @@ def main():
         faults,
         flipped_bytes,
     ]
-    names = "both ways with moto|both ways with s3s|between buckets|killed in a multipart upload|killed before the upload was noted|killed in a listing|30 % of calls fail|flipped bytes"
+    names = "both ways with moto|both ways with s3s|both ways with webdav|between buckets|killed in a multipart upload|killed before the upload was noted|killed in a listing|30 % of calls fail|flipped bytes"
     chosen = sys.argv[1:]
     for name, test in zip(names.split("|"), tests, strict=True):
         if chosen and not any(word in name for word in chosen):

@@ -164,7 +164,9 @@ impl Compare {
     pub(crate) fn new(source: Capabilities, destination: Capabilities, specials: bool) -> Compare {
         let precision = match (source.modified, destination.modified) {
             (Some(a), Some(b)) => Some(a.max(b)),
-            _ => None,
+            // A time that one side cannot keep is known, if at all, from when we copied.
+            (Some(a), None) | (None, Some(a)) => Some(a),
+            (None, None) => None,
         };
         Compare {
             precision,

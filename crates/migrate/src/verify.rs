@@ -220,6 +220,10 @@ impl Look {
             }
             Err(error) => return Err(error),
         };
+        let mut there = there;
+        if self.compare.destination.modified.is_none() {
+            there.modified = None;
+        }
         let status = self.compare.difference(entry, &there);
         if status != Status::Same {
             return Ok((Some(status.word().into()), None));

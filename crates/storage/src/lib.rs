@@ -6,6 +6,7 @@
 //!
 //! * [`Local`]: a directory of this machine, by file descriptors, also beyond `PATH_MAX`.
 //! * [`S3`]: a bucket, or what is below a prefix of it, at Amazon or at any endpoint that speaks the same.
+//! * [`WebDav`]: a folder of a WebDAV server.
 //! * [`Synth`]: a tree computed from a seed, with latency and faults to order.
 //! * [`Traced`]: any of them, with every call written down by somebody who is not the caller.
 //!
@@ -25,6 +26,7 @@ mod location;
 mod s3;
 mod synth;
 mod traced;
+mod webdav;
 
 pub use backend::{
     Backend, Chunks, Copied, Cursor, Expect, Extended, Listing, Order, Page, Requests, Upload,
@@ -39,6 +41,7 @@ pub use location::open;
 pub use s3::S3;
 pub use synth::{Calls, Synth};
 pub use traced::Traced;
+pub use webdav::WebDav;
 
 /// A future on the heap: what a trait object can return.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

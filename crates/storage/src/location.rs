@@ -1,17 +1,17 @@
 //! From what a user wrote to a backend.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Backend, Local, S3, Synth};
+use crate::{Backend, Local, S3, Synth, WebDav};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix` or `synth://?seed=1&depth=3…`.
+/// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`, `webdavs://host/path` or `synth://?seed=1&depth=3…`.
 ///
 /// ```
 /// assert!(headworks_storage::open("synth://?seed=7&files=3".as_ref()).is_ok());
 /// let refused = headworks_storage::open("s4://bucket".as_ref()).err().unwrap();
-/// assert!(refused.to_string().contains("file:, s3: and synth:"));
+/// assert!(refused.to_string().contains("s3:, webdav: and synth:"));
 /// ```
 ///
 /// # Errors
@@ -26,13 +26,16 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     if bytes.starts_with(b"s3://") {
         return Ok(Arc::new(S3::open(bytes)?));
     }
+    if bytes.starts_with(b"webdav://") || bytes.starts_with(b"webdavs://") {
+        return Ok(Arc::new(WebDav::open(bytes)?));
+    }
     if let Some(path) = bytes.strip_prefix(b"file:") {
         let path = path.strip_prefix(b"//").unwrap_or(path);
         return local(path, bytes);
     }
     match scheme(bytes) {
         Some(_) => {
-            let words = "this storage is not known; there are paths, file:, s3: and synth: (write ./ before a path that looks like a URL)";
+            let words = "this storage is not known; there are paths, file:, s3:, webdav: and synth: (write ./ before a path that looks like a URL)";
             Err(Error::new(ErrorKind::Unsupported, "open", bytes, words))
         }
         None => local(bytes, bytes),

@@ -3,7 +3,7 @@
 
 mod suite;
 
-use headworks_storage::{Backend, Entry, ErrorKind, Expect, Folder, Kind, S3, UploadPlan};
+use headworks_storage::{Backend, Entry, ErrorKind, Expect, Folder, Kind, S3, UploadPlan, WebDav};
 use std::collections::BTreeSet;
 
 fn variable(name: &str) -> String {
@@ -76,7 +76,7 @@ async fn keys_are_kept_to_the_byte() {
     for key in keys {
         let cut = key.rfind('/').map_or(0, |at| at + 1);
         let folder = Folder::from_bytes(key[..cut].into());
-        let like = Entry::new(key[cut..].as_bytes(), Kind::File);
+        let like = Entry::new(&key.as_bytes()[cut..], Kind::File);
         suite::write(&s3, &folder, &like, format!("<{key}>").as_bytes()).await;
     }
     let mut found = BTreeSet::new();
@@ -165,4 +165,23 @@ async fn s3s_refuses_who_it_does_not_know() {
     let s3 = S3::open(location.as_bytes()).unwrap();
     let refused = s3.stat(&Folder::root(), None).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+}
+
+async fn folder(name: &str) -> WebDav {
+    let location = format!("webdav://{}/{name}", variable("DAV"));
+    let dav = WebDav::open(location.as_bytes()).expect("a good location");
+    dav.make_folder(&Folder::root()).await.expect("a folder");
+    dav
+}
+
+#[tokio::test]
+async fn webdav_reads_as_it_must() {
+    let dav = folder("suite-read").await;
+    suite::fill(&dav, TREE, |_| false).await;
+    suite::reading(&dav).await;
+}
+
+#[tokio::test]
+async fn webdav_writes_as_it_must() {
+    suite::writing(&folder("suite-write").await, |_| false).await;
 }

@@ -177,7 +177,7 @@ impl Copier {
             let record = match result {
                 Ok(Transferred::Done(entry, hash, modified)) => {
                     pair.entry.modified = pair.entry.modified.or(modified);
-                    Record::Done(entry, hash)
+                    Record::Done(*entry, hash)
                 }
                 Ok(Transferred::Changed) => Record::Changed,
                 Ok(Transferred::Stopped) => continue,
@@ -222,7 +222,7 @@ impl Copier {
         failpoint::hit("after-batch");
         let transferred = |result: Result<Copied, Error>| {
             result.map(|copied| match copied {
-                Copied::Done(entry) => Transferred::Done(entry, None, None),
+                Copied::Done(entry) => Transferred::Done(entry.into(), None, None),
                 Copied::Changed => Transferred::Changed,
             })
         };

@@ -17,10 +17,9 @@ pub(super) const PART: u64 = 64 << 20;
 const STEP: u64 = 4 << 20;
 
 /// What became of an entry.
-#[expect(clippy::large_enum_variant, reason = "nearly all are the large one")]
 pub(super) enum Transferred {
     /// What is there, the hash of its bytes, and the source's time if only reading told it.
-    Done(Entry, Option<[u8; 32]>, Option<i64>),
+    Done(Box<Entry>, Option<[u8; 32]>, Option<i64>),
     Changed,
     /// Somebody asked to stop; what was sent is noted.
     Stopped,
@@ -80,7 +79,7 @@ impl Copier {
                 .destination
                 .settle(folder, Some(name), &pair.entry, extended)
                 .await?;
-            return Ok(Transferred::Done(entry, None, None));
+            return Ok(Transferred::Done(entry.into(), None, None));
         }
         if pair.entry.kind == Kind::File {
             return self.file(pair).await;
@@ -89,7 +88,7 @@ impl Copier {
             .destination
             .make_node(folder, &self.order(pair))
             .await?;
-        Ok(Transferred::Done(entry, None, None))
+        Ok(Transferred::Done(entry.into(), None, None))
     }
 
     async fn attributes(&self, pair: &Pair) -> Result<Extended, Error> {
@@ -168,7 +167,7 @@ impl Copier {
         };
         let entry = upload.finish(like, extended).await?;
         let digest = hash.0.map(|hasher| hasher.finalize().into());
-        Ok(Transferred::Done(entry, digest, found.modified))
+        Ok(Transferred::Done(entry.into(), digest, found.modified))
     }
 
     /// Whether only who reads a file learns when it was modified.

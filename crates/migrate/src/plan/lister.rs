@@ -154,7 +154,8 @@ impl Lister {
             let staged = self.stage(listing, page_now, (first, last), forget);
             hand.rows += staged.rows.len() + 1;
             hand.pages.push((listing.clone(), staged));
-            if hand.rows >= TOGETHER {
+            // A page that cost a request is not kept waiting for others: it may have to be fetched again.
+            if hand.rows >= TOGETHER || !self.local {
                 self.hand_over(hand);
             }
             if last {
@@ -185,12 +186,18 @@ impl Lister {
         let is_marker = |entry: &Entry| {
             !self.markers && entry.name.is_empty() && entry.kind == Kind::File && entry.size == 0
         };
+        // When it was written there says nothing of when the source was modified.
+        let timeless =
+            self.side == Side::Follower && self.backend.capabilities().modified.is_none();
         let rows = page
             .entries
             .into_iter()
             .filter(|entry| !of_ours(&entry.name) && !is_marker(entry));
         let mut rows: Vec<Row> = rows
-            .map(|entry| {
+            .map(|mut entry| {
+                if timeless {
+                    entry.modified = None;
+                }
                 let excluded =
                     self.side == Side::Leader && self.filter.excludes(&folder.path, &entry);
                 Row { entry, excluded }

@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// How long the next bytes of an answer may take.
 const QUIET: Duration = Duration::from_secs(60);
@@ -67,6 +68,45 @@ impl Body for Pieces {
 
     fn is_end_stream(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// Bytes that come while they are sent, as many as were announced.
+pub(crate) struct Piped {
+    receiver: mpsc::Receiver<Bytes>,
+    left: u64,
+}
+
+/// A body of that length, and where its bytes go in.
+pub(crate) fn pipe(length: u64) -> (mpsc::Sender<Bytes>, Piped) {
+    let (sender, receiver) = mpsc::channel(4);
+    let left = length;
+    (sender, Piped { receiver, left })
+}
+
+impl Body for Piped {
+    type Data = Bytes;
+    type Error = String;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        match std::task::ready!(self.receiver.poll_recv(context)) {
+            Some(bytes) => {
+                self.left = self.left.saturating_sub(bytes.len() as u64);
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            // What is half sent must not look whole.
+            None => Poll::Ready(Some(Err("it was given up".to_owned()))),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -5,12 +5,13 @@
 //! middle of something large does not begin the large thing anew. Whoever uses a backend still decides about the whole.
 
 mod body;
+pub(crate) mod chunks;
 mod gate;
 pub(crate) mod percent;
 pub(crate) mod place;
 pub(crate) mod xml;
 
-pub(crate) use body::{Pieces, collect, next};
+pub(crate) use body::{Pieces, Piped, collect, next, pipe};
 
 use crate::backend::Requests;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,9 +22,10 @@ use gate::{Gate, Pass};
 use headworks_core::Backoff;
 use headworks_service::outbound::Outbound;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::time::Duration;
 
 /// Attempts in total for a call that fails for the moment.
@@ -96,13 +98,13 @@ impl Call {
         pairs.join("&")
     }
 
-    fn request(&self, headers: HeaderMap) -> Result<Request<Pieces>> {
+    fn request<B>(&self, headers: HeaderMap, body: B) -> Result<Request<B>> {
         let query = self.encoded_query();
         let mark = if query.is_empty() { "" } else { "?" };
         let address = format!("{}{}{mark}{query}", self.origin, self.target);
         let request = Request::builder().method(self.method.clone()).uri(address);
         let mut request = request
-            .body(self.body.clone())
+            .body(body)
             .map_err(|error| self.wrong(ErrorKind::BadName, error.to_string()))?;
         *request.headers_mut() = headers;
         Ok(request)
@@ -159,7 +161,7 @@ impl Endpoint {
     /// Calls, and leaves the answer's body to be read.
     pub(crate) async fn open(&self, protocol: &dyn Protocol, call: &Call) -> Result<Answer> {
         self.attempts(|_| async move {
-            let (pass, response) = self.once(protocol, call).await?;
+            let (pass, response) = self.once(protocol, call, call.body.clone()).await?;
             let (head, body) = response.into_parts();
             Ok(Answer {
                 headers: head.headers,
@@ -197,7 +199,7 @@ impl Endpoint {
     }
 
     async fn read_once(&self, protocol: &dyn Protocol, call: &Call) -> Result<Whole> {
-        let (_pass, response) = self.once(protocol, call).await?;
+        let (_pass, response) = self.once(protocol, call, call.body.clone()).await?;
         let (head, body) = response.into_parts();
         let body = collect_within(body, LARGEST, &head.headers).await;
         let body = body.map_err(|cause| call.wrong(ErrorKind::Temporary, cause))?;
@@ -242,13 +244,31 @@ impl Endpoint {
         }
     }
 
-    async fn once(
+    /// Calls once, with a body that is made while it is sent.
+    pub(crate) async fn stream(
         &self,
         protocol: &dyn Protocol,
         call: &Call,
-    ) -> Result<(Pass, Response<Incoming>)> {
+        body: Piped,
+    ) -> Result<()> {
+        let (_pass, response) = self.once(protocol, call, body).await?;
+        let read = collect(response.into_body(), LARGEST).await;
+        read.map(drop)
+            .map_err(|cause| call.wrong(ErrorKind::Temporary, cause))
+    }
+
+    async fn once<B>(
+        &self,
+        protocol: &dyn Protocol,
+        call: &Call,
+        body: B,
+    ) -> Result<(Pass, Response<Incoming>)>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let pass = self.gate.enter().await;
-        let request = call.request(protocol.sign(call).await?)?;
+        let request = call.request(protocol.sign(call).await?, body)?;
         *self.counts.lock().entry(call.kind).or_default() += 1;
         let answer = tokio::time::timeout(ANSWER, self.outbound.send(request)).await;
         let response = match answer {
@@ -319,4 +339,12 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
+}
+
+/// As it stands in headers: lower-case digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -1,10 +1,10 @@
 //! A bucket at an endpoint: how calls to it are addressed, signed and understood.
 
 use super::credentials::{Credentials, Environment};
-use super::sign::{Signer, hex, sha256};
+use super::sign::{Signer, sha256};
 use crate::backend::Requests;
 use crate::cloud::place::Place;
-use crate::cloud::{Call, Endpoint, Pieces, Protocol, Whole, of_status, percent, text, xml};
+use crate::cloud::{Call, Endpoint, Pieces, Protocol, Whole, hex, of_status, percent, text, xml};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Folder};
 use headworks_service::outbound::{Outbound, OutboundConfig};
@@ -35,6 +35,8 @@ pub(super) struct Bucket {
     pub(super) endpoint: Endpoint,
     credentials: Credentials,
     name: String,
+    /// Who we are to it, as the location says.
+    identity: (Option<String>, bool),
     region: String,
     origin: String,
     host: String,
@@ -89,6 +91,7 @@ impl Bucket {
         Ok(Bucket {
             endpoint: Endpoint::new(outbound, MOST),
             credentials,
+            identity: (place.get("profile").map(str::to_owned), anonymous),
             region,
             origin: format!("{scheme}://{host}"),
             host,
@@ -105,7 +108,7 @@ impl Bucket {
     /// Whether the far side can copy from the other to this.
     pub(super) fn is_beside(&self, other: &Bucket) -> bool {
         let end = |bucket: &Bucket| bucket.origin.replace(&format!("{}.", bucket.name), "");
-        end(self) == end(other) && self.region == other.region
+        end(self) == end(other) && self.region == other.region && self.identity == other.identity
     }
 
     /// How the far side names a key when it copies it.

@@ -328,4 +328,27 @@ mod tests {
         );
         assert!(parse(b"<L><IsTruncated>true</IsTruncated></L>", b"").is_err());
     }
+
+    #[test]
+    fn damaged_pages_and_cursors_never_panic() {
+        let page = b"<L><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>
+            <Contents><Key>p/a%2Bc</Key><Size>5</Size><ETag>&quot;e&quot;</ETag></Contents>
+            <CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></L>";
+        let mut progress = Progress::default();
+        progress.take(Entry::new(*b"a", Kind::File), &mut Vec::new());
+        let cursor = progress.write();
+        for at in 0..page.len() {
+            for bit in 0..8 {
+                let mut damaged = page.to_vec();
+                damaged[at] ^= 1 << bit;
+                let _ = parse(&damaged, b"p/");
+                let _ = parse(&damaged[..at], b"p/");
+                if at < cursor.len() {
+                    let mut damaged = cursor.clone();
+                    damaged[at] ^= 1 << bit;
+                    let _ = Progress::read(&damaged);
+                }
+            }
+        }
+    }
 }

@@ -17,6 +17,7 @@ mod upload;
 use crate::backend::{
     Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
 };
+use crate::cloud::chunks::Reading;
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 use bucket::Bucket;
@@ -146,8 +147,12 @@ impl Backend for S3 {
     ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
         Box::pin(async move {
             let key = self.bucket.key(folder, name);
-            let chunks =
-                object::S3Chunks::open(self.bucket.clone(), key, name, offset, length).await?;
+            let object = object::Object {
+                bucket: self.bucket.clone(),
+                key,
+                name: name.to_vec(),
+            };
+            let chunks = Reading::open(object, offset, length).await?;
             Ok(Box::new(chunks) as Box<dyn Chunks>)
         })
     }

@@ -2,8 +2,8 @@
 
 use super::bucket::Bucket;
 use super::listing::version;
-use super::sign::{hex, sha256};
-use crate::cloud::{Call, Pieces, percent, xml};
+use super::sign::sha256;
+use crate::cloud::{Call, Pieces, hex, percent, xml};
 use crate::error::{ErrorKind, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

@@ -2,16 +2,14 @@
 
 use super::bucket::Bucket;
 use super::listing::version;
-use crate::backend::{Chunks, Extended};
-use crate::cloud::{Answer, Call, Pieces, next, text};
+use crate::backend::Extended;
+use crate::cloud::chunks::{Check, Ranges};
+use crate::cloud::{Answer, Call, Pieces, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Kind};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use http::{HeaderMap, Method};
-use md5::Md5;
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 /// The header in which the modification time is kept, as rclone keeps it: seconds with a fraction.
@@ -25,11 +23,6 @@ const KEPT: [&str; 5] = [
     "content-encoding",
     "content-language",
 ];
-/// Larger objects are not read from their beginning to their end in one call.
-const WHOLE: u64 = 8 << 20;
-/// How often a read that breaks off goes on where it was.
-const RESUMES: u32 = 8;
-
 /// A time as it is written.
 pub(super) fn write_time(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
@@ -147,178 +140,58 @@ impl Bucket {
     }
 }
 
-/// What the bytes of an object must come to.
-enum Check {
-    Sha256(Sha256, Vec<u8>),
-    Md5(Md5, Vec<u8>),
+/// An object to be read.
+pub(super) struct Object {
+    pub(super) bucket: Arc<Bucket>,
+    pub(super) key: Vec<u8>,
+    pub(super) name: Vec<u8>,
 }
 
-impl Check {
-    /// From the headers of an answer that brings the whole object.
-    fn of(headers: &HeaderMap) -> Option<Check> {
+impl Ranges for Object {
+    fn ask<'a>(
+        &'a self,
+        range: Option<&'a str>,
+        version: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Answer>> {
+        Box::pin(async move {
+            let mut call = self.bucket.at("get", "read", &self.key, Method::GET)?;
+            if self.bucket.checksums {
+                call = call.header("x-amz-checksum-mode", "ENABLED");
+            }
+            if let Some(version) = version {
+                call = call.header("if-match", &format!("\"{}\"", version.escape_ascii()));
+            }
+            if let Some(range) = range {
+                call = call.header("range", range);
+            }
+            self.bucket.endpoint.open(&*self.bucket, &call).await
+        })
+    }
+
+    fn found(&self, headers: &HeaderMap) -> (Entry, Extended) {
+        (entry_of(&self.name, headers), extended_of(headers))
+    }
+
+    fn check(&self, headers: &HeaderMap) -> Option<Check> {
+        if !self.bucket.checksums {
+            return None;
+        }
         let told = text(headers, "x-amz-checksum-sha256");
         if let Some(hash) = told.and_then(|told| BASE64_STANDARD.decode(told).ok()) {
-            return Some(Check::Sha256(Sha256::new(), hash));
+            return Some(Check::sha256(hash));
         }
         // With keys of one's own, and for objects of several parts, the etag is no hash of the bytes.
-        let encrypted = text(headers, "x-amz-server-side-encryption")
-            .is_some_and(|by| by != "AES256")
+        let by = text(headers, "x-amz-server-side-encryption");
+        let encrypted = by.is_some_and(|by| by != "AES256")
             || headers.contains_key("x-amz-server-side-encryption-customer-algorithm");
         let etag = version(text(headers, "etag")?);
         let is_md5 = etag.len() == 32 && etag.iter().all(u8::is_ascii_hexdigit);
-        (is_md5 && !encrypted).then(|| Check::Md5(Md5::new(), etag.to_ascii_lowercase()))
+        (is_md5 && !encrypted).then(|| Check::md5(&etag))
     }
 
-    fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Check::Sha256(hasher, _) => hasher.update(bytes),
-            Check::Md5(hasher, _) => hasher.update(bytes),
-        }
-    }
-
-    fn agrees(self) -> bool {
-        match self {
-            Check::Sha256(hasher, wanted) => hasher.finalize().as_slice() == wanted,
-            Check::Md5(hasher, wanted) => super::sign::hex(&hasher.finalize()).as_bytes() == wanted,
-        }
-    }
-}
-
-/// An object being read. When the answer breaks off, another one goes on where it was.
-pub(super) struct S3Chunks {
-    bucket: Arc<Bucket>,
-    key: Vec<u8>,
-    found: Entry,
-    extended: Extended,
-    answer: Option<Answer>,
-    at: u64,
-    end: u64,
-    check: Option<Check>,
-    resumes: u32,
-}
-
-impl S3Chunks {
-    pub(super) async fn open(
-        bucket: Arc<Bucket>,
-        key: Vec<u8>,
-        name: &[u8],
-        offset: u64,
-        length: u64,
-    ) -> Result<S3Chunks> {
-        let whole = offset == 0 && (length <= WHOLE || length == u64::MAX);
-        let mut chunks = S3Chunks {
-            bucket,
-            key,
-            found: Entry::new(name, Kind::File),
-            extended: Extended::new(),
-            answer: None,
-            at: offset,
-            end: offset.saturating_add(length),
-            check: None,
-            resumes: 0,
-        };
-        if offset > 0 && length == 0 {
-            return Ok(chunks);
-        }
-        let answer = match chunks.ask(!whole, None).await {
-            Ok(answer) => answer,
-            Err(error) if error.cause().starts_with("416") => return Ok(chunks),
-            Err(error) => return Err(error),
-        };
-        chunks.found = entry_of(name, &answer.headers);
-        chunks.extended = extended_of(&answer.headers);
-        chunks.end = chunks.end.min(chunks.found.size);
-        if whole && chunks.end == chunks.found.size && chunks.bucket.checksums {
-            chunks.check = Check::of(&answer.headers);
-        }
-        chunks.answer = Some(answer);
-        Ok(chunks)
-    }
-
-    async fn ask(&self, ranged: bool, version: Option<&[u8]>) -> Result<Answer> {
-        let mut call = self.bucket.at("get", "read", &self.key, Method::GET)?;
-        if self.bucket.checksums {
-            call = call.header("x-amz-checksum-mode", "ENABLED");
-        }
-        if let Some(version) = version {
-            call = call.header("if-match", &format!("\"{}\"", version.escape_ascii()));
-        }
-        if ranged {
-            let range = match self.end {
-                u64::MAX => format!("bytes={}-", self.at),
-                end => format!("bytes={}-{}", self.at, end - 1),
-            };
-            call = call.header("range", &range);
-        }
-        let answer = self.bucket.endpoint.open(&*self.bucket, &call).await?;
-        let range = text(&answer.headers, "content-range");
-        let begins = range.and_then(|range| {
-            range
-                .strip_prefix("bytes ")?
-                .split('-')
-                .next()?
-                .parse()
-                .ok()
-        });
-        match ranged && begins != Some(self.at) {
-            false => Ok(answer),
-            true => Err(call.wrong(ErrorKind::Unsupported, "the far side does not read ranges")),
-        }
-    }
-
-    fn broken(&self, words: &str) -> Error {
+    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
         let call = self.bucket.call("get", "read", &self.key, Method::GET);
-        call.wrong(ErrorKind::Temporary, words)
-    }
-
-    async fn go_on(&mut self, words: &str) -> Result<()> {
-        self.resumes += 1;
-        if self.resumes > RESUMES {
-            return Err(self.broken(words));
-        }
-        self.answer = None;
-        self.answer = Some(self.ask(true, self.found.version.as_deref()).await?);
-        Ok(())
-    }
-
-    async fn bytes(&mut self) -> Result<Option<Bytes>> {
-        loop {
-            let left = self.end.saturating_sub(self.at);
-            let Some(answer) = self.answer.as_mut().filter(|_| left > 0) else {
-                return self.ended();
-            };
-            let words = match next(&mut answer.body).await {
-                Ok(Some(mut bytes)) => {
-                    bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-                    self.at += bytes.len() as u64;
-                    if let Some(check) = &mut self.check {
-                        check.update(&bytes);
-                    }
-                    return Ok(Some(bytes));
-                }
-                Ok(None) => "it ended early".to_owned(),
-                Err(words) => words,
-            };
-            self.go_on(&words).await?;
-        }
-    }
-
-    fn ended(&mut self) -> Result<Option<Bytes>> {
-        self.answer = None;
-        match self.check.take().is_none_or(Check::agrees) {
-            true => Ok(None),
-            false => Err(self.broken("the bytes do not match their checksum")),
-        }
-    }
-}
-
-impl Chunks for S3Chunks {
-    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        Box::pin(self.bytes())
-    }
-
-    fn found(&self) -> Option<(&Entry, &Extended)> {
-        Some((&self.found, &self.extended))
+        call.wrong(kind, words)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Signature version 4: a pure function of the request, the keys and the time.
 
-use crate::cloud::Call;
+use crate::cloud::{Call, hex};
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
@@ -12,14 +12,6 @@ pub(super) struct Signer<'a> {
     pub(super) secret: &'a str,
     pub(super) region: &'a str,
     pub(super) service: &'a str,
-}
-
-/// As it stands in headers: lower-case digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 pub(super) fn sha256(pieces: &crate::cloud::Pieces) -> [u8; 32] {

@@ -205,15 +205,15 @@ async fn names(backend: &dyn Backend, unable: Unable) {
         .into_iter()
         .filter(|name| capabilities.refuses(name).is_none() && !unable(name))
         .collect();
-    assert!(awkward.len() >= 7, "too many names are refused");
+    assert!(awkward.len() >= 6, "too many names are refused");
     for name in &awkward {
         let mut like = Entry::new(*name, Kind::File);
         like.modified = Some(1_600_000_000_123_456_789);
         let made = write(backend, &folder, &like, name).await;
-        assert_eq!(
-            (made.size, made.modified),
-            (name.len() as u64, like.modified)
-        );
+        assert_eq!(made.size, name.len() as u64);
+        if capabilities.modified.is_some() {
+            assert_eq!(made.modified, like.modified);
+        }
     }
     let listed: BTreeSet<Vec<u8>> = list(backend, &folder)
         .await
@@ -224,7 +224,9 @@ async fn names(backend: &dyn Backend, unable: Unable) {
     for name in &awkward {
         assert_eq!(read(backend, &folder, name, 0, u64::MAX).await, *name);
         let looked = backend.stat(&folder, Some(name)).await.unwrap();
-        assert_eq!(looked.modified, Some(1_600_000_000_123_456_789));
+        if capabilities.modified.is_some() {
+            assert_eq!(looked.modified, Some(1_600_000_000_123_456_789));
+        }
     }
     if capabilities.posix_names {
         for name in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {

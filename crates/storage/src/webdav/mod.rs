@@ -1,0 +1,262 @@
+//! Folders of a WebDAV server.
+//!
+//! A file is written under a temporary name and moved. The protocol sets no times, so a destination has none of its own: a later
+//! plan knows by the version (etag) that a file still is what was copied.
+
+mod properties;
+mod server;
+mod upload;
+
+use crate::backend::{
+    Backend, Chunks, Cursor, Extended, Listing, Page, Requests, Upload, UploadPlan,
+};
+use crate::cloud::Answer;
+use crate::cloud::chunks::{Ranges, Reading};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
+use http::HeaderMap;
+use server::Server;
+use std::any::Any;
+use std::sync::Arc;
+
+/// A folder of a WebDAV server. See the [crate](crate).
+///
+/// ```
+/// use headworks_storage::{Backend, WebDav};
+///
+/// let dav = WebDav::open(b"webdavs://cloud.example.org/remote.php/dav/files/me").unwrap();
+/// assert!(dav.capabilities().modified.is_none(), "the protocol sets no times");
+/// ```
+#[derive(Clone)]
+pub struct WebDav {
+    server: Arc<Server>,
+}
+
+impl std::fmt::Debug for WebDav {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WebDav").finish_non_exhaustive()
+    }
+}
+
+impl WebDav {
+    /// From `webdav://host/path` or, with TLS, `webdavs://host/path`. `WEBDAV_USER` and `WEBDAV_PASSWORD`, or
+    /// `WEBDAV_TOKEN`, say who we are.
+    ///
+    /// # Errors
+    /// When the location makes no sense, or holds credentials.
+    pub fn open(location: &[u8]) -> Result<WebDav> {
+        let get = |name: &str| std::env::var(name).ok();
+        Ok(WebDav {
+            server: Arc::new(Server::open(location, &get)?),
+        })
+    }
+}
+
+struct DavListing {
+    server: Arc<Server>,
+    path: Vec<u8>,
+    ended: bool,
+}
+
+impl Listing for DavListing {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Page>>> {
+        Box::pin(async {
+            if std::mem::replace(&mut self.ended, true) {
+                return Ok(None);
+            }
+            let found = self.server.look("list", &self.path, "1").await?;
+            let itself = self.path.strip_suffix(b"/").unwrap_or(&self.path);
+            let inside = found.into_iter().filter(|(path, _)| path != itself);
+            let entries = inside.map(|(_, entry)| entry).collect();
+            let cursor = None;
+            Ok(Some(Page { entries, cursor }))
+        })
+    }
+}
+
+struct Resource {
+    server: Arc<Server>,
+    path: Vec<u8>,
+    name: Vec<u8>,
+}
+
+impl Ranges for Resource {
+    fn ask<'a>(
+        &'a self,
+        range: Option<&'a str>,
+        _version: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Answer>> {
+        Box::pin(async move {
+            let mut call = self.server.call("get", "read", &self.path, b"GET");
+            if let Some(range) = range {
+                call = call.header("range", range);
+            }
+            self.server.endpoint.open(&*self.server, &call).await
+        })
+    }
+
+    fn found(&self, headers: &HeaderMap) -> (Entry, Extended) {
+        let text = |name| crate::cloud::text(headers, name);
+        let total = text("content-range").and_then(|range| range.rsplit_once('/')?.1.parse().ok());
+        let length = text("content-length").and_then(|length| length.parse().ok());
+        let entry = Entry {
+            size: total.or(length).unwrap_or(0),
+            ..Entry::new(self.name.clone(), Kind::File)
+        };
+        (entry, Extended::new())
+    }
+
+    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
+        self.server
+            .call("get", "read", &self.path, b"GET")
+            .wrong(kind, words)
+    }
+}
+
+impl Backend for WebDav {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            write: true,
+            unicode_names: true,
+            workers: (8, 16),
+            ..Capabilities::read_only()
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn list<'a>(
+        &'a self,
+        folder: &'a Folder,
+        _from: Option<&'a Cursor>,
+    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
+        let listing = DavListing {
+            server: self.server.clone(),
+            path: self.server.path(folder, None),
+            ended: false,
+        };
+        Box::pin(std::future::ready(
+            Ok(Box::new(listing) as Box<dyn Listing>),
+        ))
+    }
+
+    fn stat<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(async move {
+            let path = self.server.path(folder, name);
+            self.server.stat(&path, name.unwrap_or_default()).await
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
+        Box::pin(async move {
+            let resource = Resource {
+                server: self.server.clone(),
+                path: self.server.path(folder, Some(name)),
+                name: name.to_vec(),
+            };
+            let reading = Reading::open(resource, offset, length).await?;
+            Ok(Box::new(reading) as Box<dyn Chunks>)
+        })
+    }
+
+    fn upload<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        plan: UploadPlan,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
+        let server = self.server.clone();
+        let path = server.path(folder, Some(name));
+        let temp = server.path(folder, Some(&plan.temp));
+        let upload = upload::DavUpload::new(server, path, temp, name, plan.size);
+        Box::pin(std::future::ready(Ok(Box::new(upload) as Box<dyn Upload>)))
+    }
+
+    fn discard<'a>(
+        &'a self,
+        folder: &'a Folder,
+        _name: &'a [u8],
+        plan: &'a UploadPlan,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.server
+                .delete(&self.server.path(folder, Some(&plan.temp)))
+                .await
+        })
+    }
+
+    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let path = self.server.path(folder, None);
+            let call = self.server.call("make folder", "make", &path, b"MKCOL");
+            match self.server.fetch(&call).await {
+                Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
+                made => made.map(drop),
+            }
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+        like: &'a Entry,
+        _extended: Extended,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(async move {
+            match name {
+                // The protocol sets nothing of a folder.
+                None => Ok(Entry::new(like.name.clone(), Kind::Folder)),
+                Some(_) => self.stat(folder, name).await,
+            }
+        })
+    }
+
+    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.server
+                .delete(&self.server.path(folder, Some(name)))
+                .await
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        to: (&'a Folder, &'a [u8]),
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let from = self.server.path(folder, Some(name));
+            let onto = self.server.path(to.0, Some(to.1));
+            self.server.rename(&from, &onto, false).await
+        })
+    }
+
+    fn requests(&self) -> Requests {
+        self.server.endpoint.requests()
+    }
+
+    fn requests_to_write(&self, _size: u64) -> u64 {
+        3
+    }
+
+    fn writable(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let root = self.server.path(&Folder::root(), None);
+            self.server.stat(&root, b"").await.map(drop)
+        })
+    }
+}

@@ -80,7 +80,8 @@ async fn hyper(size: usize) {
         let body = body.clone();
         let service = service_fn(move |_| {
             let body = Full::new(body.clone());
-            async move { Ok::<_, Infallible>(Response::new(body)) }
+            let answer = Response::builder().header("content-type", "text/plain");
+            async move { Ok::<_, Infallible>(answer.body(body).expect("an answer")) }
         });
         let connection = hyper::server::conn::http1::Builder::new();
         tokio::spawn(connection.serve_connection(TokioIo::new(stream), service));

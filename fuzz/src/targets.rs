@@ -8,6 +8,7 @@ use headworks_service::config::{self, Schema, Sources};
 use headworks_service::proxies::{ClientHeader, TrustedProxies};
 use headworks_service::token::{Answer, Credential, Door};
 use headworks_sim::{Scenario, Trial, chaos};
+use headworks_storage::reading as storages;
 use headworks_synth::{Arrivals, Distribution, TreeSpec};
 use headworks_tracker::{forwarders, reading};
 use headworks_tracker_wire::answer::{self as tracker_answers, Reply};
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),
@@ -41,6 +42,9 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("forwarders", forwarder_list),
     ("torrents", torrents),
     ("snapshot", snapshot),
+    ("bucket", bucket),
+    ("webdav", webdav),
+    ("location", location),
 ];
 
 /// A run stops after so many steps: a fuzzer wants many short ones.
@@ -362,4 +366,19 @@ pub fn torrents(data: &[u8]) {
 /// The body of a snapshot, behind its right beginning and before its right checksum; and as a whole file.
 pub fn snapshot(data: &[u8]) {
     reading::snapshot(data);
+}
+
+/// A page of a bucket's listing, and where it goes on.
+pub fn bucket(data: &[u8]) {
+    storages::bucket(data);
+}
+
+/// What a WebDAV server says of a folder.
+pub fn webdav(data: &[u8]) {
+    storages::folder(data);
+}
+
+/// The URL of a storage.
+pub fn location(data: &[u8]) {
+    storages::location(data);
 }

@@ -23,6 +23,8 @@ pub mod failpoint;
 mod folder;
 mod local;
 mod location;
+#[doc(hidden)]
+pub mod reading;
 mod s3;
 mod synth;
 mod traced;

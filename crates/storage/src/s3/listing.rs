@@ -192,6 +192,20 @@ pub(super) fn version(etag: &str) -> Vec<u8> {
     etag.trim_matches('"').as_bytes().to_vec()
 }
 
+/// Reads the bytes as a page and as a cursor.
+pub(crate) fn try_to_list(bytes: &[u8], prefix: &[u8]) {
+    if let Ok(answer) = parse(bytes, prefix) {
+        let mut progress = Progress::default();
+        let mut entries = Vec::new();
+        for item in answer.items {
+            progress.take(item, &mut entries);
+        }
+        let again = Progress::read(&progress.write()).expect("what was written is read");
+        assert_eq!(again.after, progress.after);
+    }
+    let _ = Progress::read(bytes);
+}
+
 fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answer, String> {
     let mut answer = Answer::default();
     let mut encoded = false;

@@ -21,6 +21,7 @@ use crate::cloud::chunks::Reading;
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 use bucket::Bucket;
+pub(crate) use listing::try_to_list;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;

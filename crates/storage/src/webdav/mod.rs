@@ -19,6 +19,11 @@ use server::Server;
 use std::any::Any;
 use std::sync::Arc;
 
+/// Reads the bytes as what a server says of a folder.
+pub(crate) fn try_to_read(bytes: &[u8]) {
+    let _ = properties::read(bytes);
+}
+
 /// A folder of a WebDAV server. See the [crate](crate).
 ///
 /// ```

@@ -1,0 +1,30 @@
+//! What reads bytes that others wrote, for fuzzers. Nothing else should call it.
+
+use crate::cloud::place::Place;
+use crate::cloud::xml;
+use crate::{s3, webdav};
+
+/// Reads a page of a bucket's listing, and the bytes as a cursor.
+pub fn bucket(bytes: &[u8]) {
+    for prefix in [&b""[..], b"p/"] {
+        s3::try_to_list(bytes, prefix);
+    }
+    // What errors are made of.
+    let _ = (xml::find(bytes, "Code"), xml::is_whole(bytes));
+}
+
+/// Reads what a WebDAV server says of a folder.
+pub fn folder(bytes: &[u8]) {
+    webdav::try_to_read(bytes);
+}
+
+/// Reads a URL. One with credentials is refused, and they are not repeated.
+pub fn location(bytes: &[u8]) {
+    const SECRET: &str = "SECRET-OF-A-USER";
+    let with = [b"s3://user:", SECRET.as_bytes(), b"@", bytes].concat();
+    for url in [bytes, &with] {
+        if let Err(error) = Place::parse(url) {
+            assert!(!error.to_string().contains(SECRET), "{error}");
+        }
+    }
+}

@@ -105,3 +105,20 @@ fn prioritised_files_are_copied_first() {
     assert!(copies[..12].iter().all(|first| *first), "{calls:?}");
     assert!(copies[12..].iter().all(|first| !first));
 }
+
+#[test]
+fn numbers_that_no_machine_could_take_are_refused() {
+    let place = Place::new();
+    for (flag, number) in [
+        ("--workers", "99999999999"),
+        ("--workers", "0"),
+        ("--requests", "-1"),
+        ("--requests", "inf"),
+        ("--attempts", "0"),
+        ("--transfers", "1000000"),
+    ] {
+        let told = place.expect(2, &["run", "src", "dst", &format!("{flag}={number}")]);
+        assert!(told.contains(flag), "{told}");
+        assert!(!place.path("job.db").exists());
+    }
+}

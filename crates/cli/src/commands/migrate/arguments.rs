@@ -156,7 +156,7 @@ pub(crate) struct CopyFlags {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) bwlimit: Option<u64>,
     /// Transfers at once.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_once)]
     pub(crate) transfers: Option<usize>,
     /// Let all bytes pass through us and record their hashes, instead of having the kernel copy.
     #[arg(long)]
@@ -183,17 +183,34 @@ pub(crate) enum DeleteFlag {
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
     /// Workers a side.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_once)]
     pub(crate) workers: Option<usize>,
     /// Listings a second and side at most.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) requests: Option<f64>,
     /// Attempts in total for what fails for the moment.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) attempts: u32,
     /// Events as JSON lines instead of words.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How many of something at once: each takes memory.
+fn at_once(text: &str) -> Result<usize, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (1..=1024).contains(number));
+    number.ok_or_else(|| "expected a whole number from 1 to 1024".to_owned())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text
+        .parse()
+        .ok()
+        .filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    rate.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
 fn number(text: &str, units: &[(char, u64)]) -> Option<u64> {

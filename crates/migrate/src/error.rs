@@ -25,6 +25,16 @@ pub enum Error {
     /// There is no state file.
     #[error("there is no state file `{}`; make one with `headworks migrate plan SRC DST`", .0.display())]
     NoState(PathBuf),
+    /// One tree is inside the other.
+    #[error(
+        "`{}` is inside `{}`: copying would never end, and deleting would take the source; choose trees apart from each other", inner.display(), outer.display()
+    )]
+    Overlap {
+        /// The one that is inside.
+        inner: PathBuf,
+        /// The other.
+        outer: PathBuf,
+    },
     /// Another process works on it.
     #[error("the state file is in use: {holder}; wait for it, or stop it")]
     Locked {

@@ -70,6 +70,24 @@ pub(crate) mod stage {
     pub(crate) const DONE: &str = "done";
 }
 
+/// Whether two locations make sense, and are apart. Looked at before anything is stored: what is refused may hold a
+/// password.
+fn are_usable(source: &OsStr, destination: &OsStr) -> Result<()> {
+    for (side, place) in [("source", source), ("destination", destination)] {
+        headworks_storage::open(place).map_err(|error| Error::Storage { side, error })?;
+    }
+    let directories = [source, destination].map(headworks_storage::directory);
+    if let [Some(source), Some(destination)] = directories {
+        for (inner, outer) in [(&source, &destination), (&destination, &source)] {
+            if inner.starts_with(outer) {
+                let (inner, outer) = (inner.clone(), outer.clone());
+                return Err(Error::Overlap { inner, outer });
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Job {
     /// Opens the state file of a job between these two places, or makes it.
     ///
@@ -83,6 +101,9 @@ impl Job {
     ) -> Result<Job> {
         if between.is_none() && !state.exists() {
             return Err(Error::NoState(state.to_owned()));
+        }
+        if let Some((source, destination)) = between {
+            are_usable(source, destination)?;
         }
         let lock = Lock::take(state)?;
         let store = Store::create(state)?;

@@ -39,7 +39,7 @@ pub use entry::{Entry, Inode, Kind, Posix};
 pub use error::{Error, ErrorKind, Fault, Result};
 pub use folder::Folder;
 pub use local::{Local, on_this_thread};
-pub use location::open;
+pub use location::{directory, open};
 pub use s3::S3;
 pub use synth::{Calls, Synth};
 pub use traced::Traced;

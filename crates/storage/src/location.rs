@@ -1,9 +1,10 @@
 //! From what a user wrote to a backend.
 
+use crate::cloud::place::hidden;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Backend, Local, S3, Synth, WebDav};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`, `webdavs://host/path` or `synth://?seed=1&depth=3…`.
@@ -36,10 +37,33 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     match scheme(bytes) {
         Some(_) => {
             let words = "this storage is not known; there are paths, file:, s3:, webdav: and synth: (write ./ before a path that looks like a URL)";
-            Err(Error::new(ErrorKind::Unsupported, "open", bytes, words))
+            Err(Error::new(
+                ErrorKind::Unsupported,
+                "open",
+                &hidden(bytes),
+                words,
+            ))
         }
         None => local(bytes, bytes),
     }
+}
+
+/// Where a directory of this machine really is, behind symbolic links; nothing for other storages. What does not exist yet
+/// is taken to be made where its nearest folder is.
+#[must_use]
+pub fn directory(location: &std::ffi::OsStr) -> Option<PathBuf> {
+    let bytes = location.as_bytes();
+    let path = match bytes.strip_prefix(b"file:") {
+        Some(path) => path.strip_prefix(b"//").unwrap_or(path),
+        None if scheme(bytes).is_some() => return None,
+        None => bytes,
+    };
+    let path = std::path::absolute(Path::new(std::ffi::OsStr::from_bytes(path))).ok()?;
+    let real = |known: &Path| {
+        let rest = path.strip_prefix(known).ok()?;
+        Some(known.canonicalize().ok()?.join(rest))
+    };
+    path.ancestors().find_map(real)
 }
 
 fn local(path: &[u8], whole: &[u8]) -> Result<Arc<dyn Backend>> {

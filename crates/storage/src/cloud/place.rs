@@ -21,7 +21,16 @@ impl Place {
         let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if host.contains('@') {
+        // A fragment is never sent, so that nothing but a mistake can be in it.
+        if text.contains('#') {
+            return Err(wrong("write `%23` for a `#` in a name"));
+        }
+        let endpoint = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("endpoint="));
+        if host.contains('@')
+            || endpoint.is_some_and(|url| url.contains('@') || url.contains("%40"))
+        {
             let words = "the URL holds credentials, which would be stored and shown; give them by environment or profile";
             return Err(wrong(words));
         }
@@ -90,11 +99,13 @@ impl Place {
     }
 }
 
-/// A location without what may be a password.
-fn hidden(location: &[u8]) -> Vec<u8> {
-    match location.iter().rposition(|&byte| byte == b'@') {
-        None => location.to_vec(),
-        Some(at) => [b"\xe2\x80\xa6".as_slice(), &location[at..]].concat(),
+/// A location without what may be a password: what is before an `@`, and settings.
+pub(crate) fn hidden(location: &[u8]) -> Vec<u8> {
+    let shown = location.split(|&byte| matches!(byte, b'?' | b'#')).next();
+    let shown = shown.unwrap_or_default();
+    match shown.iter().rposition(|&byte| byte == b'@') {
+        None => shown.to_vec(),
+        Some(at) => [b"...".as_slice(), &shown[at..]].concat(),
     }
 }
 
@@ -126,5 +137,16 @@ mod tests {
         let refused = Place::parse(b"s3://key:topsecret@bucket/x").unwrap_err();
         assert!(refused.to_string().contains("environment"), "{refused}");
         assert!(!format!("{refused} {refused:?}").contains("topsecret"));
+        for url in [
+            "s3://b?endpoint=http://user:topsecret@h",
+            "webdav://h/#topsecret",
+            "webdav://u:topsecret@h?x=topsecret",
+        ] {
+            let refused = Place::parse(url.as_bytes()).unwrap_err();
+            assert!(
+                !format!("{refused} {refused:?}").contains("topsecret"),
+                "{refused}"
+            );
+        }
     }
 }

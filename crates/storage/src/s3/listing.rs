@@ -6,6 +6,7 @@ use crate::cloud::{Call, percent, xml};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder, Kind};
 use http::Method;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// What one page of the far side holds.
@@ -104,7 +105,12 @@ impl Listing for S3Listing {
             self.begun = true;
             let mut entries = Vec::with_capacity(answer.items.len());
             for item in answer.items {
-                self.progress.take(item, &mut entries);
+                let taken = self.progress.take(item, &mut entries);
+                taken.map_err(|words| self.call().wrong(ErrorKind::Other, &words))?;
+            }
+            if self.token.is_some() && self.token == answer.token {
+                let words = "the listing does not go on: it names the same place again";
+                return Err(self.call().wrong(ErrorKind::Other, words));
             }
             self.token = answer.token;
             self.ended = self.token.is_none();
@@ -122,15 +128,19 @@ impl Listing for S3Listing {
 
 impl Progress {
     /// Takes the next item; hands on what nothing can change any more.
-    fn take(&mut self, item: Entry, entries: &mut Vec<Entry>) {
+    fn take(&mut self, item: Entry, entries: &mut Vec<Entry>) -> std::result::Result<(), String> {
         let is_folder = item.kind == Kind::Folder;
         let mut place = item.name.clone();
         if is_folder {
             place.push(b'/');
         }
-        // A listing that goes on after a folder's name may begin with that folder again.
-        if !self.after.is_empty() && place <= self.after {
-            return;
+        // A listing that goes on after a folder's name may begin with that folder again. What comes earlier still would
+        // be lost to whoever goes on from here: such a listing cannot be used.
+        match place.cmp(&self.after) {
+            _ if self.after.is_empty() => {}
+            Ordering::Less => return Err(disordered(&place, &self.after)),
+            Ordering::Equal => return Ok(()),
+            Ordering::Greater => {}
         }
         while let Some(last) = self.held.last() {
             let beyond = place.strip_prefix(last.name.as_slice());
@@ -149,6 +159,7 @@ impl Progress {
             false => self.held.push(item),
         }
         self.after = place;
+        Ok(())
     }
 
     fn write(&self) -> Cursor {
@@ -187,6 +198,11 @@ impl Progress {
     }
 }
 
+fn disordered(place: &[u8], after: &[u8]) -> String {
+    let (place, after) = (place.escape_ascii(), after.escape_ascii());
+    format!("the listing is in no order: `{place}` comes after `{after}`")
+}
+
 /// The version in an etag.
 pub(super) fn version(etag: &str) -> Vec<u8> {
     etag.trim_matches('"').as_bytes().to_vec()
@@ -197,9 +213,8 @@ pub(crate) fn try_to_list(bytes: &[u8], prefix: &[u8]) {
     if let Ok(answer) = parse(bytes, prefix) {
         let mut progress = Progress::default();
         let mut entries = Vec::new();
-        for item in answer.items {
-            progress.take(item, &mut entries);
-        }
+        let mut items = answer.items.into_iter();
+        let _ = items.try_for_each(|item| progress.take(item, &mut entries));
         let again = Progress::read(&progress.write()).expect("what was written is read");
         assert_eq!(again.after, progress.after);
     }
@@ -209,12 +224,13 @@ pub(crate) fn try_to_list(bytes: &[u8], prefix: &[u8]) {
 fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answer, String> {
     let mut answer = Answer::default();
     let mut encoded = false;
-    let mut truncated = false;
+    let mut truncated = None;
+    let mut root = String::new();
     let (mut key, mut size, mut etag) = (Vec::new(), 0, Vec::new());
     let mut items: Vec<(Vec<u8>, Entry)> = Vec::new();
     xml::each(document, |path, text| match path {
         [_, name] if name == "EncodingType" => encoded = text == "url",
-        [_, name] if name == "IsTruncated" => truncated = text == "true",
+        [_, name] if name == "IsTruncated" => truncated = Some(text == "true"),
         [_, name] if name == "NextContinuationToken" => answer.token = Some(text.to_owned()),
         [_, contents, name] if contents == "Contents" => match name.as_str() {
             "Key" => key = text.as_bytes().to_vec(),
@@ -233,8 +249,13 @@ fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answer, String> 
         [_, common, name] if common == "CommonPrefixes" && name == "Prefix" => {
             items.push((text.into(), Entry::new(Vec::new(), Kind::Folder)));
         }
+        [name] => root.clone_from(name),
         _ => {}
     })?;
+    // Anything else, an error or the page of some proxy, must not pass for an empty folder.
+    let Some(truncated) = truncated.filter(|_| root == "ListBucketResult") else {
+        return Err(format!("the answer is no listing: it is `{root}`"));
+    };
     for (key, mut entry) in items {
         let key = if encoded {
             percent::decode_form(&key)
@@ -281,7 +302,7 @@ mod tests {
                     Some(folder) => Entry::new(folder, Kind::Folder),
                     None => Entry::new(*item, Kind::File),
                 };
-                progress.take(entry, &mut entries);
+                progress.take(entry, &mut entries).unwrap();
             }
             // As if another process went on.
             progress = Progress::read(&progress.write()).unwrap();
@@ -340,16 +361,45 @@ mod tests {
             (answer.items[1].size, answer.items[1].version.as_deref()),
             (5, Some(&b"e"[..]))
         );
-        assert!(parse(b"<L><IsTruncated>true</IsTruncated></L>", b"").is_err());
+        let cut = b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
+        assert!(parse(cut, b"").is_err());
+    }
+
+    #[test]
+    fn what_is_no_listing_is_not_an_empty_one() {
+        let empty = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
+        assert!(parse(empty, b"").unwrap().items.is_empty());
+        for other in [
+            &b"<html><body><p>Login please</p></body></html>"[..],
+            b"<Error><Code>AccessDenied</Code></Error>",
+            b"<ListBucketResult></ListBucketResult>",
+            b"<html><IsTruncated>false</IsTruncated></html>",
+        ] {
+            assert!(parse(other, b"").is_err(), "{}", other.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_listing_out_of_order_is_refused() {
+        let mut progress = Progress::default();
+        let mut take = |name: &[u8]| {
+            let entry = Entry::new(name.to_vec(), Kind::File);
+            progress.take(entry, &mut Vec::new())
+        };
+        take(b"y").unwrap();
+        take(b"y").unwrap();
+        assert!(take(b"a").unwrap_err().contains("no order"));
     }
 
     #[test]
     fn damaged_pages_and_cursors_never_panic() {
-        let page = b"<L><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>
+        let page =
+            b"<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>
             <Contents><Key>p/a%2Bc</Key><Size>5</Size><ETag>&quot;e&quot;</ETag></Contents>
-            <CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></L>";
+            <CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></ListBucketResult>";
         let mut progress = Progress::default();
-        progress.take(Entry::new(*b"a", Kind::File), &mut Vec::new());
+        let taken = progress.take(Entry::new(*b"a", Kind::File), &mut Vec::new());
+        taken.unwrap();
         let cursor = progress.write();
         for at in 0..page.len() {
             for bit in 0..8 {

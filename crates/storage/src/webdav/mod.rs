@@ -70,12 +70,38 @@ impl Listing for DavListing {
                 return Ok(None);
             }
             let found = self.server.look("list", &self.path, "1").await?;
-            let itself = self.path.strip_suffix(b"/").unwrap_or(&self.path);
-            let inside = found.into_iter().filter(|(path, _)| path != itself);
-            let entries = inside.map(|(_, entry)| entry).collect();
-            let cursor = None;
+            let entries = inside(&self.path, found);
+            let wrong = |words: String| {
+                let call = self
+                    .server
+                    .call("propfind", "list", &self.path, b"PROPFIND");
+                call.wrong(ErrorKind::Other, &words)
+            };
+            let (entries, cursor) = (entries.map_err(wrong)?, None);
             Ok(Some(Page { entries, cursor }))
         })
+    }
+}
+
+/// What is directly in a folder. The folder itself must be there, and nothing else may be: otherwise the server speaks of
+/// something that was not asked for.
+fn inside(folder: &[u8], found: Vec<(Vec<u8>, Entry)>) -> std::result::Result<Vec<Entry>, String> {
+    let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+    let mut itself = false;
+    let mut entries = Vec::with_capacity(found.len());
+    for (path, entry) in found {
+        let child = path
+            .strip_prefix(folder)
+            .and_then(|rest| rest.strip_prefix(b"/"));
+        match child {
+            _ if path == folder => itself = true,
+            Some(name) if !name.is_empty() && !name.contains(&b'/') => entries.push(entry),
+            _ => return Err(format!("`{}` was not asked for", path.escape_ascii())),
+        }
+    }
+    match itself {
+        true => Ok(entries),
+        false => Err("the answer does not tell of the folder itself".to_owned()),
     }
 }
 
@@ -263,5 +289,26 @@ impl Backend for WebDav {
             let root = self.server.path(&Folder::root(), None);
             self.server.stat(&root, b"").await.map(drop)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(paths: &[&str]) -> Vec<(Vec<u8>, Entry)> {
+        let entry = |path: &&str| (path.as_bytes().to_vec(), Entry::new(*b"x", Kind::File));
+        paths.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_taken() {
+        let count = |paths: &[&str]| inside(b"/root/a/", found(paths)).map(|entries| entries.len());
+        assert_eq!(count(&["/root/a", "/root/a/f", "/root/a/g"]), Ok(2));
+        assert!(count(&[]).is_err(), "the folder itself is missing");
+        for foreign in ["/root/a/b/c", "/etc/passwd", "/root/ab", "/root/A"] {
+            assert!(count(&["/root/a", foreign]).is_err(), "{foreign}");
+        }
+        assert_eq!(inside(b"/", found(&["", "/f"])).map(|all| all.len()), Ok(1));
     }
 }

@@ -13,6 +13,8 @@ pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>
     let mut entry = Entry::new(Vec::new(), Kind::File);
     let mut etag = None;
     let mut changed = String::new();
+    let mut root = String::new();
+    let mut failed = None;
     xml::each(document, |names, text| {
         let last = names.last().map_or("", String::as_str);
         match last {
@@ -20,6 +22,11 @@ pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>
             "collection" => entry.kind = Kind::Folder,
             "getcontentlength" => entry.size = text.trim().parse().unwrap_or(0),
             "getlastmodified" => text.clone_into(&mut changed),
+            // Of the resource itself, not of a property that it does not have.
+            "status" if names.len() == 3 && !text.contains(" 2") => {
+                failed.get_or_insert_with(|| format!("`{}`: {text}", path.escape_ascii()));
+            }
+            "multistatus" if names.len() == 1 => last.clone_into(&mut root),
             "getetag" if !text.is_empty() => etag = Some(text.trim_matches('"').to_owned()),
             "response" => {
                 let mut entry = std::mem::replace(&mut entry, Entry::new(Vec::new(), Kind::File));
@@ -45,7 +52,12 @@ pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>
             _ => {}
         }
     })?;
-    Ok(found)
+    // Anything else, an error or the page of some proxy, must not pass for an empty folder.
+    match failed {
+        Some(failed) => Err(format!("the server cannot tell of {failed}")),
+        None if root.is_empty() => Err("the answer is no multistatus".to_owned()),
+        None => Ok(found),
+    }
 }
 
 /// From what stands in `href`: an address or a path.
@@ -83,5 +95,13 @@ mod tests {
         );
         assert_eq!((entry.size, entry.modified), (5, Some(2_000_000_000)));
         assert_eq!(entry.version.as_deref(), Some(&b"e"[..]));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_not_an_empty_folder() {
+        assert!(read(b"<multistatus></multistatus>").unwrap().is_empty());
+        assert!(read(b"<html><body>Login please</body></html>").is_err());
+        let forbidden = b"<multistatus><response><href>/x/</href><status>HTTP/1.1 403 Forbidden</status></response></multistatus>";
+        assert!(read(forbidden).unwrap_err().contains("403"));
     }
 }

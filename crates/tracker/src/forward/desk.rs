@@ -40,8 +40,7 @@ impl Handler<Forward> for Desk {
             return self.report(run, &outcome);
         }
         let aloft = self.flights.begin(&forward);
-        self.tell(&forward);
-        let report = if run.cancellation().is_cancelled() {
+        let report = if self.is_taken_back(run) {
             Report::failed()
         } else {
             let outcome = self.ask(&forward).await;
@@ -121,17 +120,39 @@ impl Desk {
         outcome
     }
 
-    /// The forwarder is about to hear of the peer: it must hear when it leaves.
-    fn tell(&self, forward: &Forward) {
+    /// Whether the peer left before the forwarder hears of it. If not, it is noted that the forwarder must hear when it
+    /// does. Whoever leaves takes announces back first and then looks who was told: so a note that is still there after
+    /// that was seen by nobody, and one that is gone will be acted on.
+    fn is_taken_back(&self, run: &Run<'_, Forward>) -> bool {
+        let cancelled = run.cancellation();
+        let forward = &run.payload;
+        if cancelled.is_cancelled() {
+            return true;
+        }
+        let noted = self.tell(forward);
+        cancelled.is_cancelled() && (!noted || self.untell(forward))
+    }
+
+    /// Notes that the forwarder is about to hear of the peer; `false` if that was noted before, or need not be.
+    fn tell(&self, forward: &Forward) -> bool {
         let announce = &forward.announce;
         if !self.shared.plan().tells(announce) {
-            return;
+            return false;
         }
-        self.shared.swarms.with_known(&announce.info_hash, |swarm| {
-            if swarm.local_peers() > 0 {
-                swarm.known_mut().tell(announce.peer_id, forward.forwarder);
-            }
+        let told = self.shared.swarms.with_known(&announce.info_hash, |swarm| {
+            swarm.local_peers() > 0 && swarm.known_mut().tell(announce.peer_id, forward.forwarder)
         });
+        told == Some(true)
+    }
+
+    /// Takes the note back; `false` if somebody has seen it.
+    fn untell(&self, forward: &Forward) -> bool {
+        let announce = &forward.announce;
+        let unseen = self.shared.swarms.with_known(&announce.info_hash, |swarm| {
+            let known = swarm.known.as_mut()?;
+            Some(known.take_back(announce.peer_id, forward.forwarder))
+        });
+        unseen.flatten() == Some(true)
     }
 
     fn report(&self, run: &mut Run<'_, Forward>, outcome: &Result<Reply, AskError>) -> Report {

@@ -121,9 +121,15 @@ impl Known {
         self.asked.iter().map(|asked| asked.due).min().unwrap_or(0)
     }
 
-    /// A forwarder is about to be told of a peer.
-    pub(crate) fn tell(&mut self, peer: PeerId, forwarder: u16) {
-        self.told.entry(peer).or_default().insert(forwarder);
+    /// A forwarder is about to be told of a peer. Says whether that is new.
+    pub(crate) fn tell(&mut self, peer: PeerId, forwarder: u16) -> bool {
+        self.told.entry(peer).or_default().insert(forwarder)
+    }
+
+    /// A forwarder is not told of a peer after all; `false` if somebody knows already that it was.
+    pub(crate) fn take_back(&mut self, peer: PeerId, forwarder: u16) -> bool {
+        let told = self.told.get_mut(&peer);
+        told.is_some_and(|told| told.remove(forwarder))
     }
 
     /// Whom the peer's leaving must be told.
@@ -264,12 +270,26 @@ impl<const N: usize> Found<N> {
 struct Forwarders(Vec<u64>);
 
 impl Forwarders {
-    fn insert(&mut self, forwarder: u16) {
-        let (word, bit) = (usize::from(forwarder / 64), forwarder % 64);
+    /// Says whether it is new.
+    fn insert(&mut self, forwarder: u16) -> bool {
+        let (word, bit) = (usize::from(forwarder / 64), 1 << (forwarder % 64));
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
         }
-        self.0[word] |= 1 << bit;
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+
+    /// Says whether it was there.
+    fn remove(&mut self, forwarder: u16) -> bool {
+        let bit = 1 << (forwarder % 64);
+        let Some(word) = self.0.get_mut(usize::from(forwarder / 64)) else {
+            return false;
+        };
+        let was = *word & bit != 0;
+        *word &= !bit;
+        was
     }
 
     fn iter(&self) -> impl Iterator<Item = u16> + '_ {

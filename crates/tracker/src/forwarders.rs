@@ -105,6 +105,10 @@ pub fn read(path: &Path) -> Result<Vec<Forwarder>, ListError> {
 /// # Errors
 /// The first thing that is wrong with it.
 pub fn parse(name: &str, text: &str) -> Result<Vec<Forwarder>, ListError> {
+    if !headworks_service::config::is_shallow_yaml(text) {
+        let words = "it is nested too deep for a list of forwarders";
+        return Err(ListError::Yaml(name.into(), words.into()));
+    }
     let documents = Yaml::load_from_str(text)
         .map_err(|error| ListError::Yaml(name.into(), error.info().into()))?;
     let wrong = |entry: usize, text: String| ListError::Entry(name.into(), entry + 1, text);

@@ -66,6 +66,9 @@ fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
             found.push(Objection::new(key, "a positive number, or 0 for no limit"));
         }
     }
+    if config.max_connections == 0 {
+        found.push(Objection::new("max_connections", "at least 1"));
+    }
     for tenant in &config.tenant {
         if tenant.name.is_empty() {
             found.push(Objection::new("tenant", "a tenant has no `name`"));
@@ -151,6 +154,14 @@ fn upstreams(config: &GatewayConfig, found: &mut Vec<Objection>) {
 fn upstream_is_right(upstream: &UpstreamSettings) -> Result<(), String> {
     if upstream.weight == 0 || upstream.max_concurrent == Some(0) {
         return Err("weight and max_concurrent must be at least 1".into());
+    }
+    for rate in [upstream.max_rps, upstream.max_tokens_per_sec]
+        .into_iter()
+        .flatten()
+    {
+        if !rate.is_finite() || rate < 0.0 {
+            return Err("a rate is a positive number, or 0 for no limit".into());
+        }
     }
     for (least, most, name) in [
         (upstream.min_rps, upstream.max_rps, "rps"),

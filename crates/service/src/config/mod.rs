@@ -21,6 +21,7 @@ mod sources;
 mod tests;
 mod units;
 
+pub use files::is_shallow_yaml;
 pub use origin::Origin;
 pub use problem::{Problem, Problems, shortened};
 pub use schema::{Config, Schema};

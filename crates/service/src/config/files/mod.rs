@@ -18,6 +18,7 @@ use super::problem::Problem;
 use crate::bounded;
 
 pub(super) use self::toml::value as toml_value;
+pub use self::yaml::is_shallow_yaml;
 
 /// A file's content before anybody knows which keys exist.
 pub(super) enum Content {

@@ -4,13 +4,40 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use saphyr_parser::{Event, Parser};
 
 use super::ForeignKey;
 use crate::config::node::{Node, Table, Value};
 use crate::config::origin::Origin;
 use crate::config::problem::Problem;
 
+/// How deep a file may be nested. What reads YAML calls itself for every level, so a deeper one would end the program.
+const DEEPEST: usize = 64;
+
+/// Whether YAML is not nested deeper than any file that means something. What is no YAML counts as shallow: whoever
+/// reads it will say so.
+#[must_use]
+pub fn is_shallow_yaml(text: &str) -> bool {
+    let mut depth = 0usize;
+    for event in Parser::new_from_str(text).map_while(Result::ok) {
+        match event.0 {
+            Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
+            Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEEPEST {
+            return false;
+        }
+    }
+    true
+}
+
 pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Problem>) {
+    if !is_shallow_yaml(text) {
+        let words = format!("it is nested more than {DEEPEST} levels deep");
+        let problem = Problem::new(Origin::line(path, 1), "", words);
+        return (Vec::new(), vec![problem]);
+    }
     let documents = match MarkedYaml::load_from_str(text) {
         Ok(documents) => documents,
         Err(error) => {
@@ -69,5 +96,21 @@ fn scalar(yaml: &MarkedYaml<'_>) -> Option<String> {
         YamlData::Value(Scalar::String(text)) => Some(text.to_string()),
         YamlData::Representation(text, ..) => Some(text.to_string()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_nested_too_deep_is_refused_before_it_is_read() {
+        assert!(is_shallow_yaml("a: [1, {b: 2}]\nc: - d"));
+        assert!(is_shallow_yaml(": not [ yaml"));
+        for deep in ["- ".repeat(100_000), "[".repeat(100_000)] {
+            assert!(!is_shallow_yaml(&deep));
+        }
+        let (keys, problems) = parse(&Arc::new("f.yml".into()), &"- ".repeat(100_000));
+        assert!(keys.is_empty() && problems.len() == 1);
     }
 }

@@ -80,6 +80,11 @@ impl Shutdown {
         self.forced.cancel();
     }
 
+    /// Ends when nothing more is to be waited for.
+    pub async fn forced(&self) {
+        self.forced.cancelled().await;
+    }
+
     /// Whether stopping was asked for.
     #[must_use]
     pub fn is_requested(&self) -> bool {

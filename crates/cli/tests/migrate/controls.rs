@@ -122,3 +122,41 @@ fn numbers_that_no_machine_could_take_are_refused() {
         assert!(!place.path("job.db").exists());
     }
 }
+
+#[test]
+fn trees_inside_each_other_are_refused_and_nothing_is_written() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("outer/inner")).unwrap();
+    std::fs::write(place.path("outer/inner/precious"), "x").unwrap();
+    std::os::unix::fs::symlink("outer", place.path("link")).unwrap();
+    for (source, destination) in [
+        ("outer/inner", "outer"),
+        ("outer", "outer/inner/new"),
+        ("outer", "outer"),
+        ("outer", "link/new"),
+        ("link/inner", "file:outer"),
+    ] {
+        let told = place.expect(1, &["run", source, destination, "--delete=quarantine"]);
+        assert!(told.contains("is inside"), "{told}");
+    }
+    assert!(place.path("outer/inner/precious").exists());
+    assert!(!place.path("job.db").exists());
+}
+
+#[test]
+fn passwords_in_urls_are_neither_kept_nor_shown() {
+    for url in [
+        "s3://key:LEAKED@bucket/prefix",
+        "webdav://user:LEAKED@host/",
+        "s3://bucket?endpoint=http://user:LEAKED@host",
+        "s3://bucket?secret=LEAKED",
+        "S3://key:LEAKED@bucket",
+        "webdav://host/#LEAKED",
+    ] {
+        let place = Place::new();
+        let told = place.expect(1, &["plan", url, "dst"]);
+        assert!(!told.contains("LEAKED"), "{told}");
+        let left = std::fs::read_dir(place.path(".")).unwrap().count();
+        assert_eq!(left, 0, "{url}");
+    }
+}

@@ -140,3 +140,33 @@ fn an_interrupt_drains_and_leaves_a_resumable_state() {
     assert!(text(&output).contains("resumed: 0 folders listed again"));
     place.judge("src", "dst");
 }
+
+#[test]
+fn a_far_side_that_never_answers_does_not_hold_up_the_end() {
+    let place = Place::new();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!(
+        "s3://bucket?anonymous&endpoint=http://{}",
+        silent.local_addr().unwrap()
+    );
+    let child = place.start(&["plan", &url, "dst"]);
+    let _asked = silent.accept().unwrap();
+    let end = |signal: &str| {
+        let sent = Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    };
+    end("-TERM");
+    until("it heard the first", || {
+        place.number("SELECT count(*) FROM meta") > 0
+    });
+    end("-TERM");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(
+        text(&output).contains("run it again to go on"),
+        "{}",
+        text(&output)
+    );
+}

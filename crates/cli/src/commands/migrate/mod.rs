@@ -16,6 +16,10 @@ use headworks_service::exit::Exit;
 use headworks_service::shutdown::Shutdown;
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
+
+/// How long what is in hand may take to end once somebody asked to stop.
+const GRACE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(command: &MigrateCommand) -> Result<Exit> {
     match dispatch(command) {
@@ -154,11 +158,15 @@ fn work(
         let job = Job::open(state, places, filters, settings)?;
         let shutdown = Shutdown::new();
         shutdown.on_signals()?;
-        let (asked, stop) = (shutdown.token(), job.stop());
+        let stop = job.stop();
         let listen = tokio::spawn(async move {
-            asked.cancelled().await;
+            shutdown.requested().await;
             eprintln!("stopping; what is done is kept");
             stop.cancel();
+            let _ = tokio::time::timeout(GRACE, shutdown.forced()).await;
+            // Whatever is not yet kept is done again: that is what the state file is for.
+            eprintln!("stopped in the middle of a call that did not end; run it again to go on");
+            std::process::exit(1);
         });
         let shown = progress::show(job.progress(), json);
         let done = what(&job, json).await;

@@ -107,10 +107,10 @@ mod tests {
     fn what_is_nested_too_deep_is_refused_before_it_is_read() {
         assert!(is_shallow_yaml("a: [1, {b: 2}]\nc: - d"));
         assert!(is_shallow_yaml(": not [ yaml"));
-        for deep in ["- ".repeat(100_000), "[".repeat(100_000)] {
-            assert!(!is_shallow_yaml(&deep));
+        assert!(!is_shallow_yaml(&"- ".repeat(100_000)));
+        for deep in ["- ".repeat(100_000), "[".repeat(10_000)] {
+            let (keys, problems) = parse(&Arc::new("f.yml".into()), &deep);
+            assert!(keys.is_empty() && problems.len() == 1);
         }
-        let (keys, problems) = parse(&Arc::new("f.yml".into()), &"- ".repeat(100_000));
-        assert!(keys.is_empty() && problems.len() == 1);
     }
 }

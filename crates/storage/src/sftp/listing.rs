@@ -2,7 +2,7 @@
 
 use super::connection::Failure;
 use super::packet::{Name, Packet, Reply, Status};
-use super::server::{Handle, Line, Server, attributes, entry, odd, open, target};
+use super::server::{Handle, Line, Server, attributes, entry, follow, odd, open};
 use crate::backend::{Listing, Page};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder, Kind};
@@ -11,12 +11,15 @@ use std::sync::Arc;
 
 /// Questions of a listing that are under way at once; a server answers each with about a hundred names.
 const AHEAD: usize = 8;
+/// Most folders are small: all their names, and that there are no more.
+const AT_FIRST: usize = 2;
 
 pub(super) struct SftpListing {
     server: Arc<Server>,
     path: Vec<u8>,
     is_root: bool,
     handle: Option<Handle>,
+    ahead: usize,
     ended: bool,
 }
 
@@ -27,6 +30,7 @@ impl SftpListing {
             server,
             is_root: folder.is_root(),
             handle: None,
+            ahead: AT_FIRST,
             ended: false,
         })
     }
@@ -51,14 +55,15 @@ impl SftpListing {
             self.server.wrong("list", path, failure)
         })?;
         self.handle = Some(handle);
+        self.ahead = AHEAD;
         self.ended = ended;
         let cursor = None;
         Ok(Some(Page { entries, cursor }))
     }
 
     async fn read(&self, handle: &Handle) -> std::result::Result<(Vec<Entry>, bool), Failure> {
-        let mut asked = Vec::with_capacity(AHEAD);
-        for _ in 0..AHEAD {
+        let mut asked = Vec::with_capacity(self.ahead);
+        for _ in 0..self.ahead {
             asked.push(handle.line.send(Packet::read_folder(&handle.bytes)).await?);
         }
         let (mut names, mut ended) = (Vec::new(), false);
@@ -108,7 +113,7 @@ async fn fill(line: &Line, folder: &[u8], name: &Name) -> std::result::Result<En
         }
     };
     if found.kind == Kind::Symlink {
-        found.target = Some(target(line, &path()).await?);
+        follow(line, &path(), &mut found).await?;
     }
     Ok(found)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Bytes that are asked for ahead: as many as `ssh` lets come without a word from us.
 const AHEAD: u64 = 2 << 20;
-/// How often a read that breaks off goes on where it was.
+/// How often a read goes on after a break without having come further.
 const RESUMES: u32 = 8;
 
 struct Piece {
@@ -30,7 +30,8 @@ pub(super) struct SftpChunks {
     asked: u64,
     end: u64,
     pieces: VecDeque<Piece>,
-    resumes: u32,
+    /// Breaks since bytes last came, and how far they had come.
+    breaks: (u32, u64),
 }
 
 impl SftpChunks {
@@ -49,7 +50,7 @@ impl SftpChunks {
             asked: offset,
             end: offset.saturating_add(length),
             pieces: VecDeque::new(),
-            resumes: 0,
+            breaks: (0, offset),
         })
     }
 
@@ -110,10 +111,12 @@ impl SftpChunks {
                 Err(failure) => failure,
             };
             let error = self.server.wrong("read", &self.path, failure);
-            self.resumes += 1;
-            if error.fault() != Fault::Temporary || self.resumes > RESUMES {
+            let (count, reached) = self.breaks;
+            let count = if self.at > reached { 1 } else { count + 1 };
+            if error.fault() != Fault::Temporary || count > RESUMES {
                 return Err(error);
             }
+            self.breaks = (count, self.at);
             self.pieces.clear();
             self.asked = self.at;
             self.handle = open_file(&self.server, &self.path).await?;

@@ -125,9 +125,18 @@ pub(super) async fn attributes(
 }
 
 /// Where a symlink points.
-pub(super) async fn target(line: &Line, path: &[u8]) -> std::result::Result<Vec<u8>, Failure> {
+pub(super) async fn follow(
+    line: &Line,
+    path: &[u8],
+    entry: &mut Entry,
+) -> std::result::Result<(), Failure> {
+    // A time that cannot be set is not one to compare.
+    entry.modified = entry.modified.filter(|_| line.offers.lsetstat);
     match line.ask(Packet::read_link(path)).await? {
-        Reply::Names(names) if names.len() == 1 => Ok(names[0].name.to_vec()),
+        Reply::Names(names) if names.len() == 1 => {
+            entry.target = Some(names[0].name.to_vec());
+            Ok(())
+        }
         _ => Err(odd()),
     }
 }
@@ -170,7 +179,7 @@ pub(super) async fn look(
     let found = attributes(line, Packet::lstat(path)).await?;
     let mut entry = entry(name, &found)?;
     if entry.kind == Kind::Symlink {
-        entry.target = Some(target(line, path).await?);
+        follow(line, path, &mut entry).await?;
     }
     Ok(entry)
 }

@@ -198,7 +198,12 @@ fn sftp(name: &str) -> Sftp {
 async fn sftp_reads_as_it_must() {
     let sftp = sftp("suite-read");
     sftp.make_folder(&Folder::root()).await.unwrap();
-    suite::fill(&sftp, TREE, |_| false).await;
+    suite::fill(
+        &sftp,
+        "seed=8&depth=2&dirs=3&files=8&size=0-300k&names=all",
+        |_| false,
+    )
+    .await;
     suite::reading(&sftp).await;
 }
 

@@ -144,7 +144,7 @@ impl Packet {
         packet.offset(offset).number(length)
     }
 
-    pub(super) fn write(handle: &[u8], offset: u64, data: Bytes) -> Packet {
+    pub(super) fn write(handle: &[u8], offset: u64, data: &Bytes) -> Packet {
         let packet = Packet::new(6, "write").text(handle).offset(offset);
         Packet {
             data: data.clone(),
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn requests_are_laid_out_as_the_paper_says() {
         let mut buffer = BytesMut::new();
-        Packet::write(b"h", 258, Bytes::from_static(b"xy")).put(7, &mut buffer);
+        Packet::write(b"h", 258, &Bytes::from_static(b"xy")).put(7, &mut buffer);
         let wanted = b"\0\0\0\x18\x06\0\0\0\x07\0\0\0\x01h\0\0\0\0\0\0\x01\x02\0\0\0\x02xy";
         assert_eq!(buffer.as_ref(), wanted);
         let attributes = Attributes {

@@ -143,7 +143,7 @@ impl SftpUpload {
                 self.unsent.push_front(bytes.split_off(longest));
             }
             let length = bytes.len() as u64;
-            let packet = Packet::write(&self.handle.bytes, self.sent, bytes.clone());
+            let packet = Packet::write(&self.handle.bytes, self.sent, &bytes);
             self.held.push_back(bytes);
             let waiting = self.handle.line.send(packet).await?;
             self.steps.push_back((waiting, Step::Write(length)));

@@ -14,6 +14,8 @@ use std::sync::Arc;
 /// assert!(headworks_storage::open("synth://?seed=7&files=3".as_ref()).is_ok());
 /// let refused = headworks_storage::open("s4://bucket".as_ref()).err().unwrap();
 /// assert!(refused.to_string().contains("s3:, sftp:, webdav: and synth:"));
+/// let refused = headworks_storage::open("me@host:/data".as_ref()).err().unwrap();
+/// assert!(refused.to_string().contains("sftp://user@host/path"));
 /// ```
 ///
 /// # Errors
@@ -48,8 +50,20 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
                 words,
             ))
         }
+        None if looks_like_a_host(bytes) => {
+            let words = "a colon before the first slash means another machine to rsync and scp; write sftp://user@host/path for one, or ./ before a path";
+            Err(Error::new(ErrorKind::Unsupported, "open", bytes, words))
+        }
         None => local(bytes, bytes),
     }
+}
+
+/// `me@host:/path`, taken for a path, would be copied into a folder of that name on this machine.
+fn looks_like_a_host(location: &[u8]) -> bool {
+    let end = location.iter().position(|&byte| byte == b'/');
+    let first = &location[..end.unwrap_or(location.len())];
+    let path = Path::new(std::ffi::OsStr::from_bytes(location));
+    first.contains(&b':') && path.symlink_metadata().is_err()
 }
 
 /// Where a directory of this machine really is, behind symbolic links; nothing for other storages. What does not exist yet

@@ -25,7 +25,7 @@ Examples:
   headworks up                                  start everything, and say how to reach it
   headworks top                                 watch it in the terminal
   headworks gateway                             share LLM capacity; without settings, with an echo
-  headworks migrate run FROM TO --state job.db  move a tree of files, and prove that nothing was lost
+  headworks migrate run FROM TO --state job.db  move a tree, and prove that nothing was lost
   headworks sim greedy-tenant                   try a policy before you live with it
   headworks config init --output headworks.toml write a file with every key explained
   headworks config check headworks.toml         find every mistake in it at once

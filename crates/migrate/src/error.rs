@@ -23,7 +23,7 @@ pub enum Error {
         known: usize,
     },
     /// There is no state file.
-    #[error("there is no state file `{}`; make one with `headworks migrate plan SRC DST`", .0.display())]
+    #[error("there is no state file `{}`; make one with `headworks migrate plan SRC DST --state {}`", .0.display(), .0.display())]
     NoState(PathBuf),
     /// One tree is inside the other.
     #[error(
@@ -45,7 +45,9 @@ pub enum Error {
     #[error("the state file cannot be locked: {0}")]
     Lock(std::io::Error),
     /// The state file belongs to another job.
-    #[error("the state file is for `{was}`, not `{wanted}`; name another state file")]
+    #[error(
+        "the state file is for `{was}`, not `{wanted}`; name another state file, or remove this one if it was a mistake"
+    )]
     OtherJob {
         /// What it is for.
         was: String,

@@ -336,7 +336,7 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
 }
 
 /// For the jitter of pauses: not a secret.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }

@@ -114,7 +114,7 @@ pub(crate) struct StateFlag {
 
 #[derive(Debug, Args)]
 pub(crate) struct Places {
-    /// A path, `file:///path`, or `synth://?seed=1&depth=3…`.
+    /// A path, `s3://bucket/prefix`, `sftp://user@host/path`, `webdavs://host/path`, or `synth://?seed=1&depth=3…`.
     #[arg(value_name = "SRC")]
     pub(crate) source: OsString,
     /// The same; need not exist yet.

@@ -6,14 +6,19 @@
 
 mod body;
 pub(crate) mod chunks;
+pub(crate) mod dress;
 mod gate;
+pub(crate) mod held;
+mod media;
+pub(crate) mod paged;
+pub(crate) mod parts;
 pub(crate) mod percent;
 pub(crate) mod place;
 pub(crate) mod xml;
 
 pub(crate) use body::{Pieces, Piped, collect, next, pipe};
 
-use crate::backend::Requests;
+use crate::backend::{Expect, Requests};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Fault};
 use body::collect_within;
@@ -26,6 +31,7 @@ use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Attempts in total for a call that fails for the moment.
@@ -34,6 +40,14 @@ const ATTEMPTS: u32 = 6;
 const ANSWER: Duration = Duration::from_secs(300);
 /// No answer that is read whole is larger.
 const LARGEST: usize = 64 << 20;
+
+/// Where variables of the environment come from; tests hand in their own.
+pub(crate) type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The environment of the process.
+pub(crate) fn environment() -> Environment {
+    Arc::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
 
 /// One request, before it is signed.
 #[derive(Clone, Debug)]
@@ -57,6 +71,27 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// `what` is what it is counted as, what is being done, and to what.
+    pub(crate) fn new(
+        what: (&'static str, &'static str, &[u8]),
+        method: Method,
+        origin: &str,
+        target: String,
+    ) -> Call {
+        Call {
+            kind: what.0,
+            operation: what.1,
+            path: what.2.to_vec(),
+            method,
+            origin: origin.to_owned(),
+            target,
+            query: Vec::new(),
+            headers: HeaderMap::new(),
+            body: Pieces::default(),
+            document: false,
+        }
+    }
+
     pub(crate) fn document(mut self) -> Call {
         self.document = true;
         self
@@ -78,6 +113,27 @@ impl Call {
     pub(crate) fn body(mut self, body: Pieces) -> Call {
         self.body = body;
         self
+    }
+
+    /// The same, to be done only if what is expected is there.
+    pub(crate) fn expecting(self, expect: &Expect) -> Call {
+        match expect {
+            Expect::Anything => self,
+            Expect::Nothing => self.header("if-none-match", "*"),
+            Expect::Version(version) => self.if_match(version),
+        }
+    }
+
+    /// The same, to be done only to that version.
+    pub(crate) fn if_match(self, version: &[u8]) -> Call {
+        self.header("if-match", &quoted(version))
+    }
+
+    /// What was expected is not there.
+    pub(crate) fn overtaken(&self) -> Error {
+        let words =
+            "somebody else wrote it since it was listed; plan again to see what is there now";
+        self.wrong(ErrorKind::Changed, words)
     }
 
     pub(crate) fn wrong(&self, kind: ErrorKind, cause: impl Into<String>) -> Error {
@@ -316,6 +372,11 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
+/// A version as an etag.
+pub(crate) fn quoted(version: &[u8]) -> String {
+    format!("\"{}\"", version.escape_ascii())
+}
+
 /// A header as text.
 pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
@@ -335,8 +396,8 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     words
 }
 
-/// For the jitter of pauses: not a secret.
-fn random() -> u64 {
+/// For the jitter of pauses, and to tell things apart: not a secret.
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }

@@ -73,7 +73,7 @@ impl Pages for Below {
                 return Ok(self.is_root);
             }
             match self.container.head(key).await {
-                Ok(headers) => Ok(is_stub(&headers)),
+                Ok(headers) => Ok(is_stub(key, &headers)),
                 Err(error) => match error.kind() {
                     ErrorKind::NotFound | ErrorKind::BadName => Ok(false),
                     _ => Err(error),
@@ -127,7 +127,6 @@ impl Told {
             version: (!self.etag.is_empty()).then_some(self.etag),
             ..Entry::new(Vec::new(), Kind::File)
         };
-        // With a slash at its end it is the folder's own entry, like that of any other storage of objects.
         let is_stub = self.is_stub && self.size == 0 && !self.name.ends_with(b"/");
         let item = if is_stub { Item::Stub } else { Item::Entry };
         (self.name, item(entry))

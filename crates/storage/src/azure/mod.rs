@@ -70,8 +70,9 @@ impl Azure {
             }
             None => (folder.clone(), Vec::new()),
             Some(name) => {
-                match container.head(&container.key(folder, name)).await {
-                    Ok(headers) if blob::is_stub(&headers) => {
+                let key = container.key(folder, name);
+                match container.head(&key).await {
+                    Ok(headers) if blob::is_stub(&key, &headers) => {
                         return Ok(Entry::new(name, Kind::Folder));
                     }
                     Ok(headers) => return Ok(blob::DRESS.entry_of(name, &headers)),

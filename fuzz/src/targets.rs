@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),
@@ -43,6 +43,7 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("torrents", torrents),
     ("snapshot", snapshot),
     ("bucket", bucket),
+    ("blobs", blobs),
     ("webdav", webdav),
     ("location", location),
 ];
@@ -371,6 +372,11 @@ pub fn snapshot(data: &[u8]) {
 /// A page of a bucket's listing, and where it goes on.
 pub fn bucket(data: &[u8]) {
     storages::bucket(data);
+}
+
+/// A page of a container's listing, where it goes on, and a list of blocks.
+pub fn blobs(data: &[u8]) {
+    storages::container(data);
 }
 
 /// What a WebDAV server says of a folder.

@@ -39,7 +39,7 @@ async fn ordered(
 ) -> Result<Copied> {
     let name = &order.entry.name;
     let (key, onto) = (from.key(folder, name), to.key(folder, name));
-    match copy(from, &key, to, &onto, order.entry.version.as_deref()).await {
+    match copy(from, &key, to, &onto, Some(&order.entry)).await {
         Ok(version) => Ok(Copied::Done(Entry {
             version,
             ..order.entry.clone()
@@ -55,12 +55,21 @@ async fn copy(
     key: &[u8],
     to: &Container,
     onto: &[u8],
-    is: Option<&[u8]>,
+    listed: Option<&Entry>,
 ) -> Result<Option<Vec<u8>>> {
     let call = to.at("copy", "copy", onto, Method::PUT)?;
     let mut call = call.header("x-ms-copy-source", &from.address(key));
-    if let Some(is) = is {
+    if let Some(is) = listed.and_then(|listed| listed.version.as_deref()) {
         call = call.header("x-ms-source-if-match", &quoted(is));
+    }
+    // Times of arrival are whole seconds. Such a time belongs to the blob that arrived: a copy has to be told it.
+    let modified = listed.and_then(|listed| listed.modified);
+    if modified.is_none_or(|time| time % 1_000_000_000 == 0) {
+        let headers = from.head(key).await?;
+        if !headers.contains_key(DRESS.mtime) {
+            let modified = DRESS.entry_of(b"", &headers).modified;
+            call = dressed(call, key, modified, &extended_of(&headers))?;
+        }
     }
     let mut headers = to.fetch(&call).await?.headers;
     let mut pause = LOOK.0;

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),
@@ -44,6 +44,7 @@ pub const TARGETS: [(&str, Target); 20] = [
     ("snapshot", snapshot),
     ("bucket", bucket),
     ("blobs", blobs),
+    ("objects", objects),
     ("webdav", webdav),
     ("location", location),
 ];
@@ -377,6 +378,11 @@ pub fn bucket(data: &[u8]) {
 /// A page of a container's listing, where it goes on, and a list of blocks.
 pub fn blobs(data: &[u8]) {
     storages::container(data);
+}
+
+/// A page of the listing of a bucket at Google, and where it goes on.
+pub fn objects(data: &[u8]) {
+    storages::objects(data);
 }
 
 /// What a WebDAV server says of a folder.

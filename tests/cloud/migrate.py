@@ -23,6 +23,7 @@ HERE, HEADWORKS, RCLONE = os.path.dirname(os.path.abspath(__file__)), os.environ
 MOTO, S3S, DAV = os.environ["MOTO"], os.environ["S3S"], os.environ["DAV"]
 WORK = os.environ["WORK"]
 AZURITE, ACCOUNT = os.environ["AZURITE"], os.environ["AZURE_STORAGE_ACCOUNT"]
+GOOGLE = os.environ["STORAGE_EMULATOR_HOST"]
 SECRETS = [os.environ["AWS_SECRET_ACCESS_KEY"], os.environ["AZURE_STORAGE_KEY"]]
 MIB = 1 << 20
 
@@ -113,6 +114,8 @@ def rclone(*words, endpoint=MOTO):
                        RCLONE_CONFIG_R_ENDPOINT=endpoint, RCLONE_CONFIG_R_ENV_AUTH="true", RCLONE_CONFIG_R_REGION="us-east-1",
                        RCLONE_CONFIG_A_TYPE="azureblob", RCLONE_CONFIG_A_ENDPOINT=f"{AZURITE}/{ACCOUNT}",
                        RCLONE_CONFIG_A_ACCOUNT=ACCOUNT, RCLONE_CONFIG_A_KEY=os.environ["AZURE_STORAGE_KEY"],
+                       RCLONE_CONFIG_G_TYPE="google cloud storage", RCLONE_CONFIG_G_ENDPOINT=f"{GOOGLE}/storage/v1/",
+                       RCLONE_CONFIG_G_ANONYMOUS="true", RCLONE_CONFIG_G_BUCKET_POLICY_ONLY="true",
                        RCLONE_CONFIG_D_TYPE="webdav", RCLONE_CONFIG_D_URL=f"http://{DAV}", RCLONE_CONFIG_D_VENDOR="other")
     done = subprocess.run([RCLONE, *words, "--no-unicode-normalization"], capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, f"rclone {words}: {done.stderr}"
@@ -281,6 +284,74 @@ def from_bucket_to_azure():
         s3.put_object(Bucket="leaving", Key=key, Body=b"x")
     told = json.loads(headworks("plan", source, azure("arrived"), "--state", state, "--json"))["statuses"]
     assert told["name_conflict"]["entries"] == 3, told
+
+
+def google(place, endpoint=None):
+    return f"gs://{place}?endpoint={endpoint or GOOGLE}"
+
+
+def both_ways_with_google():
+    both_ways("google", google("google/some/prefix"), "g:google/some/prefix")
+    # Between two buckets Google copies by itself.
+    told = headworks("run", google("google"), google("copied"), "--state", f"{WORK}/google-copied.db", aside=True)
+    assert "copy" in told and "put" not in told, f"it was not copied by the far side: {told}"
+    rclone("check", "--download", f"{WORK}/google-here", "g:copied/some/prefix")
+
+
+def from_bucket_to_google():
+    s3 = client(MOTO)
+    s3.create_bucket(Bucket="leaving-for-google")
+    keys = ["a", "a!", "a/b", "a//b", " ", "tail /x", "/x", "plus+%41", "marker/", "a/./c", "big"]
+    for key in keys:
+        body = b"" if key == "marker/" else (b"z" * (12 * MIB) if key == "big" else key.encode())
+        s3.put_object(Bucket="leaving-for-google", Key=key, Body=body, ContentType="text/x-odd", Metadata={"in-two-words": "yes"})
+    source, state = f"s3://leaving-for-google?endpoint={MOTO}", f"{WORK}/leaving-for-google.db"
+    headworks("run", source, google("arrived"), "--state", state)
+    nothing_to_do(source, google("arrived"), state, len(keys))
+    there = f"s3://returned-from-google?endpoint={MOTO}"
+    headworks("run", google("arrived"), there, "--state", f"{WORK}/returned-from-google.db")
+    nothing_to_do(google("arrived"), there, f"{WORK}/returned-from-google.db", len(keys))
+    assert objects(s3, "leaving-for-google") == objects(s3, "returned-from-google")
+    for key in keys:
+        head = s3.head_object(Bucket="returned-from-google", Key=key)
+        assert (head["ContentType"], head["Metadata"]["in-two-words"]) == ("text/x-odd", "yes"), (key, head)
+
+
+def chunks_of(lines):
+    """What was sent in sessions, and questions how far they are."""
+    return [line for line in lines if line[0] == "PUT" and "upload_id" in line[1] and line[2] in ("200", "308")]
+
+
+def killed_in_a_session():
+    """Bytes that Google has are not sent again, and one upload is begun."""
+    here, state = f"{WORK}/session-here", f"{WORK}/session.db"
+    make_tree(here, folders=1, files=1, large=(50 * MIB,))
+    with Proxy(GOOGLE, "session", "delay=0.1") as proxy:
+        place = google("session", proxy.endpoint)
+        for least in (1, 4):
+            condition = lambda: len(chunks_of(proxy.lines())) >= least
+            killed_when(condition, f"{least} chunks arrived", "run", here, place, "--state", state)
+            wait(proxy.is_idle, "what was under way arrived")
+        headworks("run", here, place, "--state", state)
+        begun = [line for line in proxy.lines() if line[0] == "POST" and "uploadType=resumable" in line[1]]
+        assert len(begun) == 1, begun
+        # Seven chunks, and two questions how far it is.
+        assert len(chunks_of(proxy.lines())) == 7 + 2, chunks_of(proxy.lines())
+        nothing_to_do(here, place, state)
+    rclone("check", "--download", here, "g:session")
+
+
+def google_faults():
+    here, state = f"{WORK}/google-faults-here", f"{WORK}/google-faults.db"
+    make_tree(here, folders=2, files=8, large=(20 * MIB,))
+    with Proxy(GOOGLE, "google-faults", "faults=30", "seed=5") as proxy:
+        place = google("faults/p", proxy.endpoint) + "&page=20"
+        headworks("run", here, place, "--state", state)
+        failed = [line for line in proxy.lines() if line[2] in ("reset", "503") or "lost" in line]
+        assert len(failed) > 10, len(failed)
+        headworks("run", place, f"{WORK}/google-faults-back", "--state", f"{WORK}/google-faults-back.db")
+        same_trees(here, f"{WORK}/google-faults-back")
+        nothing_to_do(here, place, state, 20)
 
 
 def blocks_of(lines):
@@ -510,13 +581,17 @@ def main():
         "both ways with azure": both_ways_with_azure,
         "azure by signature": azure_by_signature,
         "from a bucket to azure and back": from_bucket_to_azure,
+        "both ways with google": both_ways_with_google,
+        "from a bucket to google and back": from_bucket_to_google,
         "between buckets": between_buckets,
         "killed in a multipart upload": killed_in_a_multipart_upload,
         "killed before the upload was noted": killed_before_the_upload_was_noted,
         "killed among the blocks of azure": killed_among_the_blocks,
+        "killed in a session of google": killed_in_a_session,
         "killed in a listing": killed_in_a_listing,
         "30 % of calls fail": faults,
         "30 % of calls to azure fail": azure_faults,
+        "30 % of calls to google fail": google_faults,
         "flipped bytes": flipped_bytes,
     }
     chosen = sys.argv[1:]

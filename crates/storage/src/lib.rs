@@ -7,6 +7,7 @@
 //! * [`Local`]: a directory of this machine, by file descriptors, also beyond `PATH_MAX`.
 //! * [`S3`]: a bucket, or what is below a prefix of it, at Amazon or at any endpoint that speaks the same.
 //! * [`Azure`]: a container of blobs at Azure, or what is below a prefix of it.
+//! * [`Gcs`]: a bucket at Google, or what is below a prefix of it.
 //! * [`WebDav`]: a folder of a WebDAV server.
 //! * [`Synth`]: a tree computed from a seed, with latency and faults to order.
 //! * [`Traced`]: any of them, with every call written down by somebody who is not the caller.
@@ -23,6 +24,7 @@ mod error;
 #[doc(hidden)]
 pub mod failpoint;
 mod folder;
+mod gcs;
 mod local;
 mod location;
 #[doc(hidden)]
@@ -41,6 +43,7 @@ pub use capabilities::{Capabilities, Refused, Space};
 pub use entry::{Entry, Inode, Kind, Posix};
 pub use error::{Error, ErrorKind, Fault, Result};
 pub use folder::Folder;
+pub use gcs::Gcs;
 pub use local::{Local, on_this_thread};
 pub use location::{directory, open};
 pub use s3::S3;

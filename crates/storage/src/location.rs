@@ -2,13 +2,13 @@
 
 use crate::cloud::place::hidden;
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Azure, Backend, Local, S3, Synth, WebDav};
+use crate::{Azure, Backend, Gcs, Local, S3, Synth, WebDav};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`, `azblob://account/container/prefix`,
-/// `webdavs://host/path` or `synth://?seed=1&depth=3…`.
+/// `gs://bucket/prefix`, `webdavs://host/path` or `synth://?seed=1&depth=3…`.
 ///
 /// ```
 /// assert!(headworks_storage::open("synth://?seed=7&files=3".as_ref()).is_ok());
@@ -31,6 +31,9 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     if bytes.starts_with(b"azblob://") {
         return Ok(Arc::new(Azure::open(bytes)?));
     }
+    if bytes.starts_with(b"gs://") {
+        return Ok(Arc::new(Gcs::open(bytes)?));
+    }
     if bytes.starts_with(b"webdav://") || bytes.starts_with(b"webdavs://") {
         return Ok(Arc::new(WebDav::open(bytes)?));
     }
@@ -40,7 +43,7 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     }
     match scheme(bytes) {
         Some(_) => {
-            let words = "this storage is not known; there are paths, file:, s3:, azblob:, webdav: and synth: (write ./ before a path that looks like a URL)";
+            let words = "this storage is not known; there are paths, file:, s3:, azblob:, gs:, webdav: and synth: (write ./ before a path that looks like a URL)";
             Err(Error::new(
                 ErrorKind::Unsupported,
                 "open",

@@ -2,7 +2,7 @@
 
 use crate::cloud::place::Place;
 use crate::cloud::xml;
-use crate::{azure, s3, webdav};
+use crate::{azure, gcs, s3, webdav};
 
 /// Reads a page of a bucket's listing, and the bytes as a cursor.
 pub fn bucket(bytes: &[u8]) {
@@ -19,6 +19,13 @@ pub fn container(bytes: &[u8]) {
         azure::try_to_list(bytes, prefix);
     }
     azure::try_to_read(bytes);
+}
+
+/// Reads a page of the listing of a bucket at Google, and the bytes as a cursor.
+pub fn objects(bytes: &[u8]) {
+    for prefix in [&b""[..], b"p/"] {
+        gcs::try_to_list(bytes, prefix);
+    }
 }
 
 /// Reads what a WebDAV server says of a folder.

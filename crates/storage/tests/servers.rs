@@ -4,7 +4,7 @@
 mod suite;
 
 use headworks_storage::{
-    Azure, Backend, Entry, ErrorKind, Expect, Folder, Kind, S3, UploadPlan, WebDav,
+    Azure, Backend, Entry, ErrorKind, Expect, Folder, Gcs, Kind, S3, UploadPlan, WebDav,
 };
 use std::collections::BTreeSet;
 
@@ -308,4 +308,52 @@ async fn azure_refuses_who_it_does_not_know() {
         matches!(refused.kind(), ErrorKind::Denied | ErrorKind::NotFound),
         "{refused}"
     );
+}
+
+async fn google(name: &str, settings: &str) -> Gcs {
+    let endpoint = variable("STORAGE_EMULATOR_HOST");
+    let location = format!("gs://{name}/some/prefix?endpoint={endpoint}{settings}");
+    let gcs = Gcs::open(location.as_bytes()).expect("a good location");
+    gcs.make_folder(&Folder::root()).await.expect("a bucket");
+    gcs
+}
+
+#[tokio::test]
+async fn google_reads_as_it_must() {
+    let gcs = google("suite-read", "&page=3").await;
+    suite::fill(&gcs, TREE, |_| false).await;
+    suite::reading(&gcs).await;
+}
+
+#[tokio::test]
+async fn google_writes_as_it_must() {
+    suite::writing(&google("suite-write", "").await, |_| false).await;
+}
+
+#[tokio::test]
+async fn names_at_google_are_kept_to_the_byte() {
+    let gcs = google("keys", "&page=2").await;
+    let good: Vec<&str> = KEYS.into_iter().filter(|key| !key.contains('\n')).collect();
+    keys(&gcs, &good).await;
+    assert!(gcs.capabilities().refuses(b"new\nline").is_some());
+    let location = "gs://keys?anonymous".to_owned();
+    let root = Gcs::open(location.as_bytes()).expect("a good location");
+    let plan = UploadPlan::default();
+    let upload = root.upload(&Folder::root(), b"..", plan).await.unwrap();
+    let refused = upload.finish(Entry::new(*b"..", Kind::File), Vec::new());
+    assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::BadName);
+}
+
+#[tokio::test]
+async fn an_object_at_google_is_written_over_only_as_expected() {
+    conditions(&google("conditions", "").await).await;
+}
+
+#[tokio::test]
+async fn metadata_at_google_is_kept_and_calls_are_counted() {
+    let gcs = google("metadata", "").await;
+    metadata(&gcs, "meta-the-colour").await;
+    let counted: Vec<_> = gcs.requests();
+    let told = [("head", 1), ("list", 1), ("make bucket", 1), ("put", 1)];
+    assert_eq!(counted, told);
 }

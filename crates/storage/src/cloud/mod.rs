@@ -9,7 +9,8 @@ pub(crate) mod chunks;
 pub(crate) mod dress;
 mod gate;
 pub(crate) mod held;
-mod media;
+pub(crate) mod lender;
+pub(crate) mod media;
 pub(crate) mod paged;
 pub(crate) mod parts;
 pub(crate) mod percent;
@@ -66,8 +67,8 @@ pub(crate) struct Call {
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Pieces,
-    /// Whether the answer is a document, which may arrive cut off and look whole.
-    pub(crate) document: bool,
+    /// What tells of an answer whether all of it is there: a document may arrive cut off and look whole.
+    pub(crate) is_whole: Option<fn(&[u8]) -> bool>,
 }
 
 impl Call {
@@ -88,12 +89,19 @@ impl Call {
             query: Vec::new(),
             headers: HeaderMap::new(),
             body: Pieces::default(),
-            document: false,
+            is_whole: None,
         }
     }
 
+    /// The answer is a document in XML.
     pub(crate) fn document(mut self) -> Call {
-        self.document = true;
+        self.is_whole = Some(xml::is_whole);
+        self
+    }
+
+    /// The answer is a document in JSON.
+    pub(crate) fn json(mut self) -> Call {
+        self.is_whole = Some(|body| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok());
         self
     }
 
@@ -171,6 +179,11 @@ impl Call {
 pub(crate) trait Protocol: Send + Sync {
     /// The headers to send: those of the call, and who we are.
     fn sign<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<HeaderMap>>;
+
+    /// Whether an answer is no refusal.
+    fn is_good(&self, status: StatusCode) -> bool {
+        status.is_success()
+    }
 
     /// What a refusal means, and its words.
     fn judge(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (ErrorKind, String);
@@ -254,12 +267,13 @@ impl Endpoint {
         }
     }
 
-    async fn read_once(&self, protocol: &dyn Protocol, call: &Call) -> Result<Whole> {
+    /// Calls once, and reads the answer.
+    pub(crate) async fn read_once(&self, protocol: &dyn Protocol, call: &Call) -> Result<Whole> {
         let (_pass, response) = self.once(protocol, call, call.body.clone()).await?;
         let (head, body) = response.into_parts();
         let body = collect_within(body, LARGEST, &head.headers).await;
         let body = body.map_err(|cause| call.wrong(ErrorKind::Temporary, cause))?;
-        if call.document && !xml::is_whole(&body) {
+        if call.is_whole.is_some_and(|is_whole| !is_whole(&body)) {
             let words = "the answer is cut off";
             return Err(call.wrong(ErrorKind::Temporary, words));
         }
@@ -284,7 +298,7 @@ impl Endpoint {
     }
 
     /// Waits until it is worth trying again, or hands the error back.
-    async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
+    pub(crate) async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
         if attempt >= ATTEMPTS {
             return Err(error);
         }
@@ -335,7 +349,7 @@ impl Endpoint {
                 return Err(call.wrong(ErrorKind::Temporary, words));
             }
         };
-        if response.status().is_success() {
+        if protocol.is_good(response.status()) {
             self.gate.fine();
             return Ok((pass, response));
         }

@@ -9,6 +9,7 @@ from gcp_storage_emulator.handlers import objects
 from gcp_storage_emulator.storage import Storage
 from gcp_storage_emulator import server as emulator
 
+PORT = int(sys.argv[1])
 Storage._write_config_to_file = lambda self: None
 Storage._object_path = lambda self, bucket, name: f"{bucket}/{name.encode().hex()}"
 server.HTTPServer.request_queue_size = 256
@@ -18,7 +19,8 @@ plain_resource = objects._make_object_resource
 
 def resource(base_url, bucket, name, *args, **kwargs):
     made = plain_resource(base_url, bucket, name, *args, **kwargs)
-    made["mediaLink"] = f"{base_url}/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media"
+    # Of the server itself: whatever it was reached through may be gone.
+    made["mediaLink"] = f"http://127.0.0.1:{PORT}/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media"
     return made
 
 
@@ -92,4 +94,4 @@ changed = {objects.insert: insert, objects.get: get, objects.rewrite: rewrite, o
 for _, handlers in emulator.HANDLERS:
     handlers.update({method: changed[handler] for method, handler in handlers.items() if handler in changed})
 
-emulator.create_server("127.0.0.1", int(sys.argv[1]), in_memory=True).run()
+emulator.create_server("127.0.0.1", PORT, in_memory=True).run()

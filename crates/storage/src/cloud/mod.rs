@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Attempts in total for a call that fails for the moment.
-const ATTEMPTS: u32 = 6;
+const ATTEMPTS: u32 = 8;
 /// How long the head of an answer may take; a part of a slow upload is sent within it.
 const ANSWER: Duration = Duration::from_secs(300);
 /// No answer that is read whole is larger.

@@ -65,9 +65,9 @@ async fn copy(
     if let Some(version) = listed.and_then(|listed| listed.version.as_deref()) {
         call = call.query("ifSourceGenerationMatch", &String::from_utf8_lossy(version));
     }
-    // Times of arrival are whole milliseconds. Such a time belongs to the object that arrived: a copy has to be told it.
+    // Times of arrival are whole microseconds at the most. Such a time belongs to the object that arrived: a copy has to be told it.
     let modified = listed.and_then(|listed| listed.modified);
-    if modified.is_none_or(|time| time % 1_000_000 == 0) {
+    if modified.is_none_or(|time| time % 1_000 == 0) {
         let was = from.head(key).await?;
         if !was.is_dated() {
             let modified = was.entry(b"").modified;

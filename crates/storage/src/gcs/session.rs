@@ -95,7 +95,7 @@ impl Session {
         }
     }
 
-    /// Sends what comes at `at`, and goes on after a fault where the far side is.
+    /// Sends what comes at `at`, and goes on after a fault where the far side is. An upload that is forgotten is not found.
     pub(super) async fn send(
         &self,
         bucket: &Bucket,
@@ -130,7 +130,7 @@ impl Session {
                         Some(done) => return Ok(done),
                         None => {
                             let words = "the far side has forgotten the upload";
-                            return Err(call.wrong(ErrorKind::Temporary, words));
+                            return Err(call.wrong(ErrorKind::NotFound, words));
                         }
                     }
                 }

@@ -3,7 +3,7 @@
 use super::bucket::{Bucket, expecting};
 use super::object::Resource;
 use super::session::{Progress, Session};
-use crate::backend::{Extended, Upload, UploadPlan};
+use crate::backend::{Expect, Extended, Upload, UploadPlan};
 use crate::cloud::{Pieces, random};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry};
@@ -76,8 +76,19 @@ impl GcsUpload {
             }
         }
         let resource = Resource::new(&self.key, modified, &self.plan.extended);
-        let expect = &self.plan.expect;
-        let session = Session::begin(&self.bucket, &self.key, &resource, size, expect).await;
+        let begin = async |expect: &Expect| {
+            Session::begin(&self.bucket, &self.key, &resource, size, expect).await
+        };
+        let mut session = begin(&self.plan.expect).await;
+        if session
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::Changed)
+            && let Some(ours) = self.ours(size, modified).await
+        {
+            // It was whole, and nobody noted that.
+            let version = ours.entry(b"").version.unwrap_or_default();
+            session = begin(&Expect::Version(version)).await;
+        }
         self.session = Some(session.map_err(|error| self.understood(error))?);
         Ok(())
     }
@@ -125,8 +136,21 @@ impl GcsUpload {
         let at = self.offset - after - piece.len();
         let sent = session.send(&self.bucket, &self.key, at, piece).await;
         self.room = None;
-        if let Progress::Done(resource) = sent.map_err(|error| self.understood(error))? {
-            self.done = Some(resource);
+        let (size, modified) = (self.plan.size, self.plan.modified);
+        match sent {
+            Ok(Progress::At(_)) => {}
+            Ok(Progress::Done(resource)) => self.done = Some(resource),
+            // What was done, and whose answer was lost, may be forgotten.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match self.ours(size, modified).await {
+                    Some(ours) if self.offset - after == size => self.done = Some(ours.into()),
+                    _ => {
+                        let call = self.bucket.upload_call("put", &self.key, "")?;
+                        return Err(call.wrong(ErrorKind::Temporary, error.cause()));
+                    }
+                }
+            }
+            Err(error) => return Err(self.understood(error)),
         }
         Ok(())
     }
@@ -189,7 +213,8 @@ impl GcsUpload {
             }),
             // Our own earlier request, whose answer was lost, may have done it.
             Err(error) if error.kind() == ErrorKind::Changed => {
-                let ours = self.is_ours(like).await;
+                let ours = self.ours(self.offset, like.modified).await;
+                let ours = ours.map(|ours| ours.entry(&self.name));
                 ours.ok_or_else(|| self.understood(error))
             }
             Err(error) => Err(error),
@@ -197,11 +222,11 @@ impl GcsUpload {
     }
 
     /// What is there, if it is as large and as old as what we write.
-    async fn is_ours(&self, like: &Entry) -> Option<Entry> {
+    async fn ours(&self, size: u64, modified: Option<i64>) -> Option<Resource> {
         let there = self.bucket.head(&self.key).await.ok()?;
-        let entry = there.entry(&self.name);
-        let same = entry.size == self.offset && entry.modified == like.modified;
-        (there.is_dated() && same).then_some(entry)
+        let entry = there.entry(b"");
+        let same = entry.size == size && entry.modified == modified;
+        (there.is_dated() && same).then_some(there)
     }
 }
 

@@ -1,6 +1,7 @@
-"""gcp-storage-emulator, with what it lacks of the real one: pages, conditions on generations, metadata in a rewrite, and names
-to the byte. It also keeps its books in memory only, and takes more than five connections at once."""
+"""gcp-storage-emulator, with what it lacks of the real one: pages, conditions on generations, metadata in a rewrite, names
+to the byte, and doors. It also keeps its books in memory only, and takes more than five connections at once."""
 
+import os
 import sys
 from http import HTTPStatus, server
 from urllib.parse import quote
@@ -94,4 +95,20 @@ changed = {objects.insert: insert, objects.get: get, objects.rewrite: rewrite, o
 for _, handlers in emulator.HANDLERS:
     handlers.update({method: changed[handler] for method, handler in handlers.items() if handler in changed})
 
+plain_handle = emulator.Router.handle
+
+
+def handle(self, method):
+    """Buckets whose names begin with `private` are for whoever has the token."""
+    asked = self._request_handler
+    if "/b/private" not in asked.path or asked.headers.get("Authorization") == f"Bearer {os.environ['GOOGLE_TOKEN']}":
+        return plain_handle(self, method)
+    emulator.Request(asked, method).data
+    response = emulator.Response(asked)
+    response.status = HTTPStatus.UNAUTHORIZED
+    response.json({"error": {"code": 401, "message": "Invalid Credentials", "errors": [{"reason": "authError"}]}})
+    response.close()
+
+
+emulator.Router.handle = handle
 emulator.create_server("127.0.0.1", PORT, in_memory=True).run()

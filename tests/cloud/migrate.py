@@ -13,18 +13,22 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import boto3
 from botocore.config import Config
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 HERE, HEADWORKS, RCLONE = os.path.dirname(os.path.abspath(__file__)), os.environ["HEADWORKS"], os.environ["RCLONE"]
 MOTO, S3S, DAV = os.environ["MOTO"], os.environ["S3S"], os.environ["DAV"]
 WORK = os.environ["WORK"]
 AZURITE, ACCOUNT = os.environ["AZURITE"], os.environ["AZURE_STORAGE_ACCOUNT"]
 GOOGLE = os.environ["STORAGE_EMULATOR_HOST"]
-SECRETS = [os.environ["AWS_SECRET_ACCESS_KEY"], os.environ["AZURE_STORAGE_KEY"]]
+SECRETS = [os.environ[name] for name in ("AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_KEY", "GOOGLE_TOKEN")]
 MIB = 1 << 20
 
 
@@ -317,6 +321,59 @@ def from_bucket_to_google():
         assert (head["ContentType"], head["Metadata"]["in-two-words"]) == ("text/x-odd", "yes"), (key, head)
 
 
+def token_server(public, asked):
+    """Lends the token to whoever proves to be the account, as Google does."""
+
+    class Lender(BaseHTTPRequestHandler):
+        def do_POST(self):
+            said = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            head, claims, signature = said["assertion"][0].split(".")
+            decode = lambda text: base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            public.verify(decode(signature), f"{head}.{claims}".encode(), padding.PKCS1v15(), hashes.SHA256())
+            claims = json.loads(decode(claims))
+            assert claims["iss"] == "me@example.org" and claims["exp"] > time.time() > claims["iat"] - 60, claims
+            asked.append(said["grant_type"][0])
+            body = json.dumps({"access_token": os.environ["GOOGLE_TOKEN"], "expires_in": 3600, "token_type": "Bearer"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Lender)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def google_by_service_account():
+    """A door that opens to a token, and somebody who lends it for a signature."""
+    here, state, asked = f"{WORK}/account-here", f"{WORK}/account.db", []
+    make_tree(here, folders=2, files=4, large=(9 * MIB,))
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    server = token_server(key.public_key(), asked)
+    account = {"type": "service_account", "client_email": "me@example.org", "private_key": key.private_bytes(*form).decode(),
+               "private_key_id": "1", "project_id": "p", "token_uri": f"http://127.0.0.1:{server.server_port}/token"}
+    with open(f"{WORK}/account.json", "w") as file:
+        json.dump(account, file)
+    environment = dict(os.environ, GOOGLE_APPLICATION_CREDENTIALS=f"{WORK}/account.json")
+    del environment["STORAGE_EMULATOR_HOST"]
+    headworks("run", here, google("private"), "--state", state, env=environment)
+    # It was fetched once.
+    assert asked == ["urn:ietf:params:oauth:grant-type:jwt-bearer"], asked
+    headworks("run", google("private"), f"{WORK}/account-back", "--state", f"{WORK}/account-back.db", env=environment)
+    same_trees(here, f"{WORK}/account-back")
+    server.shutdown()
+    no_secret(state)
+    # Somebody else is told so.
+    environment = dict(environment, GOOGLE_OAUTH_ACCESS_TOKEN="wrong")
+    told = headworks("plan", here, google("private"), "--state", f"{WORK}/refused.db", env=environment, codes=(1, 3), aside=True)
+    told += headworks("report", "--state", f"{WORK}/refused.db", codes=(0, 1, 3))
+    assert "401" in told, told
+
+
 def chunks_of(lines):
     """What was sent in sessions, and questions how far they are."""
     return [line for line in lines if line[0] == "PUT" and "upload_id" in line[1] and line[2] in ("200", "308")]
@@ -582,6 +639,7 @@ def main():
         "azure by signature": azure_by_signature,
         "from a bucket to azure and back": from_bucket_to_azure,
         "both ways with google": both_ways_with_google,
+        "google by service account": google_by_service_account,
         "from a bucket to google and back": from_bucket_to_google,
         "between buckets": between_buckets,
         "killed in a multipart upload": killed_in_a_multipart_upload,

@@ -1,6 +1,7 @@
 //! A job: its state file, its two sides, and the order of its phases.
 
 use crate::control;
+use crate::copy::{CopyOptions, PATIENCE, meanwhile};
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Filters};
 use crate::progress::{Phase, Progress};
@@ -45,6 +46,9 @@ impl Default for Settings {
         }
     }
 }
+
+/// Pages of listings that wait to be copied while the plan goes on.
+const RELEASED: usize = 16;
 
 /// A migration that this process works on. It holds the state file's lock.
 pub struct Job {
@@ -209,6 +213,31 @@ impl Job {
     /// # Errors
     /// When a side or the state file cannot be used, or somebody asked to stop.
     pub async fn plan(&self) -> Result<Summary> {
+        self.begin_plan().await?;
+        crate::plan::walk(self, None).await?;
+        self.end_plan().await
+    }
+
+    /// The same, and copies meanwhile what is surely to be copied, if the walk takes longer than a moment.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub async fn plan_and_begin(&self, options: &CopyOptions) -> Result<Summary> {
+        self.begin_plan().await?;
+        let (release, pages) = tokio::sync::mpsc::channel(RELEASED);
+        let over = CancellationToken::new();
+        let walk = async {
+            let walked = crate::plan::walk(self, Some((release, PATIENCE))).await;
+            over.cancel();
+            walked
+        };
+        let copy = meanwhile(self, options, pages, over.clone());
+        let (walked, copied) = tokio::join!(walk, copy);
+        walked.and(copied)?;
+        self.end_plan().await
+    }
+
+    async fn begin_plan(&self) -> Result<()> {
         match self.stage()?.as_str() {
             stage::COPYING => {
                 let words =
@@ -224,7 +253,10 @@ impl Job {
             error,
         })?;
         self.progress.enter(Phase::Plan, 0, 0);
-        crate::plan::walk(self).await?;
+        Ok(())
+    }
+
+    async fn end_plan(&self) -> Result<Summary> {
         crate::plan::look_at_times(self).await?;
         self.progress.enter(Phase::Summary, 0, 0);
         let prepare = |transaction: &rusqlite::Transaction<'_>| {

@@ -195,7 +195,8 @@ import sqlite3
 db = sqlite3.connect('file:job.db?mode=ro', uri=True)
 esc = lambda b: b.decode('latin1')
 folder = {i: p for i, p in db.execute('SELECT id, path FROM folder')}
-for path, src, dst in db.execute('SELECT path, src, dst FROM folder'):
+known = 'SELECT path, src, iif(dst = 0, coalesce(ahead, 0), dst) FROM folder'
+for path, src, dst in db.execute(known):
     if src == 1: print('source list ' + esc(path))
     if dst == 1: print('destination list ' + esc(path))
 for parent, name in db.execute('SELECT parent, name FROM destination WHERE copied > 0 AND kind = 1'):

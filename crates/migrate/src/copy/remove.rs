@@ -2,7 +2,7 @@
 //!
 //! Only below folders that were listed on both sides: what is unknown is never touched.
 
-use super::tasks::touch;
+use super::record::touch;
 use super::{Copy, Delete};
 use crate::error::{Error, Result};
 use crate::names::QUARANTINE;

@@ -31,6 +31,9 @@ pub struct Summary {
     pub source: Count,
     /// Folders that could not be listed.
     pub failed_folders: u64,
+    /// Of the entries that are the same: those that were copied while the plan was made.
+    #[serde(default)]
+    pub copied: Count,
 }
 
 impl Summary {

@@ -104,11 +104,15 @@ impl State {
     /// What the plan found, counted anew; `keep` is given the totals of folders, some at a time.
     pub(crate) fn count(&self, compare: &Compare, mut keep: impl FnMut(Totals)) -> Result<Summary> {
         let mut summary = Summary::default();
+        let pass = self.pass()?;
         let mut totals = Totals::default();
         let mut statuses: HashMap<Status, Count> = HashMap::new();
         self.scan(compare, |pair, status| {
             statuses.entry(status).or_default().add(pair.entry.size);
             summary.source.add(pair.entry.size);
+            if pair.copied == pass {
+                summary.copied.add(pair.entry.size);
+            }
             totals.add(pair, status);
             if totals.len() > PAGE {
                 keep(totals.split());

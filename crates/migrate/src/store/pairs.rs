@@ -172,7 +172,9 @@ struct Folders<'c> {
 impl<'c> Folders<'c> {
     fn new(connection: &'c Connection) -> rusqlite::Result<Folders<'c>> {
         Ok(Folders {
-            at: connection.prepare_cached("SELECT path, dst FROM folder WHERE id = ?")?,
+            at: connection.prepare_cached(
+                "SELECT path, iif(dst = 0, coalesce(ahead, 0), dst) FROM folder WHERE id = ?",
+            )?,
             src: connection.prepare_cached("SELECT src FROM folder WHERE id = ?")?,
             last: None,
         })

@@ -5,7 +5,7 @@ use headworks_storage::failpoint;
 use rusqlite::Connection;
 
 /// One step a version. A file of version `n` is brought up to date by the steps from `n` on.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
@@ -93,6 +93,13 @@ CREATE TABLE known (
     side INTEGER NOT NULL, path BLOB NOT NULL, version BLOB NOT NULL, modified INTEGER,
     PRIMARY KEY (side, path)
 ) WITHOUT ROWID;
+",
+    "
+-- What the destination is known to have of a folder before that folder's turn: 1 all of it, 3 nothing.
+ALTER TABLE folder ADD COLUMN ahead INTEGER;
+
+-- What is in hand while the plan goes on: if the runner dies, temporary files may be left of it.
+CREATE TABLE released (folder BLOB NOT NULL, name BLOB NOT NULL, PRIMARY KEY (folder, name)) WITHOUT ROWID;
 ",
 ];
 

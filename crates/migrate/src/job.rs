@@ -1,9 +1,10 @@
 //! A job: its state file, its two sides, and the order of its phases.
 
 use crate::control;
-use crate::copy::{CopyOptions, PATIENCE, meanwhile};
+use crate::copy::{CopyOptions, meanwhile};
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Filters};
+use crate::names::Own;
 use crate::progress::{Phase, Progress};
 use crate::state::{State, Summary, roll_up};
 use crate::status::Compare;
@@ -62,6 +63,8 @@ pub struct Job {
     pub(crate) progress: Arc<Progress>,
     pub(crate) stop: CancellationToken,
     pub(crate) id: String,
+    /// Where the state file is in each of the trees, if it is.
+    pub(crate) own: [Option<Own>; 2],
     _watch: AbortOnDropHandle<()>,
     _lock: Lock,
 }
@@ -103,7 +106,7 @@ impl Job {
         filters: &Filters,
         settings: Settings,
     ) -> Result<Job> {
-        if between.is_none() && !state.exists() {
+        if !Store::look(state)? && between.is_none() {
             return Err(Error::NoState(state.to_owned()));
         }
         if let Some((source, destination)) = between {
@@ -123,6 +126,7 @@ impl Job {
                 headworks_storage::open(&place).map_err(|error| Error::Storage { side, error })?;
             Ok(traced(backend, side))
         };
+        let own = [place("source")?, place("destination")?].map(|tree| own_place(state, &tree));
         let source = open("source", "source")?;
         let destination = open("destination", "destination")?;
         let stored: String = meta(&connection, "filters")?.unwrap_or_default();
@@ -159,6 +163,7 @@ impl Job {
             progress,
             stop: CancellationToken::new(),
             id,
+            own,
             _watch: AbortOnDropHandle::new(watch),
             _lock: lock,
         })
@@ -182,6 +187,20 @@ impl Job {
     /// When it cannot be opened.
     pub fn state(&self) -> Result<State> {
         State::open(self.store.path())
+    }
+
+    /// What whoever runs it should know before it begins.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let sides = ["source", "destination"].into_iter().zip(&self.own);
+        let inside = sides.filter_map(|(side, own)| {
+            let path = own.as_ref()?.path();
+            let path = path.escape_ascii();
+            Some(format!(
+                "the state file `{path}` is inside the {side}: it, and what belongs to it, is not part of the tree"
+            ))
+        });
+        inside.collect()
     }
 
     /// What was asked of the storages that count it, by side.
@@ -227,7 +246,7 @@ impl Job {
         let (release, pages) = tokio::sync::mpsc::channel(RELEASED);
         let over = CancellationToken::new();
         let walk = async {
-            let walked = crate::plan::walk(self, Some((release, PATIENCE))).await;
+            let walked = crate::plan::walk(self, Some(release)).await;
             over.cancel();
             walked
         };
@@ -366,6 +385,19 @@ fn identify(
         });
     }
     Ok(())
+}
+
+/// Where the state file is in a tree, if it is.
+fn own_place(state: &Path, tree: &OsStr) -> Option<Own> {
+    let tree = headworks_storage::directory(tree)?;
+    let state = state.canonicalize().ok()?;
+    let path = state.strip_prefix(tree).ok()?;
+    let above = path.parent()?.iter();
+    let folder = above.fold(Folder::root(), |folder, name| folder.child(name.as_bytes()));
+    Some(Own {
+        folder,
+        name: path.file_name()?.as_bytes().to_vec(),
+    })
 }
 
 /// A path that means the same from every working directory; URLs as they are.

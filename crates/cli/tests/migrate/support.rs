@@ -29,11 +29,13 @@ impl Place {
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
+        self.command_of("job.db", words)
+    }
+
+    /// The same with a state file of that name.
+    pub(crate) fn command_of(&self, state: &str, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headworks"));
-        command
-            .arg("migrate")
-            .args(words)
-            .args(["--state", "job.db"]);
+        command.arg("migrate").args(words).args(["--state", state]);
         command.current_dir(self.dir.path());
         command
             .env_remove("HEADWORKS_FAILPOINT")

@@ -25,7 +25,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 /// A plan that takes less is worth having whole, before anything is written.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Folders that are remembered to be made, until the state file says so.
 const REMEMBERED: usize = 16_384;
 

@@ -14,7 +14,7 @@ mod remove;
 mod tasks;
 mod transfer;
 
-pub(crate) use early::{PATIENCE, meanwhile};
+pub(crate) use early::meanwhile;
 pub use preflight::Preflight;
 
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use super::publish::{self, Staged};
 use super::side::Work;
 use crate::filter::Filter;
-use crate::names;
+use crate::names::{self, Own};
 use crate::progress::Progress;
 use crate::status::Dst;
 use crate::store::{FolderId, Row, When, Writer};
@@ -50,6 +50,8 @@ pub(super) struct Lister {
     pub(super) words: UnboundedSender<Word>,
     pub(super) progress: Arc<Progress>,
     pub(super) job: String,
+    /// The state file, if it is inside this tree.
+    pub(super) own: Option<Own>,
     /// Whether both sides can have the object that stands for a folder.
     pub(super) markers: bool,
     /// Whether the backend is a disk of this machine: a batch then has a thread to itself.
@@ -190,7 +192,11 @@ impl Lister {
         forget: bool,
     ) -> Staged {
         let folder = &listing.work.row;
-        let of_ours = |name: &[u8]| names::is_ours(&self.job, &folder.path, name);
+        let own = self.own.as_ref();
+        let of_ours = |name: &[u8]| {
+            names::is_ours(&self.job, &folder.path, name)
+                || own.is_some_and(|own| own.is(&folder.path, name))
+        };
         // It says that there is a folder, which is known already.
         let is_marker = |entry: &Entry| {
             !self.markers && entry.name.is_empty() && entry.kind == Kind::File && entry.size == 0

@@ -48,17 +48,15 @@ enum Ahead {
     Over,
 }
 
-/// Walks both sides until nothing is pending, or until somebody asks to stop. What is durable is offered to `release`, who may
-/// begin to copy `patience` from now.
-pub(crate) async fn walk(
-    job: &Job,
-    release: Option<(mpsc::Sender<Vec<Released>>, Duration)>,
-) -> Result<()> {
+/// How long the source's root may take before the destination's is looked at.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// Walks both sides until nothing is pending, or until somebody asks to stop. What is durable is offered to `release`.
+pub(crate) async fn walk(job: &Job, release: Option<mpsc::Sender<Vec<Released>>>) -> Result<()> {
     let ahead = match &release {
-        Some((_, patience)) => Ahead::From(Instant::now() + *patience),
+        Some(_) => Ahead::From(Instant::now() + GLANCE),
         None => Ahead::Over,
     };
-    let release = release.map(|(sender, _)| sender);
     let (sender, words) = mpsc::unbounded_channel();
     let read = job.store.read()?;
     let side = |side| -> Result<Walked> {
@@ -144,6 +142,7 @@ fn pool(
         progress: job.progress.clone(),
         job: job.id.clone(),
         markers: job.compare.markers,
+        own: job.own[side as usize].clone(),
         release,
     };
     let pool = Pool::new(config, Workers::new(base, most), Listers(Arc::new(lister)))?;

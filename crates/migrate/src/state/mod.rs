@@ -290,6 +290,7 @@ impl State {
     /// # Errors
     /// When the file cannot be read, or `each` says so.
     pub fn manifest(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.expect_sound()?;
         let mut statement = self
             .read
             .prepare("SELECT path, sha256 FROM hash ORDER BY path")?;
@@ -299,6 +300,16 @@ impl State {
             each(&manifest_line(&path, &hash))?;
         }
         Ok(())
+    }
+
+    /// A damaged file may read as if less were in it.
+    fn expect_sound(&self) -> Result<()> {
+        let query = "PRAGMA quick_check(1)";
+        let found: String = self.read.query_row(query, [], |row| row.get(0))?;
+        match found.as_str() {
+            "ok" => Ok(()),
+            _ => Err(Error::Damaged(found)),
+        }
     }
 
     /// The last events, oldest first, with their times.

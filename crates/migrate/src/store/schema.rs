@@ -105,6 +105,28 @@ CREATE TABLE released (folder BLOB NOT NULL, name BLOB NOT NULL, PRIMARY KEY (fo
 
 pub(super) const VERSION: usize = STEPS.len();
 
+/// Says that a file of SQLite is one of ours: `HWMG`.
+const APPLICATION: i64 = 0x4857_4d47;
+/// Files up to this version do not say it.
+const UNSAID: usize = 3;
+
+/// Whether a file is a state file, or empty. Only looks.
+pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
+    let application: i64 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let tables =
+        "SELECT count(*), count(*) FILTER (WHERE name IN ('meta', 'folder', 'source', 'claim'))
+                  FROM sqlite_schema WHERE type = 'table'";
+    let (all, known): (i64, i64) =
+        connection.query_row(tables, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let version = version(connection)?;
+    Ok(match application {
+        APPLICATION => true,
+        0 => all == 0 && version == 0 || known == 4 && (1..=UNSAID).contains(&version),
+        _ => false,
+    })
+}
+
 /// Brings the tables up to date; refuses those of a newer program.
 pub(super) fn prepare(connection: &mut Connection) -> Result<()> {
     let version = version(connection)?;
@@ -117,6 +139,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<()> {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "user_version", VERSION as i64)?;
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
     failpoint::hit("before-schema-commit");
     transaction.commit()?;
     failpoint::hit("after-schema-commit");
@@ -157,6 +180,26 @@ mod tests {
             .unwrap();
         assert_eq!(kept, "kept");
         connection.execute("DELETE FROM total", []).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_another_program_is_told_from_ours_new_old_or_empty() {
+        let mut ours = Connection::open_in_memory().unwrap();
+        assert!(is_ours(&ours).unwrap());
+        prepare(&mut ours).unwrap();
+        assert!(is_ours(&ours).unwrap());
+        let old = Connection::open_in_memory().unwrap();
+        old.execute_batch(STEPS[0]).unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        assert!(is_ours(&old).unwrap());
+        let other = Connection::open_in_memory().unwrap();
+        other.execute_batch("CREATE TABLE meta (x)").unwrap();
+        assert!(!is_ours(&other).unwrap());
+        other.pragma_update(None, "user_version", 2).unwrap();
+        assert!(!is_ours(&other).unwrap());
+        let marked = Connection::open_in_memory().unwrap();
+        marked.pragma_update(None, "application_id", 1).unwrap();
+        assert!(!is_ours(&marked).unwrap());
     }
 
     #[test]

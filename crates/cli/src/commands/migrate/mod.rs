@@ -26,7 +26,11 @@ pub(crate) fn run(command: &MigrateCommand) -> Result<Exit> {
         Err(error) => match error.downcast_ref::<Error>() {
             // What was asked makes no sense, as against something that went wrong.
             Some(
-                Error::NotNow(_) | Error::BadOption(_) | Error::OtherJob { .. } | Error::NoState(_),
+                Error::NotNow(_)
+                | Error::BadOption(_)
+                | Error::OtherJob { .. }
+                | Error::NoState(_)
+                | Error::NotState { .. },
             ) => Err(UsageError(error.to_string()).into()),
             _ => Err(error),
         },
@@ -157,6 +161,9 @@ fn work(
     let json = flags.json;
     runtime.block_on(async move {
         let job = Job::open(state, places, filters, settings)?;
+        for remark in job.remarks() {
+            eprintln!("{remark}");
+        }
         let shutdown = Shutdown::new();
         shutdown.on_signals()?;
         let stop = job.stop();

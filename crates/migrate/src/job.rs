@@ -291,10 +291,11 @@ impl Job {
         let json = serde_json::to_string(&summary).unwrap_or_default();
         let keep = move |transaction: &rusqlite::Transaction<'_>| {
             roll_up(transaction)?;
-            set_meta(transaction, "plan", json)
+            set_meta(transaction, "plan", json)?;
+            set_meta(transaction, "stage", stage::PLANNED)?;
+            log(transaction, "plan finished")
         };
         self.writer.write(keep).await?;
-        self.enter(stage::PLANNED, "plan finished".into()).await?;
         Ok(summary)
     }
 

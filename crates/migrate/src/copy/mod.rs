@@ -218,11 +218,9 @@ impl<'a> Copy<'a> {
     /// Waits while paused; fails when somebody asked to stop or a side cannot be used.
     async fn heed(&self) -> Result<()> {
         loop {
-            let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((side, error)) = fatal.clone() {
+            if let Some((side, error)) = self.fatal() {
                 return Err(Error::Storage { side, error });
             }
-            drop(fatal);
             if self.job.stop.is_cancelled() {
                 return Err(Error::Stopped);
             }
@@ -236,6 +234,11 @@ impl<'a> Copy<'a> {
             self.pool.pause();
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    fn fatal(&self) -> Option<(&'static str, headworks_storage::Error)> {
+        let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        fatal.clone()
     }
 
     /// Waits until everything handed in is done, and durable.

@@ -14,7 +14,7 @@ mod writer;
 pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
 pub use lock::holder;
-pub(crate) use pairs::{find_pair, read_folder, read_pairs};
+pub(crate) use pairs::{find_pair, read_folder, read_pairs, read_pairs_until};
 pub(crate) use rows::{
     ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_destinations, put_sources,
     read_entry,

@@ -45,8 +45,18 @@ pub(crate) fn read_pairs(
     after: &Place,
     limit: usize,
 ) -> Result<Vec<Pair>> {
+    read_pairs_until(connection, after, FolderId::MAX, limit)
+}
+
+/// The same, of folders with numbers up to `last`.
+pub(crate) fn read_pairs_until(
+    connection: &Connection,
+    after: &Place,
+    last: FolderId,
+    limit: usize,
+) -> Result<Vec<Pair>> {
     let mut source = connection.prepare_cached(&SOURCE)?;
-    let rows = source.query(params![after.0, after.1, FolderId::MAX, limit as i64])?;
+    let rows = source.query(params![after.0, after.1, last, limit as i64])?;
     read(connection, rows, (after.0, &after.1))
 }
 

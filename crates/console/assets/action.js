@@ -22,12 +22,12 @@ export function Field({ parameter, value, onChange }) {
   }
   if (kind === "choice") {
     return html`<label>${name}<select name=${parameter.name} required=${parameter.required} value=${value ?? ""} onChange=${set}>
-      <option value="">…</option>
+      <option value="">${parameter.now ?? "…"}</option>
       ${of.map((choice) => html`<option value=${choice.value}>${choice.title}</option>`)}
     </select></label>`;
   }
   const numeric = kind === "whole" || kind === "number";
-  return html`<label>${name}<input name=${parameter.name} type=${numeric ? "number" : "text"} step=${kind === "whole" ? 1 : "any"} required=${parameter.required} value=${value ?? ""} onInput=${set} /></label>`;
+  return html`<label>${name}<input name=${parameter.name} type=${numeric ? "number" : "text"} step=${kind === "whole" ? 1 : "any"} required=${parameter.required} placeholder=${parameter.now ?? ""} value=${value ?? ""} onInput=${set} /></label>`;
 }
 
 // What a form's words mean for the API: numbers as numbers, and nothing for what was left empty.

@@ -26,6 +26,12 @@ function append(data, time, values) {
 // Levels stand on the left axis, rates on the right one; in a small chart every line has a scale of its own.
 const scaleOf = (line, at, mini) => (mini ? `line ${at}` : line.kind === "total" ? "rate" : "level");
 
+// What an axis reaches at least: so far that its steps are whole where the things are, and no further than small times need.
+function least(unit, scale) {
+  if (unit === "seconds") return 0.001;
+  return unit.startsWith("bytes") || scale === "level" ? 4 : 1;
+}
+
 // A limit belongs on the chart when the line comes anywhere near it.
 const near = (lines, highest) => lines.map((line) => line.limit).filter((limit) => limit && limit <= highest * 2);
 
@@ -34,7 +40,7 @@ function scales(series, mini, shown) {
   series.lines.forEach((line, at) => {
     const name = scaleOf(line, at, mini);
     const mine = () => shown.current.lines.filter((other, n) => scaleOf(other, n, mini) === name);
-    made[name] = { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, high ?? 0, ...near(mine(), high ?? 0)) * 1.05] };
+    made[name] = { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(least(series.unit, name), high ?? 0, ...near(mine(), high ?? 0)) * 1.05] };
   });
   return made;
 }

@@ -67,7 +67,7 @@ export function Cell({ cell, unit }) {
   if (typeof cell === "number") return html`<data value=${cell} title=${cell}>${number(cell, unit)}</data>`;
   if (typeof cell === "boolean") return cell ? "yes" : "no";
   if (typeof cell === "object") return html`<${CellHealth} health=${cell} />`;
-  return cell;
+  return html`<span title=${cell}>${cell}</span>`;
 }
 
 // In a table the reason says enough.

@@ -203,6 +203,7 @@ fn parameter(name: &str, title: &str, kind: ParameterKind) -> Parameter {
         title: title.into(),
         kind,
         required: true,
+        now: None,
     }
 }
 

@@ -20,11 +20,16 @@ use crate::history::{History, Past, Points};
 /// How often a picture is taken.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// The newest points of every panel's series.
+type AllPoints = BTreeMap<String, Points>;
+
 /// Takes the pictures, and owns the history.
 pub(crate) struct Feed {
     panels: Panels,
     stop: CancellationToken,
     history: Mutex<History>,
+    /// The newest points, for whoever begins to look.
+    points: Mutex<AllPoints>,
     /// The newest picture in JSON; empty as long as nobody looks.
     newest: watch::Sender<Arc<str>>,
 }
@@ -35,8 +40,7 @@ struct Picture<'a> {
     /// Seconds since 1970.
     time: f64,
     panels: &'a [Described],
-    /// The newest points of every panel's series.
-    points: &'a BTreeMap<&'a str, Points>,
+    points: &'a AllPoints,
 }
 
 impl Feed {
@@ -45,6 +49,7 @@ impl Feed {
             panels,
             stop,
             history: Mutex::default(),
+            points: Mutex::default(),
             newest: watch::Sender::new("".into()),
         }
     }
@@ -61,18 +66,17 @@ impl Feed {
     fn take(&self) {
         let time = now();
         let list = PanelList::of(&self.panels);
-        let mut points = BTreeMap::new();
-        {
+        let points = {
             let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-            for panel in &list.panels {
-                points.insert(panel.name.as_str(), history.record(time, panel));
-            }
-        }
+            let mut record = |panel: &Described| (panel.name.clone(), history.record(time, panel));
+            list.panels.iter().map(&mut record).collect()
+        };
         // Nobody looks: nobody pays.
         if self.newest.receiver_count() > 0 {
             self.newest
                 .send_replace(picture(time, &list.panels, &points));
         }
+        *self.points.lock().unwrap_or_else(PoisonError::into_inner) = points;
     }
 
     pub(crate) fn past(&self, panel: &str, widget: &str, span: usize) -> Option<Past> {
@@ -86,7 +90,7 @@ fn now() -> f64 {
     since.unwrap_or_default().as_secs_f64()
 }
 
-fn picture(time: f64, panels: &[Described], points: &BTreeMap<&str, Points>) -> Arc<str> {
+fn picture(time: f64, panels: &[Described], points: &AllPoints) -> Arc<str> {
     let picture = Picture {
         time,
         panels,
@@ -102,7 +106,11 @@ pub(crate) async fn follow(
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let mut newest = feed.newest.subscribe();
     newest.mark_unchanged();
-    let first = picture(now(), &PanelList::of(&feed.panels).panels, &BTreeMap::new());
+    let panels = PanelList::of(&feed.panels).panels;
+    let first = {
+        let points = feed.points.lock().unwrap_or_else(PoisonError::into_inner);
+        picture(now(), &panels, &points)
+    };
     let rest = stream::unfold(newest, |mut newest| async move {
         newest.changed().await.ok()?;
         let picture = Arc::clone(&newest.borrow_and_update());

@@ -23,14 +23,16 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
-    /// What can be changed where there are so many classes.
-    pub(crate) fn parameters(levels: u8) -> Vec<Parameter> {
-        let parameter = |name: String, title: String, kind| Parameter {
+    /// What can be changed, and what it is in the configuration that is in force.
+    pub(crate) fn parameters(config: &Config) -> Vec<Parameter> {
+        let parameter = |name: String, title: String, kind, now| Parameter {
             name,
             title,
             kind,
             required: false,
+            now,
         };
+        let policy = POLICIES.iter().find(|(_, known)| *known == config.policy);
         let policies = POLICIES.map(|(name, _)| Choice {
             value: name.to_owned(),
             title: name.to_owned(),
@@ -40,20 +42,24 @@ impl Overlay {
                 "policy".into(),
                 "Policy".into(),
                 ParameterKind::Choice(policies.into()),
+                policy.map(|(name, _)| (*name).to_owned()),
             ),
             parameter(
                 "max_concurrent".into(),
                 "Requests at once".into(),
                 ParameterKind::Whole,
+                config.limits.concurrent.map(|most| most.to_string()),
             ),
         ];
-        all.extend((0..levels).map(|level| {
+        let classes = (0..).zip(&config.classes);
+        all.extend(classes.map(|(level, class): (u8, _)| {
             let name = class_name(Class(level)).unwrap_or_default();
             let title = format!("Weight of P{level} {name}");
             parameter(
                 format!("weight_{level}"),
                 title.trim_end().to_owned(),
                 ParameterKind::Whole,
+                Some(class.weight.to_string()),
             )
         }));
         all

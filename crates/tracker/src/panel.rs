@@ -72,12 +72,14 @@ impl Panel for TrackerPanel {
             title: "Forwarder".into(),
             kind: ParameterKind::Row("forwarders".into()),
             required: true,
+            now: None,
         };
         let seconds = Parameter {
             name: "seconds".into(),
             title: "For how many seconds".into(),
             kind: ParameterKind::Whole,
             required: false,
+            now: None,
         };
         vec![
             Action {

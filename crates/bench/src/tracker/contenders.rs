@@ -1,4 +1,4 @@
-//! The contenders, each a process on the first CPU.
+//! The contenders, each a process of its own.
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,24 +10,30 @@ use headworks_tracker_wire::udp;
 
 use crate::process::Process;
 
-/// A command that has only that CPU.
-pub(super) fn pinned(cpu: u32, program: &Path) -> Command {
+/// The CPU of whoever is measured, and that of the load.
+pub(super) const CONTENDER: &str = "0";
+pub(super) const LOAD: &str = "1";
+/// Both, for what is to be measured as it would run.
+pub(super) const BOTH: &str = "0,1";
+
+/// A command that has only these CPUs.
+pub(super) fn pinned(cpus: &str, program: &Path) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", &cpu.to_string()]).arg(program);
+    command.args(["-c", cpus]).arg(program);
     command
 }
 
-/// This program in another role, on that CPU.
-pub(super) fn role(cpu: u32, role: &str, settings: &str) -> Process {
+/// This program in another role, on these CPUs.
+pub(super) fn role(cpus: &str, role: &str, settings: &str) -> Process {
     let program = std::env::current_exe().expect("this program is a file");
-    let mut command = pinned(cpu, &program);
+    let mut command = pinned(cpus, &program);
     command.args(["tracker", "--role", role, "--settings", settings]);
     Process::speaking(&mut command)
 }
 
 /// Our tracker with these settings of its section beside those of every comparison.
 pub(super) fn ours(settings: &str) -> Process {
-    role(0, "ours", settings)
+    role(CONTENDER, "ours", settings)
 }
 
 /// Whether a command can be run; says how to get it if it cannot.
@@ -53,7 +59,7 @@ pub(super) fn aquatic(command: &Path, changes: &[(&str, &str)], udp: bool) -> Pr
     let mut changes = changes.to_vec();
     changes.push(("address", &address_text));
     let file = configured(command, &changes);
-    let mut pinned = pinned(0, command);
+    let mut pinned = pinned(CONTENDER, command);
     pinned.arg("-c").arg(&file);
     let ready = if udp {
         gives_an_id

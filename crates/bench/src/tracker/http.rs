@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use headworks_tracker_wire::{Announce, query};
 
-use super::contenders::{aquatic, is_there, ours, role};
+use super::contenders::{CONTENDER, aquatic, is_there, ours, role};
 use super::roles::PEERS;
 use super::{Found, OURS, Options, compare};
 use crate::process::Process;
@@ -24,7 +24,7 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     let ours = ours("");
     fill(ours.address);
     let body = Load::new(ours.address).body_length();
-    let hyper = role(0, "hyper", &body.to_string());
+    let hyper = role(CONTENDER, "hyper", &body.to_string());
     let mut contenders = vec![(ours_name.as_str(), ours), (HYPER, hyper)];
     if is_there(&options.aquatic_http, "cargo install aquatic_http") {
         let peers = PEERS.to_string();

@@ -112,7 +112,7 @@ async fn misbehave(mut stream: TcpStream) -> std::io::Result<()> {
         b"/500" => status("500 X"),
         b"/404" => status("404 X"),
         b"/lie" => lie(),
-        b"/large" => large(),
+        b"/large" => return trickle(stream, &large()).await,
         b"/bomb" => bomb(),
         b"/drip" => {
             let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n";
@@ -139,6 +139,15 @@ fn lie() -> Vec<u8> {
     let peers = [0u8, 0, 0, 0, 0, 1].repeat(2000);
     let body = [b"d8:intervali1e5:peers12000:".as_slice(), &peers, b"e"].concat();
     answer(&body, "")
+}
+
+/// As fast as a far side could: what this machine moves in a millisecond would be in its own way.
+async fn trickle(mut stream: TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+    for part in bytes.chunks(64 << 10) {
+        stream.write_all(part).await?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    stream.shutdown().await
 }
 
 fn large() -> Vec<u8> {

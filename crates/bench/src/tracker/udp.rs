@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::contenders::{aquatic, configured, is_there, ours, pinned};
+use super::contenders::{LOAD, aquatic, configured, is_there, ours, pinned};
 use super::roles::PEERS;
 use super::{Found, OURS, Options, compare};
 use crate::process::Process;
@@ -82,7 +82,7 @@ fn round(options: &Options, process: &Process, found: &mut Found) {
 }
 
 fn ask(tester: &Path, file: &Path) -> String {
-    let mut command = pinned(1, tester);
+    let mut command = pinned(LOAD, tester);
     let output = command.arg("-c").arg(file).output();
     let output = output.expect("the load tester runs");
     String::from_utf8_lossy(&output.stdout).into_owned()

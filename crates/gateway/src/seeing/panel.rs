@@ -62,7 +62,7 @@ impl Panel for GatewayPanel {
     }
 
     fn settings(&self) -> Vec<Parameter> {
-        Overlay::parameters(self.0.plan.load().levels())
+        Overlay::parameters(&self.0.scheduling(&self.0.overlay()))
     }
 
     fn actions(&self) -> Vec<Action> {

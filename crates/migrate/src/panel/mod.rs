@@ -265,6 +265,7 @@ fn actions() -> Vec<Action> {
         title: title.into(),
         kind,
         required: true,
+        now: None,
     };
     let job = || parameter("job", "Job", ParameterKind::Row("jobs".into()));
     let entry = || parameter("entry", "Entry", ParameterKind::Row("plan".into()));

@@ -35,6 +35,9 @@ pub struct Parameter {
     pub kind: ParameterKind,
     /// Whether it must be given.
     pub required: bool,
+    /// What it is at present, for a setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<String>,
 }
 
 /// What an argument may be.
@@ -166,6 +169,7 @@ mod tests {
             title: name.into(),
             kind,
             required,
+            now: None,
         };
         Action {
             name: "open".into(),

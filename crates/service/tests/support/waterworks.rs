@@ -169,6 +169,7 @@ impl Panel for Waterworks {
             title: "Gates to open".into(),
             kind: ParameterKind::Whole,
             required: true,
+            now: None,
         };
         vec![
             Action {

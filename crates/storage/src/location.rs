@@ -2,18 +2,18 @@
 
 use crate::cloud::place::hidden;
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Backend, Local, S3, Sftp, Synth, WebDav};
+use crate::{Azure, Backend, Gcs, Local, S3, Sftp, Synth, WebDav};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`, `sftp://user@host/path`,
-/// `webdavs://host/path` or `synth://?seed=1&depth=3…`.
+/// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`, `azblob://account/container/prefix`,
+/// `gs://bucket/prefix`, `sftp://user@host/path`, `webdavs://host/path` or `synth://?seed=1&depth=3…`.
 ///
 /// ```
 /// assert!(headworks_storage::open("synth://?seed=7&files=3".as_ref()).is_ok());
 /// let refused = headworks_storage::open("s4://bucket".as_ref()).err().unwrap();
-/// assert!(refused.to_string().contains("s3:, sftp:, webdav: and synth:"));
+/// assert!(refused.to_string().contains("s3:, azblob:, gs:, sftp:, webdav: and synth:"));
 /// let refused = headworks_storage::open("me@host:/data".as_ref()).err().unwrap();
 /// assert!(refused.to_string().contains("sftp://user@host/path"));
 /// ```
@@ -30,6 +30,12 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     if bytes.starts_with(b"s3://") {
         return Ok(Arc::new(S3::open(bytes)?));
     }
+    if bytes.starts_with(b"azblob://") {
+        return Ok(Arc::new(Azure::open(bytes)?));
+    }
+    if bytes.starts_with(b"gs://") {
+        return Ok(Arc::new(Gcs::open(bytes)?));
+    }
     if bytes.starts_with(b"sftp://") {
         return Ok(Arc::new(Sftp::open(bytes)?));
     }
@@ -42,7 +48,7 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     }
     match scheme(bytes) {
         Some(_) => {
-            let words = "this storage is not known; there are paths, file:, s3:, sftp:, webdav: and synth: (write ./ before a path that looks like a URL)";
+            let words = "this storage is not known; there are paths, file:, s3:, azblob:, gs:, sftp:, webdav: and synth: (write ./ before a path that looks like a URL)";
             Err(Error::new(
                 ErrorKind::Unsupported,
                 "open",

@@ -63,6 +63,9 @@ pub(crate) enum MigrateCommand {
         filters: FilterFlags,
         #[command(flatten)]
         copy: CopyFlags,
+        /// Finish the plan before anything is written. Without it, copying begins while a long plan goes on.
+        #[arg(long)]
+        plan_first: bool,
         #[command(flatten)]
         run: RunFlags,
     },

@@ -70,8 +70,11 @@ pub struct Admin {
     reloader: Option<Reloader>,
     routes: Router,
     endpoints: Vec<Endpoint>,
-    token_to: Vec<Box<dyn FnOnce(&Secret) + Send>>,
+    token_to: Vec<ToldOnce>,
 }
+
+/// Who is told the token when it is known.
+type ToldOnce = Box<dyn FnOnce(&Secret) + Send>;
 
 impl Admin {
     /// As `config` says, with nothing to show yet.

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 22] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),
@@ -45,6 +45,7 @@ pub const TARGETS: [(&str, Target); 21] = [
     ("bucket", bucket),
     ("blobs", blobs),
     ("objects", objects),
+    ("sftp", sftp),
     ("webdav", webdav),
     ("location", location),
 ];
@@ -383,6 +384,11 @@ pub fn blobs(data: &[u8]) {
 /// A page of the listing of a bucket at Google, and where it goes on.
 pub fn objects(data: &[u8]) {
     storages::objects(data);
+}
+
+/// What an SFTP server sends.
+pub fn sftp(data: &[u8]) {
+    storages::packets(data);
 }
 
 /// What a WebDAV server says of a folder.

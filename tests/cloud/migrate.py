@@ -227,4 +227,5 @@ def main():
         print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

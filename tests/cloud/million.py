@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A million keys in one prefix: a plan of them must not grow with their number.
+"""A million keys in one prefix: a plan of them must not grow with their number, and a run must not wait for its end.
 
 The far side is computed here, because no server at hand lists so many fast enough to be the one that waits.
 """
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -30,13 +31,17 @@ class FarSide(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     do_HEAD = lambda self: self.answer(b"")
+    first_read = None
 
     def do_GET(self):
         query = parse_qs(urlsplit(self.path).query)
+        if "list-type" not in query:
+            FarSide.first_read = FarSide.first_read or (time.monotonic(), FarSide.pages)
+            return self.answer_key(int(self.path.split("key-")[1].split("?")[0]))
         after = query.get("continuation-token", query.get("start-after", ["key-0000000000"]))[0]
         first = int(after[4:])
         last = min(first + PAGE, KEYS)
-        row = "<Contents><Key>key-%010d</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;%032x&quot;</ETag><Size>7</Size></Contents>"
+        row = "<Contents><Key>key-%010d</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;%032x-1&quot;</ETag><Size>7</Size></Contents>"
         rows = "".join(row % (number, number) for number in range(first + 1, last + 1))
         more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>key-{last:010}</NextContinuationToken>"
         more = more if last < KEYS else "<IsTruncated>false</IsTruncated>"
@@ -44,19 +49,71 @@ class FarSide(BaseHTTPRequestHandler):
         self.answer(f"<ListBucketResult>{more}{rows}</ListBucketResult>".encode())
 
 
-server = ThreadingHTTPServer(("127.0.0.1", 0), FarSide)
+    def answer_key(self, number):
+        self.send_response(200)
+        self.send_header("Content-Length", "7")
+        self.send_header("ETag", f'"{number:032x}-1"')
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.end_headers()
+        self.wfile.write(b"content")
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_):
+        pass  # whoever asked was killed
+
+
+server = Server(("127.0.0.1", 0), FarSide)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 bucket = f"s3://million?anonymous&endpoint=http://127.0.0.1:{server.server_port}"
+PLACE, STATE = f"{os.environ['WORK']}/million", f"{os.environ['WORK']}/million.db"
+
+
+def start(verb):
+    command = [os.environ["HEADWORKS"], "migrate", verb, bucket, PLACE, "--state", STATE]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def watch(process, until):
+    """The most memory that it held until it ended or something was so."""
+    peak = 0
+    while process.poll() is None and not until():
+        # What it holds itself: pages of the program's file are the system's, and it drops them at will.
+        with open(f"/proc/{process.pid}/status") as status:
+            held = [line.split()[1] for line in status if line.startswith("RssAnon")]
+        peak = max(peak, int(held[0]) << 10 if held else 0)
+        time.sleep(0.02)
+    return peak
+
+
+def some_file():
+    return os.path.isdir(PLACE) and next((e for e in os.scandir(PLACE) if e.name.startswith("key-")), None)
+
+
+# A run, until it has copied for a while beside its listing.
 began = time.monotonic()
-command = [os.environ["HEADWORKS"], "migrate", "plan", bucket, f"{os.environ['WORK']}/million", "--state", f"{os.environ['WORK']}/million.db"]
-process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-peak = 0
-while process.poll() is None:
-    # What it holds itself: pages of the program's file are the system's, and it drops them at will.
-    with open(f"/proc/{process.pid}/status") as status:
-        held = [line.split()[1] for line in status if line.startswith("RssAnon")]
-    peak = max(peak, int(held[0]) << 10 if held else 0)
-    time.sleep(0.05)
+process = start("run")
+peak = watch(process, some_file)
+first = time.monotonic() - began
+pages = FarSide.pages
+assert process.poll() is None, process.stdout.read()
+peak = max(peak, watch(process, lambda: FarSide.pages >= KEYS // PAGE * 9 // 10))
+copied = sum(1 for entry in os.scandir(PLACE) if entry.name.startswith("key-"))
+process.kill()
+process.communicate()
+print(f"run: the first file after {first:.1f} s and {pages} pages, {copied} files after {FarSide.pages}, {peak >> 20} MiB at the peak")
+assert first <= 10 and pages < KEYS // PAGE * 9 // 10, "copying waited for the listing"
+assert peak <= BOUND, f"{peak} bytes at the peak, {BOUND} allowed"
+for name in [STATE, f"{STATE}-wal", f"{STATE}-shm", f"{STATE}-lock"]:
+    if os.path.exists(name):
+        os.remove(name)
+shutil.rmtree(PLACE)
+
+# A plan, to its end.
+FarSide.pages = 0
+began = time.monotonic()
+process = start("plan")
+peak = watch(process, lambda: False)
 told = process.stdout.read()
 assert process.returncode == 0, told
 missing = [line.split()[1] for line in told.splitlines() if line.startswith("missing ")]

@@ -12,6 +12,11 @@ pub enum Error {
     /// The state file cannot be read or written.
     #[error("the state file cannot be used: {0}")]
     State(#[from] rusqlite::Error),
+    /// The state file is damaged.
+    #[error(
+        "the state file is damaged: {0}; what it says cannot be relied on, begin with a new one"
+    )]
+    Damaged(String),
     /// The state file was written by a newer program.
     #[error(
         "the state file has version {found}, this program knows {known}; use the newer program"
@@ -22,8 +27,16 @@ pub enum Error {
         /// The last one we know.
         known: usize,
     },
+    /// Something else than a state file is in its place.
+    #[error("`{}` is {what}; name another file for the state", path.display())]
+    NotState {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// There is no state file.
-    #[error("there is no state file `{}`; make one with `headworks migrate plan SRC DST`", .0.display())]
+    #[error("there is no state file `{}`; make one with `headworks migrate plan SRC DST --state {}`", .0.display(), .0.display())]
     NoState(PathBuf),
     /// One tree is inside the other.
     #[error(
@@ -45,7 +58,9 @@ pub enum Error {
     #[error("the state file cannot be locked: {0}")]
     Lock(std::io::Error),
     /// The state file belongs to another job.
-    #[error("the state file is for `{was}`, not `{wanted}`; name another state file")]
+    #[error(
+        "the state file is for `{was}`, not `{wanted}`; name another state file, or remove this one if it was a mistake"
+    )]
     OtherJob {
         /// What it is for.
         was: String,

@@ -1,8 +1,10 @@
 //! A job: its state file, its two sides, and the order of its phases.
 
 use crate::control;
+use crate::copy::{CopyOptions, meanwhile};
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Filters};
+use crate::names::Own;
 use crate::progress::{Phase, Progress};
 use crate::state::{State, Summary, roll_up};
 use crate::status::Compare;
@@ -46,6 +48,9 @@ impl Default for Settings {
     }
 }
 
+/// Pages of listings that wait to be copied while the plan goes on.
+const RELEASED: usize = 16;
+
 /// A migration that this process works on. It holds the state file's lock.
 pub struct Job {
     pub(crate) store: Store,
@@ -58,6 +63,8 @@ pub struct Job {
     pub(crate) progress: Arc<Progress>,
     pub(crate) stop: CancellationToken,
     pub(crate) id: String,
+    /// Where the state file is in each of the trees, if it is.
+    pub(crate) own: [Option<Own>; 2],
     _watch: AbortOnDropHandle<()>,
     _lock: Lock,
 }
@@ -99,7 +106,7 @@ impl Job {
         filters: &Filters,
         settings: Settings,
     ) -> Result<Job> {
-        if between.is_none() && !state.exists() {
+        if !Store::look(state)? && between.is_none() {
             return Err(Error::NoState(state.to_owned()));
         }
         if let Some((source, destination)) = between {
@@ -119,6 +126,7 @@ impl Job {
                 headworks_storage::open(&place).map_err(|error| Error::Storage { side, error })?;
             Ok(traced(backend, side))
         };
+        let own = [place("source")?, place("destination")?].map(|tree| own_place(state, &tree));
         let source = open("source", "source")?;
         let destination = open("destination", "destination")?;
         let stored: String = meta(&connection, "filters")?.unwrap_or_default();
@@ -155,6 +163,7 @@ impl Job {
             progress,
             stop: CancellationToken::new(),
             id,
+            own,
             _watch: AbortOnDropHandle::new(watch),
             _lock: lock,
         })
@@ -178,6 +187,20 @@ impl Job {
     /// When it cannot be opened.
     pub fn state(&self) -> Result<State> {
         State::open(self.store.path())
+    }
+
+    /// What whoever runs it should know before it begins.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let sides = ["source", "destination"].into_iter().zip(&self.own);
+        let inside = sides.filter_map(|(side, own)| {
+            let path = own.as_ref()?.path();
+            let path = path.escape_ascii();
+            Some(format!(
+                "the state file `{path}` is inside the {side}: it, and what belongs to it, is not part of the tree"
+            ))
+        });
+        inside.collect()
     }
 
     /// What was asked of the storages that count it, by side.
@@ -209,6 +232,31 @@ impl Job {
     /// # Errors
     /// When a side or the state file cannot be used, or somebody asked to stop.
     pub async fn plan(&self) -> Result<Summary> {
+        self.begin_plan().await?;
+        crate::plan::walk(self, None).await?;
+        self.end_plan().await
+    }
+
+    /// The same, and copies meanwhile what is surely to be copied, if the walk takes longer than a moment.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub async fn plan_and_begin(&self, options: &CopyOptions) -> Result<Summary> {
+        self.begin_plan().await?;
+        let (release, pages) = tokio::sync::mpsc::channel(RELEASED);
+        let over = CancellationToken::new();
+        let walk = async {
+            let walked = crate::plan::walk(self, Some(release)).await;
+            over.cancel();
+            walked
+        };
+        let copy = meanwhile(self, options, pages, over.clone());
+        let (walked, copied) = tokio::join!(walk, copy);
+        walked.and(copied)?;
+        self.end_plan().await
+    }
+
+    async fn begin_plan(&self) -> Result<()> {
         match self.stage()?.as_str() {
             stage::COPYING => {
                 let words =
@@ -224,7 +272,10 @@ impl Job {
             error,
         })?;
         self.progress.enter(Phase::Plan, 0, 0);
-        crate::plan::walk(self).await?;
+        Ok(())
+    }
+
+    async fn end_plan(&self) -> Result<Summary> {
         crate::plan::look_at_times(self).await?;
         self.progress.enter(Phase::Summary, 0, 0);
         let prepare = |transaction: &rusqlite::Transaction<'_>| {
@@ -240,10 +291,11 @@ impl Job {
         let json = serde_json::to_string(&summary).unwrap_or_default();
         let keep = move |transaction: &rusqlite::Transaction<'_>| {
             roll_up(transaction)?;
-            set_meta(transaction, "plan", json)
+            set_meta(transaction, "plan", json)?;
+            set_meta(transaction, "stage", stage::PLANNED)?;
+            log(transaction, "plan finished")
         };
         self.writer.write(keep).await?;
-        self.enter(stage::PLANNED, "plan finished".into()).await?;
         Ok(summary)
     }
 
@@ -334,6 +386,19 @@ fn identify(
         });
     }
     Ok(())
+}
+
+/// Where the state file is in a tree, if it is.
+fn own_place(state: &Path, tree: &OsStr) -> Option<Own> {
+    let tree = headworks_storage::directory(tree)?;
+    let state = state.canonicalize().ok()?;
+    let path = state.strip_prefix(tree).ok()?;
+    let above = path.parent()?.iter();
+    let folder = above.fold(Folder::root(), |folder, name| folder.child(name.as_bytes()));
+    Some(Own {
+        folder,
+        name: path.file_name()?.as_bytes().to_vec(),
+    })
 }
 
 /// A path that means the same from every working directory; URLs as they are.

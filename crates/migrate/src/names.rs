@@ -15,6 +15,28 @@ pub(crate) fn temp(job: &str, name: &[u8]) -> Vec<u8> {
     format!("{TEMP}{job}-{short:016x}").into_bytes()
 }
 
+/// The state file, where it is inside a tree that is migrated.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    pub(crate) folder: Folder,
+    pub(crate) name: Vec<u8>,
+}
+
+impl Own {
+    /// Whether a name is the state file's, or that of a file beside it that belongs to it.
+    pub(crate) fn is(&self, folder: &Folder, name: &[u8]) -> bool {
+        let beside: [&[u8]; 5] = [b"", b"-wal", b"-shm", b"-journal", b"-lock"];
+        *folder == self.folder
+            && name
+                .strip_prefix(self.name.as_slice())
+                .is_some_and(|rest| beside.contains(&rest))
+    }
+
+    pub(crate) fn path(&self) -> Vec<u8> {
+        self.folder.join(&self.name)
+    }
+}
+
 /// Whether a name at the destination is one of ours, and so not part of the tree.
 pub(crate) fn is_ours(job: &str, folder: &Folder, name: &[u8]) -> bool {
     let is_temp = |rest: &[u8]| {

@@ -8,6 +8,7 @@
 //! * [`S3`]: a bucket, or what is below a prefix of it, at Amazon or at any endpoint that speaks the same.
 //! * [`Azure`]: a container of blobs at Azure, or what is below a prefix of it.
 //! * [`Gcs`]: a bucket at Google, or what is below a prefix of it.
+//! * [`Sftp`]: a folder of an SFTP server.
 //! * [`WebDav`]: a folder of a WebDAV server.
 //! * [`Synth`]: a tree computed from a seed, with latency and faults to order.
 //! * [`Traced`]: any of them, with every call written down by somebody who is not the caller.
@@ -30,6 +31,7 @@ mod location;
 #[doc(hidden)]
 pub mod reading;
 mod s3;
+mod sftp;
 mod synth;
 mod traced;
 mod webdav;
@@ -47,6 +49,7 @@ pub use gcs::Gcs;
 pub use local::{Local, on_this_thread};
 pub use location::{directory, open};
 pub use s3::S3;
+pub use sftp::Sftp;
 pub use synth::{Calls, Synth};
 pub use traced::Traced;
 pub use webdav::WebDav;

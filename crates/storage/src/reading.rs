@@ -2,7 +2,7 @@
 
 use crate::cloud::place::Place;
 use crate::cloud::xml;
-use crate::{azure, gcs, s3, webdav};
+use crate::{azure, gcs, s3, sftp, webdav};
 
 /// Reads a page of a bucket's listing, and the bytes as a cursor.
 pub fn bucket(bytes: &[u8]) {
@@ -31,6 +31,11 @@ pub fn objects(bytes: &[u8]) {
 /// Reads what a WebDAV server says of a folder.
 pub fn folder(bytes: &[u8]) {
     webdav::try_to_read(bytes);
+}
+
+/// Reads what an SFTP server sends.
+pub fn packets(bytes: &[u8]) {
+    sftp::try_to_read(bytes);
 }
 
 /// Reads a URL. One with credentials is refused, and they are not repeated.

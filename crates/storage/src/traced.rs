@@ -1,7 +1,7 @@
 //! Any backend, with every call written down where it arrives.
 
 use crate::backend::{
-    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
+    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Page, Requests, Upload, UploadPlan,
 };
 use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
@@ -12,12 +12,26 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes a line for every listing that begins and every file whose bytes are asked for, before the call goes on: so that
+/// Writes a line for every listing that begins, every page of it and every file whose bytes are asked for, before the call goes on: so that
 /// a test need not believe the one that is tested.
 pub struct Traced {
     inner: Arc<dyn Backend>,
     side: &'static str,
-    log: Mutex<File>,
+    log: Arc<Mutex<File>>,
+}
+
+/// A listing whose pages are written down as they are asked for.
+struct TracedListing {
+    inner: Box<dyn Listing>,
+    line: String,
+    log: Arc<Mutex<File>>,
+}
+
+impl Listing for TracedListing {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Page>>> {
+        let _ = self.log.lock().write_all(self.line.as_bytes());
+        self.inner.next()
+    }
 }
 
 impl Traced {
@@ -30,12 +44,16 @@ impl Traced {
         Ok(Traced {
             inner,
             side,
-            log: Mutex::new(log),
+            log: Arc::new(Mutex::new(log)),
         })
     }
 
+    fn line(&self, what: &str, path: &[u8]) -> String {
+        format!("{} {what} {}\n", self.side, path.escape_ascii())
+    }
+
     fn note(&self, what: &str, path: &[u8]) {
-        let line = format!("{} {what} {}\n", self.side, path.escape_ascii());
+        let line = self.line(what, path);
         // One write a line: a process that is killed leaves whole lines.
         let _ = self.log.lock().write_all(line.as_bytes());
     }
@@ -59,7 +77,14 @@ impl Backend for Traced {
             if from.is_some() { "list-on" } else { "list" },
             folder.as_bytes(),
         );
-        self.inner.list(folder, from)
+        Box::pin(async move {
+            let traced = TracedListing {
+                inner: self.inner.list(folder, from).await?,
+                line: self.line("page", folder.as_bytes()),
+                log: self.log.clone(),
+            };
+            Ok(Box::new(traced) as Box<dyn Listing>)
+        })
     }
 
     fn stat<'a>(

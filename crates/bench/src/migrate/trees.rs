@@ -67,6 +67,24 @@ pub(super) fn small(root: &Path, files: usize, folders: usize) {
     }
 }
 
+/// One file of so many bytes, no block of it like another.
+pub(super) fn one(root: &Path, bytes: u64) {
+    use std::io::Write;
+    std::fs::create_dir_all(root).expect("room for the trees");
+    let mut file = std::fs::File::create(root.join("one")).expect("room");
+    let mut left = bytes;
+    let mut block = 0_u64;
+    while left > 0 {
+        let some: Vec<u8> = (0..1 << 17)
+            .flat_map(|word: u64| (word * 0x9e37_79b9 ^ block << 32).to_le_bytes())
+            .take(usize::try_from(left).unwrap_or(usize::MAX))
+            .collect();
+        file.write_all(&some).expect("room");
+        left -= some.len() as u64;
+        block += 1;
+    }
+}
+
 /// Files of 256 MiB without holes.
 pub(super) fn large(root: &Path, count: usize) {
     use std::io::Write;

@@ -148,6 +148,8 @@ fn passwords_in_urls_are_neither_kept_nor_shown() {
     for url in [
         "s3://key:LEAKED@bucket/prefix",
         "webdav://user:LEAKED@host/",
+        "sftp://user:LEAKED@host/",
+        "sftp://user@host/?password=LEAKED",
         "s3://bucket?endpoint=http://user:LEAKED@host",
         "s3://bucket?secret=LEAKED",
         "S3://key:LEAKED@bucket",
@@ -159,4 +161,79 @@ fn passwords_in_urls_are_neither_kept_nor_shown() {
         let left = std::fs::read_dir(place.path(".")).unwrap().count();
         assert_eq!(left, 0, "{url}");
     }
+}
+
+#[test]
+fn what_is_no_state_file_is_refused_and_left_as_it_is() {
+    let place = Place::new();
+    place.make_tree("src", 2, 2);
+    let other = "
+import sqlite3
+db = sqlite3.connect('job.db')
+db.execute('CREATE TABLE meta (of_another_program)')
+db.commit()";
+    place.python(other, &[]);
+    let before = std::fs::read(place.path("job.db")).unwrap();
+    for words in [&["run", "src", "dst"][..], &["status"], &["pause"]] {
+        let told = place.expect(2, words);
+        assert!(told.contains("of another program"), "{told}");
+    }
+    assert_eq!(std::fs::read(place.path("job.db")).unwrap(), before);
+    std::fs::write(place.path("job.db"), "some notes of mine, long enough to be no header at all, and more of them, to be sure of that.............").unwrap();
+    let told = place.expect(2, &["run", "src", "dst"]);
+    assert!(told.contains("no state file"), "{told}");
+    std::fs::remove_file(place.path("job.db")).unwrap();
+    std::fs::create_dir(place.path("job.db")).unwrap();
+    let told = place.expect(2, &["run", "src", "dst"]);
+    assert!(told.contains("is a directory"), "{told}");
+    std::fs::remove_dir(place.path("job.db")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", place.path("job.db")).unwrap();
+    let told = place.expect(2, &["run", "src", "dst"]);
+    assert!(told.contains("is not a file"), "{told}");
+    for beside in ["job.db-lock", "job.db-wal", "job.db-shm"] {
+        assert!(!place.path(beside).exists(), "{beside} was left");
+    }
+}
+
+#[test]
+fn a_state_file_inside_the_trees_is_no_part_of_them() {
+    let place = Place::new();
+    place.make_tree("src", 3, 2);
+    std::fs::create_dir(place.path("src/jobs")).unwrap();
+    for (state, side) in [("src/jobs/own.db", "source"), ("dst/own.db", "destination")] {
+        std::fs::create_dir_all(place.path("dst")).unwrap();
+        let words = ["run", "src", "dst", "--delete=quarantine"];
+        let words = place.command_of(state, &words).output().unwrap();
+        let told = super::support::text(&words);
+        assert_eq!(words.status.code(), Some(0), "{told}");
+        assert!(told.contains(&format!("is inside the {side}")), "{told}");
+        assert!(place.path(state).exists() && place.path("dst/f0/g0/file-0").exists());
+        assert!(
+            !place.path("dst/jobs/own.db").exists(),
+            "it was copied along"
+        );
+        let _ = std::fs::remove_dir_all(place.path("dst"));
+        for file in ["own.db", "own.db-lock"] {
+            let _ = std::fs::remove_file(place.path("src/jobs").join(file));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_state_file_prints_no_manifest() {
+    let place = Place::new();
+    place.make_tree("src", 5, 5);
+    place.expect(0, &["run", "src", "dst", "--checksum"]);
+    place.python(
+        "import sqlite3; sqlite3.connect('job.db').execute('PRAGMA wal_checkpoint(TRUNCATE)')",
+        &[],
+    );
+    let find = "SELECT rootpage - 1 FROM sqlite_schema WHERE name = 'hash'";
+    let page = usize::try_from(place.number(find)).unwrap() * 4096;
+    let mut bytes = std::fs::read(place.path("job.db")).unwrap();
+    // A leaf without a cell: as such it is sound, only what was in it is gone.
+    bytes[page + 3..page + 5].fill(0);
+    std::fs::write(place.path("job.db"), bytes).unwrap();
+    let told = place.expect(1, &["report", "--manifest"]);
+    assert!(told.contains("damaged"), "{told}");
 }

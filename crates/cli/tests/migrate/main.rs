@@ -3,5 +3,6 @@
 mod controls;
 mod crashes;
 mod outages;
+mod overlap;
 mod support;
 mod trees;

@@ -29,11 +29,13 @@ impl Place {
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
+        self.command_of("job.db", words)
+    }
+
+    /// The same with a state file of that name.
+    pub(crate) fn command_of(&self, state: &str, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headworks"));
-        command
-            .arg("migrate")
-            .args(words)
-            .args(["--state", "job.db"]);
+        command.arg("migrate").args(words).args(["--state", state]);
         command.current_dir(self.dir.path());
         command
             .env_remove("HEADWORKS_FAILPOINT")
@@ -195,7 +197,8 @@ import sqlite3
 db = sqlite3.connect('file:job.db?mode=ro', uri=True)
 esc = lambda b: b.decode('latin1')
 folder = {i: p for i, p in db.execute('SELECT id, path FROM folder')}
-for path, src, dst in db.execute('SELECT path, src, dst FROM folder'):
+known = 'SELECT path, src, iif(dst = 0, coalesce(ahead, 0), dst) FROM folder'
+for path, src, dst in db.execute(known):
     if src == 1: print('source list ' + esc(path))
     if dst == 1: print('destination list ' + esc(path))
 for parent, name in db.execute('SELECT parent, name FROM destination WHERE copied > 0 AND kind = 1'):

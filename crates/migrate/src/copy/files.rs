@@ -66,7 +66,7 @@ impl Copy<'_> {
     }
 
     /// How many entries a worker takes at once: few enough that no worker waits for another.
-    fn batch(&self) -> usize {
+    pub(super) fn batch(&self) -> usize {
         let (here, there) = (
             self.job.source.capabilities().workers.1,
             self.job.compare.destination.workers.1,
@@ -109,6 +109,7 @@ impl Copy<'_> {
 
     /// Removes the temporary files of an earlier run that died, except those that are gone on with.
     async fn tidy(&self) -> Result<()> {
+        self.tidy_released().await?;
         let state = self.job.state()?;
         let read = state.connection();
         let query = "SELECT parent, name FROM claim";
@@ -167,7 +168,11 @@ impl Copy<'_> {
 }
 
 /// Neighbours go together, between disks also of several folders; a large file goes alone.
-fn batches(wanted: Vec<(Pair, Status)>, most: usize, across: bool) -> Vec<Vec<(Pair, Status)>> {
+pub(super) fn batches(
+    wanted: Vec<(Pair, Status)>,
+    most: usize,
+    across: bool,
+) -> Vec<Vec<(Pair, Status)>> {
     let mut batches: Vec<Vec<(Pair, Status)>> = Vec::new();
     let mut bytes = 0;
     for (pair, status) in wanted {

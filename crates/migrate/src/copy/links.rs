@@ -1,7 +1,7 @@
 //! Further names of files: given when the first name is there.
 
 use super::Copy;
-use super::tasks::{Record, touch, write_record};
+use super::record::{Record, touch, write_record};
 use crate::error::Result;
 use crate::names;
 use crate::progress::Phase;

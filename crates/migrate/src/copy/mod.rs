@@ -4,14 +4,17 @@
 //! finds its work in the state file and records what it did there, so that each can be cut off anywhere and begun again.
 //! A result counts when its group is durable, and the destination was synced before that.
 
+mod early;
 mod files;
 mod folders;
 mod links;
 mod preflight;
+mod record;
 mod remove;
 mod tasks;
 mod transfer;
 
+pub(crate) use early::meanwhile;
 pub use preflight::Preflight;
 
 use crate::error::{Error, Result};
@@ -23,10 +26,11 @@ use headworks_core::{Bound, Config, Cost, Job as PoolJob, Limits, Policy, Rate, 
 use headworks_pool::{Permits, Pool, Workers};
 use headworks_storage::{Backend, Local};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tasks::{Copier, Copiers, Task};
+use tasks::{Copier, Copiers, Fatal, Task};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 /// What becomes of entries that are at the destination only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +70,7 @@ struct Copy<'a> {
     pool: Pool<Task>,
     /// Tasks that may be handed in and not done at once.
     room: Arc<Semaphore>,
-    fatal: Arc<Mutex<Option<headworks_storage::Error>>>,
+    fatal: Fatal,
     /// Whether both sides are disks of this machine.
     local: bool,
 }
@@ -99,7 +103,7 @@ impl Job {
         }
         self.enter(stage::COPYING, "copy began or went on".into())
             .await?;
-        let copied = Copy::new(self, options)?.run().await;
+        let copied = Copy::new(self, options, None)?.run().await;
         // What was done is worth keeping, also when the run was stopped.
         let flushed = self.writer.write(|_| Ok(())).await;
         copied.and(flushed)?;
@@ -121,7 +125,11 @@ impl Job {
 }
 
 impl<'a> Copy<'a> {
-    fn new(job: &'a Job, options: &'a CopyOptions) -> Result<Copy<'a>> {
+    fn new(
+        job: &'a Job,
+        options: &'a CopyOptions,
+        early: Option<CancellationToken>,
+    ) -> Result<Copy<'a>> {
         let is_disk = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
         let local = is_disk(&job.source) && is_disk(&job.destination);
         let (base, most) = workers(job, options, local);
@@ -144,7 +152,7 @@ impl<'a> Copy<'a> {
         };
         let state = job.state()?;
         let pass = state.pass()?;
-        let fatal = Arc::new(Mutex::new(None));
+        let fatal = Fatal::default();
         let copier = Copier {
             local,
             source: job.source.clone(),
@@ -159,6 +167,7 @@ impl<'a> Copy<'a> {
             fatal: fatal.clone(),
             job: job.id.clone(),
             pass,
+            early,
         };
         Ok(Copy {
             job,
@@ -206,19 +215,11 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// Waits while paused; fails when somebody asked to stop or the destination cannot be used.
+    /// Waits while paused; fails when somebody asked to stop or a side cannot be used.
     async fn heed(&self) -> Result<()> {
         loop {
-            if let Some(error) = self
-                .fatal
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone()
-            {
-                return Err(Error::Storage {
-                    side: "destination",
-                    error,
-                });
+            if let Some((side, error)) = self.fatal() {
+                return Err(Error::Storage { side, error });
             }
             if self.job.stop.is_cancelled() {
                 return Err(Error::Stopped);
@@ -233,6 +234,11 @@ impl<'a> Copy<'a> {
             self.pool.pause();
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    fn fatal(&self) -> Option<(&'static str, headworks_storage::Error)> {
+        let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        fatal.clone()
     }
 
     /// Waits until everything handed in is done, and durable.

@@ -2,7 +2,7 @@
 //!
 //! Only below folders that were listed on both sides: what is unknown is never touched.
 
-use super::tasks::touch;
+use super::record::touch;
 use super::{Copy, Delete};
 use crate::error::{Error, Result};
 use crate::names::QUARANTINE;
@@ -36,7 +36,7 @@ impl Copy<'_> {
         self.job.progress.enter(Phase::Delete, count, 0);
         let mut after = (0, Vec::new());
         loop {
-            let page = state.extra_page(&after)?;
+            let page = state.extra_page(&after, FolderId::MAX)?;
             let Some(last) = page.last() else { break };
             after = (last.parent, last.name.clone());
             for extra in &page {

@@ -1,18 +1,18 @@
-//! What the pool's workers do, and how results get into the state file.
+//! What the pool's workers do.
 
-use super::transfer::{Transferred, place};
+use super::early;
+use super::record::{Record, failure, touch, write_failed_folder, write_made, write_record};
+use super::transfer::Transferred;
 use crate::names;
 use crate::progress::Progress;
-use crate::status::{Difference, Dst, Status};
-use crate::store::{
-    Failure, FolderId, Pair, When, Writer, move_below, put_destination, put_failure, remember,
-};
-use headworks_core::{Backoff, Cost, Job as PoolJob, Side};
+use crate::status::{Difference, Status};
+use crate::store::{FolderId, Pair, When, Writer, put_destination, put_failure};
+use headworks_core::{Backoff, Cost, Job as PoolJob};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
 use headworks_storage::{
-    Backend, Copied, Entry, Error, Fault, Folder, Kind, Order, failpoint, on_this_thread,
+    Backend, Copied, Entry, Error, Fault, Folder, Order, failpoint, on_this_thread,
 };
-use rusqlite::{Transaction, params};
+use rusqlite::Transaction;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OwnedSemaphorePermit;
@@ -60,17 +60,15 @@ pub(super) struct Copier {
     pub(super) attempts: u32,
     pub(super) backoff: Backoff,
     pub(super) stop: CancellationToken,
-    pub(super) fatal: Arc<Mutex<Option<Error>>>,
+    pub(super) fatal: Fatal,
     pub(super) job: String,
     pub(super) pass: i64,
+    /// While the plan goes on: until when.
+    pub(super) early: Option<CancellationToken>,
 }
 
-/// What to write down of an entry.
-pub(super) enum Record {
-    Done(Entry, Option<[u8; 32]>),
-    Changed,
-    Failed(Error),
-}
+/// What ended the whole run, and at which side.
+pub(super) type Fatal = Arc<Mutex<Option<(&'static str, Error)>>>;
 
 /// Shared with the threads on which disks are written.
 pub(super) struct Copiers(pub(super) Arc<Copier>);
@@ -126,7 +124,9 @@ impl Copier {
     }
 
     fn is_over(&self) -> bool {
+        let over = self.early.as_ref();
         self.stop.is_cancelled()
+            || over.is_some_and(CancellationToken::is_cancelled)
             || self
                 .fatal
                 .lock()
@@ -138,14 +138,32 @@ impl Copier {
     fn judge(&self, error: &Error, attempt: u32) -> Judgement {
         match error.fault() {
             Fault::Fatal => {
-                let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
-                fatal.get_or_insert_with(|| error.clone());
+                self.end_by("destination", error);
                 Judgement::Over
             }
             Fault::Overload(wait) => Judgement::Again(Fault::Overload(wait)),
             Fault::Temporary if attempt < self.attempts => Judgement::Again(Fault::Temporary),
             _ => Judgement::Record,
         }
+    }
+
+    fn end_by(&self, side: &'static str, error: &Error) {
+        let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        fatal.get_or_insert_with(|| (side, error.clone()));
+    }
+
+    /// What the source answers. If that ends the run, it is noted that it was the source: otherwise the destination is named.
+    pub(super) async fn of_source<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let answer = call.await;
+        if let Err(error) = &answer
+            && error.fault() == Fault::Fatal
+        {
+            self.end_by("source", error);
+        }
+        answer
     }
 
     pub(super) async fn pass_bytes(&self, bytes: u64) {
@@ -249,9 +267,13 @@ impl Copier {
         let bytes = records.iter().map(|(pair, _)| pair.entry.size).sum();
         self.progress.did(records.len() as u64, bytes);
         let (pass, rows) = (self.pass, records.len());
+        let early = self.early.is_some();
         let write = move |transaction: &Transaction<'_>| {
             for (pair, record) in &records {
                 write_record(transaction, pair, record, pass, attempt)?;
+                if early {
+                    early::let_go(transaction, pair)?;
+                }
             }
             for folder in records.chunk_by(|(a, _), (b, _)| a.parent == b.parent) {
                 touch(transaction, folder[0].0.parent)?;
@@ -356,7 +378,10 @@ impl Copier {
     async fn settle_one(&self, folder: &FolderWork) -> Result<Entry, Error> {
         let both = self.source.capabilities().extended && self.destination.capabilities().extended;
         let extended = match both {
-            true => self.source.extended(&folder.path, None).await?,
+            true => {
+                self.of_source(self.source.extended(&folder.path, None))
+                    .await?
+            }
             false => Vec::new(),
         };
         self.destination
@@ -369,132 +394,4 @@ enum Judgement {
     Over,
     Record,
     Again(Fault),
-}
-
-struct OwnedFailure {
-    phase: &'static str,
-    kind: String,
-    cause: String,
-    attempts: u32,
-}
-
-impl OwnedFailure {
-    fn as_ref(&self) -> Failure<'_> {
-        Failure {
-            phase: self.phase,
-            kind: &self.kind,
-            cause: &self.cause,
-            attempts: self.attempts,
-        }
-    }
-}
-
-fn failure(phase: &'static str, error: &Error, attempts: u32) -> OwnedFailure {
-    let (kind, cause) = (format!("{:?}", error.kind()), error.to_string());
-    OwnedFailure {
-        phase,
-        kind,
-        cause,
-        attempts,
-    }
-}
-
-pub(super) fn write_record(
-    transaction: &Transaction<'_>,
-    pair: &Pair,
-    record: &Record,
-    pass: i64,
-    attempt: u32,
-) -> rusqlite::Result<()> {
-    let name = &pair.entry.name;
-    if pair.entry.size > LARGE {
-        let mut delete =
-            transaction.prepare_cached("DELETE FROM part WHERE parent = ? AND name = ?")?;
-        delete.execute(params![pair.parent, name])?;
-    }
-    let failure = match record {
-        Record::Done(entry, hash) => {
-            put_destination(transaction, pair.parent, entry, pass)?;
-            write_versions(transaction, pair, entry)?;
-            if let Some(hash) = hash {
-                let mut insert = transaction
-                    .prepare_cached("INSERT OR REPLACE INTO hash VALUES (?, ?, ?, ?)")?;
-                insert.execute(params![
-                    place(pair),
-                    entry.size.cast_signed(),
-                    entry.modified,
-                    hash
-                ])?;
-            }
-            return Ok(());
-        }
-        Record::Changed => OwnedFailure {
-            phase: "copy",
-            kind: "Changed".into(),
-            cause: "the source is not what it was when it was listed".into(),
-            attempts: attempt,
-        },
-        Record::Failed(error) => failure("copy", error, attempt),
-    };
-    put_failure(transaction, pair.parent, name, &failure.as_ref())
-}
-
-/// Notes which versions were the same on both sides, so that a later plan need not ask.
-fn write_versions(
-    transaction: &Transaction<'_>,
-    pair: &Pair,
-    there: &Entry,
-) -> rusqlite::Result<()> {
-    let path = pair.path();
-    if pair.entry.version.is_some() {
-        let query = "UPDATE source SET modified = ? WHERE parent = ? AND name = ?";
-        let mut update = transaction.prepare_cached(query)?;
-        update.execute(params![pair.entry.modified, pair.parent, pair.entry.name])?;
-        remember(transaction, Side::Leader, &path, &pair.entry)?;
-    }
-    // Where the destination keeps no times, what counts is that of what it was copied from.
-    let dated = Entry {
-        modified: there.modified.or(pair.entry.modified),
-        ..there.clone()
-    };
-    remember(transaction, Side::Follower, &path, &dated)
-}
-
-/// Notes that a folder's time must be set again.
-pub(super) fn touch(transaction: &Transaction<'_>, folder: FolderId) -> rusqlite::Result<()> {
-    let mut update =
-        transaction.prepare_cached("UPDATE folder SET touched = 1 WHERE id = ? AND touched = 0")?;
-    update.execute([folder]).map(drop)
-}
-
-fn write_made(
-    transaction: &Transaction<'_>,
-    folder: &FolderWork,
-    pass: i64,
-) -> rusqlite::Result<()> {
-    let mut update =
-        transaction.prepare_cached("UPDATE folder SET dst = ?, touched = 1 WHERE id = ?")?;
-    update.execute(params![Dst::Successful as i64, folder.id])?;
-    let made = Entry::new(folder.entry.name.clone(), Kind::Folder);
-    put_destination(transaction, folder.parent, &made, pass)?;
-    touch(transaction, folder.parent)
-}
-
-/// What is below a folder that could not be made stays where it is, and is not tried file by file.
-fn write_failed_folder(
-    transaction: &Transaction<'_>,
-    folder: &FolderWork,
-    error: &Error,
-    attempt: u32,
-) -> rusqlite::Result<()> {
-    let mut update = transaction.prepare_cached("UPDATE folder SET dst = ? WHERE id = ?")?;
-    update.execute(params![Dst::Failed as i64, folder.id])?;
-    move_below(transaction, folder.id, Dst::Missing, Dst::Unknown)?;
-    let failure = failure("copy", error, attempt);
-    put_failure(
-        transaction,
-        folder.parent,
-        &folder.entry.name,
-        &failure.as_ref(),
-    )
 }

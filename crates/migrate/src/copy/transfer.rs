@@ -59,16 +59,12 @@ impl Hash {
     }
 }
 
-pub(super) fn place(pair: &Pair) -> Vec<u8> {
-    pair.path()
-}
-
 impl Copier {
     pub(super) async fn one(&self, pair: &Pair, status: Status) -> Result<Transferred, Error> {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         // A file is looked at when it was read: that says the same of all its bytes, for one call less.
         if pair.entry.kind != Kind::File {
-            let now = self.source.stat(folder, Some(name)).await?;
+            let now = self.of_source(self.source.stat(folder, Some(name))).await?;
             if !same(&now, &pair.entry) {
                 return Ok(Transferred::Changed);
             }
@@ -95,8 +91,8 @@ impl Copier {
         let both = self.source.capabilities().extended && self.destination.capabilities().extended;
         match both {
             true => {
-                self.source
-                    .extended(&pair.folder, Some(&pair.entry.name))
+                let name = Some(pair.entry.name.as_slice());
+                self.of_source(self.source.extended(&pair.folder, name))
                     .await
             }
             false => Ok(Vec::new()),
@@ -151,7 +147,7 @@ impl Copier {
         }
         // Where every read told what it reads, that is looked at already.
         if !self.is_told_by_reading() {
-            let now = self.source.stat(folder, Some(name)).await?;
+            let now = self.of_source(self.source.stat(folder, Some(name))).await?;
             if !same(&now, &pair.entry) {
                 upload.abort().await?;
                 return Ok(Transferred::Changed);
@@ -192,14 +188,16 @@ impl Copier {
             return Ok(Some(found));
         }
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
-        let now = self.source.stat(folder, Some(name)).await?;
+        let now = self.of_source(self.source.stat(folder, Some(name))).await?;
         if !same(&now, &pair.entry) {
             return Ok(None);
         }
         found.version = now.version;
         found.modified = now.modified;
         if self.passes_metadata() {
-            found.extended = self.source.extended(folder, Some(name)).await?;
+            found.extended = self
+                .of_source(self.source.extended(folder, Some(name)))
+                .await?;
         }
         Ok(Some(found))
     }
@@ -241,8 +239,9 @@ impl Copier {
         }
         // More, or less, arrived than was noted: the bytes in between are read here again, and not sent.
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
-        let mut chunks = self.source.read(folder, name, from, offset - from).await?;
-        while let Some(chunk) = chunks.next().await? {
+        let read = self.source.read(folder, name, from, offset - from);
+        let mut chunks = self.of_source(read).await?;
+        while let Some(chunk) = self.of_source(chunks.next()).await? {
             hash.update(&chunk);
         }
         Ok(hash)
@@ -272,7 +271,7 @@ impl Copier {
         let read = self
             .source
             .read(&pair.folder, &pair.entry.name, from, end - from);
-        let mut chunks = read.await?;
+        let mut chunks = self.of_source(read).await?;
         if let Some((now, extended)) = chunks.found()
             && self.is_told_by_reading()
         {
@@ -293,7 +292,7 @@ impl Copier {
             }
         }
         loop {
-            let chunk = match chunks.next().await {
+            let chunk = match self.of_source(chunks.next()).await {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => return Ok(upload.offset() == end),
                 Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),

@@ -3,10 +3,10 @@
 use super::publish::{self, Staged};
 use super::side::Work;
 use crate::filter::Filter;
-use crate::names;
+use crate::names::{self, Own};
 use crate::progress::Progress;
 use crate::status::Dst;
-use crate::store::{Row, When, Writer};
+use crate::store::{FolderId, Row, When, Writer};
 use headworks_core::Side;
 use headworks_core::rounds::LeaseId;
 use headworks_pool::{Handler, Health, Notice, Report, Run};
@@ -15,7 +15,7 @@ use rusqlite::Transaction;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{OwnedPermit, Sender, UnboundedSender};
 
 /// Rows of several folders that are handed over together.
 const TOGETHER: usize = 1024;
@@ -23,7 +23,8 @@ const TOGETHER: usize = 1024;
 /// A folder to list.
 #[derive(Clone)]
 pub(super) struct Listing {
-    pub(super) lease: LeaseId,
+    /// `None`: ahead of its turn.
+    pub(super) lease: Option<LeaseId>,
     pub(super) work: Arc<Work>,
     pub(super) attempt: u32,
 }
@@ -34,7 +35,7 @@ pub(super) type Batch = Vec<Listing>;
 /// What the driver hears.
 pub(super) enum Word {
     /// Durable: the folders of these leases have ended, and have so many subfolders.
-    Settled(Side, Vec<(LeaseId, u64)>),
+    Settled(Side, Vec<(Option<LeaseId>, u64)>),
     /// A listing failed.
     Failed(Side, Listing, Error),
     /// It did not run, because the pool is ending.
@@ -49,10 +50,20 @@ pub(super) struct Lister {
     pub(super) words: UnboundedSender<Word>,
     pub(super) progress: Arc<Progress>,
     pub(super) job: String,
+    /// The state file, if it is inside this tree.
+    pub(super) own: Option<Own>,
     /// Whether both sides can have the object that stands for a folder.
     pub(super) markers: bool,
     /// Whether the backend is a disk of this machine: a batch then has a thread to itself.
     pub(super) local: bool,
+    /// Who copies while the plan goes on.
+    pub(super) release: Option<Sender<Vec<Released>>>,
+}
+
+/// Names of a folder of the source, now durable.
+pub(crate) struct Released {
+    pub(crate) folder: FolderId,
+    pub(crate) names: Vec<Vec<u8>>,
 }
 
 /// Shared with the threads on which disks are listed.
@@ -130,7 +141,7 @@ impl Lister {
             let entry = self.backend.stat(&folder.path, None).await?;
             let side = self.side;
             self.writer
-                .post(When::Now, move |tx| publish::root(tx, side, entry), || {});
+                .post(When::Apart, move |tx| publish::root(tx, side, entry), || {});
         }
         // A failed attempt is gone on with like one of an earlier run.
         let reached = listing.work.reached.cursor();
@@ -181,7 +192,11 @@ impl Lister {
         forget: bool,
     ) -> Staged {
         let folder = &listing.work.row;
-        let of_ours = |name: &[u8]| names::is_ours(&self.job, &folder.path, name);
+        let own = self.own.as_ref();
+        let of_ours = |name: &[u8]| {
+            names::is_ours(&self.job, &folder.path, name)
+                || own.is_some_and(|own| own.is(&folder.path, name))
+        };
         // It says that there is a folder, which is known already.
         let is_marker = |entry: &Entry| {
             !self.markers && entry.name.is_empty() && entry.kind == Kind::File && entry.size == 0
@@ -228,8 +243,9 @@ impl Lister {
             return;
         }
         let ends = !missing.is_empty() || pages.iter().any(|(_, staged)| staged.last);
-        let when = if ends { When::Now } else { When::Later };
+        let when = if ends { When::Apart } else { When::Later };
         let (side, words) = (self.side, self.words.clone());
+        let release = self.release(&pages);
         let settled = Arc::new(std::sync::OnceLock::new());
         let told = settled.clone();
         let write = move |transaction: &Transaction<'_>| {
@@ -241,7 +257,33 @@ impl Lister {
             if !settled.is_empty() {
                 let _ = words.send(Word::Settled(side, settled));
             }
+            if let Some((place, names)) = release {
+                place.send(names);
+            }
         });
+    }
+
+    /// What can be copied once it is durable, if whoever copies has room for it: what is passed over comes after the plan.
+    fn release(
+        &self,
+        pages: &[(Listing, Staged)],
+    ) -> Option<(OwnedPermit<Vec<Released>>, Vec<Released>)> {
+        let place = self.release.clone()?.try_reserve_owned().ok()?;
+        let resumable = self.backend.capabilities().resumable_listing;
+        // A listing that cannot be gone on with may be forgotten, and its names come again.
+        let lasting = |(_, staged): &&(Listing, Staged)| resumable || staged.first && staged.last;
+        let released = |(listing, staged): &(Listing, Staged)| Released {
+            folder: listing.work.row.id,
+            names: staged
+                .rows
+                .iter()
+                .filter(|row| row.entry.kind != Kind::Folder && !row.excluded)
+                .map(|row| row.entry.name.clone())
+                .collect(),
+        };
+        let released = pages.iter().filter(lasting).map(released);
+        let released: Vec<Released> = released.filter(|some| !some.names.is_empty()).collect();
+        (!released.is_empty()).then_some((place, released))
     }
 }
 
@@ -251,20 +293,24 @@ fn publish_all(
     side: Side,
     pages: &[(Listing, Staged)],
     missing: &[Listing],
-) -> rusqlite::Result<Vec<(LeaseId, u64)>> {
+) -> rusqlite::Result<Vec<(Option<LeaseId>, u64)>> {
     let mut settled = Vec::new();
+    let settle = |listing: &Listing| match listing.lease {
+        Some(_) => publish::settle,
+        None => publish::settle_ahead,
+    };
     for (listing, staged) in pages {
         let row = &listing.work.row;
         let subfolders = match side {
             Side::Leader => publish::source(transaction, row, staged)?,
-            Side::Follower => publish::destination(transaction, row, staged)?,
+            Side::Follower => publish::destination(transaction, row, staged, settle(listing))?,
         };
         if staged.last {
             settled.push((listing.lease, subfolders));
         }
     }
     for listing in missing {
-        publish::settle(transaction, listing.work.row.id, Dst::Missing)?;
+        settle(listing)(transaction, listing.work.row.id, Dst::Missing)?;
         settled.push((listing.lease, listing.work.row.subfolders));
     }
     Ok(settled)

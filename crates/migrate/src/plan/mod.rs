@@ -11,6 +11,7 @@ mod side;
 mod times;
 mod walk;
 
+pub(crate) use lister::Released;
 pub(crate) use times::look as look_at_times;
 pub(crate) use walk::walk;
 

@@ -61,6 +61,7 @@ pub(super) fn destination(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
     page: &Staged,
+    settle: Settle,
 ) -> rusqlite::Result<u64> {
     if page.forget {
         forget(transaction, Side::Follower, folder)?;
@@ -92,14 +93,29 @@ fn dated_row<'r>(
     Ok(row.dated(dated(transaction, side, &path, &row.entry)?))
 }
 
-/// A folder of which no listing is needed, or possible.
+/// How the state of a folder at the destination is noted.
+pub(super) type Settle = fn(&Transaction<'_>, i64, Dst) -> rusqlite::Result<()>;
+
+/// In its turn. A folder that was taken for missing may have been made meanwhile.
 pub(super) fn settle(
     transaction: &Transaction<'_>,
     folder: i64,
     state: Dst,
 ) -> rusqlite::Result<()> {
-    let mut statement =
-        transaction.prepare_cached("UPDATE folder SET dst = ?, dst_cursor = NULL WHERE id = ?")?;
+    let mut statement = transaction.prepare_cached(
+        "UPDATE folder SET dst = iif(ahead = 1 AND ?1 = 3, 1, ?1), dst_cursor = NULL WHERE id = ?2",
+    )?;
+    statement.execute(params![state as i64, folder]).map(drop)
+}
+
+/// Ahead of its turn, in which no call is needed any more.
+pub(super) fn settle_ahead(
+    transaction: &Transaction<'_>,
+    folder: i64,
+    state: Dst,
+) -> rusqlite::Result<()> {
+    let mut statement = transaction
+        .prepare_cached("UPDATE folder SET ahead = ?, dst_cursor = NULL WHERE id = ?")?;
     statement.execute(params![state as i64, folder]).map(drop)
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Walked {
     /// The last folder of this round that was paged in.
     cursor: i64,
     /// What the destination can be called.
-    names: Capabilities,
+    pub(super) names: Capabilities,
     /// What is to do at which depth, until the pass starts.
     pub(super) pending: BTreeMap<u32, u64>,
 }
@@ -173,6 +173,12 @@ fn source_page(read: &Connection, depth: u32, after: i64, limit: usize) -> Resul
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// The destination's root, if nothing is known of it yet.
+pub(super) fn unknown_root(read: &Connection, names: &Capabilities) -> Result<Option<Work>> {
+    let root = destination_page(read, 0, 0, 1, names)?.pop();
+    Ok(root.filter(|root| root.derived.is_none()))
+}
+
 fn destination_page(
     read: &Connection,
     depth: u32,
@@ -181,7 +187,7 @@ fn destination_page(
     names: &Capabilities,
 ) -> Result<Vec<Work>> {
     let mut statement = read.prepare_cached(
-        "SELECT f.id, f.path, f.dst_cursor, f.subfolders, f.src, p.dst, d.kind, f.name
+        "SELECT f.id, f.path, f.dst_cursor, f.subfolders, f.src, p.dst, d.kind, f.name, f.ahead
          FROM folder f
          LEFT JOIN folder p ON p.id = f.parent
          LEFT JOIN destination d ON d.parent = f.parent AND d.name = f.name
@@ -191,12 +197,15 @@ fn destination_page(
         let id: i64 = row.get(0)?;
         let kind: Option<i64> = row.get(6)?;
         let above: Option<i64> = row.get(5)?;
+        let src = Src::from_number(row.get(4)?);
+        let ahead: Option<i64> = row.get(8)?;
         let derived = match id == ROOT {
-            true if Src::from_number(row.get(4)?) == Src::Failed => Some(Dst::Unknown),
-            true => None,
             false if names.refuses(row.get_ref(7)?.as_blob()?).is_some() => Some(Dst::Conflict),
+            _ if src != Src::Failed && ahead.is_some() => ahead.map(Dst::from_number),
+            true if src == Src::Failed => Some(Dst::Unknown),
+            true => None,
             false => derive(
-                Src::from_number(row.get(4)?),
+                src,
                 above.map_or(Dst::Unknown, Dst::from_number),
                 kind.map(kind_of),
             ),

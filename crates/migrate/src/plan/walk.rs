@@ -1,8 +1,8 @@
 //! The driver: pages, leases, settles, and lets the sides go on.
 
-use super::lister::{Batch, Lister, Listers, Listing, Word};
+use super::lister::{Batch, Lister, Listers, Listing, Released, Word};
 use super::publish;
-use super::side::{WINDOW, Walked, Work};
+use super::side::{WINDOW, Walked, Work, unknown_root};
 use super::{LAG, MAX_LEAD};
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -18,7 +18,7 @@ use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// How many at which depth.
@@ -34,14 +34,34 @@ struct Walk<'a> {
     sides: [Walked; 2],
     sender: mpsc::UnboundedSender<Word>,
     words: mpsc::UnboundedReceiver<Word>,
+    ahead: Ahead,
 }
 
-/// Walks both sides until nothing is pending, or until somebody asks to stop.
-pub(crate) async fn walk(job: &Job) -> Result<()> {
+/// Whether the destination's root is looked at before its turn, so that copying can begin while the source's is still listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    /// From then on, if the source's root takes so long.
+    From(Instant),
+    /// It is being looked at.
+    Running,
+    /// It is known, or comes in its turn.
+    Over,
+}
+
+/// How long the source's root may take before the destination's is looked at.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// Walks both sides until nothing is pending, or until somebody asks to stop. What is durable is offered to `release`.
+pub(crate) async fn walk(job: &Job, release: Option<mpsc::Sender<Vec<Released>>>) -> Result<()> {
+    let ahead = match &release {
+        Some(_) => Ahead::From(Instant::now() + GLANCE),
+        None => Ahead::Over,
+    };
     let (sender, words) = mpsc::unbounded_channel();
     let read = job.store.read()?;
     let side = |side| -> Result<Walked> {
-        let (pool, shape) = pool(job, side, sender.clone())?;
+        let release = release.clone().filter(|_| side == Side::Leader);
+        let (pool, shape) = pool(job, side, sender.clone(), release)?;
         // A destination folder must end by `finish`, which declares what is below it: there only attempts count.
         let budget = match side {
             Side::Leader => job.settings.retry_budget,
@@ -57,7 +77,9 @@ pub(crate) async fn walk(job: &Job) -> Result<()> {
         sides,
         sender: sender.clone(),
         words,
+        ahead,
     };
+    drop(release);
     let walked = walk.run().await;
     let [leader, follower] = walk.sides;
     for side in [leader, follower] {
@@ -76,6 +98,7 @@ fn pool(
     job: &Job,
     side: Side,
     words: mpsc::UnboundedSender<Word>,
+    release: Option<mpsc::Sender<Vec<Released>>>,
 ) -> Result<(Pool<Batch>, (usize, usize))> {
     let backend = match side {
         Side::Leader => job.source.clone(),
@@ -119,6 +142,8 @@ fn pool(
         progress: job.progress.clone(),
         job: job.id.clone(),
         markers: job.compare.markers,
+        own: job.own[side as usize].clone(),
+        release,
     };
     let pool = Pool::new(config, Workers::new(base, most), Listers(Arc::new(lister)))?;
     Ok((pool, (base, batch)))
@@ -136,7 +161,9 @@ impl Walk<'_> {
             }
             self.heed_pause();
             self.step(Side::Leader)?;
-            if !self.sides[1].rounds.is_seeded() && self.coordinator.may_start(follower) {
+            self.look_ahead()?;
+            let may_start = self.ahead != Ahead::Running && self.coordinator.may_start(follower);
+            if !self.sides[1].rounds.is_seeded() && may_start {
                 let now = self.sides[1].pool.now();
                 self.sides[1].start(now)?;
             }
@@ -146,6 +173,28 @@ impl Walk<'_> {
             }
             self.wait().await?;
         }
+    }
+
+    /// Lists the destination's root, if its turn is far off. It counts only when its turn comes.
+    fn look_ahead(&mut self) -> Result<()> {
+        let Ahead::From(then) = self.ahead else {
+            return Ok(());
+        };
+        let side = &self.sides[1];
+        if side.rounds.is_seeded() || Instant::now() < then {
+            return Ok(());
+        }
+        self.ahead = Ahead::Over;
+        if let Some(root) = unknown_root(&self.read, &side.names)? {
+            self.ahead = Ahead::Running;
+            let listing = Listing {
+                lease: None,
+                work: Arc::new(root),
+                attempt: 1,
+            };
+            self.submit(Side::Follower, vec![listing]);
+        }
+        Ok(())
     }
 
     async fn wait(&mut self) -> Result<()> {
@@ -214,7 +263,7 @@ impl Walk<'_> {
                 continue;
             }
             listings.push(Listing {
-                lease: lease.id,
+                lease: Some(lease.id),
                 work: lease.node,
                 attempt: lease.attempt,
             });
@@ -225,11 +274,11 @@ impl Walk<'_> {
         }
         let settled = derived
             .iter()
-            .map(|(lease, subfolders, ..)| (*lease, *subfolders));
+            .map(|(lease, subfolders, ..)| (Some(*lease), *subfolders));
         let settled = settled.collect();
         let sender = self.sender.clone();
         self.job.writer.post(
-            When::Now,
+            When::Apart,
             move |transaction| {
                 let mut each = derived.iter();
                 each.try_for_each(|(_, _, folder, state)| {
@@ -262,11 +311,19 @@ impl Walk<'_> {
             Word::Settled(side, settled) => {
                 let now = self.sides[side as usize].pool.now();
                 for (lease, subfolders) in settled {
+                    let Some(lease) = lease else {
+                        self.ahead = Ahead::Over;
+                        continue;
+                    };
                     let rounds = &mut self.sides[side as usize].rounds;
                     let _ = rounds.finish(now, lease, Discovered::Count(subfolders));
                 }
             }
-            Word::Failed(side, listing, error) => self.failed(side, &listing, &error)?,
+            Word::Failed(side, listing, error) => match listing.lease {
+                Some(lease) => self.failed(side, lease, &listing, &error)?,
+                // It will be asked for again in its turn, and what it answers then counts.
+                None => self.ahead = Ahead::Over,
+            },
             Word::Returned => {}
         }
         Ok(())
@@ -275,6 +332,7 @@ impl Walk<'_> {
     fn failed(
         &mut self,
         which: Side,
+        lease: LeaseId,
         listing: &Listing,
         error: &headworks_storage::Error,
     ) -> Result<()> {
@@ -289,7 +347,7 @@ impl Walk<'_> {
         let attempts = listing.work.reached.fail();
         if error.fault() == Fault::Temporary && attempts < self.job.settings.attempts {
             let pause = self.job.settings.backoff.delay(attempts, crate::random());
-            match side.rounds.retry(now, listing.lease, now + pause) {
+            match side.rounds.retry(now, lease, now + pause) {
                 Settled::Failed { .. } => ended = true,
                 _ => {
                     self.job.progress.sides[which as usize]
@@ -299,7 +357,8 @@ impl Walk<'_> {
                 }
             }
         }
-        self.give_up(which, listing, error, ended);
+        let held = (!ended).then_some(lease);
+        self.give_up(which, listing, error, held);
         Ok(())
     }
 
@@ -309,18 +368,17 @@ impl Walk<'_> {
         which: Side,
         listing: &Listing,
         error: &headworks_storage::Error,
-        ended: bool,
+        held: Option<LeaseId>,
     ) {
         let row = listing.work.row.clone();
         let side = &mut self.sides[which as usize];
         let now = side.pool.now();
-        if !ended {
+        if let Some(lease) = held {
             let _ = match which {
-                Side::Leader => side.rounds.fail(now, listing.lease),
-                Side::Follower => {
-                    side.rounds
-                        .finish(now, listing.lease, Discovered::Count(row.subfolders))
-                }
+                Side::Leader => side.rounds.fail(now, lease),
+                Side::Follower => side
+                    .rounds
+                    .finish(now, lease, Discovered::Count(row.subfolders)),
             };
         }
         let (cause, attempts) = (error.to_string(), listing.attempt);

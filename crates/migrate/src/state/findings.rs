@@ -19,6 +19,11 @@ impl Count {
         self.entries += 1;
         self.bytes += bytes;
     }
+
+    fn join(&mut self, other: Count) {
+        self.entries += other.entries;
+        self.bytes += other.bytes;
+    }
 }
 
 /// What a plan found, by status.
@@ -31,9 +36,21 @@ pub struct Summary {
     pub source: Count,
     /// Folders that could not be listed.
     pub failed_folders: u64,
+    /// Of the entries that are the same: those that were copied while the plan was made.
+    #[serde(default)]
+    pub copied: Count,
 }
 
 impl Summary {
+    /// Adds what was found elsewhere.
+    pub(super) fn add(&mut self, other: &Summary) {
+        for (word, count) in &other.statuses {
+            self.statuses.entry(word.clone()).or_default().join(*count);
+        }
+        self.source.join(other.source);
+        self.copied.join(other.copied);
+    }
+
     /// The count of a status.
     #[must_use]
     pub fn of(&self, status: Status) -> Count {

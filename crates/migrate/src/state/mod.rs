@@ -1,6 +1,7 @@
 //! Reading a state file: what was found, what became of it, and why.
 
 mod browse;
+mod count;
 mod explain;
 mod findings;
 mod totals;
@@ -13,16 +14,25 @@ use crate::error::{Error, Result};
 use crate::filter::Filters;
 use crate::progress::Live;
 use crate::status::{Compare, Difference, Status};
-use crate::store::{FolderId, Pair, Store, meta, path_of, read_pairs};
+use crate::store::{FolderId, Pair, ROOT, Store, meta, path_of, read_pairs_until};
 use headworks_storage::Kind;
 use rusqlite::{Connection, OptionalExtension, params};
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 /// Rows that are read at once.
 const PAGE: usize = 4096;
+
+/// Folders by their numbers.
+type Folders = std::ops::Range<FolderId>;
+
+const ALL: Folders = ROOT..FolderId::MAX;
+
+/// The place before a folder's first entry: after all names that the folder before it can have.
+fn before(folder: FolderId) -> (FolderId, Vec<u8>) {
+    (folder - 1, vec![0xff; 2048])
+}
 
 /// Something that is at the destination only.
 pub(crate) struct Extra {
@@ -86,11 +96,21 @@ impl State {
     pub(crate) fn scan(
         &self,
         compare: &Compare,
+        each: impl FnMut(&Pair, Status) -> Result<()>,
+    ) -> Result<()> {
+        self.scan_folders(compare, ALL, each)
+    }
+
+    /// The same, of the folders with these numbers.
+    pub(super) fn scan_folders(
+        &self,
+        compare: &Compare,
+        folders: Folders,
         mut each: impl FnMut(&Pair, Status) -> Result<()>,
     ) -> Result<()> {
-        let mut after = (0, vec![]);
+        let mut after = before(folders.start);
         loop {
-            let pairs = read_pairs(&self.read, &after, PAGE)?;
+            let pairs = read_pairs_until(&self.read, &after, folders.end - 1, PAGE)?;
             let Some(last) = pairs.last() else {
                 return Ok(());
             };
@@ -99,37 +119,6 @@ impl State {
                 each(pair, status(&self.read, compare, pair)?)?;
             }
         }
-    }
-
-    /// What the plan found, counted anew; `keep` is given the totals of folders, some at a time.
-    pub(crate) fn count(&self, compare: &Compare, mut keep: impl FnMut(Totals)) -> Result<Summary> {
-        let mut summary = Summary::default();
-        let mut totals = Totals::default();
-        let mut statuses: HashMap<Status, Count> = HashMap::new();
-        self.scan(compare, |pair, status| {
-            statuses.entry(status).or_default().add(pair.entry.size);
-            summary.source.add(pair.entry.size);
-            totals.add(pair, status);
-            if totals.len() > PAGE {
-                keep(totals.split());
-            }
-            Ok(())
-        })?;
-        keep(totals);
-        let words = statuses
-            .into_iter()
-            .map(|(status, count)| (status.word().into(), count));
-        summary.statuses = words.collect();
-        self.extra(|extra| {
-            let count = summary
-                .statuses
-                .entry(Status::NotOnSrc.word().into())
-                .or_default();
-            count.add(extra.size);
-            Ok(())
-        })?;
-        summary.failed_folders = self.failed_folders()?;
-        Ok(summary)
     }
 
     /// What the plan found, as it was when it finished.
@@ -148,10 +137,19 @@ impl State {
     }
 
     /// Goes through what is at the destination only.
-    pub(crate) fn extra(&self, mut each: impl FnMut(&Extra) -> Result<()>) -> Result<()> {
-        let mut after = (0, Vec::new());
+    pub(crate) fn extra(&self, each: impl FnMut(&Extra) -> Result<()>) -> Result<()> {
+        self.extra_in(ALL, each)
+    }
+
+    /// The same, of the folders with these numbers.
+    pub(super) fn extra_in(
+        &self,
+        folders: Folders,
+        mut each: impl FnMut(&Extra) -> Result<()>,
+    ) -> Result<()> {
+        let mut after = before(folders.start);
         loop {
-            let page = self.extra_page(&after)?;
+            let page = self.extra_page(&after, folders.end - 1)?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
@@ -160,16 +158,20 @@ impl State {
         }
     }
 
-    /// Some of what is at the destination only, after a place.
-    pub(crate) fn extra_page(&self, after: &(FolderId, Vec<u8>)) -> Result<Vec<Extra>> {
+    /// Some of what is at the destination only, after a place and in folders with numbers up to `last`.
+    pub(crate) fn extra_page(
+        &self,
+        after: &(FolderId, Vec<u8>),
+        last: FolderId,
+    ) -> Result<Vec<Extra>> {
         let mut statement = self.read.prepare_cached(
             "SELECT d.parent, d.name, d.kind, d.size FROM destination d
              JOIN folder f ON f.id = d.parent
              LEFT JOIN source s ON s.parent = d.parent AND s.name = d.name
-             WHERE (d.parent, d.name) > (?1, ?2) AND s.name IS NULL AND f.dst = 1 AND f.src = 1
+             WHERE (d.parent, d.name) > (?1, ?2) AND d.parent <= ?4 AND s.name IS NULL AND f.dst = 1 AND f.src = 1
              ORDER BY d.parent, d.name LIMIT ?3",
         )?;
-        let rows = statement.query_map(params![after.0, after.1, PAGE as i64], |row| {
+        let rows = statement.query_map(params![after.0, after.1, PAGE as i64, last], |row| {
             Ok(Extra {
                 parent: row.get(0)?,
                 name: row.get(1)?,
@@ -286,6 +288,7 @@ impl State {
     /// # Errors
     /// When the file cannot be read, or `each` says so.
     pub fn manifest(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.expect_sound()?;
         let mut statement = self
             .read
             .prepare("SELECT path, sha256 FROM hash ORDER BY path")?;
@@ -295,6 +298,16 @@ impl State {
             each(&manifest_line(&path, &hash))?;
         }
         Ok(())
+    }
+
+    /// A damaged file may read as if less were in it.
+    fn expect_sound(&self) -> Result<()> {
+        let query = "PRAGMA quick_check(1)";
+        let found: String = self.read.query_row(query, [], |row| row.get(0))?;
+        match found.as_str() {
+            "ok" => Ok(()),
+            _ => Err(Error::Damaged(found)),
+        }
     }
 
     /// The last events, oldest first, with their times.

@@ -14,7 +14,7 @@ mod writer;
 pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
 pub use lock::holder;
-pub(crate) use pairs::{find_pair, read_folder, read_pairs};
+pub(crate) use pairs::{find_pair, read_folder, read_pairs, read_pairs_until};
 pub(crate) use rows::{
     ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_destinations, put_sources,
     read_entry,
@@ -40,6 +40,39 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// Whether a state file is there, or could be made there. Leaves nothing behind.
+    pub(crate) fn look(path: &Path) -> Result<bool> {
+        let not_state = |what| Error::NotState {
+            path: path.to_owned(),
+            what,
+        };
+        let found = match std::fs::metadata(path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(_) => return Err(not_state("not to be looked at")),
+        };
+        if found.is_dir() {
+            return Err(not_state("a directory"));
+        }
+        if !found.is_file() {
+            return Err(not_state("not a file"));
+        }
+        let store = Store {
+            path: path.to_owned(),
+        };
+        let ours = store.read().and_then(|read| schema::is_ours(&read));
+        match ours {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(not_state("a database of another program")),
+            Err(Error::State(error))
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) =>
+            {
+                Err(not_state("no state file"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Makes the file if it lacks, and brings it up to date. Only for whoever holds the lock.
     pub(crate) fn create(path: &Path) -> Result<Store> {
         let mut connection = Connection::open(path)?;
@@ -52,7 +85,7 @@ impl Store {
 
     /// Opens one that is there, to look at.
     pub(crate) fn existing(path: &Path) -> Result<Store> {
-        if !path.exists() {
+        if !Store::look(path)? {
             return Err(Error::NoState(path.to_owned()));
         }
         let store = Store {
@@ -95,7 +128,7 @@ fn configure(connection: &Connection) -> Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // FULL: what is committed survives a power cut, not only a crash.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "cache_size", -32_768)?;
+    connection.pragma_update(None, "cache_size", -16_384)?;
     connection.pragma_update(None, "wal_autocheckpoint", 8192)?;
     connection.pragma_update(None, "temp_store", "FILE")?;
     connection.set_prepared_statement_cache_capacity(64);

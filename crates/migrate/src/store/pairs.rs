@@ -45,8 +45,18 @@ pub(crate) fn read_pairs(
     after: &Place,
     limit: usize,
 ) -> Result<Vec<Pair>> {
+    read_pairs_until(connection, after, FolderId::MAX, limit)
+}
+
+/// The same, of folders with numbers up to `last`.
+pub(crate) fn read_pairs_until(
+    connection: &Connection,
+    after: &Place,
+    last: FolderId,
+    limit: usize,
+) -> Result<Vec<Pair>> {
     let mut source = connection.prepare_cached(&SOURCE)?;
-    let rows = source.query(params![after.0, after.1, FolderId::MAX, limit as i64])?;
+    let rows = source.query(params![after.0, after.1, last, limit as i64])?;
     read(connection, rows, (after.0, &after.1))
 }
 
@@ -172,7 +182,9 @@ struct Folders<'c> {
 impl<'c> Folders<'c> {
     fn new(connection: &'c Connection) -> rusqlite::Result<Folders<'c>> {
         Ok(Folders {
-            at: connection.prepare_cached("SELECT path, dst FROM folder WHERE id = ?")?,
+            at: connection.prepare_cached(
+                "SELECT path, iif(dst = 0, coalesce(ahead, 0), dst) FROM folder WHERE id = ?",
+            )?,
             src: connection.prepare_cached("SELECT src FROM folder WHERE id = ?")?,
             last: None,
         })

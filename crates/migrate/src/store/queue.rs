@@ -81,6 +81,12 @@ impl<T> Queue<T> {
         Some(std::mem::take(&mut held.pieces))
     }
 
+    /// Whether nothing waits, and nothing more will come.
+    pub(super) fn has_ended(&self) -> bool {
+        let held = self.lock();
+        held.ended && held.pieces.is_empty()
+    }
+
     /// Nothing more will come.
     pub(super) fn end(&self) {
         self.lock().ended = true;

@@ -5,7 +5,7 @@ use headworks_storage::failpoint;
 use rusqlite::Connection;
 
 /// One step a version. A file of version `n` is brought up to date by the steps from `n` on.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
@@ -94,9 +94,38 @@ CREATE TABLE known (
     PRIMARY KEY (side, path)
 ) WITHOUT ROWID;
 ",
+    "
+-- What the destination is known to have of a folder before that folder's turn: 1 all of it, 3 nothing.
+ALTER TABLE folder ADD COLUMN ahead INTEGER;
+
+-- What is in hand while the plan goes on: if the runner dies, temporary files may be left of it.
+CREATE TABLE released (folder BLOB NOT NULL, name BLOB NOT NULL, PRIMARY KEY (folder, name)) WITHOUT ROWID;
+",
 ];
 
 pub(super) const VERSION: usize = STEPS.len();
+
+/// Says that a file of SQLite is one of ours: `HWMG`.
+const APPLICATION: i64 = 0x4857_4d47;
+/// Files up to this version do not say it.
+const UNSAID: usize = 3;
+
+/// Whether a file is a state file, or empty. Only looks.
+pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
+    let application: i64 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let tables =
+        "SELECT count(*), count(*) FILTER (WHERE name IN ('meta', 'folder', 'source', 'claim'))
+                  FROM sqlite_schema WHERE type = 'table'";
+    let (all, known): (i64, i64) =
+        connection.query_row(tables, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let version = version(connection)?;
+    Ok(match application {
+        APPLICATION => true,
+        0 => all == 0 && version == 0 || known == 4 && (1..=UNSAID).contains(&version),
+        _ => false,
+    })
+}
 
 /// Brings the tables up to date; refuses those of a newer program.
 pub(super) fn prepare(connection: &mut Connection) -> Result<()> {
@@ -110,6 +139,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<()> {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "user_version", VERSION as i64)?;
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
     failpoint::hit("before-schema-commit");
     transaction.commit()?;
     failpoint::hit("after-schema-commit");
@@ -150,6 +180,26 @@ mod tests {
             .unwrap();
         assert_eq!(kept, "kept");
         connection.execute("DELETE FROM total", []).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_another_program_is_told_from_ours_new_old_or_empty() {
+        let mut ours = Connection::open_in_memory().unwrap();
+        assert!(is_ours(&ours).unwrap());
+        prepare(&mut ours).unwrap();
+        assert!(is_ours(&ours).unwrap());
+        let old = Connection::open_in_memory().unwrap();
+        old.execute_batch(STEPS[0]).unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        assert!(is_ours(&old).unwrap());
+        let other = Connection::open_in_memory().unwrap();
+        other.execute_batch("CREATE TABLE meta (x)").unwrap();
+        assert!(!is_ours(&other).unwrap());
+        other.pragma_update(None, "user_version", 2).unwrap();
+        assert!(!is_ours(&other).unwrap());
+        let marked = Connection::open_in_memory().unwrap();
+        marked.pragma_update(None, "application_id", 1).unwrap();
+        assert!(!is_ours(&marked).unwrap());
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //!
 //! Work is handed over as closures; as many as are waiting are committed together, and each hears of it only when its
 //! group is durable. A group of nothing that somebody waits for lingers for more
-//! ([`When`]); before results of copying the destination is synced, once a group.
+//! ([`When`]); before results of copying the destination is synced, once a group. While listings come in, which do not wait
+//! for that, results are put aside and committed about once a second.
 
 use super::queue::Queue;
 use crate::error::{Error, Result};
 use headworks_storage::failpoint;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -34,8 +36,10 @@ struct Piece {
 /// When a piece of work should be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// As soon as possible: somebody waits for it.
+    /// As soon as possible, after all that was handed over before: somebody waits for it.
     Now,
+    /// As soon as possible, and not after results of copying, on which it does not depend: a listing.
+    Apart,
     /// With others: a page of a long listing, whose rows are all over the table.
     Later,
     /// With others, and after the destination was synced: a result of copying.
@@ -116,6 +120,15 @@ impl Writer {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.write_when(When::Now, work).await
+    }
+
+    /// Does work and returns when it is durable.
+    pub(crate) async fn write_when<T: Send + 'static>(
+        &self,
+        when: When,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (sender, receiver) = oneshot::channel();
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
@@ -124,7 +137,7 @@ impl Writer {
             Ok(())
         };
         let writer = self.clone();
-        let hand_over = move || writer.post(When::Now, job, move || _ = sender.send(()));
+        let hand_over = move || writer.post(when, job, move || _ = sender.send(()));
         tokio::task::spawn_blocking(hand_over)
             .await
             .map_err(|_| Error::WriterGone)?;
@@ -188,17 +201,27 @@ impl Writer {
 }
 
 fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Result<()> {
-    let mut synced = Instant::now();
+    let mut results = Results::new();
     let mut last = 0;
-    while let Some(pieces) = queue.take(None) {
+    loop {
+        let first = match queue.take(results.patience()) {
+            Some(pieces) => results.sort(pieces),
+            None => std::mem::take(&mut results.aside),
+        };
+        if first.is_empty() && queue.has_ended() {
+            return Ok(());
+        }
+        if first.is_empty() {
+            continue;
+        }
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut group = Group::new(last >= LARGE);
-        group.add(&transaction, pieces)?;
+        group.add(&transaction, first)?;
         while group.after.len() < GROUP
-            && let Some(more) = queue.take(Some(group.patience(synced)))
+            && let Some(more) = queue.take(Some(group.patience(results.synced)))
             && !more.is_empty()
         {
-            group.add(&transaction, more)?;
+            group.add(&transaction, results.sort(more))?;
         }
         if group.wants(When::Synced) {
             failpoint::hit("before-sync");
@@ -207,7 +230,7 @@ fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Re
                 side: "destination",
                 error,
             })?;
-            synced = Instant::now();
+            results.synced = Instant::now();
             failpoint::hit("after-sync");
         }
         failpoint::hit("before-commit");
@@ -216,13 +239,57 @@ fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Re
         last = group.after.len();
         group.after.into_iter().for_each(|after| after());
     }
-    Ok(())
+}
+
+/// Results of copying, which wait for a sync.
+struct Results {
+    aside: Vec<Piece>,
+    synced: Instant,
+    /// When a piece last came that must not wait for that.
+    apart: Option<Instant>,
+}
+
+impl Results {
+    fn new() -> Results {
+        Results {
+            aside: Vec::new(),
+            synced: Instant::now(),
+            apart: None,
+        }
+    }
+
+    /// How long to wait for a first piece: as long as nothing was put aside.
+    fn patience(&self) -> Option<Duration> {
+        let due = LINGER.saturating_sub(self.synced.elapsed());
+        (!self.aside.is_empty()).then_some(due)
+    }
+
+    /// What of these goes into a group now, after what was put aside if that is due.
+    fn sort(&mut self, pieces: VecDeque<Piece>) -> Vec<Piece> {
+        let now = Instant::now();
+        if pieces.iter().any(|piece| piece.when == When::Apart) {
+            self.apart = Some(now);
+        }
+        let is_barrier = pieces.iter().any(|piece| piece.when == When::Now);
+        let is_due = now.duration_since(self.synced) >= LINGER;
+        let is_apart = self.apart.is_some_and(|at| now.duration_since(at) < LINGER);
+        if is_barrier || is_due || !is_apart {
+            let mut all = std::mem::take(&mut self.aside);
+            all.extend(pieces);
+            return all;
+        }
+        let (results, rest) = pieces
+            .into_iter()
+            .partition::<Vec<_>, _>(|piece| piece.when == When::Synced);
+        self.aside.extend(results);
+        rest
+    }
 }
 
 /// Pieces of work that are committed together.
 struct Group {
     began: Instant,
-    wanted: [bool; 3],
+    wanted: [bool; 4],
     busy: bool,
     after: Vec<After>,
 }
@@ -231,7 +298,7 @@ impl Group {
     fn new(busy: bool) -> Group {
         Group {
             began: Instant::now(),
-            wanted: [false; 3],
+            wanted: [false; 4],
             busy,
             after: Vec::new(),
         }
@@ -257,7 +324,8 @@ impl Group {
     /// How long to wait for more.
     fn patience(&self, synced: Instant) -> Duration {
         let waited = self.began.elapsed();
-        match (self.wants(When::Now), self.wants(When::Synced)) {
+        let now = self.wants(When::Now) || self.wants(When::Apart);
+        match (now, self.wants(When::Synced)) {
             (true, _) if self.busy => BUSY.saturating_sub(waited),
             (true, _) => Duration::ZERO,
             (false, true) => LINGER.saturating_sub(synced.elapsed()),

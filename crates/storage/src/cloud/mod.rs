@@ -345,7 +345,7 @@ impl Endpoint {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(call.wrong(ErrorKind::Temporary, causes(&error))),
             Err(_) => {
-                let words = format!("no answer within {} s", ANSWER.as_secs());
+                let words = format!("the far side did not answer in {} s", ANSWER.as_secs());
                 return Err(call.wrong(ErrorKind::Temporary, words));
             }
         };

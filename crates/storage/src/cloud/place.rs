@@ -34,6 +34,15 @@ impl Place {
             let words = "the URL holds credentials, which would be stored and shown; give them by environment or profile";
             return Err(wrong(words));
         }
+        let authority = endpoint.map(|url| url.split_once("://").map_or(url, |(_, rest)| rest));
+        let authority = authority.and_then(|rest| rest.split('/').next());
+        if [Some(host), authority]
+            .into_iter()
+            .flatten()
+            .any(has_bad_port)
+        {
+            return Err(wrong("the port is not a number from 1 to 65535"));
+        }
         if host.is_empty() {
             return Err(wrong("the URL names no host or bucket"));
         }
@@ -99,6 +108,13 @@ impl Place {
     }
 }
 
+/// Whether what follows the last colon of a host cannot be a port. The colons inside `[::1]` are none of that.
+fn has_bad_port(host: &str) -> bool {
+    let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
+    let port = after.rsplit_once(':').map(|(_, port)| port);
+    port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
 /// A location without what may be a password: what is before an `@`, and settings.
 pub(crate) fn hidden(location: &[u8]) -> Vec<u8> {
     let shown = location.split(|&byte| matches!(byte, b'?' | b'#')).next();
@@ -130,6 +146,28 @@ mod tests {
                 .contains("anonymous")
         );
         assert_eq!(Place::parse(b"s3://bucket").unwrap().prefix, b"");
+    }
+
+    #[test]
+    fn a_port_that_is_none_is_refused_at_once() {
+        for url in [
+            "webdav://h:99999/x",
+            "webdav://h:0",
+            "webdav://h:",
+            "webdav://[::1]:x/",
+            "s3://b?endpoint=http://h:70000",
+            "s3://b?endpoint=http://h:1x/",
+        ] {
+            let refused = Place::parse(url.as_bytes()).unwrap_err().to_string();
+            assert!(refused.contains("port"), "{url}: {refused}");
+        }
+        for url in [
+            "webdav://h:80/x",
+            "webdav://[::1]/",
+            "s3://b?endpoint=http://[::1]:9",
+        ] {
+            Place::parse(url.as_bytes()).unwrap();
+        }
     }
 
     #[test]

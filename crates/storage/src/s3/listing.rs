@@ -28,7 +28,12 @@ pub(super) struct S3Listing {
     progress: Progress,
     begun: bool,
     ended: bool,
+    /// Pages without anything in them, one after the other.
+    empty: u32,
 }
+
+/// More of these than any far side needs to pass over what was deleted.
+const EMPTY_PAGES: u32 = 1000;
 
 /// How far a listing is.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -50,6 +55,7 @@ impl S3Listing {
             begun: progress.is_some(),
             progress: progress.unwrap_or_default(),
             ended: false,
+            empty: 0,
         }
     }
 
@@ -98,11 +104,20 @@ impl Listing for S3Listing {
                 return Err(self.call().wrong(ErrorKind::NotFound, words));
             }
             let answer = self.fetch().await?;
-            if !self.begun && !self.is_root && answer.items.is_empty() {
+            let is_all = answer.token.is_none();
+            if !self.begun && !self.is_root && is_all && answer.items.is_empty() {
                 let words = "no key begins with this";
                 return Err(self.call().wrong(ErrorKind::NotFound, words));
             }
-            self.begun = true;
+            self.begun |= !answer.items.is_empty();
+            self.empty = match answer.items.is_empty() {
+                true => self.empty + 1,
+                false => 0,
+            };
+            if self.empty > EMPTY_PAGES {
+                let words = format!("the listing does not go on: {EMPTY_PAGES} pages are empty");
+                return Err(self.call().wrong(ErrorKind::Other, words));
+            }
             let mut entries = Vec::with_capacity(answer.items.len());
             for item in answer.items {
                 let taken = self.progress.take(item, &mut entries);

@@ -63,6 +63,9 @@ pub(crate) enum MigrateCommand {
         filters: FilterFlags,
         #[command(flatten)]
         copy: CopyFlags,
+        /// Finish the plan before anything is written. Without it, copying begins while a long plan goes on.
+        #[arg(long)]
+        plan_first: bool,
         #[command(flatten)]
         run: RunFlags,
     },
@@ -114,7 +117,7 @@ pub(crate) struct StateFlag {
 
 #[derive(Debug, Args)]
 pub(crate) struct Places {
-    /// A path, `file:///path`, or `synth://?seed=1&depth=3…`.
+    /// A path, `s3://bucket/prefix`, `sftp://user@host/path`, `webdavs://host/path`, or `synth://?seed=1&depth=3…`.
     #[arg(value_name = "SRC")]
     pub(crate) source: OsString,
     /// The same; need not exist yet.

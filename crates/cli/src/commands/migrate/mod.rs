@@ -26,7 +26,11 @@ pub(crate) fn run(command: &MigrateCommand) -> Result<Exit> {
         Err(error) => match error.downcast_ref::<Error>() {
             // What was asked makes no sense, as against something that went wrong.
             Some(
-                Error::NotNow(_) | Error::BadOption(_) | Error::OtherJob { .. } | Error::NoState(_),
+                Error::NotNow(_)
+                | Error::BadOption(_)
+                | Error::OtherJob { .. }
+                | Error::NoState(_)
+                | Error::NotState { .. },
             ) => Err(UsageError(error.to_string()).into()),
             _ => Err(error),
         },
@@ -76,17 +80,18 @@ fn dispatch(command: &MigrateCommand) -> Result<Exit> {
             places,
             filters,
             copy,
+            plan_first,
             run,
         } => {
             let options = copy_options(copy)?;
-            let dry = copy.dry_run;
+            let (first, dry) = (*plan_first, copy.dry_run);
             let places_ = (places.source.as_os_str(), places.destination.as_os_str());
             work(
                 &places.state.state,
                 Some(places_),
                 &filters_of(filters),
                 run,
-                async move |job, json| everything(job, &options, dry, json).await,
+                async move |job, json| everything(job, &options, (first, dry), json).await,
             )
         }
         Command::Review {
@@ -156,6 +161,9 @@ fn work(
     let json = flags.json;
     runtime.block_on(async move {
         let job = Job::open(state, places, filters, settings)?;
+        for remark in job.remarks() {
+            eprintln!("{remark}");
+        }
         let shutdown = Shutdown::new();
         shutdown.on_signals()?;
         let stop = job.stop();
@@ -204,10 +212,19 @@ async fn copy_or_look(job: &Job, options: &CopyOptions, dry: bool, json: bool) -
     show::outcome(&job.state()?, &outcome, Some(&job.progress()), json)
 }
 
-async fn everything(job: &Job, options: &CopyOptions, dry: bool, json: bool) -> Result<Exit> {
+async fn everything(
+    job: &Job,
+    options: &CopyOptions,
+    (first, dry): (bool, bool),
+    json: bool,
+) -> Result<Exit> {
     let stage = job.state()?.fact("stage")?;
     if matches!(stage.as_str(), "planning" | "done") {
-        show::summary(&job.plan().await?, json)?;
+        let summary = match first || dry || options.delete != Delete::Keep {
+            true => job.plan().await?,
+            false => job.plan_and_begin(options).await?,
+        };
+        show::summary(&summary, json)?;
     }
     let exit = copy_or_look(job, options, dry, json).await?;
     if dry || exit != Exit::Done {

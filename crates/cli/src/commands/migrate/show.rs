@@ -33,6 +33,9 @@ pub(crate) fn summary(summary: &Summary, json: bool) -> Result<()> {
         }
     }
     text += &row("source in all", summary.source);
+    if summary.copied.entries > 0 {
+        text += &row("copied already", summary.copied);
+    }
     if summary.failed_folders > 0 {
         text += &format!(
             "{} folders could not be listed; `headworks migrate report` names them\n",

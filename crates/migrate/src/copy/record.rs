@@ -1,0 +1,152 @@
+//! How results of copying get into the state file.
+
+use super::tasks::{FolderWork, LARGE};
+use crate::status::Dst;
+use crate::store::{Failure, FolderId, Pair, move_below, put_destination, put_failure, remember};
+use headworks_core::Side;
+use headworks_storage::{Entry, Error, Kind};
+use rusqlite::{Transaction, params};
+
+/// What to write down of an entry.
+pub(super) enum Record {
+    Done(Entry, Option<[u8; 32]>),
+    Changed,
+    Failed(Error),
+}
+
+pub(super) struct OwnedFailure {
+    phase: &'static str,
+    kind: String,
+    cause: String,
+    attempts: u32,
+}
+
+impl OwnedFailure {
+    pub(super) fn as_ref(&self) -> Failure<'_> {
+        Failure {
+            phase: self.phase,
+            kind: &self.kind,
+            cause: &self.cause,
+            attempts: self.attempts,
+        }
+    }
+}
+
+pub(super) fn failure(phase: &'static str, error: &Error, attempts: u32) -> OwnedFailure {
+    let (kind, cause) = (format!("{:?}", error.kind()), error.to_string());
+    OwnedFailure {
+        phase,
+        kind,
+        cause,
+        attempts,
+    }
+}
+
+pub(super) fn write_record(
+    transaction: &Transaction<'_>,
+    pair: &Pair,
+    record: &Record,
+    pass: i64,
+    attempt: u32,
+) -> rusqlite::Result<()> {
+    let name = &pair.entry.name;
+    if pair.entry.size > LARGE {
+        let mut delete =
+            transaction.prepare_cached("DELETE FROM part WHERE parent = ? AND name = ?")?;
+        delete.execute(params![pair.parent, name])?;
+    }
+    let failure = match record {
+        Record::Done(entry, hash) => {
+            put_destination(transaction, pair.parent, entry, pass)?;
+            write_versions(transaction, pair, entry)?;
+            if let Some(hash) = hash {
+                let mut insert = transaction
+                    .prepare_cached("INSERT OR REPLACE INTO hash VALUES (?, ?, ?, ?)")?;
+                insert.execute(params![
+                    pair.path(),
+                    entry.size.cast_signed(),
+                    entry.modified,
+                    hash
+                ])?;
+            }
+            return Ok(());
+        }
+        Record::Changed => OwnedFailure {
+            phase: "copy",
+            kind: "Changed".into(),
+            cause: "the source is not what it was when it was listed".into(),
+            attempts: attempt,
+        },
+        Record::Failed(error) => failure("copy", error, attempt),
+    };
+    put_failure(transaction, pair.parent, name, &failure.as_ref())
+}
+
+/// Notes which versions were the same on both sides, so that a later plan need not ask.
+fn write_versions(
+    transaction: &Transaction<'_>,
+    pair: &Pair,
+    there: &Entry,
+) -> rusqlite::Result<()> {
+    let path = pair.path();
+    if pair.entry.version.is_some() {
+        let query = "UPDATE source SET modified = ? WHERE parent = ? AND name = ?";
+        let mut update = transaction.prepare_cached(query)?;
+        update.execute(params![pair.entry.modified, pair.parent, pair.entry.name])?;
+        remember(transaction, Side::Leader, &path, &pair.entry)?;
+    }
+    // Where the destination keeps no times, what counts is that of what it was copied from.
+    let dated = Entry {
+        modified: there.modified.or(pair.entry.modified),
+        ..there.clone()
+    };
+    remember(transaction, Side::Follower, &path, &dated)
+}
+
+/// Notes that a folder's time must be set again.
+pub(super) fn touch(transaction: &Transaction<'_>, folder: FolderId) -> rusqlite::Result<()> {
+    let mut update =
+        transaction.prepare_cached("UPDATE folder SET touched = 1 WHERE id = ? AND touched = 0")?;
+    update.execute([folder]).map(drop)
+}
+
+pub(super) fn write_made(
+    transaction: &Transaction<'_>,
+    folder: &FolderWork,
+    pass: i64,
+) -> rusqlite::Result<()> {
+    let mut update =
+        transaction.prepare_cached("UPDATE folder SET dst = ?, touched = 1 WHERE id = ?")?;
+    update.execute(params![Dst::Successful as i64, folder.id])?;
+    write_made_entry(transaction, folder.parent, &folder.entry.name, pass)
+}
+
+pub(super) fn write_made_entry(
+    transaction: &Transaction<'_>,
+    parent: FolderId,
+    name: &[u8],
+    pass: i64,
+) -> rusqlite::Result<()> {
+    let made = Entry::new(name, Kind::Folder);
+    put_destination(transaction, parent, &made, pass)?;
+    touch(transaction, parent)
+}
+
+/// What is below a folder that could not be made stays where it is, and is not tried file by file.
+pub(super) fn write_failed_folder(
+    transaction: &Transaction<'_>,
+    folder: &FolderWork,
+    error: &Error,
+    attempt: u32,
+) -> rusqlite::Result<()> {
+    let mut update = transaction.prepare_cached("UPDATE folder SET dst = ? WHERE id = ?")?;
+    update.execute(params![Dst::Failed as i64, folder.id])?;
+    move_below(transaction, folder.id, Dst::Missing, Dst::Unknown)?;
+    let failure = failure("copy", error, attempt);
+    put_failure(
+        transaction,
+        folder.parent,
+        &folder.entry.name,
+        &failure.as_ref(),
+    )
+}

@@ -1,0 +1,66 @@
+//! Adding up what a plan found, on two threads: nothing else goes on meanwhile, and somebody waits for it.
+
+use super::{Count, Folders, PAGE, State, Summary, Totals};
+use crate::error::Result;
+use crate::status::{Compare, Status};
+use crate::store::{FolderId, ROOT};
+use std::collections::HashMap;
+
+impl State {
+    /// What the plan found, counted anew; `keep` is given the totals of folders, some at a time.
+    pub(crate) fn count(&self, compare: &Compare, keep: impl Fn(Totals) + Sync) -> Result<Summary> {
+        let query = "SELECT max(id) / 2 + 1 FROM folder";
+        let middle: FolderId = self.read.query_row(query, [], |row| row.get(0))?;
+        let (first, second) = (ROOT..middle, middle..FolderId::MAX);
+        let (keep, path) = (&keep, self.store.path());
+        let [mut summary, other] = std::thread::scope(|scope| -> Result<[Summary; 2]> {
+            let second =
+                scope.spawn(move || State::open(path)?.count_folders(compare, second, keep));
+            let first = self.count_folders(compare, first, keep)?;
+            match second.join() {
+                Ok(second) => Ok([first, second?]),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })?;
+        summary.add(&other);
+        summary.failed_folders = self.failed_folders()?;
+        Ok(summary)
+    }
+
+    fn count_folders(
+        &self,
+        compare: &Compare,
+        folders: Folders,
+        keep: &impl Fn(Totals),
+    ) -> Result<Summary> {
+        let mut summary = Summary::default();
+        let pass = self.pass()?;
+        let mut totals = Totals::default();
+        let mut statuses: HashMap<Status, Count> = HashMap::new();
+        self.scan_folders(compare, folders.clone(), |pair, status| {
+            statuses.entry(status).or_default().add(pair.entry.size);
+            summary.source.add(pair.entry.size);
+            if pair.copied == pass {
+                summary.copied.add(pair.entry.size);
+            }
+            totals.add(pair, status);
+            if totals.len() > PAGE {
+                keep(totals.split());
+            }
+            Ok(())
+        })?;
+        keep(totals);
+        self.extra_in(folders, |extra| {
+            statuses
+                .entry(Status::NotOnSrc)
+                .or_default()
+                .add(extra.size);
+            Ok(())
+        })?;
+        let words = statuses
+            .into_iter()
+            .map(|(status, count)| (status.word().into(), count));
+        summary.statuses = words.collect();
+        Ok(summary)
+    }
+}

@@ -4,7 +4,8 @@
 mod suite;
 
 use headworks_storage::{
-    Azure, Backend, Entry, ErrorKind, Expect, Folder, Gcs, Kind, Posix, S3, Sftp, UploadPlan, WebDav,
+    Azure, Backend, Entry, ErrorKind, Expect, Folder, Gcs, Kind, Posix, S3, Sftp, UploadPlan,
+    WebDav,
 };
 use std::collections::BTreeSet;
 

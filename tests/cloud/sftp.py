@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from migrate import HEADWORKS, MIB, RCLONE, WORK, headworks, make_tree, no_secret, nothing_to_do, walked
+from judge import HEADWORKS, MIB, RCLONE, WORK, headworks, make_tree, no_secret, nothing_to_do, walked
 
 SFTP, SFTP_HOME, SECRET = os.environ["SFTP"], os.environ["SFTP_HOME"], os.environ["AWS_SECRET_ACCESS_KEY"]
 USER, PORT = SFTP.split("@")[0], int(SFTP.rsplit(":")[-1])

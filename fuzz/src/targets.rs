@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 22] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),
@@ -43,6 +43,9 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("torrents", torrents),
     ("snapshot", snapshot),
     ("bucket", bucket),
+    ("blobs", blobs),
+    ("objects", objects),
+    ("sftp", sftp),
     ("webdav", webdav),
     ("location", location),
 ];
@@ -371,6 +374,21 @@ pub fn snapshot(data: &[u8]) {
 /// A page of a bucket's listing, and where it goes on.
 pub fn bucket(data: &[u8]) {
     storages::bucket(data);
+}
+
+/// A page of a container's listing, where it goes on, and a list of blocks.
+pub fn blobs(data: &[u8]) {
+    storages::container(data);
+}
+
+/// A page of the listing of a bucket at Google, and where it goes on.
+pub fn objects(data: &[u8]) {
+    storages::objects(data);
+}
+
+/// What an SFTP server sends.
+pub fn sftp(data: &[u8]) {
+    storages::packets(data);
 }
 
 /// What a WebDAV server says of a folder.

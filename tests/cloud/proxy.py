@@ -3,6 +3,8 @@
 
     proxy.py PORT UPSTREAM_PORT LOG [SETTING=VALUE…]
 
+LOG has a line for every request when it is over, LOG.begun a dot for every one that came whole.
+
     faults=30    percent of requests that go wrong: cut off before or after they were done, refused with and without a word
                  when to come back, answered in part or with a wrong length
     flip=up      one byte of every tenth body that is sent is changed; flip=down: of every tenth that is answered
@@ -18,6 +20,7 @@ SETTINGS = dict(pair.split("=") for pair in sys.argv[4:])
 FAULTS, FLIP = int(SETTINGS.get("faults", 0)), SETTINGS.get("flip")
 DELAY, DRAW = float(SETTINGS.get("delay", 0)), random.Random(int(SETTINGS.get("seed", 1)))
 log = open(LOG, "a", buffering=1)
+begun = open(f"{LOG}.begun", "ab", buffering=0)
 
 
 def length_of(head):
@@ -87,6 +90,7 @@ async def one(reader, writer):
     if b"expect: 100-continue" in head.lower():
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     body = await reader.readexactly(length_of(head) or 0)
+    begun.write(b".")
     await asyncio.sleep(DELAY)
     fault = DRAW.choice("before after slow retry cut long short".split()) if DRAW.randrange(100) < FAULTS else ""
     if fault == "before":

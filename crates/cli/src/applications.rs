@@ -3,7 +3,7 @@
 
 use headworks_gateway::{Gateway, GatewayConfig};
 use headworks_migrate::{MigrateConfig, Migrations};
-use headworks_service::admin::{Admin, AdminConfig};
+use headworks_service::admin::Admin;
 use headworks_service::config::Schema;
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::reload::Reloader;
@@ -81,9 +81,6 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
     let tracker = Tracker::start(&config.section::<TrackerConfig>(), outbound, shutdown)?;
     tracker.follow(reloader, shutdown);
-    if let Some(token) = &config.section::<AdminConfig>().token {
-        tracker.show_clients_to(token)?;
-    }
     let http = tracker
         .http()
         .iter()
@@ -103,6 +100,11 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
                 .panel(tracker.panel())
                 .panel(tracker.engine())
                 .collect(tracker.collector())
+                .token_to(move |token| {
+                    if let Err(error) = tracker.show_clients_to(token) {
+                        tracing::warn!(%error, "nobody sees clients' addresses on /stats");
+                    }
+                })
         }),
     })
 }

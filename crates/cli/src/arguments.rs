@@ -25,6 +25,7 @@ Examples:
   headworks up                                  start everything, and say how to reach it
   headworks top                                 watch it in the terminal
   headworks gateway                             share LLM capacity; without settings, with an echo
+  headworks migrate run FROM TO --state job.db  move a tree, and prove that nothing was lost
   headworks sim greedy-tenant                   try a policy before you live with it
   headworks config init --output headworks.toml write a file with every key explained
   headworks config check headworks.toml         find every mistake in it at once
@@ -39,15 +40,18 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+/// Behind what a command takes by itself.
+const LAST: usize = 900;
+
 /// What every command takes.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
     /// The configuration file. Without it: $HEADWORKS_CONFIG, ./headworks.toml,
     /// $XDG_CONFIG_HOME/headworks/headworks.toml, or none.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, display_order = LAST, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Sets one key for this run, such as `--set log.level=debug`. Wins over environment and file.
-    #[arg(long, global = true, value_name = "SECTION.KEY=VALUE")]
+    #[arg(long, global = true, display_order = LAST, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// What the flags made of the sections' keys gave.
     #[arg(skip)]

@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Up {
     child: Child,
     lines: Receiver<String>,
+    /// The line that `start_saying` waited for.
+    said: String,
     address: String,
     token: String,
 }
@@ -47,11 +49,12 @@ impl Up {
         let mut up = Up {
             child,
             lines,
+            said: String::new(),
             address: String::new(),
             token: String::new(),
         };
         up.wait_for("is up");
-        up.wait_for(said);
+        up.said = up.wait_for(said);
         up.address = up.wait_for("admin: ").replace("admin: ", "");
         let token = up.wait_for("token: ");
         up.token = token.split(' ').nth(1).unwrap().to_owned();
@@ -310,6 +313,24 @@ fn the_page_and_top_show_what_runs() {
     assert!(feed.wait().unwrap().success());
 }
 
+#[test]
+fn the_token_of_this_run_shows_clients_on_the_tracker_s_page() {
+    let folder = Folder::new();
+    let free = "127.0.0.1:0";
+    let args = ["--admin-listen", free, "--gateway-listen", free];
+    let mut up = Up::start_saying(&folder, &args, "tracker: http://");
+    let place = up.said.split_whitespace().nth(1).unwrap();
+    up.address = place.strip_suffix("/announce").unwrap().to_owned();
+    let hash = "%aa".repeat(20);
+    let query = format!("?info_hash={hash}&peer_id=-XX0001-abcdefghijkl&port=4000&left=1");
+    let (status, _) = up.curl(&format!("/announce{query}"), &[]);
+    assert_eq!(status, 200);
+    let (_, hidden) = up.curl("/stats", &[]);
+    assert!(!hidden.contains("127.0.0.1:4000"), "{hidden}");
+    let (_, shown) = up.with_token("/stats", &[]);
+    assert!(shown.contains("client 127.0.0.1:4000"), "{shown}");
+}
+
 /// A word of a line of `/proc/PID/FILE`.
 fn proc(up: &Up, file: &str, line: &str, word: usize) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/{file}", up.child.id())).unwrap();
@@ -324,11 +345,18 @@ fn without_work_it_takes_next_to_nothing() {
     let up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0"]);
     // In hundredths of a second of processor time, by itself and on its behalf.
     let spent = || proc(&up, "stat", "", 13) + proc(&up, "stat", "", 14);
-    std::thread::sleep(Duration::from_secs(1));
-    let before = spent();
-    std::thread::sleep(Duration::from_secs(5));
-    let spent = spent() - before;
-    assert!(spent <= 5, "{spent} hundredths of a second in five seconds");
+    // What its start left to do may take a while on a busy machine: then it is looked at again.
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let before = spent();
+        std::thread::sleep(Duration::from_secs(5));
+        let spent = spent() - before;
+        if spent <= 5 {
+            break;
+        }
+        let late = Instant::now() > end;
+        assert!(!late, "{spent} hundredths of a second in five seconds");
+    }
     let kilobytes = proc(&up, "status", "VmRSS:", 1);
     assert!(kilobytes < 60 << 10, "{kilobytes} kB");
 }

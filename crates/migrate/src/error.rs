@@ -1,5 +1,6 @@
 //! What can go wrong with a migration as a whole. What goes wrong with single files is recorded, not raised.
 
+use headworks_storage::ErrorKind;
 use std::path::PathBuf;
 
 /// The result of a step of a migration.
@@ -36,7 +37,7 @@ pub enum Error {
         what: &'static str,
     },
     /// There is no state file.
-    #[error("there is no state file `{}`; make one with `headworks migrate plan SRC DST`", .0.display())]
+    #[error("there is no state file `{}`; make one with `headworks migrate plan SRC DST --state {}`", .0.display(), .0.display())]
     NoState(PathBuf),
     /// One tree is inside the other.
     #[error(
@@ -58,7 +59,9 @@ pub enum Error {
     #[error("the state file cannot be locked: {0}")]
     Lock(std::io::Error),
     /// The state file belongs to another job.
-    #[error("the state file is for `{was}`, not `{wanted}`; name another state file")]
+    #[error(
+        "the state file is for `{was}`, not `{wanted}`; name another state file, or remove this one if it was a mistake"
+    )]
     OtherJob {
         /// What it is for.
         was: String,
@@ -72,7 +75,7 @@ pub enum Error {
     #[error("{0}")]
     BadOption(String),
     /// A storage does not work at all.
-    #[error("{side}: {error}; nothing is lost: run the same command again when it works")]
+    #[error("{side}: {error}{}", advice(error))]
     Storage {
         /// Which one.
         side: &'static str,
@@ -94,4 +97,12 @@ pub enum Error {
     /// The rounds refused a step: a bug.
     #[error("the rounds cannot go on: {0}")]
     Rounds(#[from] headworks_core::rounds::RoundsError),
+}
+
+/// What to do about a storage that does not work; its own words say what to do about a location that makes no sense.
+fn advice(error: &headworks_storage::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::Unsupported | ErrorKind::Other => "",
+        _ => "; nothing is lost: run the same command again when it works",
+    }
 }

@@ -5,8 +5,11 @@ use std::time::Duration;
 /// Larger files are sent in parts, so that they can be gone on with.
 const DIRECT: u64 = 8 << 20;
 
+/// Why a name cannot be expressed, if so.
+pub type Refused = fn(&[u8]) -> Option<&'static str>;
+
 /// What a backend can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// Files can be written.
@@ -45,6 +48,8 @@ pub struct Capabilities {
     pub posix_names: bool,
     /// Names are UTF-8.
     pub unicode_names: bool,
+    /// Says why a name cannot be had, where that follows from other rules than these.
+    pub refused: Option<Refused>,
     /// How many calls at once are a good start, and how many the most.
     pub workers: (usize, usize),
 }
@@ -72,6 +77,7 @@ impl Capabilities {
             longest_name: None,
             posix_names: true,
             unicode_names: false,
+            refused: None,
             workers: (4, 16),
         }
     }
@@ -87,6 +93,9 @@ impl Capabilities {
         }
         if self.unicode_names && std::str::from_utf8(name).is_err() {
             return Some("the name is not UTF-8");
+        }
+        if let Some(words) = self.refused.and_then(|refused| refused(name)) {
+            return Some(words);
         }
         if !self.posix_names {
             return None;

@@ -6,6 +6,9 @@
 //!
 //! * [`Local`]: a directory of this machine, by file descriptors, also beyond `PATH_MAX`.
 //! * [`S3`]: a bucket, or what is below a prefix of it, at Amazon or at any endpoint that speaks the same.
+//! * [`Azure`]: a container of blobs at Azure, or what is below a prefix of it.
+//! * [`Gcs`]: a bucket at Google, or what is below a prefix of it.
+//! * [`Sftp`]: a folder of an SFTP server.
 //! * [`WebDav`]: a folder of a WebDAV server.
 //! * [`Synth`]: a tree computed from a seed, with latency and faults to order.
 //! * [`Traced`]: any of them, with every call written down by somebody who is not the caller.
@@ -13,6 +16,7 @@
 //! Whoever uses a backend decides when and how often. Backends do not queue or limit; those behind a network try a single
 //! request again, so that a fault in the middle of something large does not begin it anew.
 
+mod azure;
 mod backend;
 mod capabilities;
 mod cloud;
@@ -21,26 +25,31 @@ mod error;
 #[doc(hidden)]
 pub mod failpoint;
 mod folder;
+mod gcs;
 mod local;
 mod location;
 #[doc(hidden)]
 pub mod reading;
 mod s3;
+mod sftp;
 mod synth;
 mod traced;
 mod webdav;
 
+pub use azure::Azure;
 pub use backend::{
     Backend, Chunks, Copied, Cursor, Expect, Extended, Listing, Order, Page, Requests, Upload,
     UploadPlan,
 };
-pub use capabilities::{Capabilities, Space};
+pub use capabilities::{Capabilities, Refused, Space};
 pub use entry::{Entry, Inode, Kind, Posix};
 pub use error::{Error, ErrorKind, Fault, Result};
 pub use folder::Folder;
+pub use gcs::Gcs;
 pub use local::{Local, on_this_thread};
 pub use location::{directory, open};
 pub use s3::S3;
+pub use sftp::Sftp;
 pub use synth::{Calls, Synth};
 pub use traced::Traced;
 pub use webdav::WebDav;

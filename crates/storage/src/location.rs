@@ -2,17 +2,20 @@
 
 use crate::cloud::place::hidden;
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Backend, Local, S3, Synth, WebDav};
+use crate::{Azure, Backend, Gcs, Local, S3, Sftp, Synth, WebDav};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`, `webdavs://host/path` or `synth://?seed=1&depth=3…`.
+/// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`, `azblob://account/container/prefix`,
+/// `gs://bucket/prefix`, `sftp://user@host/path`, `webdavs://host/path` or `synth://?seed=1&depth=3…`.
 ///
 /// ```
 /// assert!(headworks_storage::open("synth://?seed=7&files=3".as_ref()).is_ok());
 /// let refused = headworks_storage::open("s4://bucket".as_ref()).err().unwrap();
-/// assert!(refused.to_string().contains("s3:, webdav: and synth:"));
+/// assert!(refused.to_string().contains("s3:, azblob:, gs:, sftp:, webdav: and synth:"));
+/// let refused = headworks_storage::open("me@host:/data".as_ref()).err().unwrap();
+/// assert!(refused.to_string().contains("sftp://user@host/path"));
 /// ```
 ///
 /// # Errors
@@ -27,6 +30,15 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     if bytes.starts_with(b"s3://") {
         return Ok(Arc::new(S3::open(bytes)?));
     }
+    if bytes.starts_with(b"azblob://") {
+        return Ok(Arc::new(Azure::open(bytes)?));
+    }
+    if bytes.starts_with(b"gs://") {
+        return Ok(Arc::new(Gcs::open(bytes)?));
+    }
+    if bytes.starts_with(b"sftp://") {
+        return Ok(Arc::new(Sftp::open(bytes)?));
+    }
     if bytes.starts_with(b"webdav://") || bytes.starts_with(b"webdavs://") {
         return Ok(Arc::new(WebDav::open(bytes)?));
     }
@@ -36,7 +48,7 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     }
     match scheme(bytes) {
         Some(_) => {
-            let words = "this storage is not known; there are paths, file:, s3:, webdav: and synth: (write ./ before a path that looks like a URL)";
+            let words = "this storage is not known; there are paths, file:, s3:, azblob:, gs:, sftp:, webdav: and synth: (write ./ before a path that looks like a URL)";
             Err(Error::new(
                 ErrorKind::Unsupported,
                 "open",
@@ -44,8 +56,20 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
                 words,
             ))
         }
+        None if looks_like_a_host(bytes) => {
+            let words = "a colon before the first slash means another machine to rsync and scp; write sftp://user@host/path for one, or ./ before a path";
+            Err(Error::new(ErrorKind::Unsupported, "open", bytes, words))
+        }
         None => local(bytes, bytes),
     }
+}
+
+/// `me@host:/path`, taken for a path, would be copied into a folder of that name on this machine.
+fn looks_like_a_host(location: &[u8]) -> bool {
+    let end = location.iter().position(|&byte| byte == b'/');
+    let first = &location[..end.unwrap_or(location.len())];
+    let path = Path::new(std::ffi::OsStr::from_bytes(location));
+    first.contains(&b':') && path.symlink_metadata().is_err()
 }
 
 /// Where a directory of this machine really is, behind symbolic links; nothing for other storages. What does not exist yet

@@ -2,7 +2,7 @@
 
 use crate::cloud::place::Place;
 use crate::cloud::xml;
-use crate::{s3, webdav};
+use crate::{azure, gcs, s3, sftp, webdav};
 
 /// Reads a page of a bucket's listing, and the bytes as a cursor.
 pub fn bucket(bytes: &[u8]) {
@@ -13,9 +13,29 @@ pub fn bucket(bytes: &[u8]) {
     let _ = (xml::find(bytes, "Code"), xml::is_whole(bytes));
 }
 
+/// Reads a page of a container's listing, a list of blocks, and the bytes as a cursor.
+pub fn container(bytes: &[u8]) {
+    for prefix in [&b""[..], b"p/"] {
+        azure::try_to_list(bytes, prefix);
+    }
+    azure::try_to_read(bytes);
+}
+
+/// Reads a page of the listing of a bucket at Google, and the bytes as a cursor.
+pub fn objects(bytes: &[u8]) {
+    for prefix in [&b""[..], b"p/"] {
+        gcs::try_to_list(bytes, prefix);
+    }
+}
+
 /// Reads what a WebDAV server says of a folder.
 pub fn folder(bytes: &[u8]) {
     webdav::try_to_read(bytes);
+}
+
+/// Reads what an SFTP server sends.
+pub fn packets(bytes: &[u8]) {
+    sftp::try_to_read(bytes);
 }
 
 /// Reads a URL. One with credentials is refused, and they are not repeated.

@@ -3,7 +3,10 @@
 
 mod suite;
 
-use headworks_storage::{Backend, Entry, ErrorKind, Expect, Folder, Kind, S3, UploadPlan, WebDav};
+use headworks_storage::{
+    Azure, Backend, Entry, ErrorKind, Expect, Folder, Gcs, Kind, Posix, S3, Sftp, UploadPlan,
+    WebDav,
+};
 use std::collections::BTreeSet;
 
 fn variable(name: &str) -> String {
@@ -45,47 +48,52 @@ async fn s3s_reads_as_it_must() {
 }
 
 /// Keys that no directory could hold beside each other.
+const KEYS: [&str; 23] = [
+    "a",
+    "a!",
+    "a-",
+    "a/",
+    "a//",
+    "a//b",
+    "a/b",
+    "a/./c",
+    "a0",
+    ".",
+    "..",
+    " ",
+    " lead",
+    "trail ",
+    "tail /x",
+    "plus+percent%41",
+    "q?x=1&y#z",
+    "new\nline",
+    "/",
+    "/x",
+    "\u{e9}",
+    "e\u{301}",
+    "\u{10ffff}",
+];
+
 #[tokio::test]
 async fn keys_are_kept_to_the_byte() {
-    let s3 = bucket("MOTO", "keys", "&page=2").await;
-    let keys = [
-        "a",
-        "a!",
-        "a-",
-        "a/",
-        "a//",
-        "a//b",
-        "a/b",
-        "a/./c",
-        "a0",
-        ".",
-        "..",
-        " ",
-        " lead",
-        "trail ",
-        "tail /x",
-        "plus+percent%41",
-        "q?x=1&y#z",
-        "new\nline",
-        "/",
-        "/x",
-        "\u{e9}",
-        "e\u{301}",
-        "\u{10ffff}",
-    ];
+    keys(&bucket("MOTO", "keys", "&page=2").await, &KEYS).await;
+}
+
+/// Writes keys, and finds them again as they were.
+async fn keys(backend: &dyn Backend, keys: &[&str]) {
     for key in keys {
         let cut = key.rfind('/').map_or(0, |at| at + 1);
         let folder = Folder::from_bytes(key[..cut].into());
         let like = Entry::new(&key.as_bytes()[cut..], Kind::File);
-        suite::write(&s3, &folder, &like, format!("<{key}>").as_bytes()).await;
+        suite::write(backend, &folder, &like, format!("<{key}>").as_bytes()).await;
     }
     let mut found = BTreeSet::new();
-    for (folder, entry) in suite::walk(&s3).await {
+    for (folder, entry) in suite::walk(backend).await {
         if entry.kind == Kind::Folder {
             continue;
         }
-        let bytes = suite::read(&s3, &folder, &entry.name, 0, u64::MAX).await;
-        let looked = s3.stat(&folder, Some(&entry.name)).await.unwrap();
+        let bytes = suite::read(backend, &folder, &entry.name, 0, u64::MAX).await;
+        let looked = backend.stat(&folder, Some(&entry.name)).await.unwrap();
         assert_eq!((looked.kind, looked.size), (Kind::File, bytes.len() as u64));
         let name = entry.name.strip_suffix(b"/").unwrap_or(&entry.name);
         let key = String::from_utf8(folder.join(name)).unwrap();
@@ -97,18 +105,21 @@ async fn keys_are_kept_to_the_byte() {
 
 #[tokio::test]
 async fn a_write_with_a_condition_overwrites_nobody() {
-    let s3 = bucket("MOTO", "conditions", "").await;
+    conditions(&bucket("MOTO", "conditions", "").await).await;
+}
+
+async fn conditions(backend: &dyn Backend) {
     let root = Folder::root();
     let mut like = Entry::new(*b"x", Kind::File);
     like.modified = Some(1_600_000_000_000_000_000);
-    let first = suite::write(&s3, &root, &like, b"theirs").await;
+    let first = suite::write(backend, &root, &like, b"theirs").await;
     let write = async |expect: Expect, bytes: &'static [u8], modified: i64| {
         let plan = UploadPlan {
             size: bytes.len() as u64,
             expect,
             ..UploadPlan::default()
         };
-        let mut upload = s3.upload(&root, b"x", plan).await.unwrap();
+        let mut upload = backend.upload(&root, b"x", plan).await.unwrap();
         upload.write(bytes.into()).await.unwrap();
         let mut like = Entry::new(*b"x", Kind::File);
         like.modified = Some(modified);
@@ -117,7 +128,7 @@ async fn a_write_with_a_condition_overwrites_nobody() {
     let refused = write(Expect::Nothing, b"ours", 1).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Changed, "{refused}");
     assert!(refused.to_string().contains("somebody else"), "{refused}");
-    assert_eq!(suite::read(&s3, &root, b"x", 0, 99).await, b"theirs");
+    assert_eq!(suite::read(backend, &root, b"x", 0, 99).await, b"theirs");
     // What is there already, as it should be, is no conflict: an answer may get lost.
     let again = write(Expect::Nothing, b"theirs", 1_600_000_000_000_000_000).await;
     assert_eq!(again.unwrap().version, first.version);
@@ -129,22 +140,28 @@ async fn a_write_with_a_condition_overwrites_nobody() {
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Changed);
-    assert_eq!(suite::read(&s3, &root, b"x", 0, 99).await, b"ours");
+    assert_eq!(suite::read(backend, &root, b"x", 0, 99).await, b"ours");
 }
 
 #[tokio::test]
 async fn metadata_is_kept_and_calls_are_counted() {
     let s3 = bucket("MOTO", "metadata", "").await;
+    metadata(&s3, "meta-colour").await;
+    let counted: Vec<_> = s3.requests();
+    assert_eq!(counted, [("head", 2), ("make bucket", 1), ("put", 1)]);
+}
+
+async fn metadata(backend: &dyn Backend, name: &str) {
     let root = Folder::root();
     let plan = UploadPlan::default();
-    let upload = s3.upload(&root, b"page.html", plan).await.unwrap();
+    let upload = backend.upload(&root, b"page.html", plan).await.unwrap();
     let extended = vec![
-        (b"meta-colour".to_vec(), b"red".to_vec()),
+        (name.as_bytes().to_vec(), b"red".to_vec()),
         (b"cache-control".to_vec(), b"no-store".to_vec()),
     ];
     let like = Entry::new(*b"page.html", Kind::File);
     upload.finish(like, extended.clone()).await.unwrap();
-    let kept = s3.extended(&root, Some(b"page.html")).await.unwrap();
+    let kept = backend.extended(&root, Some(b"page.html")).await.unwrap();
     for pair in &extended {
         assert!(kept.contains(pair), "{kept:?}");
     }
@@ -153,8 +170,6 @@ async fn metadata_is_kept_and_calls_are_counted() {
         b"text/html; charset=utf-8".to_vec(),
     );
     assert!(kept.contains(&html), "{kept:?}");
-    let counted: Vec<_> = s3.requests();
-    assert_eq!(counted, [("head", 2), ("make bucket", 1), ("put", 1)]);
 }
 
 /// s3s checks signatures; a wrong key must not get in, or the others prove nothing.
@@ -184,4 +199,270 @@ async fn webdav_reads_as_it_must() {
 #[tokio::test]
 async fn webdav_writes_as_it_must() {
     suite::writing(&folder("suite-write").await, |_| false).await;
+}
+
+async fn container(name: &str, settings: &str) -> Azure {
+    let (account, endpoint) = (variable("AZURE_STORAGE_ACCOUNT"), variable("AZURITE"));
+    let location = format!("azblob://{account}/{name}/some/prefix?endpoint={endpoint}{settings}");
+    let azure = Azure::open(location.as_bytes()).expect("a good location");
+    azure
+        .make_folder(&Folder::root())
+        .await
+        .expect("a container");
+    azure
+}
+
+#[tokio::test]
+async fn azure_reads_as_it_must() {
+    let azure = container("suite-read", "&page=3").await;
+    suite::fill(&azure, TREE, |_| false).await;
+    suite::reading(&azure).await;
+}
+
+#[tokio::test]
+async fn azure_writes_as_it_must() {
+    suite::writing(&container("suite-write", "").await, |_| false).await;
+}
+
+#[tokio::test]
+async fn names_of_blobs_are_kept_to_the_byte() {
+    let azure = container("keys", "&page=2").await;
+    let refuses = azure.capabilities().refused.expect("it refuses some");
+    let (bad, good): (Vec<&str>, Vec<&str>) = KEYS
+        .iter()
+        .partition(|key| refuses(key.as_bytes()).is_some());
+    assert_eq!(bad, ["a/./c", ".", "..", "new\nline"]);
+    keys(&azure, &good).await;
+    for key in bad.iter().chain(&["back\\slash", "dot./x"]) {
+        let plan = UploadPlan::default();
+        let upload = azure.upload(&Folder::root(), key.as_bytes(), plan).await;
+        let upload = upload.expect("nothing was sent yet");
+        let refused = upload.finish(Entry::new(*key, Kind::File), Vec::new());
+        assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::BadName);
+    }
+}
+
+#[tokio::test]
+async fn a_blob_is_written_over_only_as_expected() {
+    conditions(&container("conditions", "").await).await;
+}
+
+/// A name that is no word is allowed elsewhere, and must come back.
+#[tokio::test]
+async fn metadata_of_blobs_is_kept_and_calls_are_counted() {
+    let azure = container("metadata", "").await;
+    metadata(&azure, "meta-the-colour").await;
+    let counted: Vec<_> = azure.requests();
+    let told = [("head", 1), ("list", 1), ("make container", 1), ("put", 1)];
+    assert_eq!(counted, told);
+}
+
+/// Empty blobs by which other programs mean a folder.
+#[tokio::test]
+async fn a_blob_that_stands_for_a_folder_is_one() {
+    let azure = container("stubs", "&page=2").await;
+    let stub = vec![(b"meta-hdi_isfolder".to_vec(), b"true".to_vec())];
+    let root = Folder::root();
+    for name in ["empty", "full"] {
+        let upload = azure.upload(&root, name.as_bytes(), UploadPlan::default());
+        let like = Entry::new(name, Kind::File);
+        let finished = upload.await.unwrap().finish(like, stub.clone()).await;
+        finished.unwrap();
+    }
+    let file = Entry::new(*b"file", Kind::File);
+    suite::write(&azure, &root.child(b"full"), &file, b"x").await;
+    for name in ["full!", "full-"] {
+        suite::write(&azure, &root, &Entry::new(name, Kind::File), b"x").await;
+    }
+    let mut told: Vec<_> = suite::list(&azure, &root)
+        .await
+        .into_iter()
+        .map(|entry| (String::from_utf8(entry.name).unwrap(), entry.kind))
+        .collect();
+    told.sort_by(|a, b| a.0.cmp(&b.0));
+    let told: Vec<_> = told
+        .iter()
+        .map(|(name, kind)| (name.as_str(), *kind))
+        .collect();
+    let (folder, file) = (Kind::Folder, Kind::File);
+    let wanted = [
+        ("empty", folder),
+        ("full", folder),
+        ("full!", file),
+        ("full-", file),
+    ];
+    assert_eq!(told, wanted);
+    assert!(suite::list(&azure, &root.child(b"empty")).await.is_empty());
+    let looked = azure.stat(&root, Some(b"empty")).await.unwrap();
+    assert_eq!(looked.kind, Kind::Folder);
+}
+
+/// Azurite checks signatures.
+#[tokio::test]
+async fn azure_refuses_who_it_does_not_know() {
+    let (account, endpoint) = (variable("AZURE_STORAGE_ACCOUNT"), variable("AZURITE"));
+    container("refused", "").await;
+    let location = format!("azblob://{account}/refused?endpoint={endpoint}&anonymous");
+    let azure = Azure::open(location.as_bytes()).unwrap();
+    let refused = azure.stat(&Folder::root(), None).await.unwrap_err();
+    assert!(
+        matches!(refused.kind(), ErrorKind::Denied | ErrorKind::NotFound),
+        "{refused}"
+    );
+}
+
+async fn google(name: &str, settings: &str) -> Gcs {
+    let endpoint = variable("STORAGE_EMULATOR_HOST");
+    let location = format!("gs://{name}/some/prefix?endpoint={endpoint}{settings}");
+    let gcs = Gcs::open(location.as_bytes()).expect("a good location");
+    gcs.make_folder(&Folder::root()).await.expect("a bucket");
+    gcs
+}
+
+#[tokio::test]
+async fn google_reads_as_it_must() {
+    let gcs = google("suite-read", "&page=3").await;
+    // It answers one after the other.
+    let few = "seed=8&depth=2&dirs=4&files=8&size=0-300k&names=all";
+    suite::fill(&gcs, few, |_| false).await;
+    suite::reading(&gcs).await;
+}
+
+#[tokio::test]
+async fn google_writes_as_it_must() {
+    suite::writing(&google("suite-write", "").await, |_| false).await;
+}
+
+#[tokio::test]
+async fn names_at_google_are_kept_to_the_byte() {
+    let gcs = google("keys", "&page=2").await;
+    let good: Vec<&str> = KEYS.into_iter().filter(|key| !key.contains('\n')).collect();
+    keys(&gcs, &good).await;
+    assert!(gcs.capabilities().refuses(b"new\nline").is_some());
+    let location = "gs://keys?anonymous".to_owned();
+    let root = Gcs::open(location.as_bytes()).expect("a good location");
+    let plan = UploadPlan::default();
+    let upload = root.upload(&Folder::root(), b"..", plan).await.unwrap();
+    let refused = upload.finish(Entry::new(*b"..", Kind::File), Vec::new());
+    assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::BadName);
+}
+
+#[tokio::test]
+async fn an_object_at_google_is_written_over_only_as_expected() {
+    conditions(&google("conditions", "").await).await;
+}
+
+#[tokio::test]
+async fn metadata_at_google_is_kept_and_calls_are_counted() {
+    let gcs = google("metadata", "").await;
+    metadata(&gcs, "meta-the-colour").await;
+    let counted: Vec<_> = gcs.requests();
+    let told = [("head", 1), ("list", 1), ("make bucket", 1), ("put", 1)];
+    assert_eq!(counted, told);
+}
+
+/// A folder of its own for each test, below one that `tests/cloud/run` made.
+fn sftp(name: &str) -> Sftp {
+    let location = format!("sftp://{}{}/{name}", variable("SFTP"), variable("WORK"));
+    Sftp::open(location.as_bytes()).expect("a good location")
+}
+
+#[tokio::test]
+async fn sftp_reads_as_it_must() {
+    let sftp = sftp("suite-read");
+    sftp.make_folder(&Folder::root()).await.unwrap();
+    suite::fill(
+        &sftp,
+        "seed=8&depth=2&dirs=3&files=8&size=0-300k&names=all",
+        |_| false,
+    )
+    .await;
+    suite::reading(&sftp).await;
+}
+
+#[tokio::test]
+async fn sftp_writes_as_it_must() {
+    suite::writing(&sftp("suite/made/by/it"), |_| false).await;
+}
+
+/// What a POSIX server keeps beyond the suite.
+#[tokio::test]
+async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
+    let sftp = sftp("suite-posix");
+    let root = Folder::root();
+    sftp.make_folder(&root).await.unwrap();
+    let posix = Posix {
+        mode: 0o100_640,
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        device: 0,
+    };
+    let mut like = Entry::new(*b"file", Kind::File);
+    like.modified = Some(1_500_000_000_900_000_000);
+    like.posix = Some(posix);
+    let made = suite::write(&sftp, &root, &like, b"bytes").await;
+    assert_eq!(made.posix, like.posix);
+    assert_eq!(made.modified, Some(1_500_000_000_000_000_000));
+    like.posix = Some(Posix {
+        mode: 0o100_444,
+        ..posix
+    });
+    let settled = sftp.settle(&root, Some(b"file"), &like, Vec::new()).await;
+    assert_eq!(settled.unwrap().posix, like.posix);
+    assert!(sftp.space().await.unwrap().is_some_and(|s| s.bytes > 0));
+    let mut link = Entry::new(*b"link", Kind::Symlink);
+    link.target = Some(b"../suite-posix".to_vec());
+    link.modified = Some(1_400_000_000_000_000_000);
+    let order = headworks_storage::Order {
+        entry: link.clone(),
+        temp: b".t".to_vec(),
+    };
+    let made = sftp.make_node(&root, &order).await.unwrap();
+    assert_eq!((made.target, made.modified), (link.target, link.modified));
+    let inside = root.child(b"link");
+    let mut listing = sftp.list(&inside, None).await.unwrap();
+    let refused = listing.next().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WrongKind, "{refused}");
+    let listed = suite::list(&sftp, &root).await;
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    sftp.sync().await.unwrap();
+}
+
+/// A host that is not known, and a key that is not accepted, are refused with the way out, and only knocked at once.
+#[tokio::test]
+async fn sftp_refuses_strangers() {
+    for (config, words) in [
+        ("ssh_config_stranger", "SFTP_KEY or SFTP_PASSWORD"),
+        ("ssh_config_unknown", "compare its fingerprint"),
+        ("ssh_config_changed", "ssh-keygen -R"),
+    ] {
+        let program = std::env::current_exe().unwrap();
+        let told = std::process::Command::new(program)
+            .args(["--exact", "sftp_as_a_stranger", "--nocapture"])
+            .env("SFTP_CONFIG", format!("{}/{config}", variable("SFTP_HOME")))
+            .env("STRANGER", "yes")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(told.contains(words), "{config}: {told}");
+        assert!(told.contains("connect: 1"), "{told}");
+    }
+}
+
+/// What [`sftp_refuses_strangers`] runs with another environment; by itself it finds what everybody finds.
+#[tokio::test]
+async fn sftp_as_a_stranger() {
+    let sftp = sftp("nowhere");
+    for _ in 0..3 {
+        let error = sftp.stat(&Folder::root(), None).await.unwrap_err();
+        let wanted = match std::env::var_os("STRANGER") {
+            Some(_) => ErrorKind::Denied,
+            None => ErrorKind::NotFound,
+        };
+        assert_eq!(error.kind(), wanted, "{error}");
+        eprintln!("{error}");
+    }
+    let counted = sftp.requests();
+    let connects = counted.iter().find(|(kind, _)| *kind == "connect");
+    eprintln!("connect: {}", connects.unwrap().1);
 }

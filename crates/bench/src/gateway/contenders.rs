@@ -28,3 +28,23 @@ pub(super) fn router(command: &Path, upstream: SocketAddr) -> Process {
         .args(["--worker-urls", &format!("http://{upstream}")]);
     Process::silent(&mut command, address, Process::takes_connections)
 }
+
+/// LiteLLM's proxy before the upstream.
+pub(super) fn litellm(command: &Path, upstream: SocketAddr) -> Process {
+    let address = Process::free();
+    // No key is asked of the load, which it takes only when told twice.
+    let settings = format!(
+        "general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}\nmodel_list:\n- model_name: m\n  litellm_params: {{model: openai/m, api_base: 'http://{upstream}/v1', api_key: none}}\n"
+    );
+    let name = format!("headworks-bench-{}-litellm.yaml", std::process::id());
+    let file = std::env::temp_dir().join(name);
+    std::fs::write(&file, settings).expect("a temporary file can be written");
+    let mut command = Command::new(command);
+    command
+        .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
+        .arg("--config")
+        .arg(&file);
+    let process = Process::silent(&mut command, address, Process::takes_connections);
+    let _ = std::fs::remove_file(file);
+    process
+}

@@ -15,13 +15,14 @@ use std::process::ExitCode;
 use crate::measure::median;
 use crate::process::Process;
 use crate::report::Report;
-use contenders::{role, router};
+use contenders::{litellm, role, router};
 use load::Load;
 
 const OURS: &str = "headworks gateway";
 const BARE: &str = "bare hyper pass-through";
 const DIRECT: &str = "no gateway at all";
 const ROUTER: &str = "vllm-router";
+const LITELLM: &str = "LiteLLM";
 const WAITING: &str = "memory of one that waits";
 const SIXTY: &str = "60 requests of 5 ms, 10 slots";
 const SEMAPHORE: &str = "60 requests of 5 ms, bare behind a semaphore of 10";
@@ -44,6 +45,9 @@ pub(crate) struct Options {
     /// The command of vllm-router (PyPI), to measure it as well.
     #[arg(long, value_name = "COMMAND")]
     vllm_router: Option<PathBuf>,
+    /// The command of LiteLLM's proxy (PyPI `litellm[proxy]`), to measure it as well, at a twentieth of the rate.
+    #[arg(long, value_name = "COMMAND")]
+    litellm: Option<PathBuf>,
     /// Be one of the processes. For the bench itself.
     #[arg(long, hide = true)]
     role: Option<String>,
@@ -79,11 +83,16 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     if let Some(command) = &options.vllm_router {
         contenders.push((ROUTER, Some(router(command, mock.address))));
     }
+    if let Some(command) = &options.litellm {
+        contenders.push((LITELLM, Some(litellm(command, mock.address))));
+    }
     let mut report = Report::new(options.rounds);
     let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
     for _ in 0..options.rounds {
-        for ((_, process), found) in contenders.iter().zip(&mut found) {
-            round(options, process.as_ref(), mock.address, found);
+        for ((name, process), found) in contenders.iter().zip(&mut found) {
+            // It would drown in what the others are asked.
+            let less = if *name == LITELLM { 20 } else { 1 };
+            round(options, less, process.as_ref(), mock.address, found);
         }
     }
     for ((name, _), found) in contenders.iter().zip(found) {
@@ -103,13 +112,20 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     report.exit(options.check)
 }
 
-fn round(options: &Options, process: Option<&Process>, mock: SocketAddr, found: &mut Found) {
+fn round(
+    options: &Options,
+    less: usize,
+    process: Option<&Process>,
+    mock: SocketAddr,
+    found: &mut Found,
+) {
+    let (requests, rate) = (options.requests / less, options.rate / less as f64);
     let address = process.map_or(mock, |process| process.address);
     let before = process.map_or(0.0, Process::cpu);
-    let mut times = Load::new(address).open_loop(options.requests, options.rate);
+    let mut times = Load::new(address).open_loop(requests, rate);
     let spent = process.map_or(0.0, Process::cpu) - before;
     times.sort_unstable_by(f64::total_cmp);
-    found.cpu.push(spent / options.requests as f64);
+    found.cpu.push(spent / requests as f64);
     found.p50.push(times[times.len() / 2]);
     found.p99.push(times[times.len() * 99 / 100]);
 }

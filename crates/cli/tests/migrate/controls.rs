@@ -148,6 +148,8 @@ fn passwords_in_urls_are_neither_kept_nor_shown() {
     for url in [
         "s3://key:LEAKED@bucket/prefix",
         "webdav://user:LEAKED@host/",
+        "sftp://user:LEAKED@host/",
+        "sftp://user@host/?password=LEAKED",
         "s3://bucket?endpoint=http://user:LEAKED@host",
         "s3://bucket?secret=LEAKED",
         "S3://key:LEAKED@bucket",

@@ -166,9 +166,10 @@ impl Copier {
         Ok(Transferred::Done(entry.into(), digest, found.modified))
     }
 
-    /// Whether only who reads a file learns when it was modified.
+    /// Whether who reads a file learns what it is: when it was modified, if listings do not say, or its metadata.
     fn is_told_by_reading(&self) -> bool {
-        !self.source.capabilities().listed_times
+        let source = self.source.capabilities();
+        !source.listed_times || source.metadata
     }
 
     fn passes_metadata(&self) -> bool {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use axum::Router;
 use tokio::net::TcpListener;
 
+use crate::config::Secret;
 use crate::error::Error;
 use crate::metrics::{Collect, Registry};
 use crate::panel::{Panel, Panels};
@@ -69,7 +70,11 @@ pub struct Admin {
     reloader: Option<Reloader>,
     routes: Router,
     endpoints: Vec<Endpoint>,
+    token_to: Vec<ToldOnce>,
 }
+
+/// Who is told the token when it is known.
+type ToldOnce = Box<dyn FnOnce(&Secret) + Send>;
 
 impl Admin {
     /// As `config` says, with nothing to show yet.
@@ -82,6 +87,7 @@ impl Admin {
             reloader: None,
             routes: Router::new(),
             endpoints: Vec::new(),
+            token_to: Vec::new(),
         }
     }
 
@@ -121,6 +127,13 @@ impl Admin {
         self
     }
 
+    /// Tells `who` the token, once there is one: if none is configured, it is made when the address is taken.
+    #[must_use]
+    pub fn token_to(mut self, who: impl FnOnce(&Secret) + Send + 'static) -> Admin {
+        self.token_to.push(Box::new(who));
+        self
+    }
+
     /// The panels so far.
     #[must_use]
     pub fn panels(&self) -> &Panels {
@@ -139,10 +152,15 @@ impl Admin {
         let taken = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
+        let door = Door::new(self.config.token.as_ref())?;
+        let token = Secret::from(door.token());
+        for who in self.token_to {
+            who(&token);
+        }
         let counters = Arc::new(names::Counters::default());
         self.metrics.add(Arc::clone(&counters) as Arc<dyn Collect>);
         let shared = Arc::new(Shared {
-            door: Door::new(self.config.token.as_ref())?,
+            door,
             trusted: TrustedProxies::new(&self.config.trusted_proxies, self.config.client_header),
             panels: self.panels,
             metrics: self.metrics,

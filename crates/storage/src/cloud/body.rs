@@ -32,6 +32,24 @@ impl Pieces {
         self.left
     }
 
+    /// The same without its first bytes.
+    pub(crate) fn after(mut self, mut skipped: u64) -> Pieces {
+        while skipped > 0
+            && let Some(mut piece) = self.pieces.pop_front()
+        {
+            let cut = usize::try_from(skipped)
+                .unwrap_or(usize::MAX)
+                .min(piece.len());
+            drop(piece.split_to(cut));
+            skipped -= cut as u64;
+            self.left -= cut as u64;
+            if !piece.is_empty() {
+                self.pieces.push_front(piece);
+            }
+        }
+        self
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Bytes> {
         self.pieces.iter()
     }

@@ -6,14 +6,20 @@
 
 mod body;
 pub(crate) mod chunks;
+pub(crate) mod dress;
 mod gate;
+pub(crate) mod held;
+pub(crate) mod lender;
+pub(crate) mod media;
+pub(crate) mod paged;
+pub(crate) mod parts;
 pub(crate) mod percent;
 pub(crate) mod place;
 pub(crate) mod xml;
 
 pub(crate) use body::{Pieces, Piped, collect, next, pipe};
 
-use crate::backend::Requests;
+use crate::backend::{Expect, Requests};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Fault};
 use body::collect_within;
@@ -26,14 +32,23 @@ use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Attempts in total for a call that fails for the moment.
-const ATTEMPTS: u32 = 6;
+const ATTEMPTS: u32 = 8;
 /// How long the head of an answer may take; a part of a slow upload is sent within it.
 const ANSWER: Duration = Duration::from_secs(300);
 /// No answer that is read whole is larger.
 const LARGEST: usize = 64 << 20;
+
+/// Where variables of the environment come from; tests hand in their own.
+pub(crate) type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The environment of the process.
+pub(crate) fn environment() -> Environment {
+    Arc::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
 
 /// One request, before it is signed.
 #[derive(Clone, Debug)]
@@ -52,13 +67,41 @@ pub(crate) struct Call {
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Pieces,
-    /// Whether the answer is a document, which may arrive cut off and look whole.
-    pub(crate) document: bool,
+    /// What tells of an answer whether all of it is there: a document may arrive cut off and look whole.
+    pub(crate) is_whole: Option<fn(&[u8]) -> bool>,
 }
 
 impl Call {
+    /// `what` is what it is counted as, what is being done, and to what.
+    pub(crate) fn new(
+        what: (&'static str, &'static str, &[u8]),
+        method: Method,
+        origin: &str,
+        target: String,
+    ) -> Call {
+        Call {
+            kind: what.0,
+            operation: what.1,
+            path: what.2.to_vec(),
+            method,
+            origin: origin.to_owned(),
+            target,
+            query: Vec::new(),
+            headers: HeaderMap::new(),
+            body: Pieces::default(),
+            is_whole: None,
+        }
+    }
+
+    /// The answer is a document in XML.
     pub(crate) fn document(mut self) -> Call {
-        self.document = true;
+        self.is_whole = Some(xml::is_whole);
+        self
+    }
+
+    /// The answer is a document in JSON.
+    pub(crate) fn json(mut self) -> Call {
+        self.is_whole = Some(|body| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok());
         self
     }
 
@@ -78,6 +121,27 @@ impl Call {
     pub(crate) fn body(mut self, body: Pieces) -> Call {
         self.body = body;
         self
+    }
+
+    /// The same, to be done only if what is expected is there.
+    pub(crate) fn expecting(self, expect: &Expect) -> Call {
+        match expect {
+            Expect::Anything => self,
+            Expect::Nothing => self.header("if-none-match", "*"),
+            Expect::Version(version) => self.if_match(version),
+        }
+    }
+
+    /// The same, to be done only to that version.
+    pub(crate) fn if_match(self, version: &[u8]) -> Call {
+        self.header("if-match", &quoted(version))
+    }
+
+    /// What was expected is not there.
+    pub(crate) fn overtaken(&self) -> Error {
+        let words =
+            "somebody else wrote it since it was listed; plan again to see what is there now";
+        self.wrong(ErrorKind::Changed, words)
     }
 
     pub(crate) fn wrong(&self, kind: ErrorKind, cause: impl Into<String>) -> Error {
@@ -115,6 +179,11 @@ impl Call {
 pub(crate) trait Protocol: Send + Sync {
     /// The headers to send: those of the call, and who we are.
     fn sign<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<HeaderMap>>;
+
+    /// Whether an answer is no refusal.
+    fn is_good(&self, status: StatusCode) -> bool {
+        status.is_success()
+    }
 
     /// What a refusal means, and its words.
     fn judge(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (ErrorKind, String);
@@ -198,12 +267,13 @@ impl Endpoint {
         }
     }
 
-    async fn read_once(&self, protocol: &dyn Protocol, call: &Call) -> Result<Whole> {
+    /// Calls once, and reads the answer.
+    pub(crate) async fn read_once(&self, protocol: &dyn Protocol, call: &Call) -> Result<Whole> {
         let (_pass, response) = self.once(protocol, call, call.body.clone()).await?;
         let (head, body) = response.into_parts();
         let body = collect_within(body, LARGEST, &head.headers).await;
         let body = body.map_err(|cause| call.wrong(ErrorKind::Temporary, cause))?;
-        if call.document && !xml::is_whole(&body) {
+        if call.is_whole.is_some_and(|is_whole| !is_whole(&body)) {
             let words = "the answer is cut off";
             return Err(call.wrong(ErrorKind::Temporary, words));
         }
@@ -228,7 +298,7 @@ impl Endpoint {
     }
 
     /// Waits until it is worth trying again, or hands the error back.
-    async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
+    pub(crate) async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
         if attempt >= ATTEMPTS {
             return Err(error);
         }
@@ -279,7 +349,7 @@ impl Endpoint {
                 return Err(call.wrong(ErrorKind::Temporary, words));
             }
         };
-        if response.status().is_success() {
+        if protocol.is_good(response.status()) {
             self.gate.fine();
             return Ok((pass, response));
         }
@@ -316,6 +386,11 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
+/// A version as an etag.
+pub(crate) fn quoted(version: &[u8]) -> String {
+    format!("\"{}\"", version.escape_ascii())
+}
+
 /// A header as text.
 pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
@@ -335,8 +410,8 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     words
 }
 
-/// For the jitter of pauses: not a secret.
-fn random() -> u64 {
+/// For the jitter of pauses, and to tell things apart: not a secret.
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }

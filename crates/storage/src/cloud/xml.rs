@@ -12,27 +12,43 @@ pub(crate) fn each(
     document: &[u8],
     mut tell: impl FnMut(&[String], &str),
 ) -> std::result::Result<(), String> {
+    each_marked(document, "", |path, text, _| tell(path, text))
+}
+
+/// The same, and whether the element has that attribute with the value `true`.
+///
+/// # Errors
+/// When it is not XML; in words.
+pub(crate) fn each_marked(
+    document: &[u8],
+    attribute: &str,
+    mut tell: impl FnMut(&[String], &str, bool),
+) -> std::result::Result<(), String> {
     let document = std::str::from_utf8(document).map_err(|_| "the answer is not UTF-8")?;
     let wrong = |error: &dyn std::fmt::Display| format!("the answer is not XML: {error}");
     let mut reader = Reader::from_str(document);
     let mut path: Vec<String> = Vec::new();
     let mut text = String::new();
+    let mut marked = false;
     loop {
         match reader.read_event().map_err(|e| wrong(&e))? {
             Event::Start(start) => {
                 path.push(start.local_name().as_ref().to_owned());
                 text.clear();
+                let mark = start.try_get_attribute(attribute).ok().flatten();
+                marked = mark.is_some_and(|mark| mark.value == "true");
             }
             Event::Empty(empty) => {
                 path.push(empty.local_name().as_ref().to_owned());
-                tell(&path, "");
+                tell(&path, "", false);
                 path.pop();
                 text.clear();
             }
             Event::End(_) => {
-                tell(&path, &text);
+                tell(&path, &text, marked);
                 path.pop();
                 text.clear();
+                marked = false;
             }
             Event::Text(more) => text.push_str(&more.xml10_content()),
             Event::CData(more) => text.push_str(&more.xml10_content()),

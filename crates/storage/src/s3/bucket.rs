@@ -1,10 +1,12 @@
 //! A bucket at an endpoint: how calls to it are addressed, signed and understood.
 
-use super::credentials::{Credentials, Environment};
+use super::credentials::Credentials;
 use super::sign::{Signer, sha256};
 use crate::backend::Requests;
 use crate::cloud::place::Place;
-use crate::cloud::{Call, Endpoint, Pieces, Protocol, Whole, hex, of_status, percent, text, xml};
+use crate::cloud::{
+    Call, Endpoint, Environment, Pieces, Protocol, Whole, hex, of_status, percent, text, xml,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Folder};
 use headworks_service::outbound::{Outbound, OutboundConfig};
@@ -144,18 +146,8 @@ impl Bucket {
         path: &[u8],
         method: Method,
     ) -> Call {
-        Call {
-            kind,
-            operation,
-            path: path.to_vec(),
-            method,
-            origin: self.origin.clone(),
-            target: format!("{}/", self.base),
-            query: Vec::new(),
-            headers: HeaderMap::new(),
-            body: Pieces::default(),
-            document: false,
-        }
+        let target = format!("{}/", self.base);
+        Call::new((kind, operation, path), method, &self.origin, target)
     }
 
     /// A call to a key.

@@ -1,10 +1,10 @@
 //! What the far side does by itself: copies, moves, and the removal of many keys.
 
 use super::bucket::Bucket;
-use super::listing::version;
 use super::multipart::{Multipart, Sent};
-use super::object::{dress, entry_of, extended_of};
+use super::object::DRESS;
 use crate::backend::{Copied, Order};
+use crate::cloud::dress::version;
 use crate::cloud::{Call, Pieces, percent, xml};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Entry, Folder};
@@ -91,8 +91,8 @@ async fn in_parts(
 ) -> Result<Option<String>> {
     let headers = from.head(key).await?;
     let call = to.at("create upload", "copy", onto, Method::POST)?;
-    let modified = entry_of(b"", &headers).modified;
-    let call = dress(call, onto, modified, &extended_of(&headers));
+    let modified = DRESS.entry_of(b"", &headers).modified;
+    let call = DRESS.dress(call, onto, modified, &DRESS.extended_of(&headers));
     let mut multipart = Multipart::begin(to, onto, call).await?;
     let mut number = 0;
     while u64::from(number) * PART < size {
@@ -219,7 +219,7 @@ pub(super) async fn rename(bucket: &Bucket, key: &[u8], onto: &[u8]) -> Result<(
     if moved {
         return Ok(());
     }
-    let size = entry_of(b"", &bucket.head(key).await?).size;
+    let size = DRESS.entry_of(b"", &bucket.head(key).await?).size;
     move_one(bucket, key, target, size).await
 }
 
@@ -241,9 +241,9 @@ pub(super) async fn dress_again(
     extended: &crate::Extended,
 ) -> Result<Entry> {
     let headers = bucket.head(key).await?;
-    let mut all = extended_of(&headers);
+    let mut all = DRESS.extended_of(&headers);
     all.extend(extended.iter().cloned());
-    let call = dress(
+    let call = DRESS.dress(
         bucket.at("copy", "set attributes of", key, Method::PUT)?,
         key,
         like.modified,
@@ -257,6 +257,6 @@ pub(super) async fn dress_again(
     Ok(Entry {
         modified: like.modified,
         version: xml::find(&whole.body, "ETag").as_deref().map(version),
-        ..entry_of(name, &headers)
+        ..DRESS.entry_of(name, &headers)
     })
 }

@@ -2,6 +2,8 @@
 
 use super::bucket::Bucket;
 use crate::backend::{Cursor, Listing, Page};
+use crate::cloud::dress::version;
+use crate::cloud::held::{Frames, Held, frame, place};
 use crate::cloud::{Call, percent, xml};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder, Kind};
@@ -33,14 +35,12 @@ pub(super) struct S3Listing {
 /// More of these than any far side needs to pass over what was deleted.
 const EMPTY_PAGES: u32 = 1000;
 
-/// How far a listing is. Keys come in order, but a folder `a/` may come long after the file `a`, with `a!` and `a-` in between:
-/// files are held back until it is sure that no folder of their name follows. Those can only be names with which the last
-/// one begins, so there are few.
+/// How far a listing is.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Progress {
     /// The last name that came, with its slash if it was a folder.
     after: Vec<u8>,
-    held: Vec<Entry>,
+    held: Held,
 }
 
 impl S3Listing {
@@ -131,7 +131,7 @@ impl Listing for S3Listing {
             self.ended = self.token.is_none();
             let cursor = match self.ended {
                 true => {
-                    entries.append(&mut self.progress.held);
+                    self.progress.held.release(&mut entries);
                     None
                 }
                 false => Some(self.progress.write()),
@@ -144,11 +144,7 @@ impl Listing for S3Listing {
 impl Progress {
     /// Takes the next item; hands on what nothing can change any more.
     fn take(&mut self, item: Entry, entries: &mut Vec<Entry>) -> std::result::Result<(), String> {
-        let is_folder = item.kind == Kind::Folder;
-        let mut place = item.name.clone();
-        if is_folder {
-            place.push(b'/');
-        }
+        let place = place(&item);
         // A listing that goes on after a folder's name may begin with that folder again. What comes earlier still would
         // be lost to whoever goes on from here: such a listing cannot be used.
         match place.cmp(&self.after) {
@@ -157,58 +153,21 @@ impl Progress {
             Ordering::Equal => return Ok(()),
             Ordering::Greater => {}
         }
-        while let Some(last) = self.held.last() {
-            let beyond = place.strip_prefix(last.name.as_slice());
-            if beyond.is_some_and(|rest| rest.first().is_some_and(|&byte| byte < b'/')) {
-                break;
-            }
-            if let Some(mut file) = self.held.pop() {
-                if is_folder && file.name == item.name {
-                    file.name.push(b'/');
-                }
-                entries.push(file);
-            }
-        }
-        match is_folder {
-            true => entries.push(item),
-            false => self.held.push(item),
-        }
+        self.held.take(item, entries);
         self.after = place;
         Ok(())
     }
 
     fn write(&self) -> Cursor {
-        let mut cursor = Vec::new();
-        let mut put = |bytes: &[u8]| {
-            cursor.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-            cursor.extend_from_slice(bytes);
-        };
-        put(&self.after);
-        for held in &self.held {
-            put(&held.name);
-            put(&held.size.to_le_bytes());
-            put(held.version.as_deref().unwrap_or_default());
-        }
-        cursor
+        let mut frames = Frames::default();
+        frames.put(&self.after);
+        self.held.write(&mut frames);
+        frames.finish()
     }
 
     fn read(mut cursor: &[u8]) -> Option<Progress> {
-        let mut get = || -> Option<Vec<u8>> {
-            let (length, rest) = cursor.split_first_chunk::<4>()?;
-            let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            cursor = rest;
-            Some(bytes.to_vec())
-        };
-        let after = get()?;
-        let mut held = Vec::new();
-        while let (Some(name), Some(size), Some(version)) = (get(), get(), get()) {
-            let size = u64::from_le_bytes(size.try_into().ok()?);
-            held.push(Entry {
-                size,
-                version: (!version.is_empty()).then_some(version),
-                ..Entry::new(name, Kind::File)
-            });
-        }
+        let after = frame(&mut cursor)?.to_vec();
+        let held = Held::read(&mut cursor)?;
         Some(Progress { after, held })
     }
 }
@@ -216,11 +175,6 @@ impl Progress {
 fn disordered(place: &[u8], after: &[u8]) -> String {
     let (place, after) = (place.escape_ascii(), after.escape_ascii());
     format!("the listing is in no order: `{place}` comes after `{after}`")
-}
-
-/// The version in an etag.
-pub(super) fn version(etag: &str) -> Vec<u8> {
-    etag.trim_matches('"').as_bytes().to_vec()
 }
 
 /// Reads the bytes as a page and as a cursor.
@@ -289,14 +243,6 @@ fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answer, String> 
         entry.name = name.to_vec();
         answer.items.push(entry);
     }
-    let place = |entry: &Entry| {
-        let slash: &[u8] = if entry.kind == Kind::Folder {
-            b"/"
-        } else {
-            b""
-        };
-        [entry.name.as_slice(), slash].concat()
-    };
     answer.items.sort_by_cached_key(place);
     if truncated != answer.token.is_some() {
         return Err("the listing is cut off without a word where it goes on".to_owned());
@@ -322,7 +268,7 @@ mod tests {
             // As if another process went on.
             progress = Progress::read(&progress.write()).unwrap();
         }
-        entries.append(&mut progress.held);
+        progress.held.release(&mut entries);
         let show = |entry: &Entry| {
             let name = String::from_utf8_lossy(&entry.name).into_owned();
             format!(

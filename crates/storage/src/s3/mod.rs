@@ -8,7 +8,6 @@ mod bucket;
 mod copy;
 mod credentials;
 mod listing;
-mod media;
 mod multipart;
 mod object;
 mod sign;
@@ -53,7 +52,7 @@ impl S3 {
     /// # Errors
     /// When the location makes no sense, holds credentials, or names a profile that is not there.
     pub fn open(location: &[u8]) -> Result<S3> {
-        let bucket = Bucket::open(location, &credentials::environment())?;
+        let bucket = Bucket::open(location, &crate::cloud::environment())?;
         Ok(S3 {
             bucket: Arc::new(bucket),
         })
@@ -70,7 +69,7 @@ impl S3 {
             Some(name) => {
                 let key = bucket.key(folder, name);
                 match bucket.head(&key).await {
-                    Ok(headers) => return Ok(object::entry_of(name, &headers)),
+                    Ok(headers) => return Ok(object::DRESS.entry_of(name, &headers)),
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                     Err(error) if name.ends_with(b"/") => return Err(error),
                     Err(_) => {}
@@ -168,7 +167,7 @@ impl Backend for S3 {
                 return Ok(Extended::new());
             };
             let headers = self.bucket.head(&self.bucket.key(folder, name)).await?;
-            Ok(object::extended_of(&headers))
+            Ok(object::DRESS.extended_of(&headers))
         })
     }
 

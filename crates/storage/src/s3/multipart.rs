@@ -1,8 +1,8 @@
 //! An upload in parts, as the far side knows it.
 
 use super::bucket::Bucket;
-use super::listing::version;
 use super::sign::sha256;
+use crate::cloud::dress::version;
 use crate::cloud::{Call, Pieces, hex, percent, xml};
 use crate::error::{ErrorKind, Result};
 use base64::Engine;

@@ -1,30 +1,28 @@
 //! Single objects: looking at them, reading them, removing and copying them.
 
 use super::bucket::Bucket;
-use super::listing::version;
 use crate::backend::Extended;
 use crate::cloud::chunks::{Check, Ranges};
-use crate::cloud::{Answer, Call, Pieces, text};
+use crate::cloud::dress::{Dress, version};
+use crate::cloud::{Answer, Pieces, text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::{BoxFuture, Entry, Kind};
+use crate::{BoxFuture, Entry};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
-/// The header in which the modification time is kept, as rclone keeps it: seconds with a fraction.
-const MTIME: &str = "x-amz-meta-mtime";
-const META: &str = "x-amz-meta-";
-/// What else of an object is kept.
-const KEPT: [&str; 5] = [
-    "content-type",
-    "cache-control",
-    "content-disposition",
-    "content-encoding",
-    "content-language",
-];
+/// The modification time is kept as rclone keeps it: seconds with a fraction.
+pub(super) const DRESS: Dress = Dress {
+    meta: "x-amz-meta-",
+    own: "",
+    mtime: "x-amz-meta-mtime",
+    write_time,
+    read_time,
+};
+
 /// A time as it is written.
-pub(super) fn write_time(nanos: i64) -> String {
+fn write_time(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let nanos = nanos.unsigned_abs();
     let (seconds, fraction) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
@@ -33,7 +31,7 @@ pub(super) fn write_time(nanos: i64) -> String {
 }
 
 /// A time as it was written, to the nanosecond.
-pub(super) fn read_time(text: &str) -> Option<i64> {
+fn read_time(text: &str) -> Option<i64> {
     let (negative, text) = text
         .strip_prefix('-')
         .map_or((false, text), |rest| (true, rest));
@@ -50,64 +48,6 @@ pub(super) fn read_time(text: &str) -> Option<i64> {
         .checked_mul(1_000_000_000)?;
     let time = whole.checked_add(nanos)?;
     Some(if negative { -time } else { time })
-}
-
-/// What the headers of an answer say of an object.
-pub(super) fn entry_of(name: &[u8], headers: &HeaderMap) -> Entry {
-    let total =
-        text(headers, "content-range").and_then(|range| range.rsplit_once('/')?.1.parse().ok());
-    let length = text(headers, "content-length").and_then(|length| length.parse().ok());
-    let written = text(headers, MTIME).and_then(read_time);
-    let arrived = || {
-        let date = text(headers, "last-modified")?;
-        let date = jiff::fmt::rfc2822::parse(date).ok()?;
-        i64::try_from(date.timestamp().as_nanosecond()).ok()
-    };
-    Entry {
-        size: total.or(length).unwrap_or(0),
-        modified: written.or_else(arrived),
-        version: text(headers, "etag").map(version),
-        ..Entry::new(name, Kind::File)
-    }
-}
-
-/// Content type and metadata, without what is ours.
-pub(super) fn extended_of(headers: &HeaderMap) -> Extended {
-    let kept = KEPT
-        .iter()
-        .filter_map(|name| Some((name.as_bytes().to_vec(), headers.get(*name)?)));
-    let meta = headers.iter().filter(|(name, _)| *name != MTIME);
-    let meta = meta.filter_map(|(name, value)| {
-        let rest = name.as_str().strip_prefix(META)?;
-        Some((format!("meta-{rest}").into_bytes(), value))
-    });
-    let pair = |(name, value): (Vec<u8>, &http::HeaderValue)| (name, value.as_bytes().to_vec());
-    kept.chain(meta).map(pair).collect()
-}
-
-/// The headers that a new object is dressed with.
-pub(super) fn dress(
-    mut call: Call,
-    key: &[u8],
-    modified: Option<i64>,
-    extended: &Extended,
-) -> Call {
-    call = call.header("content-type", super::media::of(key));
-    for (name, value) in extended {
-        let name = match name.strip_prefix(b"meta-") {
-            Some(rest) => [META.as_bytes(), rest].concat(),
-            None if KEPT.iter().any(|kept| kept.as_bytes() == name) => name.clone(),
-            None => continue,
-        };
-        let name = http::HeaderName::from_bytes(&name);
-        if let (Ok(name), Ok(value)) = (name, http::HeaderValue::from_bytes(value)) {
-            call.headers.insert(name, value);
-        }
-    }
-    match modified {
-        Some(modified) => call.header(MTIME, &write_time(modified)),
-        None => call,
-    }
 }
 
 impl Bucket {
@@ -169,7 +109,10 @@ impl Ranges for Object {
     }
 
     fn found(&self, headers: &HeaderMap) -> (Entry, Extended) {
-        (entry_of(&self.name, headers), extended_of(headers))
+        (
+            DRESS.entry_of(&self.name, headers),
+            DRESS.extended_of(headers),
+        )
     }
 
     fn check(&self, headers: &HeaderMap) -> Option<Check> {

@@ -95,18 +95,10 @@ mod tests {
         headers: &[(&'static str, &str)],
         body: &str,
     ) -> String {
-        let mut call = Call {
-            kind: "test",
-            operation: "sign",
-            path: Vec::new(),
-            method,
-            origin: "https://examplebucket.s3.amazonaws.com".into(),
-            target: format!("/{}", percent::encode_path(key.as_bytes())),
-            query: Vec::new(),
-            headers: HeaderMap::new(),
-            body: Pieces::from(body.to_owned()),
-            document: false,
-        };
+        let origin = "https://examplebucket.s3.amazonaws.com";
+        let target = format!("/{}", percent::encode_path(key.as_bytes()));
+        let mut call = Call::new(("test", "sign", b""), method, origin, target);
+        call.body = Pieces::from(body.to_owned());
         for (name, value) in query {
             call = call.query(name, value);
         }

@@ -1,11 +1,12 @@
 //! Writing an object: in one request, or in parts that another process can go on with.
 
 use super::bucket::Bucket;
-use super::listing::version;
 use super::multipart::{Multipart, Sent};
-use super::object::{dress, entry_of};
+use super::object::DRESS;
 use super::sign::sha256;
 use crate::backend::{Expect, Extended, Upload, UploadPlan};
+use crate::cloud::dress::version;
+use crate::cloud::parts::{self, Part, Parts};
 use crate::cloud::{Call, Pieces, hex, text};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry, Kind};
@@ -15,23 +16,15 @@ use bytes::Bytes;
 use http::Method;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::JoinSet;
 
 /// Files up to this size go in one request.
 pub(super) const WHOLE: u64 = 8 << 20;
-/// The least size of a part. It doubles until a file has no more parts than the far side takes.
+/// The least size of a part.
 const PART: u64 = 8 << 20;
 const MOST_PARTS: u64 = 10_000;
-/// Parts of one file under way at once.
-const AT_ONCE: usize = 4;
 
 pub(super) fn part_size(size: u64) -> u64 {
-    let mut part = PART;
-    while size.div_ceil(part) > MOST_PARTS {
-        part *= 2;
-    }
-    part
+    parts::part_size(size, PART, MOST_PARTS)
 }
 
 /// Adds the hash of what is sent, twice: as part of the signature, and to be kept beside the bytes.
@@ -53,19 +46,14 @@ pub(super) struct S3Upload {
     name: Vec<u8>,
     plan: UploadPlan,
     offset: u64,
-    /// What was taken and is not on its way.
-    piece: Pieces,
-    parts: Option<Parts>,
+    /// All of it, where it goes in one request.
+    whole: Pieces,
+    parts: Option<InParts>,
 }
 
-struct Parts {
+struct InParts {
     multipart: Multipart,
-    size: u64,
-    /// What the next part is called.
-    number: u32,
-    running: JoinSet<Result<(u32, Sent)>>,
-    /// Room in memory for the part that is being filled.
-    room: Option<OwnedSemaphorePermit>,
+    parts: Parts<Sent>,
 }
 
 impl S3Upload {
@@ -81,18 +69,18 @@ impl S3Upload {
             name: name.to_vec(),
             plan,
             offset: 0,
-            piece: Pieces::default(),
+            whole: Pieces::default(),
             parts: None,
         };
         if upload.plan.size > WHOLE {
             let parts = upload.begin().await?;
-            upload.offset = u64::from(parts.number - 1) * parts.size;
+            upload.offset = parts.parts.offset();
             upload.parts = Some(parts);
         }
         Ok(upload)
     }
 
-    async fn begin(&self) -> Result<Parts> {
+    async fn begin(&self) -> Result<InParts> {
         let size = part_size(self.plan.size);
         let resume = self
             .plan
@@ -109,47 +97,28 @@ impl S3Upload {
                 let call = self
                     .bucket
                     .at("create upload", "write", &self.key, Method::POST)?;
-                let call = dress(call, &self.key, self.plan.modified, &self.plan.extended);
+                let call = DRESS.dress(call, &self.key, self.plan.modified, &self.plan.extended);
                 Multipart::begin(&self.bucket, &self.key, call).await?
             }
         };
-        // Parts that are whole and follow each other need not be taken again; later ones are looked at when it is their turn.
-        let full = |number: &u32| {
-            multipart
-                .there
-                .get(number)
-                .is_some_and(|part| part.size == size)
+        // Parts after a gap are looked at when it is their turn.
+        let full = |number| {
+            let part = multipart.there.get(&number);
+            part.is_some_and(|part| part.size == size)
         };
-        let number = (1..).find(|number| !full(number)).unwrap_or(1);
-        let last = self.plan.size.div_ceil(size) as u32;
-        Ok(Parts {
-            multipart,
-            size,
-            number: number.min(last),
-            running: JoinSet::new(),
-            room: None,
-        })
+        let parts = Parts::begin(self.plan.size, size, full, self.bucket.room.clone());
+        Ok(InParts { multipart, parts })
     }
 
     async fn take(&mut self, mut bytes: Bytes) -> Result<()> {
         self.offset += bytes.len() as u64;
         while !bytes.is_empty() {
             let Some(parts) = &mut self.parts else {
-                self.piece.push(bytes);
+                self.whole.push(bytes);
                 return Ok(());
             };
-            if parts.room.is_none() {
-                let room = self.bucket.room.clone().acquire_owned().await;
-                parts.room = Some(room.expect("it is never closed"));
-            }
-            let wanted = parts.size - self.piece.len();
-            let taken = usize::try_from(wanted)
-                .unwrap_or(usize::MAX)
-                .min(bytes.len());
-            self.piece.push(bytes.split_to(taken));
-            if self.piece.len() == parts.size {
-                let piece = std::mem::take(&mut self.piece);
-                parts.dispatch(&self.bucket, &self.key, piece).await?;
+            if let Some(part) = parts.parts.fill(&mut bytes).await {
+                parts.dispatch(&self.bucket, &self.key, part).await?;
             }
         }
         Ok(())
@@ -157,8 +126,8 @@ impl S3Upload {
 
     async fn put(&mut self, like: &Entry, extended: &Extended) -> Result<Entry> {
         let call = self.bucket.at("put", "write", &self.key, Method::PUT)?;
-        let call = dress(call, &self.key, like.modified, extended);
-        let (call, _) = sealed(&self.bucket, call, std::mem::take(&mut self.piece));
+        let call = DRESS.dress(call, &self.key, like.modified, extended);
+        let (call, _) = sealed(&self.bucket, call, std::mem::take(&mut self.whole));
         let found = self.conditionally(call, like).await?;
         Ok(found.entry(&self.name, self.offset, like.modified))
     }
@@ -167,34 +136,24 @@ impl S3Upload {
     ///
     /// Answers what was found when our own earlier request, whose answer was lost, had done it already.
     async fn conditionally(&self, call: Call, like: &Entry) -> Result<Found> {
-        let expected = match &self.plan.expect {
-            _ if !self.bucket.conditional.load(Relaxed) => None,
-            Expect::Anything => None,
-            Expect::Nothing => Some(("if-none-match", "*".to_owned())),
-            Expect::Version(version) => {
-                Some(("if-match", format!("\"{}\"", version.escape_ascii())))
-            }
+        let expected = match self.bucket.conditional.load(Relaxed) {
+            true => &self.plan.expect,
+            false => &Expect::Anything,
         };
-        let conditional = match &expected {
-            Some((name, value)) => call.clone().header(name, value),
-            None => call.clone(),
-        };
+        let conditional = call.clone().expecting(expected);
         let error = match self.bucket.fetch_checked(&conditional).await {
             Ok(whole) => return Ok(Found::Answer(whole)),
             Err(error) => error,
         };
         match error.kind() {
-            ErrorKind::Unsupported if expected.is_some() => {
+            ErrorKind::Unsupported if *expected != Expect::Anything => {
                 self.bucket.conditional.store(false, Relaxed);
                 let whole = self.bucket.fetch_checked(&call).await?;
                 Ok(Found::Answer(whole))
             }
             ErrorKind::Changed | ErrorKind::NotFound => match self.is_ours(like).await {
                 Some(entry) => Ok(Found::There(entry)),
-                None if error.kind() == ErrorKind::Changed => {
-                    let words = "somebody else wrote it since it was listed; plan again to see what is there now";
-                    Err(call.wrong(ErrorKind::Changed, words))
-                }
+                None if error.kind() == ErrorKind::Changed => Err(call.overtaken()),
                 None => Err(error),
             },
             _ => Err(error),
@@ -204,28 +163,27 @@ impl S3Upload {
     /// What is there, if it is as large and as old as what we write.
     async fn is_ours(&self, like: &Entry) -> Option<Entry> {
         let headers = self.bucket.head(&self.key).await.ok()?;
-        let entry = entry_of(&self.name, &headers);
+        let entry = DRESS.entry_of(&self.name, &headers);
         let dated = headers.contains_key("x-amz-meta-mtime");
         (dated && entry.size == self.offset && entry.modified == like.modified).then_some(entry)
     }
 }
 
-impl Parts {
+impl InParts {
     /// Sends a part, unless it is there already.
-    async fn dispatch(&mut self, bucket: &Arc<Bucket>, key: &[u8], piece: Pieces) -> Result<()> {
-        let number = self.number;
-        self.number += 1;
-        let room = self.room.take();
+    async fn dispatch(&mut self, bucket: &Arc<Bucket>, key: &[u8], part: Part) -> Result<()> {
+        let Part {
+            number,
+            piece,
+            room,
+        } = part;
         let there = self.multipart.there.get(&number);
         if there.is_some_and(|sent| sent.holds(&piece)) {
             return Ok(());
         }
-        while self.running.len() >= AT_ONCE {
-            self.join().await?;
-        }
         let call = self.multipart.part_call(bucket, key, number)?;
         let bucket = bucket.clone();
-        self.running.spawn(async move {
+        let sending = async move {
             let size = piece.len();
             let (call, sha256) = sealed(&bucket, call, piece);
             let whole = bucket.fetch(&call).await?;
@@ -236,27 +194,12 @@ impl Parts {
             let etag = String::from_utf8_lossy(&etag).into_owned();
             let sha256 = bucket.checksums.then_some(sha256);
             Ok((number, Sent { etag, sha256, size }))
-        });
-        Ok(())
-    }
-
-    async fn join(&mut self) -> Result<()> {
-        match self.running.join_next().await {
-            None => Ok(()),
-            Some(Ok(sent)) => {
-                let (number, sent) = sent?;
-                self.multipart.there.insert(number, sent);
-                Ok(())
-            }
-            Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
-        }
+        };
+        self.parts.send(&mut self.multipart.there, sending).await
     }
 
     async fn settle(&mut self) -> Result<()> {
-        while !self.running.is_empty() {
-            self.join().await?;
-        }
-        Ok(())
+        self.parts.settle(&mut self.multipart.there).await
     }
 }
 
@@ -288,12 +231,11 @@ impl Upload for S3Upload {
             let Some(mut parts) = self.parts.take() else {
                 return self.put(&like, &extended).await;
             };
-            if self.piece.len() > 0 {
-                let piece = std::mem::take(&mut self.piece);
-                parts.dispatch(&self.bucket, &self.key, piece).await?;
+            if let Some(part) = parts.parts.rest() {
+                parts.dispatch(&self.bucket, &self.key, part).await?;
             }
             parts.settle().await?;
-            let last = parts.number - 1;
+            let last = parts.parts.last();
             let call = parts
                 .multipart
                 .complete_call(&self.bucket, &self.key, last)?;
@@ -314,7 +256,7 @@ impl Upload for S3Upload {
                 return Ok(());
             };
             // A part that arrives after the end of its upload would stay.
-            parts.running.shutdown().await;
+            parts.parts.shutdown().await;
             parts.multipart.abort(&self.bucket, &self.key).await
         })
     }

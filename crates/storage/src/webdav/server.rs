@@ -57,18 +57,9 @@ impl Server {
         method: &'static [u8],
     ) -> Call {
         let shown = path.strip_prefix(self.root.as_slice()).unwrap_or(path);
-        Call {
-            kind,
-            operation,
-            path: shown.to_vec(),
-            method: Method::from_bytes(method).expect("a method of the protocol"),
-            origin: self.origin.clone(),
-            target: percent::encode_path(path),
-            query: Vec::new(),
-            headers: HeaderMap::new(),
-            body: Pieces::default(),
-            document: false,
-        }
+        let method = Method::from_bytes(method).expect("a method of the protocol");
+        let target = percent::encode_path(path);
+        Call::new((kind, operation, shown), method, &self.origin, target)
     }
 
     pub(super) async fn fetch(&self, call: &Call) -> Result<Whole> {

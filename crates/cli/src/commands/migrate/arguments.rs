@@ -117,7 +117,7 @@ pub(crate) struct StateFlag {
 
 #[derive(Debug, Args)]
 pub(crate) struct Places {
-    /// A path, `file:///path`, or `synth://?seed=1&depth=3…`.
+    /// A path, or a URL that begins with `s3://`, `azblob://`, `gs://`, `sftp://`, `webdavs://` or `synth://`.
     #[arg(value_name = "SRC")]
     pub(crate) source: OsString,
     /// The same; need not exist yet.

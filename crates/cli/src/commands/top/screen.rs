@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -22,7 +22,8 @@ struct Place {
 
 /// Draws until somebody presses `q`; `look` brings what is new.
 pub(super) fn show(seen: &mut Seen, look: impl Fn(&mut Seen)) -> Result<()> {
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = ratatui::try_init()
+        .context("this is no terminal to draw on; `headworks top --once` prints text")?;
     let outcome = follow(&mut terminal, seen, look);
     ratatui::restore();
     outcome

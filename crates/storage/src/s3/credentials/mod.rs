@@ -6,19 +6,12 @@
 mod profile;
 mod roles;
 
+use crate::cloud::Environment;
 use crate::error::{Error, ErrorKind, Result};
 use headworks_service::outbound::Outbound;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Where variables of the environment come from; tests hand in their own.
-pub(crate) type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
-
-/// The environment of the process.
-pub(crate) fn environment() -> Environment {
-    Arc::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-}
 
 /// Keys, and until when they hold, in seconds since 1970.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,16 +1,11 @@
 //! Keys that are lent: for a web identity, to a container, to a machine.
 
 use super::{Keys, none, wrong};
-use crate::cloud::{Pieces, collect, percent, xml};
+use crate::cloud::{Pieces, lender, percent, xml};
 use crate::error::Result;
 use headworks_service::outbound::Outbound;
 use http::{Method, Request};
 use serde::Deserialize;
-use std::time::Duration;
-
-/// How long a lender may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LARGEST: usize = 1 << 20;
 
 async fn ask(
     outbound: &Outbound,
@@ -26,16 +21,7 @@ async fn ask(
     let request = request
         .body(Pieces::default())
         .map_err(|e| refused(e.to_string()))?;
-    let asked = async {
-        let response = outbound.send(request).await;
-        let response = response.map_err(|error| crate::cloud::causes(&error))?;
-        let status = response.status();
-        let body = collect(response.into_body(), LARGEST).await?;
-        Ok::<_, String>((status, body))
-    };
-    let answer = tokio::time::timeout(PATIENCE, asked).await;
-    let answer = answer.map_err(|_| refused(format!("no answer in {} s", PATIENCE.as_secs())))?;
-    let (status, body) = answer.map_err(refused)?;
+    let (status, body) = lender::ask(outbound, request).await.map_err(refused)?;
     match status.is_success() {
         true => Ok(body.to_vec()),
         false => {

@@ -1,7 +1,7 @@
 //! What a browser should make of a file, by its name.
 
 /// The media type that goes with a key's extension.
-pub(super) fn of(key: &[u8]) -> &'static str {
+pub(crate) fn of(key: &[u8]) -> &'static str {
     let name = key.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let extension = name.rsplit(|&byte| byte == b'.').next();
     let extension = extension.filter(|extension| extension.len() < name.len());

@@ -1,0 +1,271 @@
+//! Which account, where it is, and who we are to it: the variables that Azure's own tools read.
+
+use crate::cloud::{Environment, percent};
+use crate::error::{Error, ErrorKind, Result};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use std::collections::BTreeMap;
+
+/// The emulator's account and its key, which are the same everywhere.
+const EMULATED: &str = "devstoreaccount1";
+const EMULATED_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// Who we are. Shows nothing of itself.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Credentials {
+    Nobody,
+    Key(Vec<u8>),
+    /// A shared access signature: it stands in the query of every call.
+    Sas(Vec<(String, String)>),
+    Token(String),
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credentials(hidden)")
+    }
+}
+
+/// An account at its endpoint.
+#[derive(Debug)]
+pub(super) struct Account {
+    pub(super) name: String,
+    pub(super) credentials: Credentials,
+    /// Scheme and host.
+    pub(super) origin: String,
+    /// What stands before the container in an address.
+    pub(super) base: String,
+}
+
+impl Account {
+    /// Looks where it is and how to get in; nothing is called yet. `endpoint` goes before the environment's.
+    pub(super) fn find(
+        name: &str,
+        endpoint: Option<&str>,
+        anonymous: bool,
+        environment: &Environment,
+    ) -> Result<Account> {
+        let string = connection_string(environment)?;
+        // A connection string of another account says nothing of this one.
+        let ours = string.get("accountname").is_none_or(|of| of == name);
+        let string = string.into_iter().filter(|_| ours).collect();
+        let credentials = match anonymous {
+            true => Credentials::Nobody,
+            false => credentials(name, &string, environment)?,
+        };
+        let endpoint = endpoint
+            .map(str::to_owned)
+            .or_else(|| string.get("blobendpoint").cloned())
+            .or_else(|| environment("AZURE_STORAGE_ENDPOINT"))
+            .or_else(|| environment("AZURE_STORAGE_SERVICE_ENDPOINT"));
+        let (origin, base) = match endpoint {
+            Some(endpoint) => split(name, &endpoint)?,
+            None => (standard(name, &string), String::new()),
+        };
+        Ok(Account {
+            name: name.to_owned(),
+            credentials,
+            origin,
+            base,
+        })
+    }
+}
+
+type Settings = BTreeMap<String, String>;
+
+/// `Name=value;…`, with names in small letters.
+fn connection_string(environment: &Environment) -> Result<Settings> {
+    const NAME: &str = "AZURE_STORAGE_CONNECTION_STRING";
+    let Some(text) = environment(NAME) else {
+        return Ok(Settings::new());
+    };
+    let mut settings = Settings::new();
+    for pair in text.split(';').filter(|pair| !pair.trim().is_empty()) {
+        let Some((name, value)) = pair.split_once('=') else {
+            let words = "a part of it has no `=`; copy it whole from the account's access keys";
+            return Err(wrong("read", NAME, words));
+        };
+        settings.insert(name.trim().to_ascii_lowercase(), value.trim().to_owned());
+    }
+    if settings
+        .get("usedevelopmentstorage")
+        .is_some_and(|value| value == "true")
+    {
+        let usual = format!("http://127.0.0.1:10000/{EMULATED}");
+        settings.insert("accountname".into(), EMULATED.into());
+        settings.entry("blobendpoint".into()).or_insert(usual);
+    }
+    Ok(settings)
+}
+
+fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Credentials> {
+    let said = |name: &str| string.get(name).cloned();
+    if let Some(key) = said("accountkey") {
+        return key_of("AZURE_STORAGE_CONNECTION_STRING", &key);
+    }
+    if let Some(sas) = said("sharedaccesssignature") {
+        return Ok(sas_of(&sas));
+    }
+    for name in ["AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"] {
+        if let Some(key) = get(name) {
+            let owner = get("AZURE_STORAGE_ACCOUNT").or_else(|| get("AZURE_STORAGE_ACCOUNT_NAME"));
+            return match owner.filter(|owner| owner != account) {
+                None => key_of(name, &key),
+                Some(owner) => {
+                    let words = format!("it is the key of the account `{owner}`");
+                    Err(wrong("open the account", account, words))
+                }
+            };
+        }
+    }
+    if let Some(sas) = get("AZURE_STORAGE_SAS_TOKEN") {
+        return Ok(sas_of(&sas));
+    }
+    if let Some(token) = get("AZURE_STORAGE_TOKEN") {
+        return Ok(Credentials::Token(token));
+    }
+    if account == EMULATED {
+        return key_of("the emulator's key", EMULATED_KEY);
+    }
+    let words = "nothing in the environment opens it; set AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_TOKEN, or add ?anonymous to the URL of a public container";
+    Err(wrong("open the account", account, words))
+}
+
+fn key_of(from: &str, text: &str) -> Result<Credentials> {
+    let key = BASE64_STANDARD.decode(text.trim());
+    // The error would repeat what it could not read.
+    let key = key.map_err(|_| wrong("use the key of", from, "it is not base64"))?;
+    Ok(Credentials::Key(key))
+}
+
+fn sas_of(text: &str) -> Credentials {
+    let pairs = text.trim().trim_start_matches('?').split('&');
+    let decode = |text: &str| {
+        let bytes = percent::decode(text.as_bytes());
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(name), decode(value))
+    };
+    let pairs = pairs.filter(|pair| !pair.is_empty());
+    Credentials::Sas(pairs.map(pair).collect())
+}
+
+fn standard(account: &str, string: &Settings) -> String {
+    let said = |name: &str, usual: &str| {
+        let value = string.get(name).map(String::as_str);
+        value.unwrap_or(usual).to_owned()
+    };
+    let scheme = said("defaultendpointsprotocol", "https");
+    let suffix = said("endpointsuffix", "core.windows.net");
+    format!("{scheme}://{account}.blob.{suffix}")
+}
+
+/// An endpoint's origin, and the path that it has. One that is a bare address, as an emulator's, has the account in its path.
+fn split(account: &str, endpoint: &str) -> Result<(String, String)> {
+    let Some((scheme, rest)) = endpoint.trim_end_matches('/').split_once("://") else {
+        let words = "it has no scheme; write http:// or https://";
+        return Err(wrong("use the endpoint", endpoint, words));
+    };
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if rest.contains(['@', '?', '#']) || host.is_empty() {
+        let words = "it must be a scheme, a host and perhaps a path, as in https://account.blob.core.windows.net";
+        return Err(wrong("use the endpoint", "AZURE_STORAGE_ENDPOINT", words));
+    }
+    let alone = host.rsplit_once(':').map_or(host, |(alone, _)| alone);
+    let is_bare = alone == "localhost"
+        || alone
+            .trim_matches(['[', ']'])
+            .parse::<std::net::IpAddr>()
+            .is_ok();
+    let base = match path {
+        "" if is_bare => format!("/{account}"),
+        "" => String::new(),
+        path => format!("/{path}"),
+    };
+    Ok((format!("{scheme}://{host}"), base))
+}
+
+fn wrong(operation: &'static str, on: &str, words: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Denied, operation, on.as_bytes(), words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn find(name: &str, endpoint: Option<&str>, variables: &[(&str, &str)]) -> Result<Account> {
+        let variables: BTreeMap<String, String> = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let environment: Environment = Arc::new(move |name| variables.get(name).cloned());
+        Account::find(name, endpoint, false, &environment)
+    }
+
+    fn at(account: &Account) -> (&str, &str) {
+        (&account.origin, &account.base)
+    }
+
+    const STRING: &str = "AZURE_STORAGE_CONNECTION_STRING";
+
+    #[test]
+    fn a_connection_string_says_all() {
+        let text = "DefaultEndpointsProtocol=https;AccountName=me;AccountKey=c2VjcmV0;EndpointSuffix=core.example.org";
+        let account = find("me", None, &[(STRING, text)]).unwrap();
+        assert_eq!(at(&account), ("https://me.blob.core.example.org", ""));
+        assert_eq!(account.credentials, Credentials::Key(b"secret".to_vec()));
+        assert!(!format!("{account:?}").contains("secret"));
+        // Of another account it says nothing.
+        let other = find("you", None, &[(STRING, text)]).unwrap_err();
+        assert!(other.to_string().contains("AZURE_STORAGE_KEY"), "{other}");
+        let text = "UseDevelopmentStorage=true";
+        let account = find("devstoreaccount1", None, &[(STRING, text)]).unwrap();
+        assert_eq!(
+            at(&account),
+            ("http://127.0.0.1:10000", "/devstoreaccount1")
+        );
+    }
+
+    #[test]
+    fn a_key_of_another_account_is_not_tried() {
+        let variables = [
+            ("AZURE_STORAGE_KEY", "a2V5"),
+            ("AZURE_STORAGE_ACCOUNT", "me"),
+        ];
+        let account = find("me", None, &variables).unwrap();
+        assert_eq!(at(&account), ("https://me.blob.core.windows.net", ""));
+        let refused = find("you", None, &variables).unwrap_err();
+        assert!(refused.to_string().contains("`me`"), "{refused}");
+        let refused = find("me", None, &[("AZURE_STORAGE_KEY", "top secret")]).unwrap_err();
+        assert!(!refused.to_string().contains("top secret"), "{refused}");
+    }
+
+    #[test]
+    fn a_signature_is_taken_apart() {
+        let account = find(
+            "me",
+            None,
+            &[("AZURE_STORAGE_SAS_TOKEN", "?sv=1&sig=a%2Bb%3D")],
+        );
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let pairs = vec![pair("sv", "1"), pair("sig", "a+b=")];
+        assert_eq!(account.unwrap().credentials, Credentials::Sas(pairs));
+    }
+
+    #[test]
+    fn endpoints_of_every_kind() {
+        let split = |endpoint| split("me", endpoint).unwrap();
+        let is = |origin: &str, base: &str| (origin.to_owned(), base.to_owned());
+        assert_eq!(split("http://127.0.0.1:1"), is("http://127.0.0.1:1", "/me"));
+        assert_eq!(split("http://localhost/"), is("http://localhost", "/me"));
+        assert_eq!(split("http://[::1]:1/you"), is("http://[::1]:1", "/you"));
+        let named = "https://files.example.org";
+        assert_eq!(split(named), is(named, ""));
+        let refused = super::split("me", "https://h/?sig=topsecret").unwrap_err();
+        assert!(!refused.to_string().contains("topsecret"), "{refused}");
+    }
+}

@@ -1,0 +1,270 @@
+//! A container of an account: how calls to it are addressed, signed and understood.
+
+use super::account::{Account, Credentials};
+use super::{blocks, sign};
+use crate::cloud::place::Place;
+use crate::cloud::{Call, Endpoint, Environment, Protocol, Whole, of_status, percent, text, xml};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{BoxFuture, Folder};
+use headworks_service::outbound::{Outbound, OutboundConfig};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Calls at once, whatever the workers do.
+const MOST: usize = 64;
+/// Which version of the protocol is spoken.
+const VERSION: &str = "2021-12-02";
+/// The most characters in the name of a blob.
+const LONGEST: usize = 1024;
+
+const SETTINGS: [&str; 3] = ["endpoint", "anonymous", "page"];
+
+/// A container, or what is below a prefix in it.
+pub(super) struct Container {
+    pub(super) endpoint: Endpoint,
+    account: Account,
+    name: String,
+    prefix: Vec<u8>,
+    pub(super) room: Arc<Semaphore>,
+    /// Names in a page, where it is not the far side that decides.
+    pub(super) page: Option<String>,
+}
+
+impl Container {
+    pub(super) fn open(location: &[u8], environment: &Environment) -> Result<Container> {
+        let place = Place::parse(location)?;
+        place.only(&SETTINGS)?;
+        let wrong = |words: String| Error::new(ErrorKind::Other, "open", location, words);
+        let cut = place.prefix.iter().position(|&byte| byte == b'/');
+        let (name, prefix) = place.prefix.split_at(cut.map_or(0, |at| at + 1));
+        let name = String::from_utf8_lossy(name.strip_suffix(b"/").unwrap_or(name)).into_owned();
+        if name.is_empty() {
+            let words = "the URL names no container; write azblob://account/container/prefix";
+            return Err(wrong(words.to_owned()));
+        }
+        if let Some(words) = refuses(prefix) {
+            return Err(wrong(format!("no blob can be below this prefix: {words}")));
+        }
+        let anonymous = place.flag("anonymous")?.unwrap_or(false);
+        let account = Account::find(&place.host, place.get("endpoint"), anonymous, environment)?;
+        let outbound =
+            Outbound::new(&OutboundConfig::default()).map_err(|e| wrong(e.to_string()))?;
+        Ok(Container {
+            endpoint: Endpoint::new(outbound, MOST),
+            account,
+            name,
+            prefix: prefix.to_vec(),
+            room: Arc::new(Semaphore::new(blocks::IN_MEMORY)),
+            page: place.get("page").map(str::to_owned),
+        })
+    }
+
+    /// Whether the far side can copy from the other to this.
+    pub(super) fn is_beside(&self, other: &Container) -> bool {
+        let (one, two) = (&self.account, &other.account);
+        (&one.name, &one.origin, &one.base) == (&two.name, &two.origin, &two.base)
+            && one.credentials == two.credentials
+    }
+
+    pub(super) fn prefix(&self, folder: &Folder) -> Vec<u8> {
+        [self.prefix.as_slice(), folder.as_bytes()].concat()
+    }
+
+    /// The key of an entry. A file beside a folder of the same name has a slash at the end of its name, which no key's
+    /// name has otherwise.
+    pub(super) fn key(&self, folder: &Folder, name: &[u8]) -> Vec<u8> {
+        let name = name.strip_suffix(b"/").unwrap_or(name);
+        [self.prefix.as_slice(), folder.as_bytes(), name].concat()
+    }
+
+    pub(super) fn longest_name(&self) -> usize {
+        LONGEST.saturating_sub(self.prefix.len()).max(1)
+    }
+
+    fn target(&self, key: &[u8]) -> String {
+        let (base, container) = (&self.account.base, percent::encode(self.name.as_bytes()));
+        match key {
+            b"" => format!("{base}/{container}"),
+            key => format!("{base}/{container}/{}", percent::encode_path(key)),
+        }
+    }
+
+    /// The whole address of a blob, as the far side wants it to copy from.
+    pub(super) fn address(&self, key: &[u8]) -> String {
+        let address = format!("{}{}", self.account.origin, self.target(key));
+        match &self.account.credentials {
+            Credentials::Sas(pairs) => {
+                let encode = |text: &str| percent::encode(text.as_bytes());
+                let pairs = pairs
+                    .iter()
+                    .map(|(n, v)| format!("{}={}", encode(n), encode(v)));
+                format!("{address}?{}", pairs.collect::<Vec<_>>().join("&"))
+            }
+            _ => address,
+        }
+    }
+
+    fn make_call(
+        &self,
+        what: (&'static str, &'static str, &[u8]),
+        method: Method,
+        key: &[u8],
+    ) -> Call {
+        let mut call = Call::new(what, method, &self.account.origin, self.target(key));
+        if let Credentials::Sas(pairs) = &self.account.credentials {
+            call.query.clone_from(pairs);
+        }
+        call
+    }
+
+    /// A call to the container itself.
+    pub(super) fn call(
+        &self,
+        kind: &'static str,
+        operation: &'static str,
+        path: &[u8],
+        method: Method,
+    ) -> Call {
+        let call = self.make_call((kind, operation, path), method, b"");
+        call.query("restype", "container")
+    }
+
+    /// A call to a blob.
+    pub(super) fn at(
+        &self,
+        kind: &'static str,
+        operation: &'static str,
+        key: &[u8],
+        method: Method,
+    ) -> Result<Call> {
+        let shown = key.strip_prefix(self.prefix.as_slice()).unwrap_or(key);
+        let call = self.make_call((kind, operation, shown), method, key);
+        let wrong = |words: &str| Err(call.wrong(ErrorKind::BadName, words));
+        // An empty name would be the container: deleting it must not be one slip away.
+        if key.is_empty() {
+            return wrong("the name is empty");
+        }
+        let Ok(name) = std::str::from_utf8(key) else {
+            return wrong("names of blobs are UTF-8, and this is not");
+        };
+        if name.encode_utf16().count() > LONGEST {
+            return wrong("the name is longer than 1024 characters");
+        }
+        match refuses(key) {
+            Some(words) => wrong(words),
+            None => Ok(call),
+        }
+    }
+
+    pub(super) async fn fetch(&self, call: &Call) -> Result<Whole> {
+        self.endpoint.fetch(self, call).await
+    }
+
+    /// Makes the container, unless it is there.
+    pub(super) async fn make(&self) -> Result<()> {
+        match self.look().await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            looked => return looked,
+        }
+        let name = self.name.as_bytes();
+        let call = self.call("make container", "make the container", name, Method::PUT);
+        match self.fetch(&call).await {
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
+            made => made.map(drop),
+        }
+    }
+
+    /// Whether the container is there. By a listing, which every signature that is good for a migration allows.
+    pub(super) async fn look(&self) -> Result<()> {
+        let name = self.name.as_bytes();
+        let call = self.call("list", "look at the container", name, Method::GET);
+        let call = call.query("comp", "list").query("maxresults", "1");
+        self.fetch(&call.document()).await.map(drop)
+    }
+}
+
+/// Why a name cannot be kept, if so: the far side takes such names and gives the blob another.
+pub(super) fn refuses(name: &[u8]) -> Option<&'static str> {
+    let mut parts = name.split(|&byte| byte == b'/');
+    if parts.any(|part| part.ends_with(b".")) {
+        return Some("a name that ends with a dot loses it here");
+    }
+    if name.contains(&b'\\') {
+        return Some("a backslash in a name becomes a slash here");
+    }
+    let control = name.iter().any(u8::is_ascii_control);
+    control.then_some("a name has a control character, which no name has here")
+}
+
+impl Protocol for Container {
+    fn sign<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<HeaderMap>> {
+        let mut headers = call.headers.clone();
+        headers.insert("x-ms-version", HeaderValue::from_static(VERSION));
+        let now = jiff::Timestamp::now().strftime("%a, %d %b %Y %H:%M:%S GMT");
+        if let Ok(now) = HeaderValue::from_str(&now.to_string()) {
+            headers.insert("x-ms-date", now);
+        }
+        if call.method == Method::PUT {
+            // Without one, what has no body has no length, which the far side asks for.
+            headers.insert(http::header::CONTENT_LENGTH, call.body.len().into());
+        }
+        let headers = match &self.account.credentials {
+            Credentials::Key(key) => sign::sign(&self.account.name, key, call, headers),
+            Credentials::Token(token) => {
+                if let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {token}")) {
+                    value.set_sensitive(true);
+                    headers.insert(http::header::AUTHORIZATION, value);
+                }
+                headers
+            }
+            Credentials::Nobody | Credentials::Sas(_) => headers,
+        };
+        Box::pin(std::future::ready(Ok(headers)))
+    }
+
+    fn judge(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (ErrorKind, String) {
+        let told = text(headers, "x-ms-error-code").map(str::to_owned);
+        let code = told.or_else(|| xml::find(body, "Code")).unwrap_or_default();
+        let said = xml::find(body, "Message").unwrap_or_default();
+        // The lines below the first are marks for the far side's own books.
+        let said = said.lines().next().unwrap_or_default();
+        let mut words = format!("{status} {code} {said}").trim().to_owned();
+        let kind = match code.as_str() {
+            "BlobNotFound" | "ContainerNotFound" | "ResourceNotFound" => ErrorKind::NotFound,
+            "ContainerAlreadyExists" => ErrorKind::Exists,
+            "BlobAlreadyExists"
+            | "ConditionNotMet"
+            | "TargetConditionNotMet"
+            | "SourceConditionNotMet" => ErrorKind::Changed,
+            "ServerBusy" | "IngressLimitExceeded" | "EgressLimitExceeded" => {
+                match of_status(status, headers) {
+                    ErrorKind::Overload(after) => ErrorKind::Overload(after),
+                    _ => ErrorKind::Overload(None),
+                }
+            }
+            // What was sent did not arrive as it was, or its turn comes later.
+            "Md5Mismatch"
+            | "OperationTimedOut"
+            | "InternalError"
+            | "ContainerBeingDeleted"
+            | "PendingCopyOperation"
+            | "InvalidBlockList" => ErrorKind::Temporary,
+            "InvalidResourceName" | "InvalidUri" | "OutOfRangeInput" => ErrorKind::BadName,
+            "AuthenticationFailed" => {
+                words.push_str(": check the key, and the clock of this machine");
+                ErrorKind::Denied
+            }
+            // Others have 412 and 409 as well, and mean that we may not.
+            code if code.starts_with("Lease") || code.starts_with("BlobImmutable") => {
+                ErrorKind::Denied
+            }
+            "InvalidBlobOrBlock" => {
+                words.push_str(": an unfinished upload of another program is in the way; finish it there, or wait a week until the far side forgets it");
+                ErrorKind::Other
+            }
+            _ => of_status(status, headers),
+        };
+        (kind, words)
+    }
+}

@@ -1,0 +1,256 @@
+//! Listing a folder: the blobs below a prefix, up to the next slash, with their times.
+
+use super::blob::{STUB, is_stub};
+use super::container::Container;
+use crate::cloud::dress::{http_time, read_rfc3339, version};
+use crate::cloud::held::place;
+use crate::cloud::paged::{Batch, Item, Pages, try_to_take};
+use crate::cloud::{Call, percent, xml};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{BoxFuture, Entry, Folder, Kind};
+use http::Method;
+use std::sync::Arc;
+
+/// A folder to be listed.
+pub(super) struct Below {
+    container: Arc<Container>,
+    path: Vec<u8>,
+    prefix: Vec<u8>,
+    is_root: bool,
+}
+
+impl Below {
+    pub(super) fn new(container: Arc<Container>, folder: &Folder) -> Below {
+        Below {
+            path: folder.as_bytes().to_vec(),
+            prefix: container.prefix(folder),
+            is_root: folder.is_root(),
+            container,
+        }
+    }
+
+    fn call(&self) -> Call {
+        let call = list_call(&self.container, &self.path, &self.prefix)
+            .query("delimiter", "/")
+            .query("include", "metadata");
+        match &self.container.page {
+            Some(page) => call.query("maxresults", page),
+            None => call,
+        }
+    }
+}
+
+/// A call for blobs that begin with a prefix.
+pub(super) fn list_call(container: &Container, path: &[u8], prefix: &[u8]) -> Call {
+    container
+        .call("list", "list", path, Method::GET)
+        .query("comp", "list")
+        .query("prefix", &String::from_utf8_lossy(prefix))
+        .document()
+}
+
+impl Pages for Below {
+    fn fetch<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(async move {
+            let mut call = self.call();
+            if std::str::from_utf8(&self.prefix).is_err() {
+                let words = "names of blobs are UTF-8, and this is not";
+                return Err(call.wrong(ErrorKind::NotFound, words));
+            }
+            if let Some(token) = token {
+                call = call.query("marker", token);
+            }
+            let whole = self.container.fetch(&call).await?;
+            parse(&whole.body, &self.prefix)
+                .map_err(|words| call.wrong(ErrorKind::Temporary, words))
+        })
+    }
+
+    fn is_there(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async {
+            let key = self.prefix.strip_suffix(b"/").unwrap_or(&self.prefix);
+            if self.is_root || key.is_empty() {
+                return Ok(self.is_root);
+            }
+            match self.container.head(key).await {
+                Ok(headers) => Ok(is_stub(key, &headers)),
+                Err(error) => match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::BadName => Ok(false),
+                    _ => Err(error),
+                },
+            }
+        })
+    }
+
+    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
+        self.call().wrong(kind, words)
+    }
+}
+
+/// Reads the bytes as a page and as a cursor.
+pub(crate) fn try_to_list(bytes: &[u8], prefix: &[u8]) {
+    try_to_take(bytes, parse(bytes, prefix).ok());
+}
+
+/// What is known so far of the blob that is being told of.
+#[derive(Default)]
+struct Told {
+    name: Vec<u8>,
+    size: u64,
+    etag: Vec<u8>,
+    written: Option<i64>,
+    arrived: Option<i64>,
+    is_stub: bool,
+}
+
+impl Told {
+    fn property(&mut self, name: &str, text: &str) {
+        match name {
+            "Content-Length" => self.size = text.parse().unwrap_or(0),
+            "Etag" => self.etag = version(text),
+            "Last-Modified" => self.arrived = http_time(text),
+            _ => {}
+        }
+    }
+
+    fn metadata(&mut self, name: &str, text: &str) {
+        if name.eq_ignore_ascii_case("mtime") {
+            self.written = read_rfc3339(text);
+        }
+        self.is_stub |= name.eq_ignore_ascii_case(STUB) && text == "true";
+    }
+
+    fn item(self) -> (Vec<u8>, Item) {
+        let entry = Entry {
+            size: self.size,
+            modified: self.written.or(self.arrived),
+            version: (!self.etag.is_empty()).then_some(self.etag),
+            ..Entry::new(Vec::new(), Kind::File)
+        };
+        let is_stub = self.is_stub && self.size == 0 && !self.name.ends_with(b"/");
+        let item = if is_stub { Item::Stub } else { Item::Entry };
+        (self.name, item(entry))
+    }
+}
+
+fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Batch, String> {
+    let (mut root, mut next) = (String::new(), None);
+    let (mut told, mut items) = (Told::default(), Vec::new());
+    // A name that XML cannot have is percent-encoded, and says so.
+    let name_of = |text: &str, encoded: bool| match encoded {
+        true => percent::decode(text.as_bytes()),
+        false => text.as_bytes().to_vec(),
+    };
+    xml::each_marked(document, "Encoded", |path, text, encoded| match path {
+        [_, name] if name == "NextMarker" => next = Some(text.to_owned()),
+        [_, _, blob, name] if blob == "Blob" && name == "Name" => {
+            told.name = name_of(text, encoded);
+        }
+        [_, _, blob, of, name] if blob == "Blob" && of == "Properties" => {
+            told.property(name, text);
+        }
+        [_, _, blob, of, name] if blob == "Blob" && of == "Metadata" => told.metadata(name, text),
+        [_, _, blob] if blob == "Blob" => items.push(std::mem::take(&mut told).item()),
+        [_, _, folder, name] if folder == "BlobPrefix" && name == "Name" => {
+            let mut name = name_of(text, encoded);
+            if name.ends_with(b"/") {
+                name.pop();
+            }
+            items.push((name, Item::Entry(Entry::new(Vec::new(), Kind::Folder))));
+        }
+        [name] => root.clone_from(name),
+        _ => {}
+    })?;
+    // Anything else, an error or the page of some proxy, must not pass for an empty folder.
+    let Some(next) = next.filter(|_| root == "EnumerationResults") else {
+        return Err(format!("the answer is no listing: it is `{root}`"));
+    };
+    let mut batch = Batch {
+        items: Vec::with_capacity(items.len()),
+        token: (!next.is_empty()).then_some(next),
+    };
+    for (key, mut item) in items {
+        let Some(name) = key.strip_prefix(prefix) else {
+            return Err(format!("`{}` was not asked for", key.escape_ascii()));
+        };
+        let (Item::Entry(entry) | Item::Stub(entry)) = &mut item;
+        entry.name = name.to_vec();
+        batch.items.push(item);
+    }
+    batch.items.sort_by_cached_key(order);
+    Ok(batch)
+}
+
+/// The far side's order, in which folders and blobs of a page may yet come apart.
+fn order(item: &Item) -> Vec<u16> {
+    let (Item::Entry(entry) | Item::Stub(entry)) = item;
+    let place = place(entry);
+    String::from_utf8_lossy(&place).encode_utf16().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults ServiceEndpoint=\"x\" ContainerName=\"c\">\
+        <Prefix>p/</Prefix><Blobs>\
+        <Blob><Name>p/ a &amp; b </Name><Properties><Last-Modified>Sun, 13 Sep 2020 12:26:40 GMT</Last-Modified>\
+        <Etag>0x8D</Etag><Content-Length>5</Content-Length></Properties>\
+        <Metadata><Mtime>2020-09-13T12:26:40.000000001Z</Mtime></Metadata></Blob>\
+        <Blob><Name Encoded=\"true\">p/x%EF%BF%BE</Name><Properties>\
+        <Last-Modified>Sun, 13 Sep 2020 12:26:40 GMT</Last-Modified><Content-Length>0</Content-Length></Properties></Blob>\
+        <Blob><Name>p/dir</Name><Properties><Content-Length>0</Content-Length></Properties>\
+        <Metadata><hdi_isfolder>true</hdi_isfolder></Metadata></Blob>\
+        <BlobPrefix><Name>p/dir/</Name></BlobPrefix><BlobPrefix><Name>p//</Name></BlobPrefix>\
+        </Blobs><NextMarker>go on</NextMarker></EnumerationResults>";
+
+    #[test]
+    fn pages_are_read_with_their_times() {
+        let batch = parse(PAGE.as_bytes(), b"p/").unwrap();
+        assert_eq!(batch.token.as_deref(), Some("go on"));
+        let entries: Vec<&Entry> = batch
+            .items
+            .iter()
+            .map(|item| match item {
+                Item::Entry(entry) | Item::Stub(entry) => entry,
+            })
+            .collect();
+        let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
+        let told: [&[u8]; 5] = [b" a & b ", b"", b"dir", b"dir", "x\u{fffe}".as_bytes()];
+        assert_eq!(names, told);
+        assert_eq!(entries[0].version.as_deref(), Some(&b"0x8D"[..]));
+        assert_eq!(entries[0].modified, Some(1_600_000_000_000_000_001));
+        assert_eq!(entries[4].modified, Some(1_600_000_000_000_000_000));
+        assert!(matches!(batch.items[2], Item::Stub(_)));
+    }
+
+    #[test]
+    fn what_is_no_listing_is_not_an_empty_one() {
+        let empty = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>";
+        let batch = parse(empty, b"").unwrap();
+        assert!(batch.items.is_empty() && batch.token.is_none());
+        for other in [
+            &b"<html><body><p>Login please</p></body></html>"[..],
+            b"<Error><Code>AuthenticationFailed</Code></Error>",
+            b"<EnumerationResults><Blobs /></EnumerationResults>",
+            b"<html><NextMarker /></html>",
+        ] {
+            assert!(parse(other, b"").is_err(), "{}", other.escape_ascii());
+        }
+        assert!(
+            parse(PAGE.as_bytes(), b"q/").is_err(),
+            "it was not asked for"
+        );
+    }
+
+    #[test]
+    fn damaged_pages_and_cursors_never_panic() {
+        let page = PAGE.as_bytes();
+        for at in 0..page.len() {
+            try_to_list(&page[..at], b"p/");
+            let mut damaged = page.to_vec();
+            damaged[at] ^= 0x55;
+            try_to_list(&damaged, b"p/");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Names of metadata. Those of Azure are words as programs have them: letters, digits and `_`, no digit first. Others are kept
+//! as azcopy keeps them: `rename_` before a name that is allowed, and the name that it was under `rename_key_`.
+
+use crate::backend::Extended;
+use std::collections::BTreeSet;
+
+const META: &[u8] = b"meta-";
+const VALUE: &[u8] = b"meta-rename_";
+const NAME: &[u8] = b"meta-rename_key_";
+
+/// What can be sent of it; in words what cannot.
+pub(super) fn express(extended: &Extended) -> Result<Extended, String> {
+    let mut sent = Extended::new();
+    let mut taken = BTreeSet::new();
+    for (name, value) in extended {
+        if !value.iter().all(|byte| (b' '..=b'~').contains(byte)) {
+            let name = name.escape_ascii();
+            return Err(format!(
+                "the value of `{name}` is not ASCII, which metadata must be here"
+            ));
+        }
+        let Some(bare) = name.strip_prefix(META) else {
+            sent.push((name.clone(), value.clone()));
+            continue;
+        };
+        let resolved = resolved(bare);
+        if !taken.insert(resolved.to_ascii_lowercase()) {
+            let bare = bare.escape_ascii();
+            return Err(format!(
+                "two names of its metadata become one here, and `{bare}` is one of them"
+            ));
+        }
+        if resolved == bare {
+            sent.push((name.clone(), value.clone()));
+        } else {
+            sent.push(([VALUE, resolved.as_slice()].concat(), value.clone()));
+            sent.push(([NAME, resolved.as_slice()].concat(), bare.to_vec()));
+        }
+    }
+    Ok(sent)
+}
+
+/// The same name with `_` for what may not be in it.
+fn resolved(name: &[u8]) -> Vec<u8> {
+    let mut resolved: Vec<u8> = name
+        .iter()
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() {
+                *byte
+            } else {
+                b'_'
+            }
+        })
+        .collect();
+    if resolved.first().is_none_or(u8::is_ascii_digit) {
+        resolved.insert(0, b'_');
+    }
+    resolved
+}
+
+/// What was meant by what was sent.
+pub(super) fn recover(sent: &Extended) -> Extended {
+    let value_of = |name: &[u8]| {
+        let bare = name.strip_prefix(NAME)?;
+        let under = [VALUE, bare].concat();
+        sent.iter().find(|(name, _)| *name == under)
+    };
+    let mut extended = Extended::new();
+    let mut used: BTreeSet<&[u8]> = BTreeSet::new();
+    for (name, was) in sent {
+        if let Some((under, value)) = value_of(name) {
+            used.extend([name.as_slice(), under]);
+            extended.push(([META, was].concat(), value.clone()));
+        }
+    }
+    let rest = sent
+        .iter()
+        .filter(|(name, _)| !used.contains(name.as_slice()));
+    extended.extend(rest.cloned());
+    extended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(name: &str, value: &str) -> (Vec<u8>, Vec<u8>) {
+        (name.into(), value.into())
+    }
+
+    #[test]
+    fn names_that_are_not_words_come_back() {
+        let extended = vec![
+            pair("content-type", "text/plain"),
+            pair("meta-colour", "red"),
+            pair("meta-x-y.z", "1"),
+            pair("meta-9", "nine"),
+        ];
+        let sent = express(&extended).unwrap();
+        assert!(sent.contains(&pair("meta-rename_x_y_z", "1")), "{sent:?}");
+        assert!(
+            sent.contains(&pair("meta-rename_key_x_y_z", "x-y.z")),
+            "{sent:?}"
+        );
+        let mut back = recover(&sent);
+        back.sort();
+        let mut was = extended;
+        was.sort();
+        assert_eq!(back, was);
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_said() {
+        let two = vec![pair("meta-a-b", "1"), pair("meta-a.b", "2")];
+        assert!(express(&two).unwrap_err().contains("become one"));
+        let odd = vec![pair("meta-a", "caf\u{e9}")];
+        assert!(express(&odd).unwrap_err().contains("ASCII"));
+    }
+}

@@ -1,0 +1,281 @@
+//! Containers of blobs at Azure.
+//!
+//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a folder is what names have in
+//! common or an empty blob whose name ends with a slash, and a blob `a` beside blobs `a/…` is a file named `a/`.
+
+mod account;
+mod blob;
+mod blocks;
+mod container;
+mod copy;
+mod listing;
+mod metadata;
+mod sign;
+mod upload;
+
+use crate::backend::{
+    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
+};
+use crate::cloud::chunks::Reading;
+use crate::cloud::paged::Paged;
+use crate::error::{Error, ErrorKind, Result};
+use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
+pub(crate) use blocks::try_to_read;
+use container::Container;
+pub(crate) use listing::try_to_list;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A container of blobs, or what is below a prefix in it. See the [crate](crate).
+///
+/// ```
+/// use headworks_storage::{Azure, Backend};
+///
+/// let azure = Azure::open(b"azblob://account/container/some/prefix?anonymous").unwrap();
+/// assert!(azure.capabilities().resumable_listing);
+/// assert!(azure.capabilities().refuses(b"ends with a dot.").is_some());
+/// ```
+#[derive(Clone)]
+pub struct Azure {
+    container: Arc<Container>,
+}
+
+impl std::fmt::Debug for Azure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Azure").finish_non_exhaustive()
+    }
+}
+
+impl Azure {
+    /// From `azblob://account/container/prefix?…`. Settings are `endpoint`, `anonymous`, and `page` for names in a page.
+    /// `AZURE_STORAGE_CONNECTION_STRING`, `AZURE_STORAGE_KEY`, `AZURE_STORAGE_SAS_TOKEN` or `AZURE_STORAGE_TOKEN` say who we
+    /// are.
+    ///
+    /// # Errors
+    /// When the location makes no sense, holds credentials, or nothing in the environment opens the account.
+    pub fn open(location: &[u8]) -> Result<Azure> {
+        let container = Container::open(location, &crate::cloud::environment())?;
+        Ok(Azure {
+            container: Arc::new(container),
+        })
+    }
+
+    async fn look(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
+        let container = &self.container;
+        let (child, called) = match name {
+            None if folder.is_root() => {
+                container.look().await?;
+                return Ok(Entry::new(Vec::new(), Kind::Folder));
+            }
+            None => (folder.clone(), Vec::new()),
+            Some(name) => {
+                let key = container.key(folder, name);
+                match container.head(&key).await {
+                    Ok(headers) if blob::is_stub(&key, &headers) => {
+                        return Ok(Entry::new(name, Kind::Folder));
+                    }
+                    Ok(headers) => return Ok(blob::DRESS.entry_of(name, &headers)),
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    Err(error) if name.ends_with(b"/") => return Err(error),
+                    Err(_) => {}
+                }
+                (folder.child(name), name.to_vec())
+            }
+        };
+        let prefix = container.prefix(&child);
+        match container.any_below(child.as_bytes(), &prefix).await? {
+            true => Ok(Entry::new(called, Kind::Folder)),
+            false => {
+                let path = folder.join(name.unwrap_or_default());
+                let words = "there is no such blob, and none below it";
+                Err(Error::new(ErrorKind::NotFound, "look at", &path, words))
+            }
+        }
+    }
+}
+
+impl Backend for Azure {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            write: true,
+            resumable_listing: true,
+            resumable_upload: true,
+            keeps_parts: true,
+            modified: Some(Duration::from_nanos(1)),
+            listed_times: true,
+            metadata: true,
+            direct: u64::MAX,
+            folders: false,
+            longest_name: Some(self.container.longest_name()),
+            posix_names: false,
+            unicode_names: true,
+            refused: Some(container::refuses),
+            workers: (16, 32),
+            ..Capabilities::read_only()
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn list<'a>(
+        &'a self,
+        folder: &'a Folder,
+        from: Option<&'a Cursor>,
+    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
+        let below = listing::Below::new(self.container.clone(), folder);
+        let listing = Box::new(Paged::new(below, from)) as Box<dyn Listing>;
+        Box::pin(std::future::ready(Ok(listing)))
+    }
+
+    fn stat<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(self.look(folder, name))
+    }
+
+    fn read<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
+        Box::pin(async move {
+            let blob = blob::Blob {
+                container: self.container.clone(),
+                key: self.container.key(folder, name),
+                name: name.to_vec(),
+            };
+            let chunks = Reading::open(blob, offset, length).await?;
+            Ok(Box::new(chunks) as Box<dyn Chunks>)
+        })
+    }
+
+    fn extended<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Extended>> {
+        Box::pin(async move {
+            let Some(name) = name else {
+                return Ok(Extended::new());
+            };
+            let key = self.container.key(folder, name);
+            Ok(blob::extended_of(&self.container.head(&key).await?))
+        })
+    }
+
+    fn upload<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        plan: UploadPlan,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
+        Box::pin(async move {
+            let key = self.container.key(folder, name);
+            let upload = upload::AzureUpload::open(self.container.clone(), key, name, plan).await?;
+            Ok(Box::new(upload) as Box<dyn Upload>)
+        })
+    }
+
+    fn discard<'a>(
+        &'a self,
+        _folder: &'a Folder,
+        _name: &'a [u8],
+        _plan: &'a UploadPlan,
+    ) -> BoxFuture<'a, Result<()>> {
+        // Blocks that belong to nothing are forgotten by the far side; nobody else can remove them.
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn copy_batch<'a>(
+        &'a self,
+        source: &'a dyn Backend,
+        folder: &'a Folder,
+        orders: &'a [Order],
+    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        let source = &source.as_any().downcast_ref::<Azure>()?.container;
+        if !self.container.is_beside(source) {
+            return None;
+        }
+        Some(Box::pin(copy::batch(
+            source,
+            &self.container,
+            folder,
+            orders,
+        )))
+    }
+
+    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match folder.is_root() {
+                true => self.container.make().await,
+                false => {
+                    let key = self.container.prefix(folder);
+                    self.container.put_folder(&key).await
+                }
+            }
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+        like: &'a Entry,
+        extended: Extended,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(async move {
+            let Some(name) = name else {
+                // A folder is nothing that could have a time.
+                return Ok(Entry::new(like.name.clone(), Kind::Folder));
+            };
+            let key = self.container.key(folder, name);
+            copy::dress_again(&self.container, &key, name, like, &extended).await
+        })
+    }
+
+    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let below = self.container.prefix(&folder.child(name));
+            if !name.ends_with(b"/") && copy::remove_below(&self.container, &below).await? {
+                return Ok(());
+            }
+            let key = self.container.key(folder, name);
+            self.container.delete(&key).await
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        to: (&'a Folder, &'a [u8]),
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let from = self.container.key(folder, name);
+            let onto = self.container.key(to.0, to.1);
+            copy::rename(&self.container, &from, &onto).await
+        })
+    }
+
+    fn requests(&self) -> Requests {
+        self.container.endpoint.requests()
+    }
+
+    fn requests_to_write(&self, size: u64) -> u64 {
+        match size > upload::WHOLE {
+            true => 1 + size.div_ceil(upload::block_size(size)),
+            false => 1,
+        }
+    }
+
+    fn writable(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.container.look())
+    }
+}

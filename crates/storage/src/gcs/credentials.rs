@@ -1,0 +1,277 @@
+//! Who we are to Google: a token of the environment, a file with a service account or a user, or the machine's account.
+//!
+//! Tokens live in memory only, are fetched anew before they expire, and show nothing of themselves.
+
+use crate::cloud::{Environment, Pieces, lender, percent};
+use crate::error::{Error, ErrorKind, Result};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use headworks_service::outbound::Outbound;
+use http::{Method, Request};
+use parking_lot::Mutex;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+const SCOPE: &str = "https://www.googleapis.com/auth/devstorage.full_control";
+const TOKENS: &str = "https://oauth2.googleapis.com/token";
+/// Tokens are fetched anew when they hold for less than this, in seconds.
+const EARLY: i64 = 300;
+
+/// Where the token of this run comes from.
+enum Source {
+    Nobody,
+    Fixed(String),
+    File(Box<Account>),
+    Machine(String),
+}
+
+/// A file with credentials, as Google hands it out.
+#[derive(Deserialize)]
+struct Account {
+    #[serde(rename = "type")]
+    kind: String,
+    client_email: Option<String>,
+    private_key: Option<String>,
+    private_key_id: Option<String>,
+    token_uri: Option<String>,
+    client_id: Option<String>,
+    client_secret: Option<String>,
+    refresh_token: Option<String>,
+    project_id: Option<String>,
+}
+
+/// What somebody lends us.
+#[derive(Deserialize)]
+struct Lent {
+    access_token: String,
+    expires_in: Option<i64>,
+}
+
+/// The source, and the token that came from it with its end.
+pub(super) struct Credentials {
+    source: Source,
+    outbound: Outbound,
+    current: Mutex<Option<(String, i64)>>,
+    fetching: tokio::sync::Mutex<()>,
+}
+
+impl Credentials {
+    /// Looks where the token is; nothing is called yet. `near` goes through no proxy, `far` through those there are.
+    pub(super) fn find(
+        environment: &Environment,
+        anonymous: bool,
+        near: Outbound,
+        far: Outbound,
+    ) -> Result<Credentials> {
+        let source = match anonymous {
+            true => Source::Nobody,
+            false => source(environment)?,
+        };
+        let outbound = if let Source::Machine(_) = source {
+            near
+        } else {
+            far
+        };
+        Ok(Credentials {
+            source,
+            outbound,
+            current: Mutex::default(),
+            fetching: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Whose account it is, if the file says.
+    pub(super) fn project(&self) -> Option<&str> {
+        match &self.source {
+            Source::File(account) => account.project_id.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The token; `None` if requests go without.
+    pub(super) async fn token(&self) -> Result<Option<String>> {
+        match &self.source {
+            Source::Nobody => return Ok(None),
+            Source::Fixed(token) => return Ok(Some(token.clone())),
+            _ => {}
+        }
+        if let Some(token) = self.fresh() {
+            return Ok(Some(token));
+        }
+        let _one_at_a_time = self.fetching.lock().await;
+        if let Some(token) = self.fresh() {
+            return Ok(Some(token));
+        }
+        let lent = match &self.source {
+            Source::Machine(base) => machine(&self.outbound, base).await?,
+            Source::File(account) => account.fetch(&self.outbound).await?,
+            Source::Nobody | Source::Fixed(_) => return Ok(None),
+        };
+        let until = now() + lent.expires_in.unwrap_or(3600);
+        *self.current.lock() = Some((lent.access_token.clone(), until));
+        Ok(Some(lent.access_token))
+    }
+
+    fn fresh(&self) -> Option<String> {
+        let current = self.current.lock();
+        let (token, until) = current.as_ref()?;
+        (until - EARLY > now()).then(|| token.clone())
+    }
+
+    /// The far side does not know the token: the next call fetches a new one, if that is possible.
+    pub(super) fn is_renewed(&self) -> bool {
+        matches!(self.source, Source::File(_) | Source::Machine(_))
+            && self.current.lock().take().is_some()
+    }
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+fn source(get: &Environment) -> Result<Source> {
+    let token = get("GOOGLE_OAUTH_ACCESS_TOKEN").or_else(|| get("CLOUDSDK_AUTH_ACCESS_TOKEN"));
+    if let Some(token) = token {
+        return Ok(Source::Fixed(token));
+    }
+    if let Some(path) = get("GOOGLE_APPLICATION_CREDENTIALS") {
+        return file(&PathBuf::from(path));
+    }
+    let home = get("HOME").map(PathBuf::from).unwrap_or_default();
+    let usual = home.join(".config/gcloud/application_default_credentials.json");
+    if usual.is_file() {
+        return file(&usual);
+    }
+    let host = get("GCE_METADATA_HOST").unwrap_or_else(|| "metadata.google.internal".to_owned());
+    Ok(Source::Machine(format!("http://{host}")))
+}
+
+fn file(path: &std::path::Path) -> Result<Source> {
+    let shown = path.display().to_string();
+    let text = std::fs::read(path);
+    let text = text.map_err(|error| wrong("read the credentials", &shown, error.to_string()))?;
+    // The error would repeat what it could not read.
+    let account: Account = serde_json::from_slice(&text).map_err(|_| {
+        let words = "it is no file with credentials as Google hands them out";
+        wrong("read the credentials", &shown, words)
+    })?;
+    match account.kind.as_str() {
+        "service_account" | "authorized_user" => Ok(Source::File(account.into())),
+        kind => {
+            let words = format!(
+                "they are of the kind `{kind}`, which is not known here; set GOOGLE_OAUTH_ACCESS_TOKEN to what `gcloud auth print-access-token` prints"
+            );
+            Err(wrong("use the credentials", &shown, words))
+        }
+    }
+}
+
+impl Account {
+    async fn fetch(&self, outbound: &Outbound) -> Result<Lent> {
+        let address = self.token_uri.as_deref().unwrap_or(TOKENS);
+        let fields = match self.kind.as_str() {
+            "service_account" => vec![
+                ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+                ("assertion", &*self.assertion(address, now())?),
+            ]
+            .into_iter()
+            .map(|(name, value)| (name, value.to_owned()))
+            .collect(),
+            _ => vec![
+                ("grant_type", "refresh_token".to_owned()),
+                ("client_id", self.client_id.clone().unwrap_or_default()),
+                (
+                    "client_secret",
+                    self.client_secret.clone().unwrap_or_default(),
+                ),
+                (
+                    "refresh_token",
+                    self.refresh_token.clone().unwrap_or_default(),
+                ),
+            ],
+        };
+        let encode = |(name, value): &(&str, String)| {
+            format!("{name}={}", percent::encode(value.as_bytes()))
+        };
+        let body: Vec<String> = fields.iter().map(encode).collect();
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(address)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(Pieces::from(body.join("&")));
+        lent(outbound, address, request).await
+    }
+
+    /// A statement that we are this account, signed with its key.
+    fn assertion(&self, audience: &str, now: i64) -> Result<String> {
+        let email = self.client_email.as_deref().unwrap_or_default();
+        let key = self.private_key.as_deref().unwrap_or_default();
+        let wrong = |words: &str| wrong("use the key of", email, words);
+        let header = serde_json::json!({"alg": "RS256", "typ": "JWT", "kid": self.private_key_id});
+        let claims = serde_json::json!({
+            "iss": email, "scope": SCOPE, "aud": audience, "iat": now, "exp": now + 3600,
+        });
+        let encode = |text: String| BASE64_URL_SAFE_NO_PAD.encode(text);
+        let said = format!(
+            "{}.{}",
+            encode(header.to_string()),
+            encode(claims.to_string())
+        );
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
+        let key = key.map_err(|_| wrong("it is no private key in PEM"))?;
+        let key = rustls::crypto::ring::sign::any_supported_type(&key);
+        let key = key.map_err(|_| wrong("it is of a kind that cannot be used"))?;
+        let signer = key.choose_scheme(&[rustls::SignatureScheme::RSA_PKCS1_SHA256]);
+        let signer = signer.ok_or_else(|| wrong("it is no RSA key"))?;
+        let signature = signer.sign(said.as_bytes());
+        let signature = signature.map_err(|_| wrong("it signs nothing"))?;
+        Ok(format!(
+            "{said}.{}",
+            BASE64_URL_SAFE_NO_PAD.encode(signature)
+        ))
+    }
+}
+
+async fn machine(outbound: &Outbound, base: &str) -> Result<Lent> {
+    let path = "/computeMetadata/v1/instance/service-accounts/default/token";
+    let address = format!("{base}{path}");
+    let request = Request::builder()
+        .uri(&address)
+        .header("metadata-flavor", "Google")
+        .body(Pieces::default());
+    // Away from such a machine nobody answers, and that is not what the user has to hear of.
+    lent(outbound, &address, request).await.map_err(|error| {
+        let words = format!(
+            "neither the environment, nor a file, nor this machine has any ({}); set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_OAUTH_ACCESS_TOKEN, or add ?anonymous to the URL of a public bucket",
+            error.cause()
+        );
+        wrong("find credentials for", "gs", words)
+    })
+}
+
+async fn lent(
+    outbound: &Outbound,
+    address: &str,
+    request: http::Result<Request<Pieces>>,
+) -> Result<Lent> {
+    let refused = |words: String| wrong("fetch a token from", address, words);
+    let request = request.map_err(|error| refused(error.to_string()))?;
+    let (status, body) = lender::ask(outbound, request).await.map_err(refused)?;
+    if !status.is_success() {
+        #[derive(Default, Deserialize)]
+        struct Said {
+            #[serde(default)]
+            error_description: String,
+        }
+        let said: Said = serde_json::from_slice(&body).unwrap_or_default();
+        let words = format!("the answer is {status} {}", said.error_description);
+        return Err(refused(words));
+    }
+    serde_json::from_slice(&body).map_err(|_| refused("the answer holds no token".to_owned()))
+}
+
+fn wrong(operation: &'static str, on: &str, words: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Denied, operation, on.as_bytes(), words)
+}

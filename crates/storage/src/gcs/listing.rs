@@ -1,0 +1,197 @@
+//! Listing a folder: the objects below a prefix, up to the next slash, with their times.
+
+use super::bucket::Bucket;
+use super::object::Resource;
+use crate::cloud::Call;
+use crate::cloud::held::place;
+use crate::cloud::paged::{Batch, Item, Pages, try_to_take};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{BoxFuture, Entry, Folder, Kind};
+use http::Method;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// What is wanted of every object.
+const FIELDS: &str = "kind,nextPageToken,prefixes,items(name,size,generation,updated,metadata)";
+
+/// A folder to be listed.
+pub(super) struct Below {
+    bucket: Arc<Bucket>,
+    path: Vec<u8>,
+    prefix: Vec<u8>,
+    is_root: bool,
+}
+
+impl Below {
+    pub(super) fn new(bucket: Arc<Bucket>, folder: &Folder) -> Below {
+        Below {
+            path: folder.as_bytes().to_vec(),
+            prefix: bucket.prefix(folder),
+            is_root: folder.is_root(),
+            bucket,
+        }
+    }
+
+    fn call(&self) -> Call {
+        let call = list_call(&self.bucket, &self.path, &self.prefix).query("delimiter", "/");
+        match &self.bucket.page {
+            Some(page) => call.query("maxResults", page),
+            None => call,
+        }
+    }
+}
+
+/// A call for objects that begin with a prefix.
+fn list_call(bucket: &Bucket, path: &[u8], prefix: &[u8]) -> Call {
+    bucket
+        .call(("list", "list", path), Method::GET, "/o")
+        .query("prefix", &String::from_utf8_lossy(prefix))
+        .query("fields", FIELDS)
+        .json()
+}
+
+/// Some of the keys that begin with a prefix; none if there are none.
+pub(super) async fn keys_below(
+    bucket: &Bucket,
+    prefix: &[u8],
+    most: Option<&str>,
+) -> Result<Vec<Vec<u8>>> {
+    let mut call = list_call(bucket, prefix, prefix);
+    if let Some(most) = most {
+        call = call.query("maxResults", most);
+    }
+    let mut token: Option<String> = None;
+    loop {
+        let call = match &token {
+            None => call.clone(),
+            Some(token) => call.clone().query("pageToken", token),
+        };
+        let whole = bucket.fetch(&call).await?;
+        let page = read(&whole.body).map_err(|words| call.wrong(ErrorKind::Temporary, words))?;
+        // A page may be empty although others follow.
+        token = page.next_page_token;
+        if !page.items.is_empty() || token.is_none() {
+            let keys = page.items.into_iter().map(|item| item.name.into_bytes());
+            return Ok(keys.collect());
+        }
+    }
+}
+
+impl Pages for Below {
+    fn fetch<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Batch>> {
+        Box::pin(async move {
+            let mut call = self.call();
+            if std::str::from_utf8(&self.prefix).is_err() {
+                let words = "names of objects are UTF-8, and this is not";
+                return Err(call.wrong(ErrorKind::NotFound, words));
+            }
+            if let Some(token) = token {
+                call = call.query("pageToken", token);
+            }
+            let whole = self.bucket.fetch(&call).await?;
+            parse(&whole.body, &self.prefix)
+                .map_err(|words| call.wrong(ErrorKind::Temporary, words))
+        })
+    }
+
+    fn is_there(&self) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(std::future::ready(Ok(self.is_root)))
+    }
+
+    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
+        self.call().wrong(kind, words)
+    }
+}
+
+/// Reads the bytes as a page and as a cursor.
+pub(crate) fn try_to_list(bytes: &[u8], prefix: &[u8]) {
+    try_to_take(bytes, parse(bytes, prefix).ok());
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    /// It must be there: anything else that is JSON must not pass for an empty folder.
+    kind: String,
+    #[serde(default)]
+    next_page_token: Option<String>,
+    #[serde(default)]
+    prefixes: Vec<String>,
+    #[serde(default)]
+    items: Vec<Resource>,
+}
+
+fn read(document: &[u8]) -> std::result::Result<Page, String> {
+    let page: Page = serde_json::from_slice(document)
+        .map_err(|error| format!("the answer is no listing: {error}"))?;
+    match page.kind == "storage#objects" {
+        true => Ok(page),
+        false => Err(format!("the answer is no listing: it is `{}`", page.kind)),
+    }
+}
+
+fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Batch, String> {
+    let page = read(document)?;
+    let below = |key: &str| {
+        let name = key.as_bytes().strip_prefix(prefix).map(<[u8]>::to_vec);
+        name.ok_or_else(|| format!("`{}` was not asked for", key.escape_debug()))
+    };
+    let mut entries = Vec::with_capacity(page.items.len() + page.prefixes.len());
+    for item in &page.items {
+        entries.push(item.entry(&below(&item.name)?));
+    }
+    for key in &page.prefixes {
+        let mut name = below(key)?;
+        if name.ends_with(b"/") {
+            name.pop();
+        }
+        entries.push(Entry::new(name, Kind::Folder));
+    }
+    entries.sort_by_cached_key(place);
+    Ok(Batch {
+        items: entries.into_iter().map(Item::Entry).collect(),
+        token: page.next_page_token.filter(|token| !token.is_empty()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = r#"{"kind": "storage#objects", "nextPageToken": "go on", "prefixes": ["p/d/", "p//"], "items": [
+        {"name": "p/ a \"b\" ", "size": "5", "generation": "17", "updated": "2020-09-13T12:26:40.123Z",
+         "metadata": {"mtime": "2020-09-13T12:26:40.000000001Z"}},
+        {"name": "p/d", "size": "0", "generation": "18", "updated": "2020-09-13T12:26:40.123Z", "metadata": null}]}"#;
+
+    #[test]
+    fn pages_are_read_with_their_times() {
+        let batch = parse(PAGE.as_bytes(), b"p/").unwrap();
+        assert_eq!(batch.token.as_deref(), Some("go on"));
+        let entries: Vec<&Entry> = batch
+            .items
+            .iter()
+            .map(|item| match item {
+                Item::Entry(entry) | Item::Stub(entry) => entry,
+            })
+            .collect();
+        let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
+        let told: [&[u8]; 4] = [b" a \"b\" ", b"", b"d", b"d"];
+        assert_eq!(names, told);
+        assert_eq!(entries[0].version.as_deref(), Some(&b"17"[..]));
+        assert_eq!(entries[0].modified, Some(1_600_000_000_000_000_001));
+        assert_eq!(entries[2].modified, Some(1_600_000_000_123_000_000));
+    }
+
+    #[test]
+    fn what_is_no_listing_is_not_an_empty_one() {
+        let empty = br#"{"kind": "storage#objects"}"#;
+        assert!(parse(empty, b"").unwrap().items.is_empty());
+        for other in ["{}", "[]", "", "<html/>", r#"{"kind": "storage#object"}"#] {
+            assert!(parse(other.as_bytes(), b"").is_err(), "{other}");
+        }
+        assert!(
+            parse(PAGE.as_bytes(), b"q/").is_err(),
+            "it was not asked for"
+        );
+    }
+}

@@ -1,0 +1,280 @@
+//! Buckets of objects at Google.
+//!
+//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a folder is what names have in
+//! common or an empty object whose name ends with a slash, and an object `a` beside objects `a/…` is a file named `a/`.
+
+mod bucket;
+mod copy;
+mod credentials;
+mod listing;
+mod object;
+mod session;
+mod upload;
+
+use crate::backend::{
+    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
+};
+use crate::cloud::chunks::Reading;
+use crate::cloud::paged::Paged;
+use crate::error::{Error, ErrorKind, Result};
+use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
+use bucket::Bucket;
+pub(crate) use listing::try_to_list;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A bucket, or what is below a prefix in it. See the [crate](crate).
+///
+/// ```
+/// use headworks_storage::{Backend, Gcs};
+///
+/// let gcs = Gcs::open(b"gs://bucket/some/prefix?anonymous").unwrap();
+/// assert!(gcs.capabilities().resumable_listing);
+/// ```
+#[derive(Clone)]
+pub struct Gcs {
+    bucket: Arc<Bucket>,
+}
+
+impl std::fmt::Debug for Gcs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gcs").finish_non_exhaustive()
+    }
+}
+
+impl Gcs {
+    /// From `gs://bucket/prefix?…`. Settings are `endpoint`, `anonymous`, `project` (in which a bucket is made), and `page`
+    /// for names in a page. `GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_OAUTH_ACCESS_TOKEN` or the machine say who we are.
+    ///
+    /// # Errors
+    /// When the location makes no sense, holds credentials, or names a file of credentials that cannot be used.
+    pub fn open(location: &[u8]) -> Result<Gcs> {
+        let bucket = Bucket::open(location, &crate::cloud::environment())?;
+        Ok(Gcs {
+            bucket: Arc::new(bucket),
+        })
+    }
+
+    async fn look(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
+        let bucket = &self.bucket;
+        let (child, called) = match name {
+            None if folder.is_root() => {
+                bucket.look().await?;
+                return Ok(Entry::new(Vec::new(), Kind::Folder));
+            }
+            None => (folder.clone(), Vec::new()),
+            Some(name) => {
+                match bucket.head(&bucket.key(folder, name)).await {
+                    Ok(resource) => return Ok(resource.entry(name)),
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    Err(error) if name.ends_with(b"/") => return Err(error),
+                    Err(_) => {}
+                }
+                (folder.child(name), name.to_vec())
+            }
+        };
+        let below = listing::keys_below(bucket, &bucket.prefix(&child), Some("1")).await?;
+        match below.is_empty() {
+            false => Ok(Entry::new(called, Kind::Folder)),
+            true => {
+                let path = folder.join(name.unwrap_or_default());
+                let words = "there is no such object, and none below it";
+                Err(Error::new(ErrorKind::NotFound, "look at", &path, words))
+            }
+        }
+    }
+}
+
+impl Backend for Gcs {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            write: true,
+            resumable_listing: true,
+            resumable_upload: true,
+            keeps_parts: true,
+            modified: Some(Duration::from_nanos(1)),
+            listed_times: true,
+            metadata: true,
+            direct: u64::MAX,
+            folders: false,
+            longest_name: Some(self.bucket.longest_name()),
+            posix_names: false,
+            unicode_names: true,
+            refused: Some(bucket::refuses),
+            workers: (16, 32),
+            ..Capabilities::read_only()
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn list<'a>(
+        &'a self,
+        folder: &'a Folder,
+        from: Option<&'a Cursor>,
+    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
+        let below = listing::Below::new(self.bucket.clone(), folder);
+        let listing = Box::new(Paged::new(below, from)) as Box<dyn Listing>;
+        Box::pin(std::future::ready(Ok(listing)))
+    }
+
+    fn stat<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(self.look(folder, name))
+    }
+
+    fn read<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
+        Box::pin(async move {
+            let key = self.bucket.key(folder, name);
+            let object = object::Object {
+                bucket: self.bucket.clone(),
+                resource: self.bucket.head(&key).await?,
+                key,
+                name: name.to_vec(),
+            };
+            let chunks = Reading::open(object, offset, length).await?;
+            Ok(Box::new(chunks) as Box<dyn Chunks>)
+        })
+    }
+
+    fn extended<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Extended>> {
+        Box::pin(async move {
+            let Some(name) = name else {
+                return Ok(Extended::new());
+            };
+            let key = self.bucket.key(folder, name);
+            Ok(self.bucket.head(&key).await?.extended())
+        })
+    }
+
+    fn upload<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        plan: UploadPlan,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
+        Box::pin(async move {
+            let key = self.bucket.key(folder, name);
+            let upload = upload::GcsUpload::open(self.bucket.clone(), key, name, plan).await?;
+            Ok(Box::new(upload) as Box<dyn Upload>)
+        })
+    }
+
+    fn discard<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        plan: &'a UploadPlan,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let key = self.bucket.key(folder, name);
+            let resume = plan.resume.as_deref();
+            let session = resume.and_then(session::Session::of);
+            match session {
+                Some(session) => session.abort(&self.bucket, &key).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn copy_batch<'a>(
+        &'a self,
+        source: &'a dyn Backend,
+        folder: &'a Folder,
+        orders: &'a [Order],
+    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        let source = &source.as_any().downcast_ref::<Gcs>()?.bucket;
+        if !self.bucket.is_beside(source) {
+            return None;
+        }
+        Some(Box::pin(copy::batch(source, &self.bucket, folder, orders)))
+    }
+
+    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            match folder.is_root() {
+                true => self.bucket.make().await,
+                false => {
+                    let key = self.bucket.prefix(folder);
+                    upload::put_folder(self.bucket.clone(), key).await
+                }
+            }
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+        like: &'a Entry,
+        extended: Extended,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(async move {
+            let Some(name) = name else {
+                // A folder is nothing that could have a time.
+                return Ok(Entry::new(like.name.clone(), Kind::Folder));
+            };
+            let key = self.bucket.key(folder, name);
+            let mut with = object::Resource::addition(&extended);
+            if let Some(modified) = like.modified {
+                with.date(modified);
+            }
+            Ok(self.bucket.patch(&key, &with).await?.entry(name))
+        })
+    }
+
+    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let below = self.bucket.prefix(&folder.child(name));
+            if !name.ends_with(b"/") && copy::remove_below(&self.bucket, &below).await? {
+                return Ok(());
+            }
+            let key = self.bucket.key(folder, name);
+            self.bucket.delete(&key).await
+        })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        to: (&'a Folder, &'a [u8]),
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let from = self.bucket.key(folder, name);
+            let onto = self.bucket.key(to.0, to.1);
+            copy::rename(&self.bucket, &from, &onto).await
+        })
+    }
+
+    fn requests(&self) -> Requests {
+        self.bucket.endpoint.requests()
+    }
+
+    fn requests_to_write(&self, size: u64) -> u64 {
+        match size > upload::WHOLE {
+            true => 1 + size.div_ceil(upload::CHUNK),
+            false => 1,
+        }
+    }
+
+    fn writable(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.bucket.look())
+    }
+}

@@ -1,0 +1,228 @@
+//! Single objects: what they are, looking at them, reading them, removing them.
+
+use super::bucket::Bucket;
+use crate::backend::Extended;
+use crate::cloud::chunks::{Check, Ranges};
+use crate::cloud::dress::{is_kept, read_rfc3339, write_rfc3339};
+use crate::cloud::{Answer, Pieces, hex, media};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{BoxFuture, Entry, Kind};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::{HeaderMap, Method};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The metadata in which the modification time is kept, as rclone keeps it.
+const MTIME: &str = "mtime";
+
+/// An object as the far side tells of it, and as it is told.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Resource {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) name: String,
+    #[serde(skip_serializing)]
+    size: Option<String>,
+    #[serde(skip_serializing)]
+    pub(super) generation: Option<String>,
+    #[serde(skip_serializing)]
+    updated: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) md5_hash: Option<String>,
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "nothing"
+    )]
+    pub(super) metadata: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_disposition: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_encoding: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_language: Option<String>,
+}
+
+/// Null is as good as none.
+fn nothing<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<BTreeMap<String, String>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+impl Resource {
+    /// A new object.
+    pub(super) fn new(key: &[u8], modified: Option<i64>, extended: &Extended) -> Resource {
+        let mut resource = Resource::addition(extended);
+        resource.name = String::from_utf8_lossy(key).into_owned();
+        let usual = || media::of(key).to_owned();
+        resource.content_type.get_or_insert_with(usual);
+        if let Some(modified) = modified {
+            resource.date(modified);
+        }
+        resource
+    }
+
+    /// What is added to an object beside its bytes.
+    pub(super) fn addition(extended: &Extended) -> Resource {
+        let mut resource = Resource::default();
+        for (name, value) in extended {
+            let value = String::from_utf8_lossy(value).into_owned();
+            match name.strip_prefix(b"meta-") {
+                Some(rest) => {
+                    let name = String::from_utf8_lossy(rest).into_owned();
+                    resource.metadata.insert(name, value);
+                }
+                None if is_kept(name) => {
+                    if let Some(field) = resource.field(name) {
+                        *field = Some(value);
+                    }
+                }
+                None => {}
+            }
+        }
+        resource
+    }
+
+    fn field(&mut self, name: &[u8]) -> Option<&mut Option<String>> {
+        match name {
+            b"content-type" => Some(&mut self.content_type),
+            b"cache-control" => Some(&mut self.cache_control),
+            b"content-disposition" => Some(&mut self.content_disposition),
+            b"content-encoding" => Some(&mut self.content_encoding),
+            b"content-language" => Some(&mut self.content_language),
+            _ => None,
+        }
+    }
+
+    pub(super) fn date(&mut self, modified: i64) {
+        let time = write_rfc3339(modified);
+        self.metadata.insert(MTIME.to_owned(), time);
+    }
+
+    /// Whether it has a time of its own, and not only that of its arrival.
+    pub(super) fn is_dated(&self) -> bool {
+        self.metadata.contains_key(MTIME)
+    }
+
+    pub(super) fn entry(&self, name: &[u8]) -> Entry {
+        let written = self.metadata.get(MTIME).and_then(|time| read_rfc3339(time));
+        let arrived = || read_rfc3339(self.updated.as_deref()?);
+        let version = self.generation.clone().map(String::into_bytes);
+        Entry {
+            size: self
+                .size
+                .as_deref()
+                .and_then(|size| size.parse().ok())
+                .unwrap_or(0),
+            modified: written.or_else(arrived),
+            version,
+            ..Entry::new(name, Kind::File)
+        }
+    }
+
+    pub(super) fn extended(&self) -> Extended {
+        let fields = [
+            ("content-type", &self.content_type),
+            ("cache-control", &self.cache_control),
+            ("content-disposition", &self.content_disposition),
+            ("content-encoding", &self.content_encoding),
+            ("content-language", &self.content_language),
+        ];
+        let fields = fields.into_iter().filter_map(|(name, value)| {
+            let value = value.as_ref().filter(|value| !value.is_empty())?;
+            Some((name.as_bytes().to_vec(), value.clone().into_bytes()))
+        });
+        let metadata = self.metadata.iter().filter(|(name, _)| *name != MTIME);
+        let metadata = metadata.map(|(name, value)| {
+            (
+                format!("meta-{name}").into_bytes(),
+                value.clone().into_bytes(),
+            )
+        });
+        fields.chain(metadata).collect()
+    }
+
+    pub(super) fn json(&self) -> String {
+        serde_json::to_string(self).expect("text and maps are JSON")
+    }
+}
+
+impl Bucket {
+    pub(super) async fn head(&self, key: &[u8]) -> Result<Resource> {
+        let call = self.at("head", "look at", key, Method::GET)?.json();
+        let whole = self.fetch(&call).await?;
+        serde_json::from_slice(&whole.body)
+            .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))
+    }
+
+    /// Removes an object, if it is there.
+    pub(super) async fn delete(&self, key: &[u8]) -> Result<()> {
+        let call = self.at("delete", "remove", key, Method::DELETE)?;
+        match self.fetch(&call).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+
+    /// Adds to what belongs to an object beside its bytes.
+    pub(super) async fn patch(&self, key: &[u8], with: &Resource) -> Result<Resource> {
+        let call = self.at("set metadata", "set attributes of", key, Method::PATCH)?;
+        let call = call.header("content-type", "application/json").json();
+        let whole = self
+            .fetch(&call.clone().body(Pieces::from(with.json())))
+            .await?;
+        serde_json::from_slice(&whole.body)
+            .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))
+    }
+}
+
+/// An object to be read. What it is was asked before: the answer with its bytes does not tell all.
+pub(super) struct Object {
+    pub(super) bucket: Arc<Bucket>,
+    pub(super) key: Vec<u8>,
+    pub(super) name: Vec<u8>,
+    pub(super) resource: Resource,
+}
+
+impl Ranges for Object {
+    fn ask<'a>(
+        &'a self,
+        range: Option<&'a str>,
+        _version: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Answer>> {
+        Box::pin(async move {
+            let call = self.bucket.at("get", "read", &self.key, Method::GET)?;
+            // What is kept compressed is wanted as it is kept.
+            let mut call = call.query("alt", "media").header("accept-encoding", "gzip");
+            if let Some(generation) = &self.resource.generation {
+                call = call.query("ifGenerationMatch", generation);
+            }
+            if let Some(range) = range {
+                call = call.header("range", range);
+            }
+            self.bucket.endpoint.open(&*self.bucket, &call).await
+        })
+    }
+
+    fn found(&self, _headers: &HeaderMap) -> (Entry, Extended) {
+        (self.resource.entry(&self.name), self.resource.extended())
+    }
+
+    fn check(&self, _headers: &HeaderMap) -> Option<Check> {
+        let told = BASE64_STANDARD
+            .decode(self.resource.md5_hash.as_ref()?)
+            .ok()?;
+        Some(Check::md5(hex(&told).as_bytes()))
+    }
+
+    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
+        let what = ("get", "read", self.key.as_slice());
+        self.bucket.call(what, Method::GET, "/o").wrong(kind, words)
+    }
+}

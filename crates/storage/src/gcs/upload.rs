@@ -1,0 +1,276 @@
+//! Writing an object: in one request, or in a session that another process can go on with.
+
+use super::bucket::{Bucket, expecting};
+use super::object::Resource;
+use super::session::{Progress, Session};
+use crate::backend::{Expect, Extended, Upload, UploadPlan};
+use crate::cloud::{Pieces, random};
+use crate::error::{ErrorKind, Result};
+use crate::{BoxFuture, Entry};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use md5::{Digest, Md5};
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Files up to this size go in one request.
+pub(super) const WHOLE: u64 = 8 << 20;
+/// How much is sent at once of a larger one.
+pub(super) const CHUNK: u64 = 8 << 20;
+
+/// An object being written.
+pub(super) struct GcsUpload {
+    bucket: Arc<Bucket>,
+    key: Vec<u8>,
+    name: Vec<u8>,
+    plan: UploadPlan,
+    offset: u64,
+    /// What was taken and is not at the far side.
+    piece: Pieces,
+    /// Of all bytes, if all of them passed here.
+    md5: Option<Md5>,
+    session: Option<Session>,
+    /// Room in memory for the piece of a session.
+    room: Option<OwnedSemaphorePermit>,
+    done: Option<Box<Resource>>,
+}
+
+impl GcsUpload {
+    pub(super) async fn open(
+        bucket: Arc<Bucket>,
+        key: Vec<u8>,
+        name: &[u8],
+        plan: UploadPlan,
+    ) -> Result<GcsUpload> {
+        let mut upload = GcsUpload {
+            bucket,
+            key,
+            name: name.to_vec(),
+            plan,
+            offset: 0,
+            piece: Pieces::default(),
+            md5: None,
+            session: None,
+            room: None,
+            done: None,
+        };
+        if upload.plan.size > WHOLE {
+            upload.begin().await?;
+        }
+        if upload.offset == 0 {
+            upload.md5 = Some(Md5::new());
+        }
+        Ok(upload)
+    }
+
+    async fn begin(&mut self) -> Result<()> {
+        let (size, modified) = (self.plan.size, self.plan.modified);
+        let resume = self.plan.resume.as_deref();
+        if let Some(session) = resume.and_then(|resume| Session::read(resume, size, modified)) {
+            let progress = session.look(&self.bucket, &self.key).await?;
+            if let Some(Progress::At(there)) = progress {
+                self.offset = there;
+                self.session = Some(session);
+                return Ok(());
+            }
+        }
+        let resource = Resource::new(&self.key, modified, &self.plan.extended);
+        let begin = async |expect: &Expect| {
+            Session::begin(&self.bucket, &self.key, &resource, size, expect).await
+        };
+        let mut session = begin(&self.plan.expect).await;
+        if session
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::Changed)
+            && let Some(ours) = self.ours(size, modified).await
+        {
+            // It was whole, and nobody noted that.
+            let version = ours.entry(b"").version.unwrap_or_default();
+            session = begin(&Expect::Version(version)).await;
+        }
+        self.session = Some(session.map_err(|error| self.understood(error))?);
+        Ok(())
+    }
+
+    /// A condition that does not hold, in words that help.
+    fn understood(&self, error: crate::Error) -> crate::Error {
+        match (error.kind(), self.bucket.upload_call("put", &self.key, "")) {
+            (ErrorKind::Changed, Ok(call)) => call.overtaken(),
+            _ => error,
+        }
+    }
+
+    async fn take(&mut self, mut bytes: Bytes) -> Result<()> {
+        self.offset += bytes.len() as u64;
+        if let Some(md5) = &mut self.md5 {
+            md5.update(&bytes);
+        }
+        if self.session.is_none() {
+            self.piece.push(bytes);
+            return Ok(());
+        }
+        while !bytes.is_empty() {
+            if self.room.is_none() {
+                let room = self.bucket.room.clone().acquire_owned().await;
+                self.room = Some(room.expect("it is never closed"));
+            }
+            let wanted = CHUNK - self.piece.len();
+            let taken = usize::try_from(wanted)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len());
+            self.piece.push(bytes.split_to(taken));
+            if self.piece.len() == CHUNK {
+                self.send(bytes.len() as u64).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what was taken, all but the last so many bytes.
+    async fn send(&mut self, after: u64) -> Result<()> {
+        let Some(session) = &self.session else {
+            return Ok(());
+        };
+        let piece = std::mem::take(&mut self.piece);
+        let at = self.offset - after - piece.len();
+        let sent = session.send(&self.bucket, &self.key, at, piece).await;
+        self.room = None;
+        let (size, modified) = (self.plan.size, self.plan.modified);
+        match sent {
+            Ok(Progress::At(_)) => {}
+            Ok(Progress::Done(resource)) => self.done = Some(resource),
+            // What was done, and whose answer was lost, may be forgotten.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match self.ours(size, modified).await {
+                    Some(ours) if self.offset - after == size => self.done = Some(ours.into()),
+                    _ => {
+                        let call = self.bucket.upload_call("put", &self.key, "")?;
+                        return Err(call.wrong(ErrorKind::Temporary, error.cause()));
+                    }
+                }
+            }
+            Err(error) => return Err(self.understood(error)),
+        }
+        Ok(())
+    }
+
+    /// In one request: what it is, and its bytes.
+    async fn put(&mut self, mut resource: Resource) -> Result<Box<Resource>> {
+        resource.md5_hash = self.md5.take().map(told);
+        let call = self.bucket.upload_call("put", &self.key, "multipart")?;
+        let boundary = format!("{:016x}{:016x}", random(), random());
+        let mut body = Pieces::default();
+        let head = format!(
+            "--{boundary}\r\ncontent-type: application/json; charset=utf-8\r\n\r\n{}\r\n--{boundary}\r\ncontent-type: application/octet-stream\r\n\r\n",
+            resource.json()
+        );
+        body.push(head.into());
+        std::mem::take(&mut self.piece)
+            .iter()
+            .for_each(|piece| body.push(piece.clone()));
+        body.push(format!("\r\n--{boundary}--\r\n").into());
+        let kind = format!("multipart/related; boundary={boundary}");
+        let call = expecting(call, &self.plan.expect).header("content-type", &kind);
+        let call = call.body(body).json();
+        let whole = self.bucket.fetch(&call).await?;
+        serde_json::from_slice(&whole.body)
+            .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))
+    }
+
+    /// The rest of a session. The far side has no hash of ours to compare with, so that is done here.
+    async fn end(&mut self) -> Result<Box<Resource>> {
+        if self.piece.len() > 0 {
+            self.send(0).await?;
+        }
+        let call = self.bucket.upload_call("put", &self.key, "")?;
+        let Some(done) = self.done.take() else {
+            let words = "the far side waits for more bytes than there are";
+            return Err(call.wrong(ErrorKind::Temporary, words));
+        };
+        let ours = self.md5.take().map(told);
+        if ours.is_some() && done.md5_hash.is_some() && ours != done.md5_hash {
+            self.bucket.delete(&self.key).await?;
+            let words = "the bytes do not match their checksum";
+            return Err(call.wrong(ErrorKind::Temporary, words));
+        }
+        Ok(done)
+    }
+
+    async fn finished(&mut self, like: &Entry, extended: &Extended) -> Result<Entry> {
+        let made = match self.session {
+            Some(_) => self.end().await,
+            None => {
+                self.put(Resource::new(&self.key, like.modified, extended))
+                    .await
+            }
+        };
+        match made {
+            Ok(made) => Ok(Entry {
+                size: self.offset,
+                modified: like.modified,
+                ..made.entry(&self.name)
+            }),
+            // Our own earlier request, whose answer was lost, may have done it.
+            Err(error) if error.kind() == ErrorKind::Changed => {
+                let ours = self.ours(self.offset, like.modified).await;
+                let ours = ours.map(|ours| ours.entry(&self.name));
+                ours.ok_or_else(|| self.understood(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is there, if it is as large and as old as what we write.
+    async fn ours(&self, size: u64, modified: Option<i64>) -> Option<Resource> {
+        let there = self.bucket.head(&self.key).await.ok()?;
+        let entry = there.entry(b"");
+        let same = entry.size == size && entry.modified == modified;
+        (there.is_dated() && same).then_some(there)
+    }
+}
+
+/// The empty object that a folder in which nothing is consists of.
+pub(super) async fn put_folder(bucket: Arc<Bucket>, key: Vec<u8>) -> Result<()> {
+    let resource = Resource::new(&key, None, &Extended::new());
+    let plan = UploadPlan::default();
+    let mut upload = GcsUpload::open(bucket, key, b"", plan).await?;
+    upload.put(resource).await.map(drop)
+}
+
+fn told(md5: Md5) -> String {
+    BASE64_STANDARD.encode(md5.finalize())
+}
+
+impl Upload for GcsUpload {
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.take(bytes))
+    }
+
+    fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
+        let session = self.session.as_ref();
+        let resume = session.map(|session| session.write(self.plan.modified));
+        Box::pin(std::future::ready(Ok(resume)))
+    }
+
+    fn finish(
+        mut self: Box<Self>,
+        like: Entry,
+        extended: Extended,
+    ) -> BoxFuture<'static, Result<Entry>> {
+        Box::pin(async move { self.finished(&like, &extended).await })
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            match &self.session {
+                Some(session) => session.abort(&self.bucket, &self.key).await,
+                None => Ok(()),
+            }
+        })
+    }
+}

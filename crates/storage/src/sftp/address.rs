@@ -1,0 +1,152 @@
+//! From a URL to a host, a user and a folder.
+
+use crate::cloud::percent;
+use crate::cloud::place::{Place, hidden};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Connections at once, unless the URL says otherwise.
+const CONNECTIONS: usize = 4;
+/// As many as servers take that somebody has not told to take more.
+const MOST: usize = 16;
+
+/// What stands in `sftp://user@host:port/path`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) user: Option<String>,
+    pub(super) host: String,
+    pub(super) port: Option<u16>,
+    /// The path of the root, with a slash at its end: from `/`, or from the folder that the user begins in.
+    pub(super) root: Vec<u8>,
+    pub(super) connections: usize,
+}
+
+impl Address {
+    pub(super) fn parse(location: &[u8]) -> Result<Address> {
+        let wrong = |words: &str| Error::new(ErrorKind::Other, "open", &hidden(location), words);
+        let (user, rest) = split_user(location);
+        let user = user.map(|user| String::from_utf8_lossy(&percent::decode(user)).into_owned());
+        if user.as_ref().is_some_and(|user| user.contains(':')) {
+            let words = "the URL holds a password, which would be stored and shown; give it as SFTP_PASSWORD";
+            return Err(wrong(words));
+        }
+        if user.as_ref().is_some_and(|user| !is_plain(user, "._-+@\\")) {
+            return Err(wrong("the user's name has characters that no name has"));
+        }
+        let place = Place::parse(&rest)?;
+        place.only(&["connections"])?;
+        let connections = match place.get("connections").map(str::parse) {
+            None => CONNECTIONS,
+            Some(Ok(count @ 1..=MOST)) => count,
+            Some(_) => return Err(wrong("`connections` is a number from 1 to 16")),
+        };
+        let (host, port) = split_port(&place.host).ok_or_else(|| wrong("the port is no port"))?;
+        if !is_plain(host, ".-_:") {
+            return Err(wrong("the host's name has characters that no name has"));
+        }
+        let root = match place.prefix.strip_prefix(b"~/") {
+            Some(below) => below.to_vec(),
+            None => [b"/", place.prefix.as_slice()].concat(),
+        };
+        Ok(Address {
+            user,
+            host: host.to_owned(),
+            port,
+            root,
+            connections,
+        })
+    }
+
+    /// As one writes it after `ssh`.
+    pub(super) fn shown(&self) -> String {
+        let port = self
+            .port
+            .map_or(String::new(), |port| format!("-p {port} "));
+        let user = self.user.as_ref().map(|user| format!("{user}@"));
+        format!("{port}{}{}", user.unwrap_or_default(), self.host)
+    }
+}
+
+/// The user, and the URL without.
+fn split_user(location: &[u8]) -> (Option<&[u8]>, Vec<u8>) {
+    let begin = b"sftp://".len().min(location.len());
+    let is_end = |byte: &u8| matches!(byte, b'/' | b'?' | b'#');
+    let end = location[begin..].iter().position(is_end);
+    let end = end.map_or(location.len(), |at| begin + at);
+    match location[begin..end].iter().rposition(|&byte| byte == b'@') {
+        None => (None, location.to_vec()),
+        Some(at) => {
+            let rest = [&location[..begin], &location[begin + at + 1..]].concat();
+            (Some(&location[begin..begin + at]), rest)
+        }
+    }
+}
+
+/// A host, perhaps in brackets, and a port if there is one.
+fn split_port(host: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => match host.find(':') {
+            Some(at) => host.split_at(at),
+            None => (host, ""),
+        },
+    };
+    match port.strip_prefix(':') {
+        Some(port) => Some((host, Some(port.parse().ok().filter(|&port| port > 0)?))),
+        None => port.is_empty().then_some((host, None)),
+    }
+}
+
+/// Both become arguments of a program, and may become part of a command line of the user's own (`ProxyCommand`).
+fn is_plain(word: &str, others: &str) -> bool {
+    let fits = |c: char| c.is_alphanumeric() || others.contains(c);
+    !word.is_empty() && !word.starts_with('-') && word.chars().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let address = Address::parse(b"sftp://me@example.org:2222/data/a%20b").unwrap();
+        assert_eq!(address.shown(), "-p 2222 me@example.org");
+        assert_eq!(address.root, b"/data/a b/");
+        let root = |url: &str| Address::parse(url.as_bytes()).unwrap().root;
+        assert_eq!(root("sftp://alias"), b"/");
+        assert_eq!(root("sftp://alias/~"), b"");
+        assert_eq!(root("sftp://alias/~/"), b"");
+        assert_eq!(root("sftp://alias/~/sub"), b"sub/");
+        assert_eq!(root("sftp://alias/%ff@x"), b"/\xff@x/");
+        let six = Address::parse(b"sftp://[fe80::1]:22/x").unwrap();
+        assert_eq!((six.host.as_str(), six.port), ("fe80::1", Some(22)));
+    }
+
+    #[test]
+    fn what_is_no_host_or_user_never_becomes_an_argument() {
+        for url in [
+            "sftp://-oProxyCommand=x/",
+            "sftp://-x@host/",
+            "sftp://a;b@host/",
+            "sftp://$(x)/",
+            "sftp://h`x`/",
+            "sftp://host:0/",
+            "sftp://host:99999/",
+            "sftp://me@/x",
+            "sftp://@host/x",
+            "sftp://h?connections=0",
+            "sftp://h?connections=99",
+            "sftp://h?password=x",
+        ] {
+            assert!(Address::parse(url.as_bytes()).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_refused_and_not_repeated() {
+        for url in ["sftp://me:topsecret@h/", "sftp://me%3Atopsecret@h/"] {
+            let refused = Address::parse(url.as_bytes()).unwrap_err();
+            assert!(refused.to_string().contains("SFTP_PASSWORD"), "{refused}");
+            assert!(!format!("{refused} {refused:?}").contains("topsecret"));
+        }
+    }
+}

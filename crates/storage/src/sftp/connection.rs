@@ -1,0 +1,383 @@
+//! One connection: requests go out as they come, answers come back in any order.
+
+use super::packet::{self, Offers, Packet, Reply, Status};
+use super::ssh::Ssh;
+use crate::error::{Error, ErrorKind};
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::timeout;
+
+/// How long it may take to log in.
+const LOGIN: Duration = Duration::from_secs(60);
+/// How long an answer may take; a disk may have to be woken up for it.
+const ANSWER: Duration = Duration::from_secs(300);
+/// How long `ssh` may take to say why it ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// As much of its words as is kept.
+const WORDS: usize = 8 << 10;
+/// Requests that wait for room in the pipe.
+const QUEUE: usize = 64;
+/// A read or a write, where the server does not say how long one may be.
+const SHORT: u64 = 32 << 10;
+/// No read or write is longer, whatever a server allows.
+const LONG: u64 = 256 << 10;
+
+/// How many requests of each kind were made.
+pub(super) type Counts = Mutex<BTreeMap<&'static str, u64>>;
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server will not.
+    Refused(Status),
+    /// There is no connection, or not any more.
+    Lost(ErrorKind, String),
+    /// None of the server's: what it has is not what was wanted.
+    Wrong(ErrorKind, String),
+}
+
+impl Failure {
+    pub(super) fn is(&self, wanted: u32) -> bool {
+        matches!(self, Failure::Refused(Status { code, .. }) if *code == wanted)
+    }
+
+    pub(super) fn error(self, operation: &'static str, path: &[u8]) -> Error {
+        let (kind, words) = match self {
+            Failure::Lost(kind, words) | Failure::Wrong(kind, words) => (kind, words),
+            Failure::Refused(status) => {
+                let kind = match status.code {
+                    Status::NO_SUCH_FILE => ErrorKind::NotFound,
+                    Status::DENIED => ErrorKind::Denied,
+                    Status::BAD_MESSAGE => ErrorKind::BadName,
+                    Status::NO_CONNECTION | Status::LOST => ErrorKind::Temporary,
+                    Status::UNSUPPORTED => ErrorKind::Unsupported,
+                    _ => ErrorKind::Other,
+                };
+                (kind, format!("the server says: {}", status.words))
+            }
+        };
+        Error::new(kind, operation, path, words)
+    }
+}
+
+struct State {
+    next: u32,
+    waiting: HashMap<u32, oneshot::Sender<Reply>>,
+    broken: Option<String>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    counts: Arc<Counts>,
+}
+
+impl Shared {
+    /// From here on nothing is sent any more.
+    fn ends(&self) {
+        let words = || "the connection ended".to_owned();
+        self.state.lock().broken.get_or_insert_with(words);
+    }
+
+    fn fail(&self, words: String) {
+        let mut state = self.state.lock();
+        state.broken = Some(words);
+        state.waiting.clear();
+    }
+
+    fn lost(&self) -> Failure {
+        let words = self.state.lock().broken.clone();
+        let words = words.unwrap_or_else(|| "the connection ended".to_owned());
+        Failure::Lost(ErrorKind::Temporary, words)
+    }
+}
+
+/// A request that is under way.
+pub(super) struct Waiting {
+    receiver: oneshot::Receiver<Reply>,
+    shared: Arc<Shared>,
+}
+
+impl Waiting {
+    /// The answer; one that is a refusal is a failure.
+    pub(super) async fn reply(self) -> Result<Reply, Failure> {
+        match timeout(ANSWER, self.receiver).await {
+            Ok(Ok(Reply::Status(status))) if status.code != Status::FINE => {
+                Err(Failure::Refused(status))
+            }
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(_)) => Err(self.shared.lost()),
+            Err(_) => {
+                let words = format!("no answer within {} s", ANSWER.as_secs());
+                self.shared.fail(words);
+                Err(self.shared.lost())
+            }
+        }
+    }
+
+    /// The answer is that it was done.
+    pub(super) async fn done(self) -> Result<(), Failure> {
+        self.reply().await.map(drop)
+    }
+}
+
+pub(super) struct Connection {
+    outgoing: mpsc::Sender<(u32, Packet)>,
+    shared: Arc<Shared>,
+    pub(super) offers: Offers,
+    /// How long a read and a write may be.
+    pub(super) longest: (u64, u64),
+    task: AbortHandle,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Connection {
+    pub(super) async fn open(ssh: &Ssh, counts: Arc<Counts>) -> Result<Connection, Failure> {
+        *counts.lock().entry("connect").or_default() += 1;
+        let mut pipes = Pipes::start(ssh)?;
+        let greeted = timeout(LOGIN, pipes.greet()).await;
+        let offers = match greeted {
+            Ok(Ok(offers)) => offers,
+            Ok(Err(words)) => {
+                let said = pipes.last_words().await;
+                // Words that are not the system's are about the protocol, and need no interpreter.
+                let (kind, words) = match words {
+                    Some(words) => (ErrorKind::Unsupported, words),
+                    None => ssh.judge(&said),
+                };
+                return Err(Failure::Lost(kind, words));
+            }
+            Err(_) => {
+                let words = format!("could not log in within {} s", LOGIN.as_secs());
+                return Err(Failure::Lost(ErrorKind::Temporary, words));
+            }
+        };
+        let state = State {
+            next: 0,
+            waiting: HashMap::new(),
+            broken: None,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            counts,
+        });
+        let (outgoing, requests) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(drive(pipes, requests, shared.clone())).abort_handle();
+        let longest = (SHORT, SHORT);
+        let mut connection = Connection {
+            outgoing,
+            shared,
+            offers,
+            longest,
+            task,
+        };
+        if connection.offers.limits {
+            connection.longest = connection.ask_limits().await?;
+        }
+        Ok(connection)
+    }
+
+    async fn ask_limits(&self) -> Result<(u64, u64), Failure> {
+        let reply = self.ask(Packet::limits()).await;
+        let Ok(Reply::Extended(body)) = reply else {
+            return reply.map(|_| (SHORT, SHORT));
+        };
+        let (read, write) = packet::longest(body).unwrap_or_default();
+        // Without a bound of its own, a server takes what the paper has it take.
+        let sane = |bytes: u64| if bytes == 0 { SHORT } else { bytes.min(LONG) };
+        Ok((sane(read), sane(write)))
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.shared.state.lock().broken.is_some()
+    }
+
+    /// Sends a request. Requests are done in the order in which they were sent.
+    pub(super) async fn send(&self, packet: Packet) -> Result<Waiting, Failure> {
+        let waiting = self.register(packet.counted)?;
+        match self.outgoing.send((waiting.0, packet)).await {
+            Ok(()) => Ok(waiting.1),
+            Err(_) => Err(self.shared.lost()),
+        }
+    }
+
+    /// Sends it if there is room, and does not wait for its answer.
+    pub(super) fn tell(&self, packet: Packet) {
+        if let Ok((id, _)) = self.register(packet.counted)
+            && self.outgoing.try_send((id, packet)).is_err()
+        {
+            self.shared.state.lock().waiting.remove(&id);
+        }
+    }
+
+    pub(super) async fn ask(&self, packet: Packet) -> Result<Reply, Failure> {
+        self.send(packet).await?.reply().await
+    }
+
+    fn register(&self, counted: &'static str) -> Result<(u32, Waiting), Failure> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.shared.state.lock();
+        if state.broken.is_some() {
+            drop(state);
+            return Err(self.shared.lost());
+        }
+        let id = state.next;
+        state.next = id.wrapping_add(1);
+        state.waiting.insert(id, sender);
+        drop(state);
+        *self.shared.counts.lock().entry(counted).or_default() += 1;
+        let shared = self.shared.clone();
+        Ok((id, Waiting { receiver, shared }))
+    }
+}
+
+/// A running `ssh`.
+struct Pipes {
+    _child: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+    received: BytesMut,
+    said: Arc<Mutex<Vec<u8>>>,
+    listener: JoinHandle<()>,
+}
+
+impl Drop for Pipes {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl Pipes {
+    fn start(ssh: &Ssh) -> Result<Pipes, Failure> {
+        let mut child = ssh.start().map_err(|error| {
+            let words = match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    "the program `ssh` is not there; install openssh-client".to_owned()
+                }
+                _ => format!("`ssh` does not start: {error}"),
+            };
+            Failure::Lost(ErrorKind::Unsupported, words)
+        })?;
+        let (input, output, errors) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let errors = errors.expect("it was asked for");
+        let listener = tokio::spawn(listen(errors, said.clone()));
+        Ok(Pipes {
+            _child: child,
+            input: input.expect("it was asked for"),
+            output: output.expect("it was asked for"),
+            received: BytesMut::with_capacity(64 << 10),
+            said,
+            listener,
+        })
+    }
+
+    /// Says what we speak. Without words, `ssh` ended and says why itself.
+    async fn greet(&mut self) -> Result<Offers, Option<String>> {
+        let sent = self.input.write_all(&packet::hello()).await;
+        sent.map_err(|_| None)?;
+        match next(&mut self.output, &mut self.received).await {
+            Ok(Some(packet)) => packet::welcome(packet).map_err(Some),
+            Ok(None) => Err(None),
+            Err(words) => Err(Some(words)),
+        }
+    }
+
+    async fn last_words(&mut self) -> String {
+        // A helper of its own may keep the pipe open for longer than it lives.
+        let _ = timeout(LAST_WORDS, &mut self.listener).await;
+        String::from_utf8_lossy(&self.said.lock()).into_owned()
+    }
+}
+
+async fn listen(mut errors: ChildStderr, said: Arc<Mutex<Vec<u8>>>) {
+    let mut chunk = [0; 1024];
+    while let Ok(length @ 1..) = errors.read(&mut chunk).await {
+        let mut said = said.lock();
+        let too_much = (said.len() + length).saturating_sub(WORDS);
+        let too_much = too_much.min(said.len());
+        said.drain(..too_much);
+        said.extend_from_slice(&chunk[..length]);
+    }
+}
+
+/// The next packet; `None` at the end.
+async fn next(output: &mut ChildStdout, received: &mut BytesMut) -> Result<Option<Bytes>, String> {
+    loop {
+        if let Some(packet) = packet::take(received)? {
+            return Ok(Some(packet));
+        }
+        received.reserve(64 << 10);
+        match output.read_buf(received).await {
+            Ok(1..) => {}
+            Ok(0) => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// Carries packets until one direction ends.
+async fn drive(mut pipes: Pipes, requests: mpsc::Receiver<(u32, Packet)>, shared: Arc<Shared>) {
+    let ended = tokio::select! {
+        ended = receive(&mut pipes.output, &mut pipes.received, &shared) => ended,
+        () = transmit(&mut pipes.input, requests) => None,
+    };
+    shared.ends();
+    let said = pipes.last_words().await;
+    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+    let words = match (ended, last) {
+        (Some(words), _) => words,
+        (None, Some(last)) => format!("the connection ended: {last}"),
+        (None, None) => "the connection ended".to_owned(),
+    };
+    shared.fail(words);
+}
+
+async fn receive(
+    output: &mut ChildStdout,
+    received: &mut BytesMut,
+    shared: &Shared,
+) -> Option<String> {
+    loop {
+        let packet = match next(output, received).await {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return None,
+            Err(words) => return Some(words),
+        };
+        let (id, reply) = match packet::reply(packet) {
+            Ok(reply) => reply,
+            Err(words) => return Some(words),
+        };
+        let waiting = shared.state.lock().waiting.remove(&id);
+        match waiting {
+            // Who asked may have gone.
+            Some(waiting) => drop(waiting.send(reply)),
+            None => return Some("the server answers what nobody asked".to_owned()),
+        }
+    }
+}
+
+async fn transmit(input: &mut ChildStdin, mut requests: mpsc::Receiver<(u32, Packet)>) {
+    let (mut some, mut buffer) = (Vec::with_capacity(QUEUE), BytesMut::new());
+    while requests.recv_many(&mut some, QUEUE).await > 0 {
+        buffer.clear();
+        for (id, packet) in some.drain(..) {
+            packet.put(id, &mut buffer);
+        }
+        if input.write_all(&buffer).await.is_err() {
+            return;
+        }
+    }
+}

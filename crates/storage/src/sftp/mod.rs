@@ -1,0 +1,218 @@
+//! Folders of an SFTP server.
+//!
+//! `ssh` of the system carries the packets ([`ssh`]), and we make and read them ([`packet`]): see `docs/adr/0011`. A file is written under a
+//! temporary name, synced and renamed where the server can, as OpenSSH does.
+
+mod address;
+mod connection;
+mod listing;
+mod nodes;
+mod packet;
+mod reading;
+mod server;
+mod ssh;
+mod upload;
+
+use crate::backend::{
+    Backend, Chunks, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
+};
+use crate::error::Result;
+use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
+use server::Server;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Reads the bytes as what a server sends.
+pub(crate) fn try_to_read(bytes: &[u8]) {
+    let mut received = bytes::BytesMut::from(bytes);
+    while let Ok(Some(packet)) = packet::take(&mut received) {
+        let _ = packet::welcome(packet.clone());
+        match packet::reply(packet) {
+            Ok((_, packet::Reply::Extended(body))) => {
+                let _ = (packet::longest(body.clone()), packet::free(body));
+            }
+            Ok((_, packet::Reply::Names(names))) => {
+                for name in names {
+                    let _ = server::entry(&name.name, &name.attributes);
+                }
+            }
+            _ => {}
+        }
+    }
+    let _ = address::Address::parse(bytes);
+}
+
+/// A folder of an SFTP server. See the [crate](crate).
+///
+/// ```
+/// use headworks_storage::{Backend, Sftp};
+///
+/// let sftp = Sftp::open(b"sftp://me@example.org/srv/data").unwrap();
+/// let second = std::time::Duration::from_secs(1);
+/// assert_eq!(sftp.capabilities().modified, Some(second));
+/// ```
+#[derive(Clone)]
+pub struct Sftp {
+    server: Arc<Server>,
+}
+
+impl std::fmt::Debug for Sftp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sftp").finish_non_exhaustive()
+    }
+}
+
+impl Sftp {
+    /// From `sftp://user@host:port/path`, or `/~/path` for a path from where the user begins. Who we are is what `ssh` finds out;
+    /// `SFTP_KEY` names a key, `SFTP_PASSWORD` is a password, `SFTP_CONFIG` another configuration of `ssh`.
+    ///
+    /// # Errors
+    /// When the location makes no sense, or holds a password.
+    pub fn open(location: &[u8]) -> Result<Sftp> {
+        let get = |name: &str| std::env::var_os(name);
+        let server = Arc::new(Server::open(location, &get)?);
+        Ok(Sftp { server })
+    }
+}
+
+impl Backend for Sftp {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            write: true,
+            resumable_upload: true,
+            modified: Some(Duration::from_secs(1)),
+            posix: true,
+            owners: self.server.ssh.is_root(),
+            symlinks: true,
+            longest_name: Some(255),
+            workers: (8, 16),
+            ..Capabilities::read_only()
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn list<'a>(
+        &'a self,
+        folder: &'a Folder,
+        _from: Option<&'a Cursor>,
+    ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
+        let listing = listing::SftpListing::new(self.server.clone(), folder);
+        let listing = listing.map(|listing| Box::new(listing) as Box<dyn Listing>);
+        Box::pin(std::future::ready(listing))
+    }
+
+    fn stat<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(self.server.stat(folder, name))
+    }
+
+    fn read<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
+        Box::pin(async move {
+            let path = self.server.path(folder, Some(name))?;
+            let chunks =
+                reading::SftpChunks::open(self.server.clone(), path, offset, length).await?;
+            Ok(Box::new(chunks) as Box<dyn Chunks>)
+        })
+    }
+
+    fn upload<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        plan: UploadPlan,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
+        Box::pin(async move {
+            let path = self.server.path(folder, Some(name))?;
+            let temp = self.server.path(folder, Some(&plan.temp))?;
+            let server = self.server.clone();
+            let upload = upload::SftpUpload::open(server, path, temp, name, &plan).await?;
+            Ok(Box::new(upload) as Box<dyn Upload>)
+        })
+    }
+
+    fn discard<'a>(
+        &'a self,
+        folder: &'a Folder,
+        _name: &'a [u8],
+        plan: &'a UploadPlan,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let temp = self.server.path(folder, Some(&plan.temp))?;
+            upload::discard(&self.server, &temp).await
+        })
+    }
+
+    fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.server.make_folder(folder))
+    }
+
+    fn make_node<'a>(
+        &'a self,
+        folder: &'a Folder,
+        order: &'a Order,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(self.server.make_node(folder, order))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: Option<&'a [u8]>,
+        like: &'a Entry,
+        _extended: Extended,
+    ) -> BoxFuture<'a, Result<Entry>> {
+        Box::pin(self.server.settle(folder, name, like))
+    }
+
+    fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.server.remove(folder, name))
+    }
+
+    fn rename<'a>(
+        &'a self,
+        folder: &'a Folder,
+        name: &'a [u8],
+        to: (&'a Folder, &'a [u8]),
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let from = self.server.path(folder, Some(name))?;
+            let to = self.server.path(to.0, Some(to.1))?;
+            self.server.rename(&from, &to).await
+        })
+    }
+
+    fn requests(&self) -> Requests {
+        self.server.requests()
+    }
+
+    /// Open, attributes, sync, close, rename and a look, and the writes between.
+    fn requests_to_write(&self, size: u64) -> u64 {
+        const WRITE: u64 = 255 << 10;
+        6 + size.div_ceil(WRITE)
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.server.sync())
+    }
+
+    fn space(&self) -> BoxFuture<'_, Result<Option<Space>>> {
+        Box::pin(self.server.space())
+    }
+
+    fn writable(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.server.writable())
+    }
+}

@@ -1,0 +1,114 @@
+"""gcp-storage-emulator, with what it lacks of the real one: pages, conditions on generations, metadata in a rewrite, names
+to the byte, and doors. It also keeps its books in memory only, and takes more than five connections at once."""
+
+import os
+import sys
+from http import HTTPStatus, server
+from urllib.parse import quote
+
+from gcp_storage_emulator.handlers import objects
+from gcp_storage_emulator.storage import Storage
+from gcp_storage_emulator import server as emulator
+
+PORT = int(sys.argv[1])
+Storage._write_config_to_file = lambda self: None
+Storage._object_path = lambda self, bucket, name: f"{bucket}/{name.encode().hex()}"
+server.HTTPServer.request_queue_size = 256
+
+plain_resource = objects._make_object_resource
+
+
+def resource(base_url, bucket, name, *args, **kwargs):
+    made = plain_resource(base_url, bucket, name, *args, **kwargs)
+    # Of the server itself: whatever it was reached through may be gone.
+    made["mediaLink"] = f"http://127.0.0.1:{PORT}/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media"
+    return made
+
+
+objects._make_object_resource = resource
+
+
+def of(request, key, usual=None):
+    return request.query.get(key, [usual])[0]
+
+
+def holds(request, response, storage, key, bucket, name):
+    """Whether an object is of the generation that is asked for; 0 is that of none."""
+    wanted = of(request, key)
+    if wanted is None:
+        return True
+    there = storage.objects.get(bucket, {}).get(name)
+    if (there["generation"] if there else "0") == wanted:
+        return True
+    response.status = HTTPStatus.PRECONDITION_FAILED
+    response.json({"error": {"code": 412, "message": "not that generation", "errors": [{"reason": "conditionNotMet"}]}})
+    return False
+
+
+plain_insert, plain_get, plain_rewrite = objects.insert, objects.get, objects.rewrite
+
+
+def insert(request, response, storage, *args, **kwargs):
+    meta = request.data.get("meta", request.data) if isinstance(request.data, dict) else {}
+    name = of(request, "name") or meta.get("name")
+    if holds(request, response, storage, "ifGenerationMatch", request.params["bucket_name"], name):
+        plain_insert(request, response, storage, *args, **kwargs)
+
+
+def get(request, response, storage, *args, **kwargs):
+    place = request.params["bucket_name"], request.params["object_id"]
+    if place[1] not in storage.objects.get(place[0], {}):
+        response.status = HTTPStatus.NOT_FOUND
+    elif holds(request, response, storage, "ifGenerationMatch", *place):
+        plain_get(request, response, storage, *args, **kwargs)
+
+
+def rewrite(request, response, storage, *args, **kwargs):
+    place = request.params["bucket_name"], request.params["object_id"]
+    if not holds(request, response, storage, "ifSourceGenerationMatch", *place):
+        return
+    plain_rewrite(request, response, storage, *args, **kwargs)
+    made = storage.objects.get(request.params["dest_bucket_name"], {}).get(request.params["dest_object_id"])
+    if made and request.data:
+        made.update({key: value for key, value in request.data.items() if key in objects._WRITABLE_FIELDS})
+
+
+def ls(request, response, storage, *args, **kwargs):
+    bucket, prefix = request.params["bucket_name"], of(request, "prefix")
+    try:
+        files, prefixes = storage.get_file_list(bucket, prefix, of(request, "delimiter"))
+    except objects.NotFound:
+        response.status = HTTPStatus.NOT_FOUND
+        return
+    items = sorted([(item["name"].encode(), item) for item in files] + [(name.encode(), None) for name in prefixes], key=lambda i: i[0])
+    after, most = of(request, "pageToken", "").encode(), int(of(request, "maxResults", 1000))
+    items = [item for item in items if item[0] > after]
+    page, rest = items[:most], items[most:]
+    answer = {"kind": "storage#objects", "items": [item for _, item in page if item],
+              "prefixes": [name.decode() for name, item in page if not item]}
+    if rest:
+        answer["nextPageToken"] = page[-1][0].decode()
+    response.json(answer)
+
+
+changed = {objects.insert: insert, objects.get: get, objects.rewrite: rewrite, objects.ls: ls}
+for _, handlers in emulator.HANDLERS:
+    handlers.update({method: changed[handler] for method, handler in handlers.items() if handler in changed})
+
+plain_handle = emulator.Router.handle
+
+
+def handle(self, method):
+    """Buckets whose names begin with `private` are for whoever has the token."""
+    asked = self._request_handler
+    if "/b/private" not in asked.path or asked.headers.get("Authorization") == f"Bearer {os.environ['GOOGLE_TOKEN']}":
+        return plain_handle(self, method)
+    emulator.Request(asked, method).data
+    response = emulator.Response(asked)
+    response.status = HTTPStatus.UNAUTHORIZED
+    response.json({"error": {"code": 401, "message": "Invalid Credentials", "errors": [{"reason": "authError"}]}})
+    response.close()
+
+
+emulator.Router.handle = handle
+emulator.create_server("127.0.0.1", PORT, in_memory=True).run()

@@ -1,0 +1,130 @@
+"""Migrations to, from and inside Azure."""
+import base64
+import hashlib
+import hmac
+import json
+import os
+import subprocess
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from judge import (ACCOUNT, AZURITE, HEADWORKS, MIB, MOTO, WORK, Proxy, both_ways, client, headworks, killed_when, make_tree,
+                   nothing_to_do, objects, rclone, same_trees, wait)
+
+
+def azure(place, endpoint=None):
+    return f"azblob://{ACCOUNT}/{place}?endpoint={endpoint or AZURITE}"
+
+
+def both_ways_with_azure():
+    both_ways("azure", azure("azure/some/prefix"), "a:azure/some/prefix")
+
+
+def account_signature(permissions):
+    """A shared access signature, as whoever owns the account hands it out."""
+    said = {"sv": "2021-12-02", "ss": "b", "srt": "sco", "sp": permissions, "se": "2099-01-01T00:00:00Z", "spr": "https,http"}
+    parts = [ACCOUNT, said["sp"], said["ss"], said["srt"], "", said["se"], "", said["spr"], said["sv"], "", ""]
+    key = base64.b64decode(os.environ["AZURE_STORAGE_KEY"])
+    signature = hmac.new(key, "\n".join(parts).encode(), hashlib.sha256).digest()
+    return urlencode(dict(said, sig=base64.b64encode(signature).decode()))
+
+
+def azure_by_signature():
+    """Without the account's key; server-side copies and moves among it."""
+    environment = dict(os.environ, AZURE_STORAGE_SAS_TOKEN=account_signature("rwdlac"))
+    del environment["AZURE_STORAGE_KEY"]
+    here, state = f"{WORK}/signed-here", f"{WORK}/signed.db"
+    make_tree(here, folders=2, files=4, large=(20 * MIB,))
+    headworks("run", here, azure("signed"), "--state", state, env=environment)
+    told = headworks("run", azure("signed"), azure("copied"), "--state", f"{WORK}/copied.db", env=environment, aside=True)
+    assert ": copy 18," in told and "put" not in told, f"it was not copied by the far side: {told}"
+    rclone("check", "--download", here, "a:copied")
+    os.remove(f"{here}/names/plus+")
+    headworks("run", here, azure("signed"), "--state", state, "--delete=quarantine", env=environment)
+    rclone("check", "--download", here, "a:signed", "--exclude", "/.headworks-quarantine/**")
+    signature = parse_qs(environment["AZURE_STORAGE_SAS_TOKEN"])["sig"][0].encode()
+    for file in (state, f"{WORK}/copied.db"):
+        assert signature not in open(file, "rb").read(), "a secret is in the state file"
+    # Who may only read is told so before anything happens.
+    environment["AZURE_STORAGE_SAS_TOKEN"] = account_signature("rl")
+    refused = subprocess.run([HEADWORKS, "migrate", "run", here, azure("mayn0t"), "--state", f"{WORK}/not.db"], env=environment,
+                             capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0 and "403" in refused.stderr + refused.stdout, (refused.returncode, refused.stdout, refused.stderr)
+
+
+def from_bucket_to_azure():
+    s3 = client(MOTO)
+    s3.create_bucket(Bucket="leaving")
+    keys = ["a", "a!", "a/b", "a//b", " ", "tail /x", "/x", "plus+%41", "marker/", "big"]
+    for key in keys:
+        body = b"" if key == "marker/" else (b"z" * (12 * MIB) if key == "big" else key.encode())
+        metadata = {"colour": "red", "in-two-words": "yes"}
+        s3.put_object(Bucket="leaving", Key=key, Body=body, ContentType="text/x-odd", CacheControl="no-store", Metadata=metadata)
+    source, state = f"s3://leaving?endpoint={MOTO}", f"{WORK}/leaving.db"
+    headworks("run", source, azure("arrived"), "--state", state)
+    nothing_to_do(source, azure("arrived"), state, len(keys))
+    rclone("check", "--download", "r:leaving", "a:arrived")
+    # And back, with all that belonged to them.
+    headworks("run", azure("arrived"), f"s3://returned?endpoint={MOTO}", "--state", f"{WORK}/returned.db")
+    nothing_to_do(azure("arrived"), f"s3://returned?endpoint={MOTO}", f"{WORK}/returned.db", len(keys))
+    assert objects(s3, "leaving") == objects(s3, "returned")
+    for key in keys:
+        head = s3.head_object(Bucket="returned", Key=key)
+        assert (head["ContentType"], head["CacheControl"]) == ("text/x-odd", "no-store"), (key, head)
+        told = {name: head["Metadata"].get(name) for name in ("colour", "in-two-words")}
+        assert told == {"colour": "red", "in-two-words": "yes"}, (key, head)
+    # What cannot be the name of a blob is told before anything is written, and the rest is there.
+    for key in ("dot.", "back\\slash", "./x"):
+        s3.put_object(Bucket="leaving", Key=key, Body=b"x")
+    told = json.loads(headworks("plan", source, azure("arrived"), "--state", state, "--json"))["statuses"]
+    assert told["name_conflict"]["entries"] == 3, told
+
+
+def blocks_of(lines):
+    """How often each block arrived."""
+    arrived = {}
+    for method, target, status, *_ in lines:
+        query = parse_qs(urlsplit(target).query)
+        if method == "PUT" and query.get("comp") == ["block"] and status == "201":
+            block = query["blockid"][0]
+            arrived[block] = arrived.get(block, 0) + 1
+    return arrived
+
+
+def killed_among_the_blocks():
+    here, state = f"{WORK}/blocks-here", f"{WORK}/blocks.db"
+    make_tree(here, folders=1, files=1, large=(50 * MIB,))
+    with Proxy(AZURITE, "blocks", "delay=0.1") as proxy:
+        place = azure("blocks", proxy.endpoint)
+        for least in (1, 3, 5):
+            condition = lambda: len(blocks_of(proxy.lines())) >= least
+            killed_when(condition, f"{least} blocks arrived", "run", here, place, "--state", state)
+            wait(proxy.is_idle, "what was under way arrived")
+        headworks("run", here, place, "--state", state)
+        arrived = blocks_of(proxy.lines())
+        assert len(arrived) == 7 and set(arrived.values()) == {1}, arrived
+        nothing_to_do(here, place, state)
+    rclone("check", "--download", here, "a:blocks")
+
+
+def azure_faults():
+    here, state = f"{WORK}/azure-faults-here", f"{WORK}/azure-faults.db"
+    make_tree(here, folders=3, files=8, large=(40 * MIB,))
+    with Proxy(AZURITE, "azure-faults", "faults=30", "seed=7") as proxy:
+        place = azure("faults/p", proxy.endpoint) + "&page=20"
+        headworks("run", here, place, "--state", state)
+        failed = [line for line in proxy.lines() if line[2] in ("reset", "503") or "lost" in line]
+        share = len(failed) / len(proxy.lines())
+        assert share > 0.2 and len(failed) > 15, (share, len(failed))
+        headworks("run", place, f"{WORK}/azure-faults-back", "--state", f"{WORK}/azure-faults-back.db")
+        same_trees(here, f"{WORK}/azure-faults-back")
+        nothing_to_do(here, place, state, 30)
+    rclone("check", "--download", here, "a:faults/p")
+
+
+TESTS = {
+    "both ways with azure": both_ways_with_azure,
+    "azure by signature": azure_by_signature,
+    "from a bucket to azure and back": from_bucket_to_azure,
+    "killed among the blocks of azure": killed_among_the_blocks,
+    "30 % of calls to azure fail": azure_faults,
+}

@@ -76,7 +76,7 @@ pub(super) fn one(root: &Path, bytes: u64) {
     let mut block = 0_u64;
     while left > 0 {
         let some: Vec<u8> = (0..1 << 17)
-            .flat_map(|word: u64| (word * 0x9e37_79b9 ^ block << 32).to_le_bytes())
+            .flat_map(|word: u64| ((word * 0x9e37_79b9) ^ (block << 32)).to_le_bytes())
             .take(usize::try_from(left).unwrap_or(usize::MAX))
             .collect();
         file.write_all(&some).expect("room");

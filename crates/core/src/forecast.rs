@@ -5,7 +5,7 @@
 //! booking does not take the place of one who is due, until that one is overdue by a quarter of the time it was told to wait.
 //!
 //! A time is counted from what is promised and free at that moment, not from the last promise, so that errors do not add
-//! up; and it is a little late on purpose, so that places are there before their holders. Not every holder comes back: how many
+//! up; and the less evenly places are freed, the later it is on purpose, so that they are there before their holders. Not every holder comes back: how many
 //! do is learned as well, and no more than half of all places are ever kept, so that nothing idles for those who do not.
 
 use crate::id::Booking;
@@ -25,17 +25,16 @@ const GRACE: Duration = Duration::from_millis(250);
 /// Over how many intervals the mean is taken: of the first ones over all there were.
 const REMEMBERED: u32 = 128;
 
+/// How far the intervals between random times are from their mean, on average, as a part of it.
+const RANDOM: f64 = 0.736;
+
 /// How much one holder counts towards the part that comes.
 const SMOOTHING: f64 = 1.0 / 128.0;
 
 /// The forecast for one bound.
 #[derive(Clone, Debug)]
 pub struct Forecast {
-    /// Mean time between two places being freed, in nanoseconds.
-    interval: Option<f64>,
-    /// Over how many intervals that is.
-    seen: u32,
-    freed_at: Option<Time>,
+    pace: Pace,
     bookings: VecDeque<Promise>,
     first: u64,
     live: usize,
@@ -48,8 +47,28 @@ pub struct Forecast {
     most: usize,
 }
 
-/// The mean interval, over how many it is, and when the last place was freed.
-type Pace = (Option<f64>, u32, Option<Time>);
+/// How fast places are freed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    /// Mean time between two places being freed, in nanoseconds.
+    interval: Option<f64>,
+    /// How far an interval is from the mean, on average.
+    deviation: f64,
+    /// Over how many intervals that is.
+    seen: u32,
+    /// When the last place was freed.
+    freed_at: Option<Time>,
+}
+
+impl Pace {
+    /// How uneven intervals are: none if they are all alike, one if they are as uneven as those of random times. Of few
+    /// intervals little is known.
+    fn unevenness(&self) -> f64 {
+        let seen = self.deviation / self.interval.unwrap_or(1.0).max(1.0) / RANDOM;
+        let unknown = 1.0 / f64::from(self.seen.max(1)).sqrt();
+        seen.max(unknown).min(1.0)
+    }
+}
 
 /// A booked place: its time, and when others may have it.
 #[derive(Clone, Copy, Debug)]
@@ -64,9 +83,7 @@ impl Forecast {
     #[must_use]
     pub fn new(most: usize) -> Self {
         Forecast {
-            interval: None,
-            seen: 0,
-            freed_at: None,
+            pace: Pace::default(),
             bookings: VecDeque::with_capacity(most.min(4096)),
             first: 0,
             live: 0,
@@ -84,28 +101,31 @@ impl Forecast {
 
     /// A place was freed; `still` says how many are taken yet. An empty queue tells nothing about its speed.
     pub fn freed(&mut self, now: Time, still: usize) {
-        if let Some(before) = self.freed_at {
+        let pace = &mut self.pace;
+        if let Some(before) = pace.freed_at {
             let took = now.since(before).as_nanos() as f64;
-            self.seen = REMEMBERED.min(self.seen + 1);
-            let mean = self.interval.get_or_insert(took);
-            *mean += (took - *mean) / f64::from(self.seen);
+            pace.seen = REMEMBERED.min(pace.seen + 1);
+            let mean = pace.interval.get_or_insert(took);
+            *mean += (took - *mean) / f64::from(pace.seen);
+            pace.deviation += ((took - *mean).abs() - pace.deviation) / f64::from(pace.seen);
         }
-        self.freed_at = (still > 0).then_some(now);
+        pace.freed_at = (still > 0).then_some(now);
     }
 
     /// What it knows of the speed, to be put back with [`set_pace`](Self::set_pace) after a place that changed hands.
     pub(crate) fn pace(&self) -> Pace {
-        (self.interval, self.seen, self.freed_at)
+        self.pace
     }
 
     pub(crate) fn set_pace(&mut self, pace: Pace) {
-        (self.interval, self.seen, self.freed_at) = pace;
+        self.pace = pace;
     }
 
     /// The mean time between two places being freed, if that is known.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
-        self.interval
+        self.pace
+            .interval
             .map(|nanos| Duration::from_nanos(nanos as u64))
     }
 
@@ -164,16 +184,17 @@ impl Forecast {
     }
 
     /// How much longer than its mean it may take until so many places are freed: at random times that is rarely more
-    /// than twice the root of their number, and the mean is a guess, too.
+    /// than twice the root of their number, at even ones nothing; and the mean is a guess, too.
     fn spare(&self, missing: f64, places: usize) -> Option<Duration> {
-        let spare = (2.0 * missing.sqrt() + missing / 16.0).min(places as f64 / 4.0);
-        Duration::try_from_secs_f64(spare * self.interval? / 1e9).ok()
+        let random = 2.0 * missing.sqrt() * self.pace.unevenness();
+        let spare = (random + missing / 16.0).min(places as f64 / 4.0);
+        Duration::try_from_secs_f64(spare * self.pace.interval? / 1e9).ok()
     }
 
     /// How long until the next place that nobody was promised, when `free` of all `places` are free now.
     #[must_use]
     pub fn next_free(&self, now: Time, free: usize, places: usize) -> Duration {
-        let Some(interval) = self.interval else {
+        let Some(interval) = self.pace.interval else {
             return UNKNOWN;
         };
         // Everybody who comes for a promised place takes one: so many must still be freed.
@@ -192,7 +213,7 @@ impl Forecast {
     pub fn book(&mut self, now: Time, free: usize, places: usize) -> (Duration, Option<Booking>) {
         self.lapse(now);
         let wait = self.next_free(now, free, places);
-        if wait >= LONGEST || self.bookings.len() >= self.most || self.interval.is_none() {
+        if wait >= LONGEST || self.bookings.len() >= self.most || self.pace.interval.is_none() {
             return (wait, None);
         }
         let due = now + wait;
@@ -266,18 +287,32 @@ mod tests {
         (forecast, Time::from_millis(9_900))
     }
 
-    #[test]
-    fn names_a_time_to_each_that_is_a_little_late() {
-        let (mut forecast, now) = steady();
-        for place in 1..=3 {
-            let mean = f64::from(place) * 0.1;
+    /// How much later than on average a place is named to each of three.
+    fn late(forecast: &mut Forecast, now: Time) -> [f64; 3] {
+        [1.0, 2.0, 3.0].map(|place| {
             let (wait, booking) = forecast.book(now, 0, PLACES);
-            let late = wait.as_secs_f64() - mean;
-            let root = f64::from(place).sqrt();
-            assert!(
-                booking.is_some() && late >= 0.2 * root && late < 0.25 * root,
-                "{place}: {wait:?}"
-            );
+            assert!(booking.is_some());
+            (wait.as_secs_f64() - place * 0.1) / f64::sqrt(place)
+        })
+    }
+
+    #[test]
+    fn names_a_time_to_each_that_is_hardly_late_when_all_is_even() {
+        let (mut forecast, now) = steady();
+        for late in late(&mut forecast, now) {
+            assert!((0.0..0.04).contains(&late), "{late}");
+        }
+    }
+
+    #[test]
+    fn names_a_time_to_each_that_is_a_little_late_when_nothing_is() {
+        let mut forecast = Forecast::new(10);
+        // Four at a time.
+        for i in 0..400 {
+            forecast.freed(Time::from_millis(400 * (i / 4)), 50);
+        }
+        for late in late(&mut forecast, Time::from_millis(39_600)) {
+            assert!((0.2..0.25).contains(&late), "{late}");
         }
     }
 

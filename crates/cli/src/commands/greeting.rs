@@ -66,7 +66,7 @@ impl Greeting {
         eprintln!("console: {page}");
         eprintln!("\ntry:");
         let more = [
-            format!("headworks top '{page}'"),
+            format!("{} top '{page}'", called()),
             format!("curl {base}/healthz"),
         ];
         for line in self.tries.iter().take(TRIES - 1).chain(&more).take(TRIES) {
@@ -77,4 +77,11 @@ impl Greeting {
             std::process::id()
         );
     }
+}
+
+/// As it was called: who built it and did not install it has no `headworks` on the path.
+fn called() -> String {
+    let name = std::env::args().next();
+    name.filter(|name| name.contains('/'))
+        .unwrap_or_else(|| "headworks".to_owned())
 }

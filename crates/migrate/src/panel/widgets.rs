@@ -107,7 +107,8 @@ fn load(seen: &Seen) -> Series {
 
 fn bytes(seen: &Seen) -> Series {
     let rates = seen.jobs.iter().filter_map(|job| job.live.as_ref());
-    let rate = rates.map(|live| live.byte_rate).sum();
+    // Not a sum: that of nothing is minus zero.
+    let rate = rates.fold(0.0, |sum, live| sum + live.byte_rate);
     Series {
         unit: Unit::BytesPerSecond,
         lines: vec![line("copied", LineKind::Level, rate)],

@@ -8,9 +8,8 @@ use headworks_core::Class;
 use headworks_service::config::{show_duration, show_size};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use http::{HeaderMap, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
 
+use super::upload::{Upload, UploadError};
 use crate::keys::Caller;
 use crate::plan::Plan;
 use crate::shared::Shared;
@@ -63,7 +62,7 @@ pub(super) fn class(plan: &Plan, caller: &Caller, headers: &HeaderMap) -> Result
 pub(super) async fn body(
     plan: &Plan,
     headers: &HeaderMap,
-    body: Incoming,
+    body: impl Upload,
 ) -> Result<Bytes, Problem> {
     let most = plan.config.max_body;
     let told = headers
@@ -72,13 +71,12 @@ pub(super) async fn body(
     if told.is_some_and(|told| told > most) {
         return Err(too_large(most));
     }
-    let limited = Limited::new(body, usize::try_from(most).unwrap_or(usize::MAX));
     let time = plan.config.body_timeout;
-    match tokio::time::timeout(time, limited.collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(most)),
-        Ok(Err(error)) => {
-            let message = format!("the body broke off: {error}");
+    match tokio::time::timeout(time, body.whole(most)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(UploadError::TooLarge)) => Err(too_large(most)),
+        Ok(Err(UploadError::Broken(cause))) => {
+            let message = format!("the body broke off: {cause}");
             Err(Problem::new(
                 StatusCode::BAD_REQUEST,
                 "body_broke_off",

@@ -7,15 +7,17 @@
 mod admit;
 mod attempt;
 mod body;
+mod connection;
 mod held;
+mod line;
 mod listen;
 mod marks;
 mod models;
 mod passage;
 mod progress;
 mod relay;
-mod repoll;
 mod route;
+mod upload;
 mod watch;
 
 pub(crate) use listen::{Listener, serve};

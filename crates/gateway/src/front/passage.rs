@@ -11,6 +11,7 @@ use headworks_pool::{Acquire, Denied, How, Permit};
 use headworks_service::config::show_duration;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
+use smallvec::SmallVec;
 
 use super::admit;
 use super::body::GatewayBody;
@@ -205,11 +206,6 @@ impl Passage {
             (_, 0) => "granted",
             _ => "queued",
         };
-        let (waited, aged, reason) = (permit.waited(), permit.aged(), self.marks.reason);
-        self.shared.journal.change(self.number, |entry| {
-            entry.stage = Stage::Running;
-            (entry.waited, entry.aged, entry.reason) = (Some(waited), aged, reason);
-        });
     }
 
     /// What a refusal of the scheduler means to the client.
@@ -281,7 +277,7 @@ impl Passage {
             held_by: None,
             waited: None,
             aged: false,
-            upstreams: Vec::new(),
+            upstreams: SmallVec::new(),
             status: None,
             reason: "waiting",
             took: None,

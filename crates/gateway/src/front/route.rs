@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use super::body::GatewayBody;
@@ -139,8 +139,9 @@ async fn prepare(
             query: parts.uri.query().map(str::to_owned),
             headers: parts.headers,
             body,
+            shares: parts.version == Version::HTTP_2,
         },
-        marks: marks.clone(),
+        marks: std::mem::take(marks),
         presence: Presence {
             shared: shared.clone(),
             number,

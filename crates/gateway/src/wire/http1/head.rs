@@ -1,11 +1,13 @@
 //! The head of a request.
 
 use std::mem::MaybeUninit;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
-use memchr::{memchr_iter, memmem};
+use memchr::memchr_iter;
+use memchr::memmem::Finder;
 
 use crate::wire::Problem;
 
@@ -13,6 +15,8 @@ use crate::wire::Problem;
 pub const MAX_HEAD: usize = 64 << 10;
 /// So are more lines than this.
 const MAX_LINES: usize = 100;
+
+static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
 
 /// The head of a request.
 #[derive(Clone, Debug)]
@@ -47,7 +51,7 @@ pub enum Length {
 #[must_use]
 pub fn head_end(bytes: &[u8], seen: usize) -> Option<usize> {
     let from = seen.saturating_sub(3).min(bytes.len());
-    memmem::find(&bytes[from..], b"\r\n\r\n").map(|at| from + at + 4)
+    END.find(&bytes[from..]).map(|at| from + at + 4)
 }
 
 /// Reads a head, up to and with its empty line.

@@ -145,9 +145,7 @@ pub(super) fn patience(headers: &HeaderMap) -> Option<Duration> {
 
 /// Whether the client says that it asked before.
 pub(super) fn is_retry(headers: &HeaderMap) -> bool {
-    let count = headers
-        .get(RETRY)
-        .and_then(|value| value.to_str().ok());
+    let count = headers.get(RETRY).and_then(|value| value.to_str().ok());
     count
         .and_then(|count| count.trim().parse::<u32>().ok())
         .is_some_and(|count| count > 0)

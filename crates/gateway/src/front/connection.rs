@@ -17,8 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::body::{BoxError, GatewayBody};
 use super::line::Line;
-use super::route;
-use crate::shared::Shared;
+use super::route::{self, Desk};
 use crate::wire::http1::{Framing, Head, MAX_HEAD, head_end, read_head, write_head};
 use crate::wire::{Problem, http1};
 
@@ -58,14 +57,14 @@ struct Manner {
 /// One client's connection.
 pub(super) struct Connection {
     line: Line,
-    shared: Arc<Shared>,
+    desk: Arc<Desk>,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, shared: Arc<Shared>) -> Connection {
+    pub(super) fn new(stream: TcpStream, desk: Arc<Desk>) -> Connection {
         Connection {
             line: Line::new(stream),
-            shared,
+            desk,
         }
     }
 
@@ -80,7 +79,7 @@ impl Connection {
             let head = match next {
                 Next::Head(head) => head,
                 Next::Bad(problem) => {
-                    let answer = route::misunderstood(&self.shared, &problem);
+                    let answer = route::misunderstood(&self.desk.shared, &problem);
                     let _ = self.answer(answer, Manner::last()).await;
                     break;
                 }
@@ -164,7 +163,7 @@ impl Connection {
     async fn respond(&mut self, head: Head) -> Option<Response<GatewayBody>> {
         let body = self.line.body(head.length, head.expects);
         // In a box: it is over before the wait begins, and would leave its room in what waits.
-        let received = Box::pin(route::receive(&self.shared, parts(head), body)).await;
+        let received = Box::pin(route::receive(&self.desk, parts(head), body)).await;
         let passage = match received {
             Ok(passage) => passage,
             Err(response) => return Some(*response),
@@ -181,7 +180,7 @@ impl Connection {
 
     /// Writes an answer, as fast as the client takes it; says whether the connection goes on.
     async fn answer(&mut self, answer: Response<GatewayBody>, manner: Manner) -> io::Result<bool> {
-        let patience = self.shared.plan.load().config.client_timeout + GRACE;
+        let patience = self.desk.shared.plan.load().config.client_timeout + GRACE;
         let (parts, mut body) = answer.into_parts();
         let framing = manner.framing(parts.status, &body);
         let keep = manner.keep && framing != Framing::Close;

@@ -14,10 +14,10 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::connection::{Connection, Over};
-use super::route;
+use super::route::{self, Desk};
+use super::threads::Threads;
 use crate::error::Error;
 use crate::shared::Shared;
 
@@ -57,7 +57,7 @@ impl Listener {
 pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
     let most = shared.plan.load().config.max_connections;
     let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-    let (http2, clients) = (Arc::new(http2()), TaskTracker::new());
+    let mut threads = Threads::start(&shared, &stop);
     while let Some(accepted) = stop.run_until_cancelled(listener.accept(&places)).await {
         let (stream, place) = match accepted {
             Ok(accepted) => accepted,
@@ -67,47 +67,40 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
                 continue;
             }
         };
-        if let Err(cause) = stream.set_nodelay(true) {
-            tracing::debug!(%cause, "a connection was gone before it began");
-            continue;
+        let stream = stream.set_nodelay(true).and_then(|()| stream.into_std());
+        match stream {
+            Ok(stream) => threads.serve(Arrival { stream, place }).await,
+            Err(cause) => tracing::debug!(%cause, "a connection was gone before it began"),
         }
-        let client = Client {
-            stream,
-            http2: http2.clone(),
-            shared: shared.clone(),
-            stop: stop.clone(),
-            _place: place,
-        };
-        clients.spawn(client.serve());
     }
     drop(listener);
-    clients.close();
-    clients.wait().await;
+    threads.end().await;
 }
 
-/// One client.
-struct Client {
-    stream: TcpStream,
-    http2: Arc<http2::Builder<TokioExecutor>>,
-    shared: Arc<Shared>,
-    stop: CancellationToken,
+/// A connection that was accepted.
+pub(super) struct Arrival {
+    stream: std::net::TcpStream,
     /// Its place among all connections.
-    _place: OwnedSemaphorePermit,
+    place: OwnedSemaphorePermit,
 }
 
-impl Client {
-    async fn serve(self) {
-        let connection = Connection::new(self.stream, self.shared.clone());
-        if let Over::Http2(stream, start) = connection.serve(&self.stop).await {
+impl Arrival {
+    /// Serves it on the thread that it came to.
+    pub(super) async fn serve(
+        self,
+        desk: Arc<Desk>,
+        http2: Arc<http2::Builder<TokioExecutor>>,
+        stop: CancellationToken,
+    ) {
+        let _place = self.place;
+        let stream = match TcpStream::from_std(self.stream) {
+            Ok(stream) => stream,
+            Err(cause) => return tracing::warn!(%cause, "cannot serve a connection"),
+        };
+        let connection = Connection::new(stream, desk.clone());
+        if let Over::Http2(stream, start) = connection.serve(&stop).await {
             // In a box: few clients need its room.
-            Box::pin(serve_http2(
-                stream,
-                start,
-                &self.http2,
-                self.shared,
-                &self.stop,
-            ))
-            .await;
+            Box::pin(serve_http2(stream, start, &http2, desk, &stop)).await;
         }
     }
 }
@@ -117,12 +110,12 @@ async fn serve_http2(
     stream: TcpStream,
     start: Bytes,
     http2: &http2::Builder<TokioExecutor>,
-    shared: Arc<Shared>,
+    desk: Arc<Desk>,
     stop: &CancellationToken,
 ) {
     let (reader, writer) = stream.into_split();
     let stream = tokio::io::join(AsyncReadExt::chain(Cursor::new(start), reader), writer);
-    let service = service_fn(move |request| route::handle(shared.clone(), request));
+    let service = service_fn(move |request| route::handle(desk.clone(), request));
     let mut connection = pin!(http2.serve_connection(TokioIo::new(stream), service));
     let ended = match stop.run_until_cancelled(connection.as_mut()).await {
         Some(ended) => ended,
@@ -136,7 +129,8 @@ async fn serve_http2(
     }
 }
 
-fn http2() -> http2::Builder<TokioExecutor> {
+/// How HTTP/2 is spoken.
+pub(super) fn http2() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

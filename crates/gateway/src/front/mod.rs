@@ -17,6 +17,7 @@ mod passage;
 mod progress;
 mod relay;
 mod route;
+mod threads;
 mod upload;
 mod watch;
 

@@ -17,6 +17,7 @@ use super::admit;
 use super::body::GatewayBody;
 use super::marks::Marks;
 use super::progress;
+use super::route::Desk;
 use crate::books::{Entry, Stage};
 use crate::keys::Caller;
 use crate::plan::Plan;
@@ -29,6 +30,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// One request on its way.
 pub(super) struct Passage {
+    pub(super) desk: Arc<Desk>,
     pub(super) shared: Arc<Shared>,
     pub(super) plan: Arc<Plan>,
     pub(super) number: u64,

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use headworks_service::outbound::Outbound;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -19,14 +20,21 @@ use crate::shared::Shared;
 use crate::upstream::Forward;
 use crate::wire::{Dialect, Endpoint, Problem, read_ask};
 
+/// What a thread serves with.
+pub(super) struct Desk {
+    pub(super) shared: Arc<Shared>,
+    /// With connections of this thread.
+    pub(super) outbound: Outbound,
+}
+
 /// Answers one request over HTTP/2.
 pub(super) async fn handle(
-    shared: Arc<Shared>,
+    desk: Arc<Desk>,
     request: Request<Incoming>,
 ) -> Result<Response<GatewayBody>, Infallible> {
     let (parts, body) = request.into_parts();
     // In a box: it is over before the wait begins, and would leave its room in what waits.
-    let received = Box::pin(receive(&shared, parts, body)).await;
+    let received = Box::pin(receive(&desk, parts, body)).await;
     Ok(match received {
         Ok(passage) => passage.go().await,
         Err(response) => *response,
@@ -35,10 +43,11 @@ pub(super) async fn handle(
 
 /// Everything before the scheduler: a request that may go on, or the answer to one that may not or need not.
 pub(super) async fn receive(
-    shared: &Arc<Shared>,
+    desk: &Arc<Desk>,
     parts: Parts,
     body: impl Upload,
 ) -> Result<Passage, Box<Response<GatewayBody>>> {
+    let shared = &desk.shared;
     let number = shared.journal.ids.next();
     let mut marks = Marks {
         id: shared.journal.ids.name(number),
@@ -52,7 +61,7 @@ pub(super) async fn receive(
         if parts.method != Method::POST {
             return Err(Box::new(marks.refuse(dialect, &wrong_method(&parts))));
         }
-        let prepared = prepare(shared, plan, number, &mut marks, endpoint, parts, body).await;
+        let prepared = prepare(desk, plan, number, &mut marks, endpoint, parts, body).await;
         return prepared.map_err(|problem| Box::new(marks.refuse(dialect, &problem)));
     }
     if path == "/healthz" {
@@ -112,7 +121,7 @@ fn wrong_method(request: &Parts) -> Problem {
 
 /// Who, how urgent, what, and whether it may.
 async fn prepare(
-    shared: &Arc<Shared>,
+    desk: &Arc<Desk>,
     plan: Arc<Plan>,
     number: u64,
     marks: &mut Marks,
@@ -120,6 +129,7 @@ async fn prepare(
     parts: Parts,
     body: impl Upload,
 ) -> Result<Passage, Problem> {
+    let shared = &desk.shared;
     let caller = admit::caller(&plan, &parts.headers)?;
     let class = admit::class(&plan, &caller, &parts.headers)?;
     marks.class = Some(class);
@@ -147,6 +157,7 @@ async fn prepare(
             number,
             answered: false,
         },
+        desk: desk.clone(),
         shared: shared.clone(),
         plan,
         number,

@@ -91,7 +91,9 @@ pub(crate) fn compact(headers: &mut HeaderMap) {
 /// Drops what is between two neighbours only, and what `ours` says. Headers are few: looking at each costs less than
 /// looking for everything that could be there.
 fn drop_named(headers: &mut HeaderMap, ours: impl Fn(&HeaderName) -> bool) {
-    let hops = headers.keys().filter(|name| HOPS.contains(name) || ours(name));
+    let hops = headers
+        .keys()
+        .filter(|name| HOPS.contains(name) || ours(name));
     let mut names: SmallVec<[HeaderName; 8]> = hops.cloned().collect();
     if names.contains(&CONNECTION) {
         let lists = headers.get_all(CONNECTION).iter();

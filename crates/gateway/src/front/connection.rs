@@ -198,6 +198,8 @@ impl Connection {
             }
             passed?;
         }
+        // Who has the whole answer finds that nothing is held for it any more.
+        drop(body);
         self.line.flush(patience).await?;
         Ok(keep)
     }

@@ -255,7 +255,7 @@ fn http1_requests(bytes: &[u8], step: usize) -> Vec<(String, Vec<u8>)> {
         };
         let said = |name: &str| head.headers.contains_key(name);
         assert!(!(said("content-length") && said("transfer-encoding")));
-        let mut body = Default::default();
+        let body;
         match head.length {
             Length::Known(length) => {
                 while (input.len() as u64) < length.min(MOST) && more(&mut input).is_some() {}

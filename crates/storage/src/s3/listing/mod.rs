@@ -47,6 +47,8 @@ pub(super) struct S3Listing {
     first: Option<Vec<u8>>,
     alphabet: Alphabet,
     edge: Edge,
+    /// Good places to cut.
+    places: Vec<Vec<u8>>,
 }
 
 /// What is known of where the last names are. Only a hint: the last stretch has no end.
@@ -61,7 +63,8 @@ enum Edge {
 
 enum Fetched {
     Page(u32, Result<Answer>),
-    Edge(Edge),
+    /// And names behind each of which something comes.
+    Edge(Edge, Vec<Vec<u8>>),
 }
 
 /// A folder at the far side.
@@ -108,21 +111,27 @@ impl Asked {
 
     /// Looks for a name that all others come before, by how much of its beginning the last of them has in common with `name`.
     /// Names seen so far differ after `same` characters.
-    async fn edge(&self, name: &str, same: usize) -> Option<Edge> {
+    async fn edge(&self, name: &str, same: usize) -> Option<Fetched> {
         // All begin with the first `low` characters; not all begin with the first `high`.
         let (mut low, mut high, mut step) = (0, same + 1, 1);
+        let mut passed = Vec::new();
         while high - low > 1 {
             let at = match low {
                 0 => high.saturating_sub(step).max(1),
                 _ => low + (high - low) / 2,
             };
             step *= 2;
-            match self.is_any_beyond(&beyond(name, at)?).await? {
-                true => high = at,
+            let place = beyond(name, at)?;
+            match self.is_any_beyond(&place).await? {
+                true => {
+                    high = at;
+                    passed.push(place.into_bytes());
+                }
                 false => low = at,
             }
         }
-        Some(Edge::Near(beyond(name, low).map(String::into_bytes)))
+        let edge = Edge::Near(beyond(name, low).map(String::into_bytes));
+        Some(Fetched::Edge(edge, passed))
     }
 
     async fn is_any_beyond(&self, name: &str) -> Option<bool> {
@@ -166,6 +175,7 @@ impl S3Listing {
             first: None,
             alphabet: Alphabet::default(),
             edge: Edge::Unknown,
+            places: Vec::new(),
         }
     }
 
@@ -178,8 +188,8 @@ impl S3Listing {
             self.fetch_more();
             match self.running.join_next().await {
                 Some(Ok(Fetched::Page(id, answer))) => return self.take(id, answer?).map(Some),
-                Some(Ok(Fetched::Edge(edge))) => {
-                    self.edge = edge;
+                Some(Ok(Fetched::Edge(edge, places))) => {
+                    (self.edge, self.places) = (edge, places);
                     self.cut();
                 }
                 Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
@@ -238,10 +248,17 @@ impl S3Listing {
         if self.pages < LARGE {
             return;
         }
-        match &self.edge {
-            Edge::Unknown => self.seek_edge(),
-            Edge::Near(_) => while self.cut_one() {},
-            Edge::Sought | Edge::Nowhere => {}
+        if matches!(self.edge, Edge::Unknown) {
+            self.seek_edge();
+        }
+        while matches!(self.edge, Edge::Near(_)) && self.ranges.open().count() < AT_ONCE {
+            let place = self.places.pop();
+            let place = place.and_then(|name| self.ranges.place_of(name));
+            let Some((at, middle)) = place.or_else(|| self.middle()) else {
+                return;
+            };
+            self.ranges.cut(at, middle);
+            self.cuts += 1;
         }
     }
 
@@ -258,33 +275,26 @@ impl S3Listing {
         let asked = self.asked.clone();
         self.running.spawn(async move {
             let edge = asked.edge(&name, same).await;
-            Fetched::Edge(edge.unwrap_or(Edge::Nowhere))
+            edge.unwrap_or(Fetched::Edge(Edge::Nowhere, Vec::new()))
         });
     }
 
-    /// Cuts the stretch that was cut least often; whether it could.
-    fn cut_one(&mut self) -> bool {
+    /// Where the stretch that was cut least often is cut next.
+    fn middle(&self) -> Option<(usize, Vec<u8>)> {
         let Edge::Near(edge) = &self.edge else {
-            return false;
+            return None;
         };
         let is_early = self.cuts < CUTS;
-        let all = &self.ranges.all;
-        if all.iter().filter(|range| !range.done).count() >= AT_ONCE {
-            return false;
-        }
-        let places = all.iter().enumerate().filter_map(|(at, range)| {
+        let places = self.ranges.all.iter().enumerate();
+        let places = places.filter_map(|(at, range)| {
             let may = !range.done && (is_early || range.pages >= EARNED);
             let end = range.end.as_deref().or(edge.as_deref());
-            let end = end.filter(|end| may && *end > range.after.as_slice());
+            let end = end.filter(|end| *end > range.after.as_slice());
             let middle = may.then(|| self.alphabet.middle(&range.after, end))??;
             Some((range.cuts, at, middle))
         });
-        let Some((_, at, middle)) = places.min_by_key(|(cuts, ..)| *cuts) else {
-            return false;
-        };
-        self.ranges.cut(at, middle);
-        self.cuts += 1;
-        true
+        let (_, at, middle) = places.min_by_key(|(cuts, ..)| *cuts)?;
+        Some((at, middle))
     }
 }
 

@@ -155,6 +155,15 @@ impl Ranges {
         self.all.insert(at + 1, next);
     }
 
+    /// The stretch to cut at a name, unless it came that far.
+    pub(super) fn place_of(&self, name: Vec<u8>) -> Option<(usize, Vec<u8>)> {
+        let is_in = |range: &Range| {
+            let ends_after = range.end.as_ref().is_none_or(|end| name < *end);
+            !range.done && range.after < name && ends_after
+        };
+        Some((self.all.iter().position(is_in)?, name))
+    }
+
     /// Makes one of neighbours that are done; hands on what that decides.
     pub(super) fn fold(&mut self, entries: &mut Vec<Entry>) {
         let mut at = 0;

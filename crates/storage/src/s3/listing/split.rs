@@ -28,29 +28,35 @@ impl Alphabet {
     }
 
     /// A name about half way between two, taking names for numbers; without the second, between the first and the last
-    /// there can be. `None` if there is none in between.
+    /// there can be. `None` if none in between is found.
     pub(super) fn middle(&self, low: &[u8], high: Option<&[u8]>) -> Option<Vec<u8>> {
-        let text = std::str::from_utf8(low).ok()?;
-        let top = high.map(std::str::from_utf8).transpose().ok()?;
-        let same = top.map_or(0, |top| common(text.as_bytes(), top.as_bytes()));
-        let (letters, base) = (self.0.iter().collect::<Vec<_>>(), self.0.len() as u64 + 1);
-        let least = self.number(text.get(same..)?, false);
-        let most = match top {
-            Some(top) => self.number(top.get(same..)?, true),
-            None => base.pow(DIGITS),
-        };
+        let low = std::str::from_utf8(low).ok()?;
+        let high = high.map(std::str::from_utf8).transpose().ok()?;
+        let same = high.map_or(0, |high| common(low.as_bytes(), high.as_bytes()));
+        let rest = high.map(|high| high.get(same..)).unwrap_or_default();
+        let near = |at: usize, rest| self.half_way(low.get(..at)?, low.get(at..)?, rest);
+        // Where there is none, one with as much in common with the first, and one character more.
+        let more = |letter: char| near(same + letter.len_utf8(), None);
+        let next = low.get(same..)?.chars().next();
+        let fits = |name: &String| &**name > low && high.is_none_or(|high| &**name < high);
+        let found = near(same, rest).filter(fits);
+        let found = found.or_else(|| next.and_then(more).filter(fits));
+        found.map(String::into_bytes)
+    }
+
+    /// What is half way between the rests of two names, behind what they have in common.
+    fn half_way(&self, same: &str, low: &str, high: Option<&str>) -> Option<String> {
+        let base = self.0.len() as u64 + 1;
+        let least = self.number(low, false);
+        let most = high.map_or(base.pow(DIGITS), |high| self.number(high, true));
         let mut number = least + most.checked_sub(least)? / 2;
-        let mut digits = Vec::new();
-        for _ in 0..DIGITS {
-            digits.push(number % base);
-            number /= base;
+        let mut digits = [0; DIGITS as usize];
+        for digit in digits.iter_mut().rev() {
+            (number, *digit) = (number / base, number % base);
         }
-        let mut name = text.get(..same)?.to_owned();
-        let letter = |digit: u64| letters.get(digit.checked_sub(1)? as usize);
-        name.extend(digits.into_iter().rev().map_while(letter).copied());
-        let name = name.into_bytes();
-        let fits = name.as_slice() > low && high.is_none_or(|high| name.as_slice() < high);
-        fits.then_some(name)
+        let letter = |digit: u64| self.0.iter().nth(digit.checked_sub(1)? as usize);
+        let letters = digits.into_iter().map_while(letter);
+        Some(same.chars().chain(letters.copied()).collect())
     }
 
     /// The beginning of a name as a number; no character counts as less than any, and one that is not known as the next
@@ -106,7 +112,7 @@ mod tests {
         assert!(name.starts_with(b"key-"), "{}", name.escape_ascii());
         assert_eq!(middle("5", Some(b"5")), None);
         assert_eq!(middle("5", Some(b"50")), None);
-        assert_eq!(middle("9999", None), None);
+        assert_eq!(middle("~~", None), None);
         assert_eq!(Alphabet::default().middle(b"a", None), None);
     }
 

@@ -3,6 +3,7 @@
 use crate::cloud::dress::version;
 use crate::cloud::held::place;
 use crate::cloud::{percent, xml};
+use crate::entry::WRITTEN;
 use crate::{Entry, Kind};
 
 /// What one page of the far side holds.
@@ -19,7 +20,8 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answe
     let mut encoded = false;
     let mut truncated = None;
     let mut root = String::new();
-    let (mut key, mut size, mut etag) = (Vec::new(), 0, Vec::new());
+    let (mut key, mut size) = (Vec::new(), 0);
+    let (mut etag, mut written) = (None, None);
     let mut items: Vec<(Vec<u8>, Entry)> = Vec::new();
     xml::each(document, |path, text| match path {
         [_, name] if name == "EncodingType" => encoded = text == "url",
@@ -28,16 +30,18 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answe
         [_, contents, name] if contents == "Contents" => match name.as_str() {
             "Key" => key = text.as_bytes().to_vec(),
             "Size" => size = text.parse().unwrap_or(0),
-            "ETag" => etag = version(text),
+            "ETag" => etag = Some(version(text)).filter(|etag| !etag.is_empty()),
+            "LastModified" => written = Some([WRITTEN, text.as_bytes()].concat()),
             _ => {}
         },
         [_, contents] if contents == "Contents" => {
             let entry = Entry {
                 size,
-                version: (!etag.is_empty()).then(|| std::mem::take(&mut etag)),
+                version: etag.take().or_else(|| written.clone()),
                 ..Entry::new(Vec::new(), Kind::File)
             };
             items.push((std::mem::take(&mut key), entry));
+            written = None;
         }
         [_, common, name] if common == "CommonPrefixes" && name == "Prefix" => {
             items.push((text.into(), Entry::new(Vec::new(), Kind::Folder)));
@@ -93,6 +97,12 @@ mod tests {
             (answer.items[1].size, answer.items[1].version.as_deref()),
             (5, Some(&b"e"[..]))
         );
+        let page = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key>
+            <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents></ListBucketResult>";
+        let bare = parse(page, b"").unwrap();
+        let written = bare.items[0].version.as_deref();
+        assert_eq!(written, Some(&b"written 2026-01-01T00:00:00.000Z"[..]));
+        assert_eq!(bare.items[0].etag(), None);
         let cut = b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
         assert!(parse(cut, b"").is_err());
     }

@@ -3,6 +3,7 @@
 
 The far side is computed here, because no server at hand lists so many fast enough to be the one that waits.
 """
+import bisect
 import os
 import resource
 import shutil
@@ -14,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 KEYS, PAGE, BOUND = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, 1000, 100_000_000
+# Seconds that a page takes longer, as it would over a network.
+LATENCY = float(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class FarSide(BaseHTTPRequestHandler):
@@ -38,9 +41,10 @@ class FarSide(BaseHTTPRequestHandler):
         if "list-type" not in query:
             FarSide.first_read = FarSide.first_read or (time.monotonic(), FarSide.pages)
             return self.answer_key(int(self.path.split("key-")[1].split("?")[0]))
-        after = query.get("continuation-token", query.get("start-after", ["key-0000000000"]))[0]
-        first = int(after[4:])
-        last = min(first + PAGE, KEYS)
+        time.sleep(LATENCY)
+        after = query.get("continuation-token", query.get("start-after", [""]))[0]
+        first = bisect.bisect_right(range(1, KEYS + 1), after, key=lambda number: f"key-{number:010}")
+        last = min(first + int(query.get("max-keys", [PAGE])[0]), KEYS)
         row = "<Contents><Key>key-%010d</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;%032x-1&quot;</ETag><Size>7</Size></Contents>"
         rows = "".join(row % (number, number) for number in range(first + 1, last + 1))
         more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>key-{last:010}</NextContinuationToken>"
@@ -118,7 +122,8 @@ told = process.stdout.read()
 assert process.returncode == 0, told
 missing = [line.split()[1] for line in told.splitlines() if line.startswith("missing ")]
 assert missing == [str(KEYS)], told
-assert FarSide.pages == -(-KEYS // PAGE), FarSide.pages
+# It is listed in several places at once, which costs some pages more.
+assert FarSide.pages <= KEYS / PAGE * 1.1 + 50, FarSide.pages
 usage = resource.getrusage(resource.RUSAGE_CHILDREN)
 cpu = usage.ru_utime + usage.ru_stime
 print(f"{KEYS} keys in {FarSide.pages} pages: {peak >> 20} MiB at the peak, {cpu:.1f} s of CPU, {time.monotonic() - began:.1f} s")

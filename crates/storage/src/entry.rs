@@ -64,7 +64,17 @@ pub struct Entry {
     pub version: Option<Vec<u8>>,
 }
 
+/// What a version begins with that is made of the time of the writing, where listings say nothing better.
+pub(crate) const WRITTEN: &[u8] = b"written ";
+
 impl Entry {
+    /// The version, if the storage itself knows it by that and takes it for a condition.
+    #[must_use]
+    pub fn etag(&self) -> Option<&Vec<u8>> {
+        let version = self.version.as_ref();
+        version.filter(|version| !version.starts_with(WRITTEN))
+    }
+
     /// An entry of which nothing more is known.
     #[must_use]
     pub fn new(name: impl Into<Vec<u8>>, kind: Kind) -> Entry {

@@ -38,12 +38,19 @@ pub(super) fn measure(options: &Options, server: &Path, place: &Place, report: &
         let note = "without s5cmd: name it with --s5cmd";
         report.notes.push(note.into());
     }
-    trees::small(&place.path("small"), options.objects, options.objects / 10);
-    field.both_ways("small", 0.7, report);
-    field.plan(report);
-    place.forget("small");
-    trees::one(&place.path("one"), options.object_bytes);
-    field.both_ways("one", 1.0, report);
+    if options.wants("small") || options.wants("plan") {
+        trees::small(&place.path("small"), options.objects, options.objects / 10);
+    }
+    if options.wants("small") {
+        field.both_ways("small", 0.7, report);
+    }
+    if options.wants("plan") {
+        field.plan(report);
+    }
+    if options.wants("large") {
+        trees::one(&place.path("one"), options.object_bytes);
+        field.both_ways("one", 1.0, report);
+    }
 }
 
 fn free_address() -> SocketAddr {
@@ -58,9 +65,13 @@ impl Field<'_> {
             _ => format!("{} files", self.options.objects),
         };
         let (folder, bucket) = (self.place.path(what), self.bucket());
+        let clear = |name: &str| match what {
+            "one" => self.place.forget(name),
+            _ => self.place.put_aside(name),
+        };
         let fresh = || {
             self.place.forget("state");
-            self.place.forget("buckets/bench");
+            clear("buckets/bench");
             std::fs::create_dir(self.place.path("buckets/bench")).expect("room");
         };
         self.race(
@@ -73,7 +84,7 @@ impl Field<'_> {
         let down = self.place.path("down");
         let fresh = || {
             self.place.forget("state");
-            self.place.forget("down");
+            clear("down");
         };
         self.race(
             &format!("{words} down"),
@@ -82,7 +93,7 @@ impl Field<'_> {
             report,
             fresh,
         );
-        self.place.forget("down");
+        clear("down");
     }
 
     /// Moves it with each, and holds us to the faster of the others.
@@ -138,7 +149,7 @@ impl Field<'_> {
         let (folder, bucket) = (self.place.path("small"), self.bucket());
         let state = self.place.path("state");
         self.place.forget("state");
-        self.place.forget("buckets/bench");
+        self.place.put_aside("buckets/bench");
         std::fs::create_dir(self.place.path("buckets/bench")).expect("room");
         ours("run", &folder, &bucket, &state).run();
         sync(&self.place.path(""));

@@ -48,7 +48,7 @@ pub(crate) struct Options {
     /// Bytes of the one large object.
     #[arg(long, default_value_t = 2_000_000_000)]
     object_bytes: u64,
-    /// Only what has one of these words: plan, small, large, memory. Without it all but memory.
+    /// Only what has one of these words: plan, small, large, memory (not of buckets). Without it all but memory.
     #[arg(long, value_delimiter = ',', value_name = "WORD")]
     only: Vec<String>,
     /// Nodes in all when memory is measured.

@@ -179,7 +179,7 @@ impl Copier {
     /// What has to be known of the source before its bytes come; `None` if it is not what was listed.
     async fn beforehand(&self, pair: &Pair, is_large: bool) -> Result<Option<Found>, Error> {
         let mut found = Found {
-            version: pair.entry.version.clone(),
+            version: pair.entry.etag().cloned(),
             modified: pair.entry.modified,
             extended: Extended::new(),
         };
@@ -211,7 +211,7 @@ impl Copier {
             extended: found.extended.clone(),
             expect: match &pair.there {
                 None => Expect::Nothing,
-                Some(there) => match &there.version {
+                Some(there) => match there.etag() {
                     Some(version) => Expect::Version(version.clone()),
                     None => Expect::Anything,
                 },
@@ -365,7 +365,7 @@ impl Copier {
 /// Whether the source still is what was listed.
 fn same(now: &Entry, listed: &Entry) -> bool {
     let same_time = listed.modified.is_none() || now.modified == listed.modified;
-    let same_version = listed.version.is_none() || now.version == listed.version;
+    let same_version = listed.etag().is_none() || now.version == listed.version;
     same_time
         && same_version
         && (now.kind, now.size, &now.target) == (listed.kind, listed.size, &listed.target)

@@ -88,6 +88,17 @@ async fn one(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -> Resul
             return Err(Error::Storage { side, error });
         }
     };
+    // Where listings have no version of the storage's own, the next plan will see what this one saw.
+    let listed = match side {
+        Side::Leader => Some(&pair.entry),
+        Side::Follower => pair.there.as_ref(),
+    };
+    let listed = listed.filter(|listed| listed.etag().is_none());
+    let version = listed.and_then(|listed| listed.version.clone());
+    let entry = Entry {
+        version: version.or(entry.version),
+        ..entry
+    };
     let write = move |transaction: &rusqlite::Transaction<'_>| {
         let table = ["source", "destination"][side as usize];
         let update = format!("UPDATE {table} SET modified = ? WHERE parent = ? AND name = ?");

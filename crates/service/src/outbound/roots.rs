@@ -1,7 +1,7 @@
 //! Whose certificates are believed.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -9,14 +9,20 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::Error;
 
-/// The system's roots, and those in `ca_file`.
-pub(super) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Error> {
+/// The system's roots: read once, because a program has several clients and there are hundreds of certificates.
+static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
     for error in &system.errors {
         tracing::warn!(%error, "some of the system's certificates cannot be read");
     }
     roots.add_parsable_certificates(system.certs);
+    roots
+});
+
+/// The system's roots, and those in `ca_file`.
+pub(super) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Error> {
+    let mut roots = SYSTEM.clone();
     if let Some(path) = ca_file {
         roots.roots.extend(read(path)?.roots);
     }

@@ -62,6 +62,30 @@ impl Held {
         entries.append(&mut self.0);
     }
 
+    /// The names up to `end` have come, and these folders among them: hands on what that decides.
+    pub(crate) fn pass_to(
+        &mut self,
+        met: &[Vec<u8>],
+        end: Option<&[u8]>,
+        entries: &mut Vec<Entry>,
+    ) {
+        let is_open = |held: &Entry| end.is_some_and(|end| *[&*held.name, b"/"].concat() > *end);
+        for mut held in std::mem::take(&mut self.0) {
+            let beside = met.contains(&held.name);
+            if !beside && is_open(&held) {
+                self.0.push(held);
+                continue;
+            }
+            held.name.extend(beside.then_some(b'/'));
+            entries.push(held);
+        }
+    }
+
+    /// Takes over what is held of the names that follow.
+    pub(crate) fn append(&mut self, mut next: Held) {
+        self.0.append(&mut next.0);
+    }
+
     pub(crate) fn write(&self, frames: &mut Frames) {
         for held in &self.0 {
             frames.put(&held.name);

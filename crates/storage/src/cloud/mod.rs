@@ -37,8 +37,15 @@ use std::time::Duration;
 
 /// Attempts in total for a call that fails for the moment.
 const ATTEMPTS: u32 = 8;
-/// How long the head of an answer may take; a part of a slow upload is sent within it.
-const ANSWER: Duration = Duration::from_secs(300);
+/// How long the head of an answer may take: of what is only read, and of what the far side may be at work for. And how many
+/// bytes a second are sent at least before it.
+const ANSWER: Duration = Duration::from_secs(60);
+const WORKED: Duration = Duration::from_secs(300);
+const SLOWEST: u64 = 32 << 10;
+/// Attempts in total for a call to which nothing is answered.
+const SILENT: u32 = 2;
+/// What is said of it.
+const NO_ANSWER: &str = "did not answer in";
 /// No answer that is read whole is larger.
 const LARGEST: usize = 64 << 20;
 
@@ -299,7 +306,8 @@ impl Endpoint {
 
     /// Waits until it is worth trying again, or hands the error back.
     pub(crate) async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
-        if attempt >= ATTEMPTS {
+        let is_silent = error.cause().contains(NO_ANSWER);
+        if attempt >= ATTEMPTS || (is_silent && attempt >= SILENT) {
             return Err(error);
         }
         let random = random();
@@ -338,14 +346,21 @@ impl Endpoint {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let pass = self.gate.enter().await;
+        let body_size = body.size_hint().exact();
         let request = call.request(protocol.sign(call).await?, body)?;
         *self.counts.lock().entry(call.kind).or_default() += 1;
-        let answer = tokio::time::timeout(ANSWER, self.outbound.send(request)).await;
+        let size = body_size.unwrap_or(u64::from(u32::MAX));
+        let patience = match call.method {
+            Method::GET | Method::HEAD => ANSWER,
+            _ => WORKED + Duration::from_secs(size / SLOWEST),
+        };
+        let answer = tokio::time::timeout(patience, self.outbound.send(request)).await;
         let response = match answer {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(call.wrong(ErrorKind::Temporary, causes(&error))),
             Err(_) => {
-                let words = format!("the far side did not answer in {} s", ANSWER.as_secs());
+                let (host, seconds) = (&call.origin, patience.as_secs());
+                let words = format!("{host} {NO_ANSWER} {seconds} s");
                 return Err(call.wrong(ErrorKind::Temporary, words));
             }
         };
@@ -422,4 +437,23 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_service::outbound::OutboundConfig;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_far_side_that_is_silent_is_given_up_sooner_than_one_that_fails() {
+        let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+        let endpoint = Endpoint::new(outbound, 1);
+        let call = Call::new(("get", "read", b"x"), Method::GET, "http://h", "/".into());
+        let failed = |words: &str| call.wrong(ErrorKind::Temporary, words);
+        let silent = format!("http://h {NO_ANSWER} 60 s");
+        assert!(endpoint.pause(1, failed(&silent)).await.is_ok());
+        assert!(endpoint.pause(SILENT, failed(&silent)).await.is_err());
+        assert!(endpoint.pause(SILENT, failed("reset")).await.is_ok());
+        assert!(endpoint.pause(ATTEMPTS, failed("reset")).await.is_err());
+    }
 }

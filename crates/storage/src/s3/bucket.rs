@@ -14,12 +14,15 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Calls at once, whatever the workers do.
-pub(super) const MOST: usize = 64;
+pub(super) const MOST: usize = 128;
 /// Parts in memory at once, over all uploads.
 const PARTS: usize = 16;
+/// Memory for files that go in one request, over all uploads, in pieces.
+const SMALL: usize = (128 << 20) / PIECE;
+const PIECE: usize = 64 << 10;
 
 const SETTINGS: [&str; 8] = [
     "page",
@@ -50,6 +53,7 @@ pub(super) struct Bucket {
     /// Whether the far side takes writes with conditions; found out.
     pub(super) conditional: AtomicBool,
     pub(super) room: Arc<Semaphore>,
+    small: Arc<Semaphore>,
     /// Keys in a page, where it is not the far side that decides.
     pub(super) page: Option<String>,
 }
@@ -103,8 +107,16 @@ impl Bucket {
             checksums: place.flag("checksums")?.unwrap_or(true),
             conditional: AtomicBool::new(place.flag("conditional")?.unwrap_or(true)),
             room: Arc::new(Semaphore::new(PARTS)),
+            small: Arc::new(Semaphore::new(SMALL)),
             page: place.get("page").map(str::to_owned),
         })
+    }
+
+    /// Room in memory for a file that goes in one request, as soon as there is some.
+    pub(super) async fn room_for(&self, size: u64) -> OwnedSemaphorePermit {
+        let pieces = size.div_ceil(PIECE as u64).clamp(1, SMALL as u64) as u32;
+        let room = self.small.clone().acquire_many_owned(pieces).await;
+        room.expect("it is never closed")
     }
 
     /// Whether the far side can copy from the other to this.

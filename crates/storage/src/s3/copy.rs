@@ -59,7 +59,7 @@ pub(super) async fn copy(
         let call = call
             .header("x-amz-copy-source", &from.copy_source(key))
             .document();
-        match &entry.version {
+        match entry.etag() {
             Some(version) => {
                 let version = format!("\"{}\"", version.escape_ascii());
                 call.header("x-amz-copy-source-if-match", &version)

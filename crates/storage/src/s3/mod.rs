@@ -110,7 +110,8 @@ impl Backend for S3 {
             longest_name: Some(self.bucket.longest_name()),
             posix_names: false,
             unicode_names: true,
-            workers: (16, 32),
+            // A far side takes its time for every small file, and many at once.
+            workers: (64, 128),
             ..Capabilities::read_only()
         }
     }

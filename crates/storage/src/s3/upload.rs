@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http::Method;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Files up to this size go in one request.
 pub(super) const WHOLE: u64 = 8 << 20;
@@ -48,6 +49,7 @@ pub(super) struct S3Upload {
     offset: u64,
     /// All of it, where it goes in one request.
     whole: Pieces,
+    _room: Option<OwnedSemaphorePermit>,
     parts: Option<InParts>,
 }
 
@@ -63,7 +65,12 @@ impl S3Upload {
         name: &[u8],
         plan: UploadPlan,
     ) -> Result<S3Upload> {
+        let room = match plan.size > WHOLE {
+            true => None,
+            false => Some(bucket.room_for(plan.size).await),
+        };
         let mut upload = S3Upload {
+            _room: room,
             bucket,
             key,
             name: name.to_vec(),

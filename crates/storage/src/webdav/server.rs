@@ -35,7 +35,7 @@ impl Server {
             endpoint: Endpoint::new(outbound, MOST),
             origin: format!("{scheme}://{}", place.host),
             root: [b"/", place.prefix.as_slice()].concat(),
-            authorization: authorization(get),
+            authorization: authorization(location, get)?,
         })
     }
 
@@ -123,9 +123,13 @@ impl Server {
 }
 
 /// Who we are: a token, or a name and a password.
-fn authorization(get: &dyn Fn(&str) -> Option<String>) -> Option<HeaderValue> {
+fn authorization(
+    location: &[u8],
+    get: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<HeaderValue>> {
     let text = match (get("WEBDAV_TOKEN"), get("WEBDAV_USER")) {
-        (Some(token), _) => format!("Bearer {token}"),
+        // Whoever reads it from a file has the end of its line, too.
+        (Some(token), _) => format!("Bearer {}", token.trim()),
         (None, Some(user)) => {
             let password = get("WEBDAV_PASSWORD").unwrap_or_default();
             format!(
@@ -133,11 +137,14 @@ fn authorization(get: &dyn Fn(&str) -> Option<String>) -> Option<HeaderValue> {
                 BASE64_STANDARD.encode(format!("{user}:{password}"))
             )
         }
-        (None, None) => return None,
+        (None, None) => return Ok(None),
     };
-    let mut value = HeaderValue::from_str(&text).ok()?;
+    let mut value = HeaderValue::from_str(&text).map_err(|_| {
+        let words = "WEBDAV_TOKEN has characters that no token has; set it to one line of text";
+        Error::new(ErrorKind::Denied, "open", location, words)
+    })?;
     value.set_sensitive(true);
-    Some(value)
+    Ok(Some(value))
 }
 
 impl Protocol for Server {
@@ -162,5 +169,24 @@ impl Protocol for Server {
             words.push_str(": set WEBDAV_USER and WEBDAV_PASSWORD, or WEBDAV_TOKEN");
         }
         (kind, words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_with_the_end_of_its_line_is_used_and_one_that_cannot_be_is_refused() {
+        let with = |token: &'static str| {
+            let get = move |name: &str| (name == "WEBDAV_TOKEN").then(|| token.to_owned());
+            authorization(b"webdav://host", &get)
+        };
+        assert_eq!(with("abc\n").unwrap().unwrap(), "Bearer abc");
+        let refused = with("a\nb").unwrap_err().to_string();
+        assert!(
+            refused.contains("WEBDAV_TOKEN") && !refused.contains("a\nb"),
+            "{refused}"
+        );
     }
 }

@@ -3,6 +3,7 @@
 //! The environment, a web identity, the profile files, the container's and the machine's role, in this order. Keys live in
 //! memory only, are fetched anew before they expire, and show nothing of themselves.
 
+mod process;
 mod profile;
 mod roles;
 
@@ -32,13 +33,28 @@ impl std::fmt::Debug for Keys {
 const EARLY: i64 = 300;
 
 /// Where the keys of this run come from.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Source {
     Nobody,
     Fixed(Keys),
     WebIdentity(roles::WebIdentity),
     Container(roles::Container),
     Instance(String),
+    /// Of that profile, the command that prints them. It may hold secrets.
+    Process(String, String),
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::Nobody => f.write_str("Nobody"),
+            Source::Fixed(keys) => keys.fmt(f),
+            Source::WebIdentity(identity) => identity.fmt(f),
+            Source::Container(container) => container.fmt(f),
+            Source::Instance(base) => write!(f, "Instance({base})"),
+            Source::Process(profile, _) => write!(f, "Process({profile})"),
+        }
+    }
 }
 
 /// The chain, and the keys that it led to.
@@ -127,6 +143,7 @@ impl Credentials {
             Source::WebIdentity(identity) => identity.fetch(&self.outbound).await?,
             Source::Container(container) => container.fetch(&self.outbound).await?,
             Source::Instance(base) => roles::instance(&self.outbound, base).await?,
+            Source::Process(profile, command) => process::fetch(profile, command).await?,
         };
         let keys = Arc::new(fetched);
         *self.current.lock() = Some(keys.clone());
@@ -183,12 +200,10 @@ fn source(
         let identity = roles::WebIdentity::new(file.clone(), role.clone(), session, sts);
         return Ok(Source::WebIdentity(identity));
     }
-    let other = [
-        "credential_process",
-        "sso_session",
-        "sso_start_url",
-        "role_arn",
-    ];
+    if let Some(command) = settings.get("credential_process") {
+        return Ok(Source::Process(profile.to_owned(), command.clone()));
+    }
+    let other = ["sso_session", "sso_start_url", "role_arn"];
     if let Some(key) = other.iter().find(|key| settings.contains_key(**key)) {
         let words = format!(
             "it is used by `{key}`, which is not known here; run `aws configure export-credentials` and export what it prints"
@@ -205,6 +220,11 @@ fn source(
     Ok(Source::Instance(
         base.unwrap_or_else(|| "http://169.254.169.254".to_owned()),
     ))
+}
+
+/// A time as it is written, in seconds since 1970.
+fn seconds(time: &str) -> Option<i64> {
+    Some(time.parse::<jiff::Timestamp>().ok()?.as_second())
 }
 
 fn fixed(id: String, secret: String, token: Option<String>) -> Keys {

@@ -1,6 +1,6 @@
 //! Keys that are lent: for a web identity, to a container, to a machine.
 
-use super::{Keys, none, wrong};
+use super::{Keys, none, seconds, wrong};
 use crate::cloud::{Pieces, lender, percent, xml};
 use crate::error::Result;
 use headworks_service::outbound::Outbound;
@@ -34,10 +34,6 @@ async fn ask(
 /// The address without its query, which holds a token.
 fn address_alone(address: &str) -> &str {
     address.split('?').next().unwrap_or_default()
-}
-
-fn seconds(time: &str) -> Option<i64> {
-    Some(time.parse::<jiff::Timestamp>().ok()?.as_second())
 }
 
 /// What containers and machines are told.

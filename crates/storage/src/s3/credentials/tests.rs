@@ -206,3 +206,35 @@ async fn without_any_the_way_out_is_named() {
         "{refused}"
     );
 }
+
+#[tokio::test]
+async fn a_program_of_the_profile_prints_keys() {
+    let place = tempfile::tempdir().unwrap();
+    let config = place.path().join("config");
+    let printed = r#"{"Version":1,"AccessKeyId":"id-p","SecretAccessKey":"secret-p","SessionToken":"token-p","Expiration":"2099-01-01T00:00:00Z"}"#;
+    let lines = format!(
+        "[profile good]\ncredential_process = echo '{printed}'\n[profile old]\ncredential_process = echo '{{}}' secret-q\n[profile bad]\ncredential_process = echo no such luck >&2; exit 3\n"
+    );
+    std::fs::write(&config, lines).unwrap();
+    let config = config.to_str().unwrap();
+    let files = [("AWS_CONFIG_FILE", config), ("HOME", "/nowhere")];
+    let (credentials, _) = find(&files, Some("good")).unwrap();
+    assert!(!format!("{:?}", credentials.source).contains("secret"));
+    let keys = credentials.keys().await.unwrap().unwrap();
+    let shown = (
+        keys.id.as_str(),
+        keys.secret.as_str(),
+        keys.token.as_deref(),
+    );
+    assert_eq!(shown, ("id-p", "secret-p", Some("token-p")));
+    assert_eq!(keys.expires, Some(4_070_908_800));
+    for (profile, words) in [("old", "no keys in JSON"), ("bad", "no such luck")] {
+        let (credentials, _) = find(&files, Some(profile)).unwrap();
+        let refused = credentials.keys().await.unwrap_err().to_string();
+        assert!(
+            refused.contains(words) && refused.contains(profile),
+            "{refused}"
+        );
+        assert!(!refused.contains("secret-q"), "{refused}");
+    }
+}

@@ -1,0 +1,139 @@
+//! A page of a listing, as the far side writes it.
+
+use crate::cloud::dress::version;
+use crate::cloud::held::place;
+use crate::cloud::{percent, xml};
+use crate::entry::WRITTEN;
+use crate::{Entry, Kind};
+
+/// What one page of the far side holds.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Keys and common prefixes, below the prefix that was asked for, in order.
+    pub(super) items: Vec<Entry>,
+    /// Where it goes on.
+    pub(super) token: Option<String>,
+}
+
+pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answer, String> {
+    let mut answer = Answer::default();
+    let mut encoded = false;
+    let mut truncated = None;
+    let mut root = String::new();
+    let (mut key, mut size) = (Vec::new(), 0);
+    let (mut etag, mut written) = (None, None);
+    let mut items: Vec<(Vec<u8>, Entry)> = Vec::new();
+    xml::each(document, |path, text| match path {
+        [_, name] if name == "EncodingType" => encoded = text == "url",
+        [_, name] if name == "IsTruncated" => truncated = Some(text == "true"),
+        [_, name] if name == "NextContinuationToken" => answer.token = Some(text.to_owned()),
+        [_, contents, name] if contents == "Contents" => match name.as_str() {
+            "Key" => key = text.as_bytes().to_vec(),
+            "Size" => size = text.parse().unwrap_or(0),
+            "ETag" => etag = Some(version(text)).filter(|etag| !etag.is_empty()),
+            "LastModified" => written = Some([WRITTEN, text.as_bytes()].concat()),
+            _ => {}
+        },
+        [_, contents] if contents == "Contents" => {
+            let entry = Entry {
+                size,
+                version: etag.take().or_else(|| written.clone()),
+                ..Entry::new(Vec::new(), Kind::File)
+            };
+            items.push((std::mem::take(&mut key), entry));
+            written = None;
+        }
+        [_, common, name] if common == "CommonPrefixes" && name == "Prefix" => {
+            items.push((text.into(), Entry::new(Vec::new(), Kind::Folder)));
+        }
+        [name] => root.clone_from(name),
+        _ => {}
+    })?;
+    // Anything else, an error or the page of some proxy, must not pass for an empty folder.
+    let Some(truncated) = truncated.filter(|_| root == "ListBucketResult") else {
+        return Err(format!("the answer is no listing: it is `{root}`"));
+    };
+    for (key, mut entry) in items {
+        let key = if encoded {
+            percent::decode_form(&key)
+        } else {
+            key
+        };
+        let Some(name) = key.strip_prefix(prefix) else {
+            return Err(format!("`{}` was not asked for", key.escape_ascii()));
+        };
+        let is_folder = entry.kind == Kind::Folder;
+        let name = if is_folder {
+            name.strip_suffix(b"/").unwrap_or(name)
+        } else {
+            name
+        };
+        entry.name = name.to_vec();
+        answer.items.push(entry);
+    }
+    answer.items.sort_by_cached_key(place);
+    if truncated != answer.token.is_some() {
+        return Err("the listing is cut off without a word where it goes on".to_owned());
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_read_with_their_encoding() {
+        let page =
+            b"<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>
+            <NextContinuationToken>t</NextContinuationToken>
+            <Contents><Key>p/a+b%2Bc%0A</Key><Size>5</Size><ETag>&quot;e&quot;</ETag></Contents>
+            <CommonPrefixes><Prefix>p//</Prefix></CommonPrefixes></ListBucketResult>";
+        let answer = parse(page, b"p/").unwrap();
+        assert_eq!(answer.token.as_deref(), Some("t"));
+        assert_eq!(answer.items[0], Entry::new(*b"", Kind::Folder));
+        assert_eq!(answer.items[1].name, b"a b+c\n");
+        assert_eq!(
+            (answer.items[1].size, answer.items[1].version.as_deref()),
+            (5, Some(&b"e"[..]))
+        );
+        let page = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key>
+            <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents></ListBucketResult>";
+        let bare = parse(page, b"").unwrap();
+        let written = bare.items[0].version.as_deref();
+        assert_eq!(written, Some(&b"written 2026-01-01T00:00:00.000Z"[..]));
+        assert_eq!(bare.items[0].etag(), None);
+        let cut = b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
+        assert!(parse(cut, b"").is_err());
+    }
+
+    #[test]
+    fn what_is_no_listing_is_not_an_empty_one() {
+        let empty = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
+        assert!(parse(empty, b"").unwrap().items.is_empty());
+        for other in [
+            &b"<html><body><p>Login please</p></body></html>"[..],
+            b"<Error><Code>AccessDenied</Code></Error>",
+            b"<ListBucketResult></ListBucketResult>",
+            b"<html><IsTruncated>false</IsTruncated></html>",
+        ] {
+            assert!(parse(other, b"").is_err(), "{}", other.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn damaged_pages_never_panic() {
+        let page =
+            b"<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>
+            <Contents><Key>p/a%2Bc</Key><Size>5</Size><ETag>&quot;e&quot;</ETag></Contents>
+            <CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></ListBucketResult>";
+        for at in 0..page.len() {
+            for bit in 0..8 {
+                let mut damaged = page.to_vec();
+                damaged[at] ^= 1 << bit;
+                let _ = parse(&damaged, b"p/");
+                let _ = parse(&damaged[..at], b"p/");
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Listings of a far side that is computed here, and keeps what it was asked.
+
+use super::*;
+use crate::Kind;
+use crate::cloud::percent;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+/// A request for a page: after which name, and for how many.
+type Asking = (String, usize);
+
+struct FarSide {
+    bucket: Arc<Bucket>,
+    asked: Arc<Mutex<Vec<Asking>>>,
+    served: AbortHandle,
+}
+
+impl Drop for FarSide {
+    fn drop(&mut self) {
+        self.served.abort();
+    }
+}
+
+impl FarSide {
+    /// Has these keys; one that is not `honest` does not begin where it is asked to.
+    async fn new(keys: BTreeSet<String>, page: usize, honest: bool) -> FarSide {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (keys, asked) = (Arc::new(keys), Arc::<Mutex<Vec<Asking>>>::default());
+        let log = asked.clone();
+        let served = tokio::spawn(async move {
+            let mut all = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                all.spawn(serve(stream, keys.clone(), log.clone(), honest));
+            }
+        });
+        let place = format!("s3://b?anonymous&endpoint=http://{address}&page={page}");
+        let nothing: crate::cloud::Environment = Arc::new(|_| None);
+        FarSide {
+            bucket: Arc::new(Bucket::open(place.as_bytes(), &nothing).unwrap()),
+            asked,
+            served: served.abort_handle(),
+        }
+    }
+
+    fn list(&self, from: Option<&Cursor>) -> S3Listing {
+        S3Listing::new(self.bucket.clone(), &Folder::root(), from)
+    }
+
+    fn asked(&self) -> Vec<Asking> {
+        std::mem::take(&mut self.asked.lock())
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    keys: Arc<BTreeSet<String>>,
+    asked: Arc<Mutex<Vec<Asking>>>,
+    honest: bool,
+) {
+    let mut request = Vec::new();
+    loop {
+        let mut bytes = [0; 4096];
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read(&mut bytes).await {
+                Ok(count) if count > 0 => request.extend_from_slice(&bytes[..count]),
+                _ => return,
+            }
+        }
+        let line = String::from_utf8_lossy(&request).into_owned();
+        request.clear();
+        let query = line.split(['?', ' ']).nth(2).unwrap_or_default();
+        let value = |name: &str| {
+            let pair = query.split('&').find_map(|pair| pair.strip_prefix(name));
+            let decoded = percent::decode_form(pair?.strip_prefix('=')?.as_bytes());
+            String::from_utf8(decoded).ok()
+        };
+        let token = value("continuation-token");
+        let after = token.or_else(|| value("start-after").filter(|_| honest));
+        let after = after.unwrap_or_default();
+        let most = value("max-keys")
+            .and_then(|text| text.parse().ok())
+            .unwrap();
+        asked.lock().push((after.clone(), most));
+        let body = answer(&keys, &after, most);
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        if stream.write_all((head + &body).as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(keys: &BTreeSet<String>, after: &str, most: usize) -> String {
+    let mut names: Vec<String> = Vec::new();
+    let is_new = |key: &&String| after.is_empty() || key.as_str() > after;
+    for key in keys.iter().filter(is_new) {
+        let cut = key.find('/').map_or(key.len(), |at| at + 1);
+        let name = key[..cut].to_owned();
+        if names.last() != Some(&name) && (name != after || name.is_empty()) {
+            names.push(name);
+        }
+        if names.len() > most {
+            break;
+        }
+    }
+    let more = names.len() > most;
+    names.truncate(most);
+    let token = names.last().filter(|_| more);
+    let token = token.map(|last| format!("<NextContinuationToken>{last}</NextContinuationToken>"));
+    let items = names.iter().map(|name| match name.ends_with('/') {
+        true => format!("<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>"),
+        false => format!("<Contents><Key>{name}</Key><Size>1</Size></Contents>"),
+    });
+    let (items, token) = (items.collect::<String>(), token.unwrap_or_default());
+    format!("<ListBucketResult><IsTruncated>{more}</IsTruncated>{token}{items}</ListBucketResult>")
+}
+
+/// Keys of many kinds: numbers, hashes, one crowded place, dates in folders, a file beside a folder in the midst of others.
+fn kinds() -> Vec<(&'static str, BTreeSet<String>)> {
+    let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+    let crowded = (0..1500).map(|n| format!("crowd-{n:06}.jpg"));
+    let lonely = (0..40).map(|n| format!("{:x}", hash(n)));
+    let mut beside: BTreeSet<String> = (0..1200).map(|n| format!("key-{n:09}")).collect();
+    let awkward = [
+        "key",
+        "key/x",
+        "key-000000500",
+        "key-000000500/y",
+        "key.",
+        "other",
+    ];
+    beside.extend(awkward.map(str::to_owned));
+    vec![
+        (
+            "numbers",
+            (0..2000).map(|n| format!("key-{n:012}")).collect(),
+        ),
+        (
+            "hashes",
+            (0..2000).map(|n| format!("{:016x}", hash(n))).collect(),
+        ),
+        ("crowded", crowded.chain(lonely).collect()),
+        (
+            "dates",
+            (0..900)
+                .map(|n| format!("2024-{:02}-{:02}-{n}/{n}", n % 12, n % 28))
+                .collect(),
+        ),
+        ("beside", beside),
+    ]
+}
+
+fn shown(entry: &Entry) -> String {
+    let name = String::from_utf8(entry.name.clone()).unwrap();
+    match entry.kind {
+        Kind::Folder => format!("folder {name}"),
+        _ => format!("file {name}"),
+    }
+}
+
+/// What a listing of these must come to.
+fn wanted(keys: &BTreeSet<String>) -> BTreeSet<String> {
+    let folder = |key: &String| key.split_once('/').map(|(folder, _)| folder.to_owned());
+    let folders: BTreeSet<String> = keys.iter().filter_map(folder).collect();
+    let files = keys.iter().filter(|key| !key.contains('/'));
+    let file = |key: &String| match folders.contains(key) {
+        true => format!("file {key}/"),
+        false => format!("file {key}"),
+    };
+    let files: BTreeSet<String> = files.map(file).collect();
+    folders
+        .iter()
+        .map(|name| format!("folder {name}"))
+        .chain(files)
+        .collect()
+}
+
+const PAGE: usize = 10;
+
+#[tokio::test]
+async fn a_large_folder_is_listed_in_stretches_at_the_same_time_for_few_requests_more() {
+    for (kind, keys) in kinds() {
+        let wanted = wanted(&keys);
+        let far_side = FarSide::new(keys, PAGE, true).await;
+        let mut listing = far_side.list(None);
+        let (mut found, mut widest) = (BTreeSet::new(), 0);
+        while let Some(page) = listing.page().await.unwrap() {
+            assert!(page.entries.len() <= 2 * PAGE, "{kind}: a page is a page");
+            for entry in &page.entries {
+                assert!(found.insert(shown(entry)), "{kind}: {entry:?} came twice");
+            }
+            widest = widest.max(listing.running.len());
+        }
+        assert_eq!(found, wanted, "{kind}");
+        assert!(widest >= AT_ONCE - 1, "{kind}: {widest} at once");
+        let (needed, asked) = (wanted.len().div_ceil(PAGE), far_side.asked().len());
+        // A cut costs a page that goes beyond it, and one behind which nothing is another.
+        let most = needed + 2 * CUTS as usize + needed / 4;
+        assert!(asked <= most, "{kind}: {asked} requests for {needed} pages");
+    }
+}
+
+#[tokio::test]
+async fn what_came_is_never_asked_for_again_by_whoever_goes_on() {
+    for (kind, keys) in kinds() {
+        let wanted = wanted(&keys);
+        let far_side = FarSide::new(keys, PAGE, true).await;
+        let (mut found, mut cursor) = (BTreeSet::new(), None::<Cursor>);
+        for life in 1.. {
+            let known = cursor.as_deref().and_then(Ranges::read).unwrap_or_default();
+            let mut listing = far_side.list(cursor.as_ref());
+            // Each life is longer than the one before, and ends with pages under way.
+            for _ in 0..life {
+                let Some(page) = listing.page().await.unwrap() else {
+                    break;
+                };
+                for entry in &page.entries {
+                    assert!(found.insert(shown(entry)), "{kind}: {entry:?} came twice");
+                }
+                cursor = page.cursor;
+            }
+            let is_over = listing.ended;
+            drop(listing);
+            for (after, most) in far_side.asked() {
+                let again = known.all.iter().find(|range| {
+                    let reached = match range.done {
+                        true => range.end.as_ref(),
+                        false => Some(&range.after),
+                    };
+                    let is_known = reached.is_none_or(|reached| after.as_bytes() < &**reached);
+                    most == PAGE
+                        && is_known
+                        && after.as_bytes() >= &*range.start
+                        && !range.after.is_empty()
+                });
+                assert!(
+                    again.is_none(),
+                    "{kind}: asked after {after:?} again: {again:?}"
+                );
+            }
+            if is_over {
+                break;
+            }
+        }
+        assert_eq!(found, wanted, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_far_side_that_begins_elsewhere_is_listed_page_by_page() {
+    let (_, keys) = kinds().swap_remove(0);
+    let needed = keys.len().div_ceil(PAGE);
+    let far_side = FarSide::new(keys, PAGE, false).await;
+    let mut listing = far_side.list(None);
+    let mut found = 0;
+    while let Some(page) = listing.page().await.unwrap() {
+        found += page.entries.len();
+    }
+    assert_eq!(found, 2000);
+    assert_eq!(far_side.asked().len(), needed + 1);
+}

@@ -303,7 +303,7 @@ impl Job {
     async fn begin_pass(&self) -> Result<()> {
         let write = |transaction: &rusqlite::Transaction<'_>| {
             transaction.execute_batch(
-                "DELETE FROM folder; DELETE FROM source; DELETE FROM destination; DELETE FROM link;
+                "DELETE FROM folder; DELETE FROM source; DELETE FROM destination; DELETE FROM link; DELETE FROM files;
                  DELETE FROM failure; DELETE FROM part; DELETE FROM claim; DELETE FROM total;",
             )?;
             let pass: i64 =

@@ -134,6 +134,7 @@ fn pool(
     };
     let lister = Lister {
         local,
+        timeless: side == Side::Follower && backend.capabilities().modified.is_none(),
         side,
         backend,
         writer: job.writer.clone(),
@@ -282,7 +283,7 @@ impl Walk<'_> {
             move |transaction| {
                 let mut each = derived.iter();
                 each.try_for_each(|(_, _, folder, state)| {
-                    publish::settle(transaction, *folder, *state)
+                    publish::settle(transaction, *folder, *state, false)
                 })
             },
             move || drop(sender.send(Word::Settled(which, settled))),

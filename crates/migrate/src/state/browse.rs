@@ -66,30 +66,21 @@ impl State {
         limit: usize,
     ) -> Result<Vec<Listed>> {
         let path = path_of(&self.read, folder)?;
-        let mut statement = self.read.prepare_cached(
-            "SELECT d.name, d.size FROM destination d JOIN folder f ON f.id = d.parent
-             LEFT JOIN source s ON s.parent = d.parent AND s.name = d.name
-             WHERE d.parent = ? AND d.name > ? AND s.name IS NULL AND f.dst = 1 AND f.src = 1
-             ORDER BY d.name LIMIT ?",
-        )?;
-        let rows = statement.query_map(params![folder, after, limit as i64], |row| {
-            let (name, bytes): (Vec<u8>, i64) = (row.get(0)?, row.get(1)?);
-            let found = Count {
-                entries: 1,
-                bytes: bytes.cast_unsigned(),
-            };
-            Ok(Listed {
-                path: path.join(&name),
-                name,
-                status: Status::NotOnSrc.word(),
-                folder: None,
-                total: Some(FolderTotal {
-                    found,
-                    ..FolderTotal::default()
-                }),
-            })
-        })?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        let extra = self.extra_some((folder, after.to_vec()), folder, limit)?;
+        let listed = extra.into_iter().map(|extra| Listed {
+            path: path.join(&extra.name),
+            name: extra.name,
+            status: Status::NotOnSrc.word(),
+            folder: None,
+            total: Some(FolderTotal {
+                found: Count {
+                    entries: 1,
+                    bytes: extra.size,
+                },
+                ..FolderTotal::default()
+            }),
+        });
+        Ok(listed.collect())
     }
 
     /// What the plan found at and below a folder, when it was finished.

@@ -59,12 +59,16 @@ fn page(root: &Root, folder: &Folder, dir: Option<OwnedFd>) -> Result<(OwnedFd, 
     let mut names = RawDir::new(&dir, buffer.spare_capacity_mut());
     let mut ended = true;
     while let Some(name) = names.next() {
-        let name = name.map_err(wrong)?.file_name().to_bytes().to_vec();
+        let name = name.map_err(wrong)?;
+        let name = name.file_name().to_bytes();
         if name != b"." && name != b".." {
-            match entry_at(&dir, &name) {
+            match entry_at(&dir, name) {
                 Ok(entry) => entries.push(entry),
                 Err(Errno::NOENT) => {} // removed since the folder was read
-                Err(errno) => return Err(Error::system("look at", &folder.join(&name), errno)),
+                Err(errno) => {
+                    let path = folder.join(name);
+                    return Err(Error::system("look at", &path, errno));
+                }
             }
         }
         if entries.len() >= PAGE && names.is_buffer_empty() {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Folders in memory a side.
-pub(super) const WINDOW: usize = 1024;
+pub(super) const WINDOW: usize = 4096;
 
 /// What a folder needs.
 #[derive(Debug)]

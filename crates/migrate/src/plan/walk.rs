@@ -91,7 +91,7 @@ pub(crate) async fn walk(job: &Job, release: Option<mpsc::Sender<Vec<Released>>>
 }
 
 /// Folders of a disk that are listed one after the other on one thread: waking another costs more than a listing.
-const BATCH: usize = 16;
+const BATCH: usize = 64;
 
 /// The pool of a side; how many workers it begins with, and how many folders a batch has at most.
 fn pool(

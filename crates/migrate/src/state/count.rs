@@ -3,7 +3,7 @@
 use super::{Count, Folders, PAGE, State, Summary, Totals};
 use crate::error::Result;
 use crate::status::{Compare, Status};
-use crate::store::{FolderId, ROOT};
+use crate::store::{FolderId, Plain, ROOT};
 use std::collections::HashMap;
 
 impl State {
@@ -27,6 +27,22 @@ impl State {
         Ok(summary)
     }
 
+    /// The plain files that the destination has just so: nobody has to look at each of them.
+    fn alike(&self, folders: Folders) -> Result<Count> {
+        let query = "SELECT coalesce(sum(p.entries), 0), coalesce(sum(p.bytes), 0)
+             FROM files p JOIN folder f ON f.id = p.folder
+             WHERE p.folder >= ? AND p.folder < ? AND f.alike = 1 AND f.dst = 1";
+        let count = self
+            .read
+            .query_row(query, [folders.start, folders.end], |row| {
+                Ok(Count {
+                    entries: row.get::<_, i64>(0)?.cast_unsigned(),
+                    bytes: row.get::<_, i64>(1)?.cast_unsigned(),
+                })
+            });
+        Ok(count?)
+    }
+
     fn count_folders(
         &self,
         compare: &Compare,
@@ -37,7 +53,7 @@ impl State {
         let pass = self.pass()?;
         let mut totals = Totals::default();
         let mut statuses: HashMap<Status, Count> = HashMap::new();
-        self.scan_folders(compare, folders.clone(), |pair, status| {
+        self.scan_folders(compare, folders.clone(), Plain::Unlike, |pair, status| {
             statuses.entry(status).or_default().add(pair.entry.size);
             summary.source.add(pair.entry.size);
             if pair.copied == pass {
@@ -50,6 +66,11 @@ impl State {
             Ok(())
         })?;
         keep(totals);
+        let alike = self.alike(folders.clone())?;
+        if alike.entries > 0 {
+            statuses.entry(Status::Same).or_default().join(alike);
+            summary.source.join(alike);
+        }
         self.extra_in(folders, |extra| {
             statuses
                 .entry(Status::NotOnSrc)

@@ -14,7 +14,9 @@ use crate::error::{Error, Result};
 use crate::filter::Filters;
 use crate::progress::Live;
 use crate::status::{Compare, Difference, Status};
-use crate::store::{FolderId, Pair, ROOT, Store, meta, path_of, plain_files, read_pairs_until};
+use crate::store::{
+    FolderId, Pair, Plain, ROOT, Store, meta, path_of, plain_files, read_pairs_until,
+};
 use headworks_storage::Kind;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::ffi::OsString;
@@ -98,7 +100,7 @@ impl State {
         compare: &Compare,
         each: impl FnMut(&Pair, Status) -> Result<()>,
     ) -> Result<()> {
-        self.scan_folders(compare, ALL, each)
+        self.scan_folders(compare, ALL, Plain::All, each)
     }
 
     /// The same, of the folders with these numbers.
@@ -106,11 +108,12 @@ impl State {
         &self,
         compare: &Compare,
         folders: Folders,
+        plain: Plain,
         mut each: impl FnMut(&Pair, Status) -> Result<()>,
     ) -> Result<()> {
         let mut after = before(folders.start);
         loop {
-            let pairs = read_pairs_until(&self.read, &after, folders.end - 1, PAGE)?;
+            let pairs = read_pairs_until(&self.read, &after, folders.end - 1, plain, PAGE)?;
             let Some(last) = pairs.last() else {
                 return Ok(());
             };

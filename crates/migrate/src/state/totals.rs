@@ -52,8 +52,7 @@ impl Totals {
     }
 
     pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut insert =
-            connection.prepare_cached("INSERT OR REPLACE INTO total VALUES (?,?,?,?,?,?)")?;
+        let mut insert = connection.prepare_cached("INSERT INTO total VALUES (?,?,?,?,?,?)")?;
         for (folder, total) in &self.0 {
             insert.execute(params![
                 folder,
@@ -68,21 +67,29 @@ impl Totals {
     }
 }
 
-/// Adds what is in each folder to the one above it, the deepest first.
+/// What is added to a total that is there.
+const ADD: &str = "ON CONFLICT (folder) DO UPDATE SET
+     entries = entries + excluded.entries, bytes = bytes + excluded.bytes,
+     work = work + excluded.work, work_bytes = work_bytes + excluded.work_bytes,
+     trouble = trouble + excluded.trouble";
+
+/// Adds the plain files that need no look; then what is in each folder to the one above it, the deepest first.
 pub(crate) fn roll_up(connection: &Connection) -> rusqlite::Result<()> {
+    let alike = format!(
+        "INSERT INTO total SELECT p.folder, p.entries, p.bytes, 0, 0, 0
+         FROM files p JOIN folder f ON f.id = p.folder WHERE f.alike = 1 AND f.dst = 1 {ADD}"
+    );
+    connection.execute(&alike, [])?;
     let deepest: i64 =
         connection.query_row("SELECT coalesce(max(depth), 0) FROM folder", [], |row| {
             row.get(0)
         })?;
-    let mut add = connection.prepare_cached(
+    let add = format!(
         "INSERT INTO total
          SELECT f.parent, sum(t.entries), sum(t.bytes), sum(t.work), sum(t.work_bytes), sum(t.trouble)
-         FROM folder f JOIN total t ON t.folder = f.id WHERE f.depth = ? GROUP BY f.parent
-         ON CONFLICT (folder) DO UPDATE SET
-             entries = entries + excluded.entries, bytes = bytes + excluded.bytes,
-             work = work + excluded.work, work_bytes = work_bytes + excluded.work_bytes,
-             trouble = trouble + excluded.trouble",
-    )?;
+         FROM folder f JOIN total t ON t.folder = f.id WHERE f.depth = ? GROUP BY f.parent {ADD}"
+    );
+    let mut add = connection.prepare_cached(&add)?;
     for depth in (1..=deepest).rev() {
         add.execute([depth])?;
     }

@@ -28,6 +28,8 @@ static SOURCE: LazyLock<String> = LazyLock::new(|| {
     format!("SELECT {columns} FROM source WHERE (parent, name) > (?, ?) AND parent <= ? {ORDER}")
 });
 const FILES: &str = "SELECT folder, packed FROM files WHERE folder BETWEEN ? AND ? ORDER BY folder";
+const UNLIKE: &str = "SELECT p.folder, p.packed FROM files p JOIN folder f ON f.id = p.folder
+     WHERE p.folder BETWEEN ? AND ? AND NOT (f.alike = 1 AND f.dst = 1) ORDER BY p.folder";
 static ONE: LazyLock<String> = LazyLock::new(|| {
     let columns = columns("excluded, folder, version");
     format!("SELECT {columns} FROM source WHERE parent = ? AND name = ?")
@@ -39,13 +41,21 @@ static DESTINATION: LazyLock<String> = LazyLock::new(|| {
 const FAILURE: &str = "SELECT name, parent, kind, cause FROM failure
      WHERE (parent, name) >= (?, ?) AND phase = 'copy' ORDER BY parent, name";
 
+/// Which plain files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plain {
+    All,
+    /// Not those that the destination is known to have just so.
+    Unlike,
+}
+
 /// Up to `limit` source entries after a place, by folder and name, each with its counterpart.
 pub(crate) fn read_pairs(
     connection: &Connection,
     after: &Place,
     limit: usize,
 ) -> Result<Vec<Pair>> {
-    read_pairs_until(connection, after, FolderId::MAX, limit)
+    read_pairs_until(connection, after, FolderId::MAX, Plain::All, limit)
 }
 
 /// The same, of folders with numbers up to `last`.
@@ -53,9 +63,10 @@ pub(crate) fn read_pairs_until(
     connection: &Connection,
     after: &Place,
     last: FolderId,
+    plain: Plain,
     limit: usize,
 ) -> Result<Vec<Pair>> {
-    read(connection, (after.0, &after.1), last, limit)
+    read(connection, (after.0, &after.1), last, plain, limit)
 }
 
 /// Up to `limit` source entries of one folder after a name.
@@ -65,7 +76,7 @@ pub(crate) fn read_folder(
     after: &[u8],
     limit: usize,
 ) -> Result<Vec<Pair>> {
-    read(connection, (folder, after), folder, limit)
+    read(connection, (folder, after), folder, Plain::All, limit)
 }
 
 /// One pair, by its place.
@@ -114,10 +125,14 @@ fn read(
     connection: &Connection,
     after: (FolderId, &[u8]),
     last: FolderId,
+    plain: Plain,
     limit: usize,
 ) -> Result<Vec<Pair>> {
     let mut rows = connection.prepare_cached(&SOURCE)?;
-    let mut files = connection.prepare_cached(FILES)?;
+    let mut files = connection.prepare_cached(match plain {
+        Plain::All => FILES,
+        Plain::Unlike => UNLIKE,
+    })?;
     let mut sources = Sources {
         rows: rows.query(params![after.0, after.1, last])?,
         begun: false,

@@ -205,20 +205,19 @@ impl Lister {
         };
         // When it was written there says nothing of when the source was modified.
         let timeless = self.timeless;
-        let rows = page
+        let expected = page.entries.len();
+        let entries = page
             .entries
             .into_iter()
             .filter(|entry| !of_ours(&entry.name) && !is_marker(entry));
-        let mut rows: Vec<Row> = rows
-            .map(|mut entry| {
-                if timeless {
-                    entry.modified = None;
-                }
-                let excluded =
-                    self.side == Side::Leader && self.filter.excludes(&folder.path, &entry);
-                Row { entry, excluded }
-            })
-            .collect();
+        let mut rows: Vec<Row> = Vec::with_capacity(expected);
+        rows.extend(entries.map(|mut entry| {
+            if timeless {
+                entry.modified = None;
+            }
+            let excluded = self.side == Side::Leader && self.filter.excludes(&folder.path, &entry);
+            Row { entry, excluded }
+        }));
         // In the order of the table.
         rows.sort_unstable_by(|a, b| a.entry.name.cmp(&b.entry.name));
         self.progress.listed(self.side, &rows, last);

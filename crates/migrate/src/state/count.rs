@@ -43,6 +43,13 @@ impl State {
         Ok(count?)
     }
 
+    /// Rows of the destination.
+    fn there(&self, folders: Folders) -> Result<i64> {
+        let query = "SELECT count(*) FROM destination WHERE parent >= ? AND parent < ?";
+        let range = [folders.start, folders.end];
+        Ok(self.read.query_row(query, range, |row| row.get(0))?)
+    }
+
     fn count_folders(
         &self,
         compare: &Compare,
@@ -52,10 +59,12 @@ impl State {
         let mut summary = Summary::default();
         let pass = self.pass()?;
         let mut totals = Totals::default();
+        let mut matched = 0;
         let mut statuses: HashMap<Status, Count> = HashMap::new();
         self.scan_folders(compare, folders.clone(), Plain::Unlike, |pair, status| {
             statuses.entry(status).or_default().add(pair.entry.size);
             summary.source.add(pair.entry.size);
+            matched += i64::from(pair.there.is_some());
             if pair.copied == pass {
                 summary.copied.add(pair.entry.size);
             }
@@ -71,13 +80,14 @@ impl State {
             statuses.entry(Status::Same).or_default().join(alike);
             summary.source.join(alike);
         }
-        self.extra_in(folders, |extra| {
-            statuses
-                .entry(Status::NotOnSrc)
-                .or_default()
-                .add(extra.size);
-            Ok(())
-        })?;
+        // Otherwise nothing is at the destination only.
+        if self.there(folders.clone())? != matched {
+            self.extra_in(folders, |extra| {
+                let count = statuses.entry(Status::NotOnSrc).or_default();
+                count.add(extra.size);
+                Ok(())
+            })?;
+        }
         let words = statuses
             .into_iter()
             .map(|(status, count)| (status.word().into(), count));

@@ -18,25 +18,26 @@ type Place = (FolderId, Vec<u8>);
 
 /// The columns of an entry, then its folder's number, then the rest.
 fn columns(rest: &str) -> String {
-    format!("{}, parent, {rest}", ENTRY.replace('@', ""))
+    format!("{}, @parent, {rest}", ENTRY).replace('@', "x.")
 }
 
-const ORDER: &str = "ORDER BY parent, name";
+const ORDER: &str = "ORDER BY x.parent, x.name";
+const FROM: &str = "FROM source x LEFT JOIN folder c ON c.id = x.folder";
 
 static SOURCE: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("excluded, folder, version");
-    format!("SELECT {columns} FROM source WHERE (parent, name) > (?, ?) AND parent <= ? {ORDER}")
+    let columns = columns("@excluded, @folder, @version, c.src");
+    format!("SELECT {columns} {FROM} WHERE (x.parent, x.name) > (?, ?) AND x.parent <= ? {ORDER}")
 });
 const FILES: &str = "SELECT folder, packed FROM files WHERE folder BETWEEN ? AND ? ORDER BY folder";
 const UNLIKE: &str = "SELECT p.folder, p.packed FROM files p JOIN folder f ON f.id = p.folder
      WHERE p.folder BETWEEN ? AND ? AND NOT (f.alike = 1 AND f.dst = 1) ORDER BY p.folder";
 static ONE: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("excluded, folder, version");
-    format!("SELECT {columns} FROM source WHERE parent = ? AND name = ?")
+    let columns = columns("@excluded, @folder, @version, c.src");
+    format!("SELECT {columns} {FROM} WHERE x.parent = ? AND x.name = ?")
 });
 static DESTINATION: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("copied, version");
-    format!("SELECT {columns} FROM destination WHERE (parent, name) >= (?, ?) {ORDER}")
+    let columns = columns("@copied, @version");
+    format!("SELECT {columns} FROM destination x WHERE (x.parent, x.name) >= (?, ?) {ORDER}")
 });
 const FAILURE: &str = "SELECT name, parent, kind, cause FROM failure
      WHERE (parent, name) >= (?, ?) AND phase = 'copy' ORDER BY parent, name";
@@ -157,6 +158,7 @@ struct Found {
     entry: Entry,
     excluded: bool,
     child: Option<FolderId>,
+    child_src: Option<Src>,
     /// Whether it has no row of its own.
     plain: bool,
 }
@@ -171,6 +173,9 @@ impl Found {
             },
             excluded: row.get(ENTRY_COLUMNS + 1)?,
             child: row.get(ENTRY_COLUMNS + 2)?,
+            child_src: row
+                .get::<_, Option<i64>>(ENTRY_COLUMNS + 4)?
+                .map(Src::from_number),
             plain: false,
         })
     }
@@ -181,6 +186,7 @@ impl Found {
             entry,
             excluded: false,
             child: None,
+            child_src: None,
             plain: true,
         }
     }
@@ -288,13 +294,12 @@ impl Reader<'_> {
             Some(row) => Some((row.get(2)?, row.get(3)?)),
             None => None,
         };
-        let child_src = found.child.map(|child| self.folders.src(child));
         Ok(Some(Pair {
             parent,
             folder,
             parent_dst,
             excluded: found.excluded,
-            child_src: child_src.transpose()?,
+            child_src: found.child_src,
             child: found.child,
             entry,
             there,
@@ -347,7 +352,6 @@ impl<'s> Beside<'s> {
 /// What is known of folders; neighbours are mostly in the same one.
 struct Folders<'c> {
     at: CachedStatement<'c>,
-    src: CachedStatement<'c>,
     last: Option<(FolderId, (Arc<Folder>, Dst, bool))>,
 }
 
@@ -357,7 +361,6 @@ impl<'c> Folders<'c> {
             at: connection.prepare_cached(
                 "SELECT path, iif(dst = 0, coalesce(ahead, 0), dst), alike FROM folder WHERE id = ?",
             )?,
-            src: connection.prepare_cached("SELECT src FROM folder WHERE id = ?")?,
             last: None,
         })
     }
@@ -373,10 +376,5 @@ impl<'c> Folders<'c> {
             self.last = found.optional()?;
         }
         Ok(self.last.as_ref().map(|(_, known)| known.clone()))
-    }
-
-    fn src(&mut self, id: FolderId) -> rusqlite::Result<Src> {
-        self.src
-            .query_row([id], |row| Ok(Src::from_number(row.get(0)?)))
     }
 }

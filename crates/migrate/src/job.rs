@@ -279,9 +279,9 @@ impl Job {
         crate::plan::look_at_times(self).await?;
         self.progress.enter(Phase::Summary, 0, 0);
         let prepare = |transaction: &rusqlite::Transaction<'_>| {
+            control::apply_rules(transaction)?;
             // A plan that was gone on with after a retry has totals already.
-            transaction.execute("DELETE FROM total", [])?;
-            control::apply_rules(transaction)
+            transaction.execute("DELETE FROM total", []).map(drop)
         };
         self.writer.write(prepare).await?;
         let summary = self.state()?.count(&self.compare, |totals| {

@@ -127,6 +127,11 @@ fn pool(
         ..Config::default()
     };
     let local = backend.as_any().is::<headworks_storage::Local>();
+    // While some hand over what they listed and take another batch, others list.
+    let base = match local && job.settings.workers.is_none() {
+        true => (2 * base).min(most),
+        false => base,
+    };
     // A limit on requests counts batches, so each must be one.
     let batch = match local && rate.is_none() {
         true => BATCH,
@@ -243,11 +248,19 @@ impl Walk<'_> {
             side.entered();
             self.coordinator.report(which, side.rounds.position());
         }
-        let leases = side.lease(now, &self.read)?;
-        self.coordinator.report(which, side.rounds.position());
-        self.hand_out(which, leases);
+        while self.lease_some(which)? {}
         self.show(which);
         Ok(())
+    }
+
+    /// Hands out some of what may be listed; whether there was any.
+    fn lease_some(&mut self, which: Side) -> Result<bool> {
+        let side = &mut self.sides[which as usize];
+        let leases = side.lease(side.pool.now(), &self.read)?;
+        self.coordinator.report(which, side.rounds.position());
+        let any = !leases.is_empty();
+        self.hand_out(which, leases);
+        Ok(any)
     }
 
     fn hand_out(&mut self, which: Side, leases: Vec<Lease<Arc<Work>>>) {

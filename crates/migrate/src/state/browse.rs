@@ -86,7 +86,12 @@ impl State {
     /// What the plan found at and below a folder, when it was finished.
     pub(crate) fn total(&self, folder: FolderId) -> Result<Option<FolderTotal>> {
         let mut statement = self.read.prepare_cached(
-            "SELECT entries, bytes, work, work_bytes, trouble FROM total WHERE folder = ?",
+            "SELECT coalesce(t.entries, 0) + coalesce(p.entries, 0),
+                 coalesce(t.bytes, 0) + coalesce(p.bytes, 0),
+                 coalesce(t.work, 0), coalesce(t.work_bytes, 0), coalesce(t.trouble, 0)
+             FROM folder f LEFT JOIN total t ON t.folder = f.id
+                 LEFT JOIN files p ON p.folder = f.id AND f.alike = 1 AND f.dst = 1
+             WHERE f.id = ? AND (t.folder IS NOT NULL OR f.subfolders = 0 AND p.folder IS NOT NULL)",
         )?;
         let total = statement.query_row([folder], |row| {
             let number = |at| row.get::<_, i64>(at).map(i64::cast_unsigned);

@@ -9,16 +9,20 @@ use std::collections::HashMap;
 impl State {
     /// What the plan found, counted anew; `keep` is given the totals of folders, some at a time.
     pub(crate) fn count(&self, compare: &Compare, keep: impl Fn(Totals) + Sync) -> Result<Summary> {
-        let query = "SELECT max(id) / 2 + 1 FROM folder";
-        let middle: FolderId = self.read.query_row(query, [], |row| row.get(0))?;
-        let (first, second) = (ROOT..middle, middle..FolderId::MAX);
+        // Folders are mostly in those with small numbers, files in all: each thread gets some of both.
+        let query = "SELECT parent + 1, id + 1 FROM folder
+             WHERE id = (SELECT max(id) / 2 FROM folder) OR id = 1 ORDER BY id DESC";
+        let (first, middle): (FolderId, FolderId) = self
+            .read
+            .query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let (keep, path) = (&keep, self.store.path());
         let [mut summary, other] = std::thread::scope(|scope| -> Result<[Summary; 2]> {
-            let second =
-                scope.spawn(move || State::open(path)?.count_folders(compare, second, keep));
-            let first = self.count_folders(compare, first, keep)?;
-            match second.join() {
-                Ok(second) => Ok([first, second?]),
+            let count = || State::open(path)?.count_folders(compare, first..middle, keep);
+            let other = scope.spawn(count);
+            let mut summary = self.count_folders(compare, ROOT..first, keep)?;
+            summary.add(&self.count_folders(compare, middle..FolderId::MAX, keep)?);
+            match other.join() {
+                Ok(other) => Ok([summary, other?]),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         })?;

@@ -201,6 +201,12 @@ pub(crate) fn give_rows(connection: &Connection, folder: FolderId) -> rusqlite::
     let rows: Vec<Row> = rows.collect();
     let rows: Vec<_> = rows.iter().map(|row| (row, None)).collect();
     put_sources(connection, folder, &rows)?;
+    if alike {
+        // What the plan found there stays as it was.
+        let keep = "INSERT INTO total SELECT folder, entries, bytes, 0, 0, 0 FROM files WHERE folder = ?
+             ON CONFLICT (folder) DO UPDATE SET entries = entries + excluded.entries, bytes = bytes + excluded.bytes";
+        connection.execute(keep, [folder])?;
+    }
     connection.execute("DELETE FROM files WHERE folder = ?", [folder])?;
     connection
         .execute("UPDATE folder SET alike = 0 WHERE id = ?", [folder])

@@ -81,7 +81,8 @@ impl Rate {
 }
 
 /// The bucket: starts full.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(crate) struct Bucket {
     rate: Rate,
     level: i128,

@@ -18,7 +18,8 @@ pub(crate) enum Pass {
     Short(Time),
 }
 
-/// Small, because there may be one for each of very many flows: buckets are elsewhere, and only where there is a rate.
+/// Small, because there may be one for each of very many flows: buckets are elsewhere, each in a cache line of its own,
+/// and only where there is a rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     running: u32,
@@ -26,13 +27,8 @@ pub(crate) struct Gate {
     concurrent: u32,
     /// The largest cost if there is no limit.
     max_cost: Cost,
-    buckets: Option<Box<Buckets>>,
-}
-
-#[derive(Clone, Debug)]
-struct Buckets {
-    requests: Option<Bucket>,
-    cost: Option<Bucket>,
+    requests: Option<Box<Bucket>>,
+    cost: Option<Box<Bucket>>,
 }
 
 impl Gate {
@@ -41,7 +37,8 @@ impl Gate {
             running: 0,
             concurrent: u32::MAX,
             max_cost: Cost(u64::MAX),
-            buckets: None,
+            requests: None,
+            cost: None,
         };
         gate.reconfigure(limits, now);
         gate
@@ -50,15 +47,8 @@ impl Gate {
     pub(crate) fn reconfigure(&mut self, limits: Limits, now: Time) {
         self.concurrent = limits.concurrent.unwrap_or(u32::MAX);
         self.max_cost = limits.max_cost.unwrap_or(Cost(u64::MAX));
-        let (mut requests, mut cost) = match self.buckets.take() {
-            Some(had) => (had.requests, had.cost),
-            None => (None, None),
-        };
-        reconfigure(&mut requests, limits.requests, now);
-        reconfigure(&mut cost, limits.cost, now);
-        if requests.is_some() || cost.is_some() {
-            self.buckets = Some(Box::new(Buckets { requests, cost }));
-        }
+        reconfigure(&mut self.requests, limits.requests, now);
+        reconfigure(&mut self.cost, limits.cost, now);
     }
 
     pub(crate) fn running(&self) -> u32 {
@@ -71,16 +61,14 @@ impl Gate {
         if self.running >= self.concurrent {
             return Some(Pass::Shut(None));
         }
-        let requests = self.buckets.as_mut()?.requests.as_mut();
-        let at = requests?.ready_at(now, Cost(1))?;
+        let at = self.requests.as_mut()?.ready_at(now, Cost(1))?;
         Some(Pass::Shut(Some(at)))
     }
 
     /// When the cost of a job will be there; `None` if it is.
     #[inline]
     pub(crate) fn short(&mut self, now: Time, cost: Cost) -> Option<Time> {
-        let bucket = self.buckets.as_mut()?.cost.as_mut();
-        bucket?.ready_at(now, cost)
+        self.cost.as_mut()?.ready_at(now, cost)
     }
 
     #[inline]
@@ -101,13 +89,11 @@ impl Gate {
     #[inline]
     pub(crate) fn enter(&mut self, now: Time, cost: Option<Cost>) {
         self.running += 1;
-        let (Some(cost), Some(buckets)) = (cost, &mut self.buckets) else {
-            return;
-        };
-        if let Some(bucket) = &mut buckets.requests {
+        let Some(cost) = cost else { return };
+        if let Some(bucket) = &mut self.requests {
             bucket.charge(now, Cost(1));
         }
-        if let Some(bucket) = &mut buckets.cost {
+        if let Some(bucket) = &mut self.cost {
             bucket.charge(now, cost);
         }
     }
@@ -119,14 +105,10 @@ impl Gate {
         self.running -= 1;
     }
 
-    fn cost(&mut self) -> Option<&mut Bucket> {
-        self.buckets.as_mut()?.cost.as_mut()
-    }
-
     /// Corrects what was charged by what was drawn.
     #[inline]
     pub(crate) fn correct(&mut self, now: Time, charged: Cost, actual: Cost) {
-        let Some(bucket) = self.cost() else { return };
+        let Some(bucket) = &mut self.cost else { return };
         if actual > charged {
             bucket.charge(now, Cost(actual.0 - charged.0));
         } else if bucket.refunds() {
@@ -136,33 +118,29 @@ impl Gate {
 
     /// Takes a charge back whole, because the job will be charged elsewhere.
     pub(crate) fn refund(&mut self, now: Time, charged: Cost) {
-        if let Some(bucket) = self.cost() {
+        if let Some(bucket) = &mut self.cost {
             bucket.refund(now, charged);
         }
     }
 
     /// Whether it remembers nothing that a new gate would not.
     pub(crate) fn is_fresh(&mut self, now: Time) -> bool {
-        let Some(buckets) = &mut self.buckets else {
-            return true;
-        };
-        let full =
-            |bucket: &mut Option<Bucket>| bucket.as_mut().is_none_or(|bucket| bucket.is_full(now));
-        full(&mut buckets.requests) && full(&mut buckets.cost)
+        [&mut self.requests, &mut self.cost]
+            .into_iter()
+            .flatten()
+            .all(|bucket| bucket.is_full(now))
     }
 
+    /// What is in its buckets: requests, cost.
     pub(crate) fn levels(&self) -> (Option<f64>, Option<f64>) {
-        let Some(buckets) = &self.buckets else {
-            return (None, None);
-        };
-        let level = |bucket: Option<Bucket>| bucket.map(|bucket| bucket.level());
-        (level(buckets.requests), level(buckets.cost))
+        let level = |bucket: &Option<Box<Bucket>>| bucket.as_ref().map(|bucket| bucket.level());
+        (level(&self.requests), level(&self.cost))
     }
 }
 
-fn reconfigure(bucket: &mut Option<Bucket>, rate: Option<Rate>, now: Time) {
+fn reconfigure(bucket: &mut Option<Box<Bucket>>, rate: Option<Rate>, now: Time) {
     match (&mut *bucket, rate) {
         (Some(bucket), Some(rate)) => bucket.set_rate(now, rate),
-        (_, rate) => *bucket = rate.map(|rate| Bucket::new(rate, now)),
+        (_, rate) => *bucket = rate.map(|rate| Box::new(Bucket::new(rate, now))),
     }
 }

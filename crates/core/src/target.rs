@@ -65,6 +65,7 @@ pub enum Disabled {
 }
 
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(crate) struct Target {
     pub(crate) config: Box<TargetConfig>,
     pub(crate) state: TargetState,

@@ -30,6 +30,11 @@ pub(super) fn run(options: &Options, report: &mut Report) {
         let peers = PEERS.to_string();
         let process = aquatic(&options.aquatic_http, &[("max_peers", &peers)], false);
         fill(process.address);
+        // The peers are the same; its head is shorter than ours, and its body has fewer fields.
+        let [theirs, own] = [&process, &contenders[0].1].map(|one| Load::new(one.address).peers());
+        let off = (own / theirs - 1.0).abs();
+        let what = format!("peers in an answer of {ours_name} ÷ {AQUATIC}, off by");
+        report.bound(what, off, 0.02);
         contenders.push((AQUATIC, process));
     }
     let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
@@ -41,7 +46,6 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     for ((name, _), found) in contenders.iter().zip(found) {
         found.tell(name, "bytes", report);
     }
-    // Its head is shorter than ours and hyper's, with the same peers: it sends less.
     compare(report, &ours_name, AQUATIC, 0.25, false);
     compare(report, &ours_name, HYPER, 1.0 / 0.6, true);
 }
@@ -99,6 +103,25 @@ impl Load {
             .iter_mut()
             .map(|stream| answer(stream, buffer).0)
             .sum()
+    }
+
+    /// How many peers an answer has, on average over a turn.
+    fn peers(&mut self) -> f64 {
+        let mut peers = 0;
+        for (number, stream) in (0..).zip(&mut self.streams) {
+            let request = request(number);
+            stream.write_all(request.as_bytes()).expect("it is taken");
+            let (length, _) = answer(stream, &mut self.buffer);
+            let text = String::from_utf8_lossy(&self.buffer[..length]);
+            let after = text.split("5:peers").nth(1).expect("it has peers");
+            let size: usize = after
+                .split(':')
+                .next()
+                .and_then(|size| size.parse().ok())
+                .expect("they are packed");
+            peers += size / 6;
+        }
+        peers as f64 / CONNECTIONS as f64
     }
 
     fn body_length(&mut self) -> usize {

@@ -90,6 +90,9 @@ async fn hyper(size: usize) {
 
 /// An HTTP tracker that misbehaves in a way that the path names.
 async fn misbehaving() {
+    // Made before anybody waits: packing and filling would take CPU from whoever is measured.
+    LazyLock::force(&LARGE);
+    LazyLock::force(&BOMB);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     say(listener.local_addr().expect("it is bound"));
     while let Ok((stream, _)) = listener.accept().await {
@@ -112,8 +115,8 @@ async fn misbehave(mut stream: TcpStream) -> std::io::Result<()> {
         b"/500" => status("500 X"),
         b"/404" => status("404 X"),
         b"/lie" => lie(),
-        b"/large" => return trickle(stream, &large()).await,
-        b"/bomb" => bomb(),
+        b"/large" => return trickle(stream, &LARGE).await,
+        b"/bomb" => BOMB.clone(),
         b"/drip" => {
             let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n";
             stream.write_all(head).await?;
@@ -150,19 +153,15 @@ async fn trickle(mut stream: TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-fn large() -> Vec<u8> {
-    answer(&vec![b'd'; 10 << 20], "")
-}
+static LARGE: LazyLock<Vec<u8>> = LazyLock::new(|| answer(&vec![b'd'; 10 << 20], ""));
 
 /// A gzip that is a thousand times larger inside.
-fn bomb() -> Vec<u8> {
-    static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-        let zeros = vec![0; 1 << 20];
-        for _ in 0..64 {
-            packed.write_all(&zeros).expect("memory takes everything");
-        }
-        packed.finish().expect("memory takes everything")
-    });
-    answer(&BOMB, "Content-Encoding: gzip\r\n")
-}
+static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..64 {
+        packed.write_all(&zeros).expect("memory takes everything");
+    }
+    let packed = packed.finish().expect("memory takes everything");
+    answer(&packed, "Content-Encoding: gzip\r\n")
+});

@@ -169,7 +169,12 @@ impl<P> Core<P> {
         flow: u32,
         bay: u32,
     ) -> Result<Entrance, Reason> {
-        if self.has_room_alone(bay) {
+        let room = match job.targets.0 {
+            // Without a look at its bay, which is nowhere near.
+            SetRef::One(target) => self.targets[target as usize].waiting < self.most_alone,
+            SetRef::Many(_) => self.has_room_alone(bay),
+        };
+        if room {
             return self.place(now, job, flow).ok_or(Reason::Full);
         }
         let victim = self.victim_in(bay, job.class, flow);

@@ -145,7 +145,7 @@ impl<P> Core<P> {
             .and_then(|flow| self.flows[*flow].queues.get(class.index()).copied());
         queue
             .filter(|queue| *queue != NIL)
-            .map_or(0, |queue| self.queues[queue].waiting)
+            .map_or(0, |queue| u64::from(self.queues[queue].waiting))
     }
 
     /// Jobs waiting.

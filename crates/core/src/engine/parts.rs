@@ -3,6 +3,9 @@
 //! A *lane* is (class, flow, target set): a FIFO of jobs, linked through the jobs themselves. A *queue* is
 //! (class, flow): it has the fair-share tag, and orders its open lanes by the age of their heads. A *class*
 //! orders its queues by tag. A *bay* is a target set: lanes whose targets are all shut are parked there.
+//!
+//! What there may be ten thousands of begins at a cache line and is a whole number of them: with many flows or targets nearly
+//! every look is a miss, and what straddles a line misses twice.
 
 use crate::config::ClassConfig;
 use crate::forecast::Forecast;
@@ -145,6 +148,7 @@ impl PartialOrd for Rank {
 
 /// A live job.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Entry<P> {
     /// Tells this job from all others that had the same slot.
     pub(super) serial: u64,
@@ -210,6 +214,7 @@ impl<P> Entry<P> {
 }
 
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Lane {
     pub(super) queue: u32,
     pub(super) bay: u32,
@@ -243,6 +248,7 @@ pub(super) enum Place {
 }
 
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Queue {
     pub(super) class: Class,
     pub(super) flow: u32,
@@ -250,7 +256,7 @@ pub(super) struct Queue {
     pub(super) owed: Owed,
     /// Lanes that are not parked, by the age of their heads.
     pub(super) open: Heap<u64>,
-    pub(super) waiting: u64,
+    pub(super) waiting: u32,
     /// Its position among its class's holders.
     pub(super) held_at: u32,
     /// Its lanes, by bay.
@@ -273,6 +279,7 @@ impl Queue {
 }
 
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct FlowState {
     pub(super) id: Flow,
     pub(super) weight: u32,

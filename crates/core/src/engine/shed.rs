@@ -59,7 +59,7 @@ impl<P> Core<P> {
                 let queue = self.queues.get(state.queues[class.index()]);
                 (
                     &self.classes[class.index()].holders,
-                    queue.map_or(0, |queue| queue.waiting),
+                    queue.map_or(0, |queue| u64::from(queue.waiting)),
                 )
             }
         };
@@ -85,7 +85,7 @@ impl<P> Core<P> {
                 let held = self
                     .queues
                     .get(state.queues[class.index()])
-                    .map_or(0, |queue| queue.waiting);
+                    .map_or(0, |queue| u64::from(queue.waiting));
                 let (key, most) = self.greatest_queue(class)?;
                 self.newest(most)
                     .filter(|_| key < holding(held + 1, weight))
@@ -124,7 +124,7 @@ impl<P> Core<P> {
         let queues = &mut self.queues;
         while let Some((stored, id)) = heap.top() {
             let queue = &queues[id];
-            let (waiting, at) = (queue.waiting, queue.held_at);
+            let (waiting, at) = (u64::from(queue.waiting), queue.held_at);
             let key = holding(waiting, self.flows[queue.flow].weight);
             if waiting == 0 {
                 heap.remove(at, |queue, at| queues[queue].held_at = at);
@@ -164,7 +164,7 @@ impl<P> Core<P> {
     pub(super) fn rank_holder(&mut self, class: Class, flow: u32, queue: u32) {
         let weight = self.flows[flow].weight;
         let queues = &mut self.queues;
-        let (at, held) = (queues[queue].held_at, queues[queue].waiting);
+        let (at, held) = (queues[queue].held_at, u64::from(queues[queue].waiting));
         let place = |queue: u32, at: u32| queues[queue].held_at = at;
         let state = &mut self.classes[class.index()];
         state.holders.took(queue, at, held, weight, place);
@@ -186,7 +186,7 @@ impl<P> Core<P> {
             else {
                 continue;
             };
-            let key = holding(queue.waiting, self.flows[queue.flow].weight);
+            let key = holding(u64::from(queue.waiting), self.flows[queue.flow].weight);
             holders
                 .most
                 .push(key, id, |queue, at| queues[queue].held_at = at);

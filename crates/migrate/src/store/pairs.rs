@@ -18,7 +18,7 @@ type Place = (FolderId, Vec<u8>);
 
 /// The columns of an entry, then its folder's number, then the rest.
 fn columns(rest: &str) -> String {
-    format!("{}, @parent, {rest}", ENTRY).replace('@', "x.")
+    format!("{ENTRY}, @parent, {rest}").replace('@', "x.")
 }
 
 const ORDER: &str = "ORDER BY x.parent, x.name";
@@ -349,10 +349,13 @@ impl<'s> Beside<'s> {
     }
 }
 
+/// Its path, how its counterpart is, and whether that has the same plain files.
+type Known = (Arc<Folder>, Dst, bool);
+
 /// What is known of folders; neighbours are mostly in the same one.
 struct Folders<'c> {
     at: CachedStatement<'c>,
-    last: Option<(FolderId, (Arc<Folder>, Dst, bool))>,
+    last: Option<(FolderId, Known)>,
 }
 
 impl<'c> Folders<'c> {
@@ -365,8 +368,7 @@ impl<'c> Folders<'c> {
         })
     }
 
-    /// The path of a folder, how its counterpart is, and whether that has the same plain files.
-    fn at(&mut self, id: FolderId) -> rusqlite::Result<Option<(Arc<Folder>, Dst, bool)>> {
+    fn at(&mut self, id: FolderId) -> rusqlite::Result<Option<Known>> {
         if self.last.as_ref().is_none_or(|(last, _)| *last != id) {
             let found = self.at.query_row([id], |row| {
                 let path = Folder::from_bytes(row.get(0)?);

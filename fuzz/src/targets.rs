@@ -3,6 +3,7 @@
 //! Each target takes bytes and must not panic, hang or break a promise that it checks itself. The corpus is replayed by
 //! `crates/cli/tests/corpus.rs`, which includes this file, so that every change runs it.
 
+use headworks_gateway::wire::http1::{BadChunk, Chunks, Length, head_end, read_head};
 use headworks_gateway::wire::{Dialect, Endpoint, Meter, Problem, read_ask, read_priority};
 use headworks_service::config::{self, Schema, Sources};
 use headworks_service::proxies::{ClientHeader, TrustedProxies};
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus.
-pub const TARGETS: [(&str, Target); 22] = [
+pub const TARGETS: [(&str, Target); 23] = [
     ("scenario", scenario),
     ("trace", trace),
     ("config", config),
@@ -34,6 +35,7 @@ pub const TARGETS: [(&str, Target); 22] = [
     ("units", units),
     ("core", core),
     ("request", request),
+    ("http1", http1),
     ("answer", answer),
     ("tracker_request", tracker_request),
     ("tracker_udp", tracker_udp),
@@ -221,6 +223,71 @@ pub fn request(data: &[u8]) {
         assert!(class.0 < 10);
     }
     let _ = Endpoint::at(&text);
+}
+
+/// What comes on a connection is the same requests, whatever pieces it comes in.
+pub fn http1(data: &[u8]) {
+    let Some((step, bytes)) = data.split_first() else {
+        return;
+    };
+    let whole = http1_requests(bytes, bytes.len().max(1));
+    assert_eq!(http1_requests(bytes, usize::from(*step).max(1)), whole);
+}
+
+/// The paths and bodies of the requests that come in pieces of `step` bytes, up to what is none.
+fn http1_requests(bytes: &[u8], step: usize) -> Vec<(String, Vec<u8>)> {
+    /// A body is no longer than this.
+    const MOST: u64 = 1000;
+    let mut pieces = bytes.chunks(step);
+    let (mut input, mut seen, mut requests) = (Vec::new(), 0, Vec::new());
+    let mut more = |input: &mut Vec<u8>| pieces.next().map(|piece| input.extend_from_slice(piece));
+    loop {
+        let Some(end) = head_end(&input, seen) else {
+            seen = input.len();
+            match more(&mut input) {
+                Some(()) => continue,
+                None => return requests,
+            }
+        };
+        let rest = input.split_off(end);
+        let Ok(head) = read_head(&std::mem::replace(&mut input, rest).into()) else {
+            return requests;
+        };
+        let said = |name: &str| head.headers.contains_key(name);
+        assert!(!(said("content-length") && said("transfer-encoding")));
+        let body;
+        match head.length {
+            Length::Known(length) => {
+                while (input.len() as u64) < length.min(MOST) && more(&mut input).is_some() {}
+                if (input.len() as u64) < length || length > MOST {
+                    return requests;
+                }
+                let rest = input.split_off(length as usize);
+                body = std::mem::replace(&mut input, rest);
+            }
+            Length::Chunked => {
+                let (mut chunks, mut left, mut read) =
+                    (Chunks::new(MOST), input.as_slice().into(), Default::default());
+                loop {
+                    match chunks.read(&mut left, &mut read) {
+                        Ok(true) => break,
+                        Err(BadChunk::Malformed | BadChunk::TooLarge) => return requests,
+                        Ok(false) => {
+                            input.clear();
+                            if more(&mut input).is_none() {
+                                return requests;
+                            }
+                            left.extend_from_slice(&input);
+                        }
+                    }
+                }
+                assert!(read.len() as u64 <= MOST);
+                (input, body) = (left.to_vec(), read.to_vec());
+            }
+        }
+        requests.push((head.uri.path().to_owned(), body));
+        seen = 0;
+    }
 }
 
 /// An answer that passes the gateway in pieces of any size reports what it reports in one.

@@ -71,21 +71,30 @@ impl Process {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap_or_default()
     }
 
-    /// CPU time spent so far, in nanoseconds.
+    /// CPU time that its threads spent so far, in nanoseconds. The scheduler counts finer than `stat`, which knows ticks.
     pub(crate) fn cpu(&self) -> f64 {
-        let stat = self.proc("stat");
-        // The name, in brackets, may hold spaces.
-        let fields = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace();
-        let ticks: f64 = fields
-            .skip(11)
-            .take(2)
-            .filter_map(|ticks| ticks.parse::<f64>().ok())
-            .sum();
-        ticks * 1e9 / rustix::param::clock_ticks_per_second() as f64
+        let folder = format!("/proc/{}/task", self.child.id());
+        let threads = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let spent = threads.filter_map(|thread| {
+            let schedstat = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            schedstat.split_whitespace().next()?.parse::<f64>().ok()
+        });
+        spent.sum()
+    }
+
+    /// Waits until it does nothing more.
+    pub(crate) fn rests(&self) {
+        let (mut before, start) = (self.cpu(), Instant::now());
+        while start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(300));
+            let now = self.cpu();
+            // A look at the clock now and then is nothing.
+            if now - before < 1e6 {
+                return;
+            }
+            before = now;
+        }
+        panic!("{} is always busy", self.address);
     }
 
     /// Memory in use, in bytes.
@@ -94,11 +103,5 @@ impl Process {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
         kilobytes.unwrap_or(0.0) * 1024.0
-    }
-
-    /// Sockets that are open.
-    pub(crate) fn connections(&self) -> usize {
-        let folder = format!("/proc/{}/fd", self.child.id());
-        std::fs::read_dir(folder).map_or(0, Iterator::count)
     }
 }

@@ -5,7 +5,7 @@
 use crate::clock::Clock;
 use crate::config::{CountBy, Overload};
 use crate::counters::{Counters, Totals};
-use crate::forward::{Forwarding, Offered};
+use crate::forward::{Forwarding, Later, Offered};
 use crate::plan::Plan;
 use crate::swarm::{Change, Draw, Packed, Seconds, Swarm, Swarms};
 use arc_swap::{ArcSwap, Guard};
@@ -85,7 +85,7 @@ pub(crate) enum Families {
 }
 
 /// A thread's buffers: what an answer is made in.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Peers {
     /// Packed IPv4 addresses.
     pub(crate) v4: Vec<u8>,
@@ -93,6 +93,8 @@ pub(crate) struct Peers {
     pub(crate) v6: Vec<u8>,
     /// Every peer with its name, for clients that want dictionaries.
     pub(crate) named: Vec<(Option<PeerId>, SocketAddr)>,
+    /// What is to be handed in once the answers are sent.
+    pub(crate) later: Later,
 }
 
 impl Peers {
@@ -150,6 +152,17 @@ pub(crate) struct Call<'a> {
     pub(crate) counters: &'a Counters,
 }
 
+impl Call<'_> {
+    /// Where others reach the client.
+    pub(crate) fn at(&self) -> Packed {
+        let ip = match self.announce.ip {
+            Some(ip) if self.plan.config.allow_ip_parameter => ip,
+            _ => self.client,
+        };
+        Packed::new(ip, self.announce.port)
+    }
+}
+
 /// What the swarm said while it was locked.
 struct Seen {
     counts: Counts,
@@ -169,7 +182,11 @@ impl Plane {
         if let Some(words) = plan.access.refuses(&announce.info_hash, call.client) {
             return Verdict::Denied(words);
         }
-        let at = Packed::new(address(call), announce.port);
+        let at = call.at();
+        if matches!(announce.event, Event::Stopped | Event::Completed) {
+            // What a peer said before goes before what it says now.
+            self.hand_in_later(peers, call.counters);
+        }
         if announce.event == Event::Stopped {
             return self.stopped(call, at);
         }
@@ -188,7 +205,8 @@ impl Plane {
                 self.forwarding.completed(call);
             }
         } else if seen.due {
-            let retry = match self.forwarding.announce(call, seen.first) {
+            let offered = self.forwarding.announce(call, seen.first, &mut peers.later);
+            let retry = match offered {
                 Offered::Queued if seen.first => return answer(soon),
                 Offered::Queued | Offered::Nothing => None,
                 Offered::Busy => Some((Refusal::Busy, config.retry_period)),
@@ -203,6 +221,11 @@ impl Plane {
             }
         }
         answer(if seen.waiting { soon } else { interval })
+    }
+
+    /// The answers are sent: what need not be done before is done now.
+    pub(crate) fn hand_in_later(&self, peers: &mut Peers, counters: &Counters) {
+        self.forwarding.hand_in_later(&mut peers.later, counters);
     }
 
     fn hear(&self, call: &Call<'_>, at: Packed, swarm: &mut Swarm, peers: &mut Peers) -> Seen {
@@ -258,14 +281,6 @@ impl Plane {
             .swarms
             .with_known(hash, |swarm| swarm.counts(by));
         counts.unwrap_or_default()
-    }
-}
-
-/// The address under which others reach the client.
-fn address(call: &Call<'_>) -> IpAddr {
-    match call.announce.ip {
-        Some(ip) if call.plan.config.allow_ip_parameter => ip,
-        _ => call.client,
     }
 }
 

@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -107,25 +107,61 @@ impl Load {
         std::mem::take(&mut *times.lock())
     }
 
-    /// Connections that each have sent a request and wait; returns when `ready` says that they are there.
-    pub(super) fn crowd(&self, count: usize, ready: impl Fn() -> bool) -> Vec<TcpStream> {
-        self.runtime.block_on(async {
-            let request = format!(
-                "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
-                BODY.len()
-            );
+    /// Connections that each have sent a request and wait.
+    pub(super) fn crowd(&self, count: usize) -> Crowd {
+        let request = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
+            BODY.len()
+        );
+        let streams = self.runtime.block_on(async {
             let mut streams = Vec::with_capacity(count);
             for _ in 0..count {
-                let mut stream = TcpStream::connect(self.address).await.expect("a connection");
-                stream.write_all(request.as_bytes()).await.expect("it takes the request");
+                let mut stream = TcpStream::connect(self.address)
+                    .await
+                    .expect("a connection");
+                stream
+                    .write_all(request.as_bytes())
+                    .await
+                    .expect("it takes the request");
                 streams.push(stream);
             }
-            while !ready() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            // Accepted is not yet read: give it time to be.
-            tokio::time::sleep(Duration::from_secs(2)).await;
             streams
-        })
+        });
+        Crowd {
+            _streams: streams,
+            _tasks: JoinSet::new(),
+        }
     }
+
+    /// The same over HTTP/2, five hundred on each connection.
+    pub(super) fn streams(&self, count: usize) -> Crowd {
+        const EACH: usize = 500;
+        let mut tasks = JoinSet::new();
+        self.runtime.block_on(async {
+            for first in (0..count).step_by(EACH) {
+                let stream = TcpStream::connect(self.address)
+                    .await
+                    .expect("a connection");
+                let (io, executor) = (TokioIo::new(stream), TokioExecutor::new());
+                let handshake = hyper::client::conn::http2::handshake(executor, io).await;
+                let (mut sender, connection) = handshake.expect("it speaks HTTP/2");
+                tasks.spawn(async move { drop(connection.await) });
+                for _ in first..count.min(first + EACH) {
+                    sender.ready().await.expect("the connection stays");
+                    let answer = sender.send_request(request(&self.uri));
+                    tasks.spawn(async move { drop(answer.await) });
+                }
+            }
+        });
+        Crowd {
+            _streams: Vec::new(),
+            _tasks: tasks,
+        }
+    }
+}
+
+/// Clients that wait, until this is dropped.
+pub(super) struct Crowd {
+    _streams: Vec<TcpStream>,
+    _tasks: JoinSet<()>,
 }

@@ -1,5 +1,6 @@
 //! The last requests, and what became of each: for whoever asks why.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use headworks_core::Class;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
+use smallvec::SmallVec;
 
 /// How many requests are remembered.
 const MOST: usize = 4096;
@@ -32,7 +34,9 @@ impl Ids {
     }
 
     pub(crate) fn name(&self, number: u64) -> String {
-        format!("hw-{:08x}-{number:x}", self.run)
+        let mut name = String::with_capacity(28);
+        let _ = write!(name, "hw-{:08x}-{number:x}", self.run);
+        name
     }
 
     fn number(&self, name: &str) -> Option<u64> {
@@ -81,7 +85,8 @@ pub(crate) struct Entry {
     /// Whether it went ahead because of its age.
     pub(crate) aged: bool,
     /// Who answered, after those who would not.
-    pub(crate) upstreams: Vec<String>,
+    #[serde(serialize_with = "as_list")]
+    pub(crate) upstreams: SmallVec<[Arc<str>; 1]>,
     pub(crate) status: Option<u16>,
     /// The word for what happened.
     pub(crate) reason: &'static str,
@@ -94,6 +99,10 @@ fn as_text<S: serde::Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
+}
+
+fn as_list<S: serde::Serializer>(names: &[Arc<str>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(names.iter().map(|name| &**name))
 }
 
 fn as_millis<S: serde::Serializer>(

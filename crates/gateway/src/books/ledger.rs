@@ -27,7 +27,9 @@ struct Book {
     month_tokens: u64,
     classes: Vec<Totals>,
     /// What the store has not seen yet.
-    rows: HashMap<(u32, String), UsageRow>,
+    rows: HashMap<String, UsageRow>,
+    /// The same, of days that are over.
+    past: Vec<UsageRow>,
 }
 
 impl Book {
@@ -51,13 +53,22 @@ impl Book {
     }
 
     fn row(&mut self, tenant: &str, day: u32, model: &str) -> &mut UsageRow {
-        let row = self.rows.entry((day, model.to_owned()));
-        row.or_insert_with(|| UsageRow {
-            day,
-            tenant: tenant.to_owned(),
-            model: model.to_owned(),
-            ..UsageRow::default()
-        })
+        // Not by entry: that would need a name of its own for every request.
+        if !self.rows.contains_key(model) {
+            self.rows.insert(model.to_owned(), UsageRow::default());
+        }
+        let row = self.rows.get_mut(model).expect("it is there");
+        if row.day != day {
+            let new = UsageRow {
+                day,
+                tenant: tenant.to_owned(),
+                model: model.to_owned(),
+                ..UsageRow::default()
+            };
+            let old = std::mem::replace(row, new);
+            self.past.extend((old.day != 0).then_some(old));
+        }
+        row
     }
 }
 
@@ -152,7 +163,10 @@ impl Ledger {
             let mut books = self.books.lock();
             books
                 .values_mut()
-                .flat_map(|book| book.rows.drain().map(|(_, row)| row))
+                .flat_map(|book| {
+                    let rows = book.rows.drain().map(|(_, row)| row);
+                    book.past.drain(..).chain(rows)
+                })
                 .collect()
         };
         if rows.is_empty() {

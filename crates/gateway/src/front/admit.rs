@@ -7,18 +7,26 @@ use bytes::Bytes;
 use headworks_core::Class;
 use headworks_service::config::{show_duration, show_size};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH};
-use http::{HeaderMap, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderName, StatusCode};
 
+use super::upload::{Upload, UploadError};
 use crate::keys::Caller;
 use crate::plan::Plan;
 use crate::shared::Shared;
 use crate::wire::{Problem, read_priority};
 
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
+const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
+const RETRY: HeaderName = HeaderName::from_static("x-stainless-retry-count");
+const TIMEOUTS: [HeaderName; 2] = [
+    HeaderName::from_static("x-stainless-read-timeout"),
+    HeaderName::from_static("x-stainless-timeout"),
+];
+
 /// Who asks.
 pub(super) fn caller(plan: &Plan, headers: &HeaderMap) -> Result<Arc<Caller>, Problem> {
-    let text = |name: &str| headers.get(name)?.to_str().ok();
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
     let bearer = headers
         .get(AUTHORIZATION)
         .and_then(|value| value.to_str().ok());
@@ -26,7 +34,7 @@ pub(super) fn caller(plan: &Plan, headers: &HeaderMap) -> Result<Arc<Caller>, Pr
         let (scheme, key) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
     });
-    let key = text("x-api-key").or(bearer).or_else(|| text("api-key"));
+    let key = text(API_KEY).or(bearer).or_else(|| text(AZURE_KEY));
     plan.keys.find(key).ok_or_else(|| {
         let message = match key {
             Some(_) => "this API key is not known here: ask whoever runs this gateway for one",
@@ -38,7 +46,7 @@ pub(super) fn caller(plan: &Plan, headers: &HeaderMap) -> Result<Arc<Caller>, Pr
 
 /// How urgent it is.
 pub(super) fn class(plan: &Plan, caller: &Caller, headers: &HeaderMap) -> Result<Class, Problem> {
-    let Some(asked) = headers.get("x-priority") else {
+    let Some(asked) = headers.get(PRIORITY) else {
         return Ok(caller.class_for(None));
     };
     let read = asked
@@ -63,7 +71,7 @@ pub(super) fn class(plan: &Plan, caller: &Caller, headers: &HeaderMap) -> Result
 pub(super) async fn body(
     plan: &Plan,
     headers: &HeaderMap,
-    body: Incoming,
+    body: impl Upload,
 ) -> Result<Bytes, Problem> {
     let most = plan.config.max_body;
     let told = headers
@@ -72,13 +80,12 @@ pub(super) async fn body(
     if told.is_some_and(|told| told > most) {
         return Err(too_large(most));
     }
-    let limited = Limited::new(body, usize::try_from(most).unwrap_or(usize::MAX));
     let time = plan.config.body_timeout;
-    match tokio::time::timeout(time, limited.collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(most)),
-        Ok(Err(error)) => {
-            let message = format!("the body broke off: {error}");
+    match tokio::time::timeout(time, body.whole(most)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(UploadError::TooLarge)) => Err(too_large(most)),
+        Ok(Err(UploadError::Broken(cause))) => {
+            let message = format!("the body broke off: {cause}");
             Err(Problem::new(
                 StatusCode::BAD_REQUEST,
                 "body_broke_off",
@@ -126,22 +133,19 @@ pub(super) fn quota(shared: &Shared, plan: &Plan, caller: &Caller) -> Result<(),
 
 /// How long the client itself will wait. Its own timeout is told by the SDKs in seconds.
 pub(super) fn patience(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = |name: &str| {
+    let seconds = |name: &HeaderName| {
         let text = headers.get(name)?.to_str().ok()?;
         let seconds: f64 = text.trim().parse().ok()?;
         Duration::try_from_secs_f64(seconds)
             .ok()
             .filter(|time| !time.is_zero())
     };
-    let told = ["x-stainless-read-timeout", "x-stainless-timeout"];
-    told.iter().filter_map(|name| seconds(name)).min()
+    TIMEOUTS.iter().filter_map(seconds).min()
 }
 
 /// Whether the client says that it asked before.
 pub(super) fn is_retry(headers: &HeaderMap) -> bool {
-    let count = headers
-        .get("x-stainless-retry-count")
-        .and_then(|value| value.to_str().ok());
+    let count = headers.get(RETRY).and_then(|value| value.to_str().ok());
     count
         .and_then(|count| count.trim().parse::<u32>().ok())
         .is_some_and(|count| count > 0)

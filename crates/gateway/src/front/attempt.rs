@@ -16,6 +16,7 @@ use super::body::GatewayBody;
 use super::held::Held;
 use super::passage::{Passage, no_upstream};
 use super::relay::{Limits, Relay};
+use crate::books::Stage;
 use crate::upstream::{Answer, Failure, Upstream, clean_answer, read_hints};
 use crate::wire::Problem;
 
@@ -50,7 +51,7 @@ impl Passage {
                 return Err(no_upstream());
             };
             left = left.saturating_sub(1);
-            self.name_upstream(&upstream);
+            self.ask(&upstream, &permit);
             let (health, returned) = match self.attempt(&upstream, left == 0).await {
                 Attempt::Answered(answer) => {
                     return Ok(self.respond(&upstream, answer, Some(permit), began));
@@ -79,7 +80,7 @@ impl Passage {
             true => self.forward.take(),
             false => self.forward.clone(),
         };
-        let answer = upstream.call(&self.shared.outbound, forward, most).await;
+        let answer = upstream.call(&self.desk.outbound, forward, most).await;
         let times = &upstream.times;
         let answer = match answer {
             Ok(answer) => answer,
@@ -127,12 +128,16 @@ impl Passage {
         }
     }
 
-    fn name_upstream(&mut self, upstream: &Upstream) {
-        let name = upstream.name().to_owned();
-        self.marks.upstream = Some(name.clone());
-        self.shared
-            .journal
-            .change(self.number, |entry| entry.upstreams.push(name));
+    /// Writes down that an upstream is asked, and on the first time that the wait is over.
+    fn ask(&mut self, upstream: &Upstream, permit: &Permit) {
+        self.marks.upstream.clone_from(&upstream.mark);
+        let (waited, reason) = (self.marks.waited, self.marks.reason);
+        self.shared.journal.change(self.number, |entry| {
+            entry.stage = Stage::Running;
+            (entry.waited, entry.reason) = (Some(waited), reason);
+            entry.aged |= permit.aged();
+            entry.upstreams.push(upstream.label.clone());
+        });
     }
 
     /// Nobody else takes it: the client hears what the last one said.

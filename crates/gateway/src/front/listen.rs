@@ -1,24 +1,26 @@
 //! Connections: HTTP/1.1 and HTTP/2 on one port.
 
+use std::io::Cursor;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::repoll::Repoll;
-use super::route;
+use super::connection::{Connection, Over};
+use super::route::{self, Desk};
+use super::threads::Threads;
 use crate::error::Error;
 use crate::shared::Shared;
 
-/// How long a client may take for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often an HTTP/2 connection is asked whether it is still there.
 const PING: Duration = Duration::from_secs(20);
 /// How long accepting rests when the system has no sockets left.
@@ -53,16 +55,9 @@ impl Listener {
 
 /// Serves until it is told to stop, and then until the last answer has ended.
 pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
-    let builder = builder();
-    let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(
-        shared
-            .plan
-            .load()
-            .config
-            .max_connections
-            .min(Semaphore::MAX_PERMITS),
-    ));
+    let most = shared.plan.load().config.max_connections;
+    let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let mut threads = Threads::start(&shared, &stop);
     while let Some(accepted) = stop.run_until_cancelled(listener.accept(&places)).await {
         let (stream, place) = match accepted {
             Ok(accepted) => accepted,
@@ -72,60 +67,72 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
                 continue;
             }
         };
-        if let Err(cause) = stream.set_nodelay(true) {
-            tracing::debug!(%cause, "a connection was gone before it began");
-            continue;
+        let stream = stream.set_nodelay(true).and_then(|()| stream.into_std());
+        match stream {
+            Ok(stream) => threads.serve(Arrival { stream, place }).await,
+            Err(cause) => tracing::debug!(%cause, "a connection was gone before it began"),
         }
-        let connection = Connection {
-            stream,
-            builder: builder.clone(),
-            watcher: graceful.watcher(),
-            shared: shared.clone(),
-            _place: place,
-        };
-        tokio::spawn(connection.serve(stop.clone()));
     }
     drop(listener);
-    graceful.shutdown().await;
+    threads.end().await;
 }
 
-/// One client's connection.
-struct Connection {
-    stream: TcpStream,
-    builder: auto::Builder<TokioExecutor>,
-    watcher: Watcher,
-    shared: Arc<Shared>,
+/// A connection that was accepted.
+pub(super) struct Arrival {
+    stream: std::net::TcpStream,
     /// Its place among all connections.
-    _place: OwnedSemaphorePermit,
+    place: OwnedSemaphorePermit,
 }
 
-impl Connection {
-    async fn serve(self, stop: CancellationToken) {
-        // Who says nothing is not waited for: neither for ever, nor when we stop.
-        let first_byte = tokio::time::timeout(HEAD_TIMEOUT, self.stream.readable());
-        if !matches!(stop.run_until_cancelled(first_byte).await, Some(Ok(Ok(())))) {
-            return;
-        }
-        let shared = self.shared;
-        let service = service_fn(move |request| route::handle(shared.clone(), request));
-        let connection = self
-            .builder
-            .serve_connection(TokioIo::new(self.stream), service);
-        let connection = self.watcher.watch(connection.into_owned());
-        if let Err(cause) = Repoll::new(connection).await {
-            tracing::debug!(%cause, "a connection ended early");
+impl Arrival {
+    /// Serves it on the thread that it came to.
+    pub(super) async fn serve(
+        self,
+        desk: Arc<Desk>,
+        http2: Arc<http2::Builder<TokioExecutor>>,
+        stop: CancellationToken,
+    ) {
+        let _place = self.place;
+        let stream = match TcpStream::from_std(self.stream) {
+            Ok(stream) => stream,
+            Err(cause) => return tracing::warn!(%cause, "cannot serve a connection"),
+        };
+        let connection = Connection::new(stream, desk.clone());
+        if let Over::Http2(stream, start) = connection.serve(&stop).await {
+            // In a box: few clients need its room.
+            Box::pin(serve_http2(stream, start, &http2, desk, &stop)).await;
         }
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+/// Serves a client that began with HTTP/2's preface, which was read already.
+async fn serve_http2(
+    stream: TcpStream,
+    start: Bytes,
+    http2: &http2::Builder<TokioExecutor>,
+    desk: Arc<Desk>,
+    stop: &CancellationToken,
+) {
+    let (reader, writer) = stream.into_split();
+    let stream = tokio::io::join(AsyncReadExt::chain(Cursor::new(start), reader), writer);
+    let service = service_fn(move |request| route::handle(desk.clone(), request));
+    let mut connection = pin!(http2.serve_connection(TokioIo::new(stream), service));
+    let ended = match stop.run_until_cancelled(connection.as_mut()).await {
+        Some(ended) => ended,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(cause) = ended {
+        tracing::debug!(%cause, "a connection ended early");
+    }
+}
+
+/// How HTTP/2 is spoken.
+pub(super) fn http2() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT);
-    builder
-        .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
         .max_concurrent_streams(1000);

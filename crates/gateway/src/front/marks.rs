@@ -26,37 +26,31 @@ pub(super) struct Marks {
     pub(super) waited: Duration,
     pub(super) position: u32,
     pub(super) reason: &'static str,
-    pub(super) upstream: Option<String>,
+    pub(super) upstream: Option<HeaderValue>,
 }
 
 impl Marks {
     pub(super) fn write(&self, dialect: Dialect, headers: &mut HeaderMap) {
-        let mut put = |name: HeaderName, value: &str| {
-            if let Ok(value) = HeaderValue::from_str(value) {
-                headers.insert(name, value);
-            }
-        };
+        headers.reserve(8);
         if let Some(class) = self.class {
-            put(CLASS, &class.to_string());
+            headers.insert(CLASS, class_value(class));
         }
         if let Some(upstream) = &self.upstream {
-            put(UPSTREAM, upstream);
+            headers.insert(UPSTREAM, upstream.clone());
         }
-        put(REASON, self.reason);
-        put(REQUEST, &self.id);
+        headers.insert(REASON, HeaderValue::from_static(self.reason));
+        let id = HeaderValue::try_from(self.id.as_str());
+        let id = id.expect("an id is letters, digits and dashes");
         let theirs = match dialect {
             Dialect::OpenAi => OPENAI_ID,
             Dialect::Anthropic => ANTHROPIC_ID,
         };
         // An upstream's own id is worth more to its support.
-        if !headers.contains_key(&theirs)
-            && let Ok(id) = HeaderValue::from_str(&self.id)
-        {
-            headers.insert(theirs, id);
-        }
+        headers.entry(theirs).or_insert_with(|| id.clone());
+        headers.insert(REQUEST, id);
         let millis = u64::try_from(self.waited.as_millis()).unwrap_or(u64::MAX);
-        headers.insert(WAIT, HeaderValue::from(millis));
-        headers.insert(POSITION, HeaderValue::from(self.position));
+        headers.insert(WAIT, number(millis));
+        headers.insert(POSITION, number(self.position.into()));
     }
 
     /// Our own answer to a problem.
@@ -71,5 +65,21 @@ impl Marks {
         };
         marks.write(dialect, response.headers_mut());
         response
+    }
+}
+
+/// Most requests do not wait.
+fn number(number: u64) -> HeaderValue {
+    match number {
+        0 => HeaderValue::from_static("0"),
+        number => HeaderValue::from(number),
+    }
+}
+
+fn class_value(class: Class) -> HeaderValue {
+    const USUAL: [&str; 10] = ["P0", "P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9"];
+    match USUAL.get(usize::from(class.0)) {
+        Some(name) => HeaderValue::from_static(name),
+        None => HeaderValue::try_from(class.to_string()).expect("a letter and digits"),
     }
 }

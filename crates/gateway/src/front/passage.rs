@@ -11,11 +11,13 @@ use headworks_pool::{Acquire, Denied, How, Permit};
 use headworks_service::config::show_duration;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
+use smallvec::SmallVec;
 
 use super::admit;
 use super::body::GatewayBody;
 use super::marks::Marks;
 use super::progress;
+use super::route::Desk;
 use crate::books::{Entry, Stage};
 use crate::keys::Caller;
 use crate::plan::Plan;
@@ -28,6 +30,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// One request on its way.
 pub(super) struct Passage {
+    pub(super) desk: Arc<Desk>,
     pub(super) shared: Arc<Shared>,
     pub(super) plan: Arc<Plan>,
     pub(super) number: u64,
@@ -205,11 +208,6 @@ impl Passage {
             (_, 0) => "granted",
             _ => "queued",
         };
-        let (waited, aged, reason) = (permit.waited(), permit.aged(), self.marks.reason);
-        self.shared.journal.change(self.number, |entry| {
-            entry.stage = Stage::Running;
-            (entry.waited, entry.aged, entry.reason) = (Some(waited), aged, reason);
-        });
     }
 
     /// What a refusal of the scheduler means to the client.
@@ -281,7 +279,7 @@ impl Passage {
             held_by: None,
             waited: None,
             aged: false,
-            upstreams: Vec::new(),
+            upstreams: SmallVec::new(),
             status: None,
             reason: "waiting",
             took: None,

@@ -4,12 +4,15 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use headworks_service::outbound::Outbound;
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use super::body::GatewayBody;
 use super::marks::Marks;
 use super::passage::{Passage, Presence};
+use super::upload::Upload;
 use super::{admit, models};
 use crate::keys::Caller;
 use crate::plan::Plan;
@@ -17,11 +20,34 @@ use crate::shared::Shared;
 use crate::upstream::Forward;
 use crate::wire::{Dialect, Endpoint, Problem, read_ask};
 
-/// Answers one request.
+/// What a thread serves with.
+pub(super) struct Desk {
+    pub(super) shared: Arc<Shared>,
+    /// With connections of this thread.
+    pub(super) outbound: Outbound,
+}
+
+/// Answers one request over HTTP/2.
 pub(super) async fn handle(
-    shared: Arc<Shared>,
+    desk: Arc<Desk>,
     request: Request<Incoming>,
 ) -> Result<Response<GatewayBody>, Infallible> {
+    let (parts, body) = request.into_parts();
+    // In a box: it is over before the wait begins, and would leave its room in what waits.
+    let received = Box::pin(receive(&desk, parts, body)).await;
+    Ok(match received {
+        Ok(passage) => passage.go().await,
+        Err(response) => *response,
+    })
+}
+
+/// Everything before the scheduler: a request that may go on, or the answer to one that may not or need not.
+pub(super) async fn receive(
+    desk: &Arc<Desk>,
+    parts: Parts,
+    body: impl Upload,
+) -> Result<Passage, Box<Response<GatewayBody>>> {
+    let shared = &desk.shared;
     let number = shared.journal.ids.next();
     let mut marks = Marks {
         id: shared.journal.ids.name(number),
@@ -29,48 +55,49 @@ pub(super) async fn handle(
         ..Marks::default()
     };
     let plan = shared.plan.load_full();
-    let path = request.uri().path();
+    let path = parts.uri.path();
     if let Some(endpoint) = Endpoint::at(path) {
-        if request.method() != Method::POST {
-            return Ok(marks.refuse(endpoint.dialect(), &wrong_method(&request)));
+        let dialect = endpoint.dialect();
+        if parts.method != Method::POST {
+            return Err(Box::new(marks.refuse(dialect, &wrong_method(&parts))));
         }
-        return Ok(
-            match prepare(shared, plan, number, &mut marks, endpoint, request).await {
-                Ok(passage) => passage.go().await,
-                Err(problem) => marks.refuse(endpoint.dialect(), &problem),
-            },
-        );
+        let prepared = prepare(desk, plan, number, &mut marks, endpoint, parts, body).await;
+        return prepared.map_err(|problem| Box::new(marks.refuse(dialect, &problem)));
     }
     if path == "/healthz" {
-        return Ok(Response::new(GatewayBody::Whole(Some(Bytes::from_static(
-            b"ok\n",
-        )))));
+        let well = GatewayBody::Whole(Some(Bytes::from_static(b"ok\n")));
+        return Err(Box::new(Response::new(well)));
     }
-    let dialect = spoken(&request);
-    let answer = other(&plan, dialect, &request);
-    Ok(match answer {
+    let dialect = spoken(&parts);
+    Err(Box::new(match other(&plan, dialect, &parts) {
         Ok(mut response) => {
             marks.write(dialect, response.headers_mut());
             response
         }
         Err(problem) => marks.refuse(dialect, &problem),
-    })
+    }))
+}
+
+/// The answer to what is no request.
+pub(super) fn misunderstood(shared: &Shared, problem: &Problem) -> Response<GatewayBody> {
+    let number = shared.journal.ids.next();
+    let marks = Marks {
+        id: shared.journal.ids.name(number),
+        ..Marks::default()
+    };
+    marks.refuse(Dialect::OpenAi, problem)
 }
 
 /// Whose API a client speaks where the address does not tell.
-fn spoken(request: &Request<Incoming>) -> Dialect {
-    match request.headers().contains_key("anthropic-version") {
+fn spoken(request: &Parts) -> Dialect {
+    match request.headers.contains_key("anthropic-version") {
         true => Dialect::Anthropic,
         false => Dialect::OpenAi,
     }
 }
 
-fn other(
-    plan: &Plan,
-    dialect: Dialect,
-    request: &Request<Incoming>,
-) -> Result<Response<GatewayBody>, Problem> {
-    let path = request.uri().path();
+fn other(plan: &Plan, dialect: Dialect, request: &Parts) -> Result<Response<GatewayBody>, Problem> {
+    let path = request.uri.path();
     let rest = path.strip_prefix("/v1/models");
     let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
         let message = format!(
@@ -79,41 +106,38 @@ fn other(
         );
         return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_url", message));
     };
-    if request.method() != Method::GET {
+    if request.method != Method::GET {
         return Err(wrong_method(request));
     }
-    let caller = admit::caller(plan, request.headers())?;
+    let caller = admit::caller(plan, &request.headers)?;
     let one = rest.strip_prefix('/').filter(|name| !name.is_empty());
     models::answer(plan, &caller, dialect, one)
 }
 
-fn wrong_method(request: &Request<Incoming>) -> Problem {
-    let message = format!(
-        "`{}` does not take {}",
-        request.uri().path(),
-        request.method()
-    );
+fn wrong_method(request: &Parts) -> Problem {
+    let message = format!("`{}` does not take {}", request.uri.path(), request.method);
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
 }
 
-/// Everything before the scheduler: who, how urgent, what, and whether it may.
+/// Who, how urgent, what, and whether it may.
 async fn prepare(
-    shared: Arc<Shared>,
+    desk: &Arc<Desk>,
     plan: Arc<Plan>,
     number: u64,
     marks: &mut Marks,
     endpoint: Endpoint,
-    request: Request<Incoming>,
+    parts: Parts,
+    body: impl Upload,
 ) -> Result<Passage, Problem> {
-    let caller = admit::caller(&plan, request.headers())?;
-    let class = admit::class(&plan, &caller, request.headers())?;
+    let shared = &desk.shared;
+    let caller = admit::caller(&plan, &parts.headers)?;
+    let class = admit::class(&plan, &caller, &parts.headers)?;
     marks.class = Some(class);
-    let (parts, body) = request.into_parts();
     let body = admit::body(&plan, &parts.headers, body).await?;
     let ask = read_ask(&body)
         .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
     let group = group(&plan, &caller, endpoint, &ask.model)?;
-    admit::quota(&shared, &plan, &caller).inspect_err(|_| {
+    admit::quota(shared, &plan, &caller).inspect_err(|_| {
         shared.ledger.refused(&caller.tenant, class, shared.today());
     })?;
     let output = plan.config.default_output_tokens;
@@ -125,14 +149,16 @@ async fn prepare(
             query: parts.uri.query().map(str::to_owned),
             headers: parts.headers,
             body,
+            shares: parts.version == Version::HTTP_2,
         },
-        marks: marks.clone(),
+        marks: std::mem::take(marks),
         presence: Presence {
             shared: shared.clone(),
             number,
             answered: false,
         },
-        shared,
+        desk: desk.clone(),
+        shared: shared.clone(),
         plan,
         number,
         caller,

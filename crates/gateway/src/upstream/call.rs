@@ -19,6 +19,8 @@ pub(crate) struct Forward {
     pub(crate) query: Option<String>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// Whether headers and body share memory with what else came on the connection, as they do over HTTP/2.
+    pub(crate) shares: bool,
 }
 
 impl Forward {
@@ -29,11 +31,15 @@ impl Forward {
             query: self.query.take(),
             headers: std::mem::take(&mut self.headers),
             body: std::mem::take(&mut self.body),
+            shares: self.shares,
         }
     }
 
     /// Holds no more memory than it needs.
     pub(crate) fn compact(&mut self) {
+        if !std::mem::take(&mut self.shares) {
+            return;
+        }
         compact(&mut self.headers);
         self.body = Bytes::copy_from_slice(&self.body);
     }

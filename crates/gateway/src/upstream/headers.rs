@@ -5,6 +5,7 @@ use http::header::{
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
 use crate::config::{Kind, UpstreamSettings};
 
@@ -63,10 +64,7 @@ pub(super) fn own(settings: &UpstreamSettings) -> HeaderMap {
 
 /// A client's headers as an upstream may see them.
 pub(super) fn forwarded(mut headers: HeaderMap, own: &HeaderMap) -> HeaderMap {
-    drop_hops(&mut headers);
-    for name in &OURS {
-        headers.remove(name);
-    }
+    drop_named(&mut headers, |name| OURS.contains(name));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     for (name, value) in own {
         headers.insert(name, value.clone());
@@ -76,8 +74,7 @@ pub(super) fn forwarded(mut headers: HeaderMap, own: &HeaderMap) -> HeaderMap {
 
 /// An upstream's headers as a client may see them. Cookies would be shared between clients.
 pub(crate) fn clean_answer(headers: &mut HeaderMap) {
-    drop_hops(headers);
-    headers.remove(SET_COOKIE);
+    drop_named(headers, |name| *name == SET_COOKIE);
 }
 
 /// Copies that share nothing with what they were copied from: a header or a body that came from a connection holds all
@@ -91,15 +88,23 @@ pub(crate) fn compact(headers: &mut HeaderMap) {
     }
 }
 
-fn drop_hops(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in named.iter().chain(&HOPS) {
+/// Drops what is between two neighbours only, and what `ours` says. Headers are few: looking at each costs less than
+/// looking for everything that could be there.
+fn drop_named(headers: &mut HeaderMap, ours: impl Fn(&HeaderName) -> bool) {
+    let hops = headers
+        .keys()
+        .filter(|name| HOPS.contains(name) || ours(name));
+    let mut names: SmallVec<[HeaderName; 8]> = hops.cloned().collect();
+    if names.contains(&CONNECTION) {
+        let lists = headers.get_all(CONNECTION).iter();
+        let lists = lists.filter_map(|value| value.to_str().ok());
+        names.extend(
+            lists
+                .flat_map(|value| value.split(','))
+                .filter_map(|name| name.trim().parse().ok()),
+        );
+    }
+    for name in &names {
         headers.remove(name);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 /// What an upstream says about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,30 +25,37 @@ const MINUTE: f64 = 60.0;
 
 /// Reads the headers of an answer.
 pub(crate) fn read_hints(status: StatusCode, headers: &HeaderMap) -> Hints {
-    let number = |name: &str| {
-        let text = headers.get(name)?.to_str().ok()?;
-        let number: f64 = text.trim().parse().ok()?;
-        (number.is_finite() && number > 0.0).then_some(number)
-    };
-    let any = |names: &[&str]| names.iter().find_map(|name| number(name));
-    let millis = number("retry-after-ms").map(|millis| millis / 1000.0);
-    let seconds = millis.or_else(|| number("retry-after"));
-    let rps = any(&[
-        "x-ratelimit-limit-requests",
-        "anthropic-ratelimit-requests-limit",
-    ]);
-    let tokens = any(&[
-        "x-ratelimit-limit-tokens",
-        "anthropic-ratelimit-tokens-limit",
-    ]);
-    Hints {
-        retry_after: seconds
-            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-            .map(|after| after.min(LONGEST)),
-        rps: rps.map(|limit| limit / MINUTE),
-        tokens_per_sec: tokens.map(|limit| limit / MINUTE),
+    let mut hints = Hints {
         overloaded: status == StatusCode::TOO_MANY_REQUESTS,
+        ..Hints::default()
+    };
+    // One pass over the few headers there are costs less than looking for each of the many that there may be.
+    let (mut seconds, mut millis) = (None, None);
+    for (name, value) in headers {
+        let place = match name.as_str() {
+            "retry-after" => &mut seconds,
+            "retry-after-ms" => &mut millis,
+            "x-ratelimit-limit-requests" | "anthropic-ratelimit-requests-limit" => &mut hints.rps,
+            "x-ratelimit-limit-tokens" | "anthropic-ratelimit-tokens-limit" => {
+                &mut hints.tokens_per_sec
+            }
+            _ => continue,
+        };
+        *place = place.or_else(|| number(value));
     }
+    for rate in [&mut hints.rps, &mut hints.tokens_per_sec] {
+        *rate = rate.map(|limit| limit / MINUTE);
+    }
+    let seconds = millis.map(|millis| millis / 1000.0).or(seconds);
+    hints.retry_after = seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .map(|after| after.min(LONGEST));
+    hints
+}
+
+fn number(value: &HeaderValue) -> Option<f64> {
+    let number: f64 = value.to_str().ok()?.trim().parse().ok()?;
+    (number.is_finite() && number > 0.0).then_some(number)
 }
 
 #[cfg(test)]

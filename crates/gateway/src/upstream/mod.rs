@@ -11,7 +11,7 @@ mod times;
 use std::sync::Arc;
 
 use headworks_core::TargetId;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 pub(crate) use address::Address;
 pub(crate) use body::UpstreamBody;
@@ -28,6 +28,10 @@ use crate::wire::Dialect;
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) target: TargetId,
+    /// Its name, for whoever keeps it.
+    pub(crate) label: Arc<str>,
+    /// Its name as a header; none if it cannot be one.
+    pub(crate) mark: Option<HeaderValue>,
     pub(crate) settings: UpstreamSettings,
     /// Which of the models with limits of their own it is for; if none, for the others.
     limit: Option<usize>,
@@ -46,6 +50,8 @@ impl Upstream {
     ) -> Upstream {
         Upstream {
             target,
+            label: settings.name.as_str().into(),
+            mark: HeaderValue::try_from(&settings.name).ok(),
             limit,
             address: Address::parse(&settings.url).ok(),
             headers: headers::own(&settings),

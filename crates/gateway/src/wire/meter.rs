@@ -3,10 +3,14 @@
 //! The same reader serves a JSON answer and a stream of events: it looks for the key `"usage"` followed by an object
 //! with counts of tokens. Inside a JSON string the quotes would be escaped, so text cannot pretend to be one.
 
-use memchr::memmem;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde::Deserialize;
 
 const NEEDLE: &[u8] = b"\"usage\"";
+static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NEEDLE));
+static EVENT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"data:"));
 /// A usage object is smaller than this; whatever is larger is none.
 const LARGEST: usize = 4096;
 
@@ -145,7 +149,7 @@ impl Meter {
     /// Takes every usage in `bytes`; says from where on they are needed again.
     fn scan(&mut self, bytes: &[u8]) -> usize {
         let mut from = 0;
-        while let Some(found) = memmem::find(&bytes[from..], NEEDLE) {
+        while let Some(found) = USAGE.find(&bytes[from..]) {
             let at = from + found;
             match read_at(&bytes[at..]) {
                 Found::Usage(usage, end) => {
@@ -165,7 +169,7 @@ impl Meter {
     }
 
     fn count_events(&mut self, bytes: &[u8]) {
-        for at in memmem::find_iter(bytes, b"data:") {
+        for at in EVENT.find_iter(bytes) {
             let line_starts = match at {
                 0 => self.seen == 0 || self.last[3] == b'\n',
                 _ => bytes[at - 1] == b'\n',

@@ -3,6 +3,7 @@
 
 mod ask;
 mod endpoint;
+pub mod http1;
 mod meter;
 mod priority;
 mod problem;

@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod front;
+mod http1;
 mod leaving;
 mod rates;
 mod seeing;

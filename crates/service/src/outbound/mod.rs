@@ -69,6 +69,8 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 #[derive(Clone)]
 pub struct Outbound {
     client: Client<Connector, RequestBody>,
+    /// How connections are made, and how long they are kept.
+    make: Arc<(Connector, Duration)>,
     proxies: Arc<Matcher>,
     names: Names,
 }
@@ -101,15 +103,23 @@ impl Outbound {
             names.clone(),
             config.connect_timeout,
         );
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(config.idle_timeout)
-            .build(connector);
+        let make = (connector, config.idle_timeout);
         Ok(Outbound {
-            client,
+            client: client(&make),
+            make: Arc::new(make),
             proxies,
             names,
         })
+    }
+
+    /// A client like this one with connections of its own. For a thread that drives its own work: a connection is
+    /// driven by the runtime that opened it, and waking another one takes system calls.
+    #[must_use]
+    pub fn apart(&self) -> Outbound {
+        Outbound {
+            client: client(&self.make),
+            ..self.clone()
+        }
     }
 
     /// The names that this client looked up, for whoever reaches the same hosts by other means.
@@ -146,6 +156,13 @@ impl Outbound {
                 .insert(PROXY_AUTHORIZATION, auth.clone());
         }
     }
+}
+
+fn client((connector, idle): &(Connector, Duration)) -> Client<Connector, RequestBody> {
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(*idle)
+        .build(connector.clone())
 }
 
 impl std::fmt::Debug for Outbound {

@@ -1,21 +1,36 @@
 //! Whom an announce goes on to.
 
-use super::{Forwarding, Offered};
+use super::{Forward, Forwarding, Offered};
 use crate::config::{Selection, TrackerConfig};
+use crate::counters::Counters;
 use crate::plane::Call;
 use crate::swarm::{Asked, Seconds, Swarm};
 use headworks_core::{Class, Reason};
 use parking_lot::Mutex;
 use std::time::Instant;
+use std::vec;
 
 /// When nobody can be asked for a while, or not everybody, it is looked into again after so long.
 const LOOK_AGAIN: Seconds = 30;
 /// When those that were worth most are preferred, one place in so many goes to any other.
 const EXPLORE: usize = 8;
 
+/// What a thread still has to hand in once its clients have their answers: those depend on the first forward of an announce,
+/// and there may be a hundred more.
+#[derive(Default)]
+pub(crate) struct Later(Vec<Rest>);
+
+/// The forwarders that an announce still goes to.
+struct Rest {
+    forward: Forward,
+    class: Class,
+    now: Seconds,
+    chosen: vec::IntoIter<(u16, Asked)>,
+}
+
 impl Forwarding {
-    /// Passes an announce on to whoever may be asked.
-    pub(crate) fn announce(&self, call: &Call<'_>, first: bool) -> Offered {
+    /// Passes an announce on to whoever may be asked: to one now, to the others [later](Self::hand_in_later).
+    pub(crate) fn announce(&self, call: &Call<'_>, first: bool, later: &mut Later) -> Offered {
         let config = &call.plan.config;
         let hash = &call.announce.info_hash;
         if self.watch.is_down() {
@@ -41,7 +56,14 @@ impl Forwarding {
         if throttles {
             call.counters.throttled.add(left as u64);
         }
-        self.queue(call, first, &chosen)
+        self.queue(call, first, chosen, later)
+    }
+
+    /// Hands in what was left for later.
+    pub(crate) fn hand_in_later(&self, later: &mut Later, counters: &Counters) {
+        for mut rest in later.0.drain(..) {
+            self.hand_in(&mut rest, usize::MAX, counters);
+        }
     }
 
     /// Marks as asked at most `most` forwarders that are due, in random order, and says how many were left out.
@@ -80,31 +102,22 @@ impl Forwarding {
         (chosen, left)
     }
 
-    fn queue(&self, call: &Call<'_>, first: bool, chosen: &[(u16, Asked)]) -> Offered {
-        let class = if first { Class(1) } else { Class(2) };
-        let (mut queued, mut full) = (0, 0);
-        let mut refused = Vec::new();
-        for (forwarder, before) in chosen {
-            match self.submit(self.forward(call, *forwarder, *before), class) {
-                Ok(()) => queued += 1,
-                Err(reason) => {
-                    full += u64::from(matches!(reason, Reason::Full | Reason::TargetFull));
-                    refused.push((*forwarder, *before));
-                }
-            }
-        }
-        if !refused.is_empty() {
-            self.shared.swarms.with(&call.announce.info_hash, |swarm| {
-                let known = swarm.known_mut();
-                for (forwarder, before) in refused {
-                    known.call_off(forwarder, before);
-                }
-                swarm.due = call.now;
-            });
-        }
-        if full > 0 {
-            call.counters.dropped_full.add(full);
-            tracing::debug!(dropped = full, "the forward queue is full");
+    fn queue(
+        &self,
+        call: &Call<'_>,
+        first: bool,
+        chosen: Vec<(u16, Asked)>,
+        later: &mut Later,
+    ) -> Offered {
+        let mut rest = Rest {
+            forward: self.forward(call, 0, Asked::default()),
+            class: if first { Class(1) } else { Class(2) },
+            now: call.now,
+            chosen: chosen.into_iter(),
+        };
+        let (queued, full) = self.hand_in(&mut rest, 1, call.counters);
+        if rest.chosen.len() > 0 {
+            later.0.push(rest);
         }
         match (queued, full) {
             (0, 0) => Offered::Nothing,
@@ -112,6 +125,43 @@ impl Forwarding {
             (0, _) => Offered::Nothing,
             _ => Offered::Queued,
         }
+    }
+
+    /// Hands in forwards until so many are queued, and says how many are, and how many found the queue full.
+    fn hand_in(&self, rest: &mut Rest, enough: usize, counters: &Counters) -> (usize, u64) {
+        let (mut queued, mut full) = (0, 0);
+        let mut refused = Vec::new();
+        while queued < enough
+            && let Some((forwarder, before)) = rest.chosen.next()
+        {
+            let forward = Forward {
+                forwarder,
+                before,
+                ..rest.forward
+            };
+            match self.submit(forward, rest.class) {
+                Ok(()) => queued += 1,
+                Err(reason) => {
+                    full += u64::from(matches!(reason, Reason::Full | Reason::TargetFull));
+                    refused.push((forwarder, before));
+                }
+            }
+        }
+        if !refused.is_empty() {
+            let hash = &rest.forward.announce.info_hash;
+            self.shared.swarms.with(hash, |swarm| {
+                let known = swarm.known_mut();
+                for (forwarder, before) in refused {
+                    known.call_off(forwarder, before);
+                }
+                swarm.due = rest.now;
+            });
+        }
+        if full > 0 {
+            counters.dropped_full.add(full);
+            tracing::debug!(dropped = full, "the forward queue is full");
+        }
+        (queued, full)
     }
 }
 

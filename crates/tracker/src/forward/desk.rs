@@ -5,7 +5,7 @@ use super::judge::{Fate, Judgement, Standing, judge};
 use super::watch::Watch;
 use super::{Ask, AskError, Asker, Forward, Station, seconds};
 use crate::plane::Shared;
-use crate::swarm::{Packed, Seconds};
+use crate::swarm::{Packed, Seconds, Swarm};
 use headworks_core::{Class, Job, TargetId};
 use headworks_pool::{Handler, Health, How, Notice, Report, Run};
 use headworks_tracker_wire::answer::Reply;
@@ -129,20 +129,25 @@ impl Desk {
         if cancelled.is_cancelled() {
             return true;
         }
-        let noted = self.tell(forward);
+        if !self.shared.plan().tells(&forward.announce) {
+            return false;
+        }
+        // Not in its swarm: it left before this was handed in, when there was nothing to take back.
+        let Some(noted) = self.tell(forward) else {
+            return true;
+        };
         cancelled.is_cancelled() && (!noted || self.untell(forward))
     }
 
-    /// Notes that the forwarder is about to hear of the peer; `false` if that was noted before, or need not be.
-    fn tell(&self, forward: &Forward) -> bool {
+    /// Notes that the forwarder is about to hear of the peer; `false` if that was noted before, nothing if the peer is gone.
+    fn tell(&self, forward: &Forward) -> Option<bool> {
         let announce = &forward.announce;
-        if !self.shared.plan().tells(announce) {
-            return false;
-        }
-        let told = self.shared.swarms.with_known(&announce.info_hash, |swarm| {
-            swarm.local_peers() > 0 && swarm.known_mut().tell(announce.peer_id, forward.forwarder)
-        });
-        told == Some(true)
+        let tell = |swarm: &mut Swarm| {
+            let known = swarm.has(&forward.at).then(|| swarm.known_mut())?;
+            Some(known.tell(announce.peer_id, forward.forwarder))
+        };
+        let told = self.shared.swarms.with_known(&announce.info_hash, tell);
+        told.flatten()
     }
 
     /// Takes the note back; `false` if somebody has seen it.

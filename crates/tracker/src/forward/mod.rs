@@ -20,6 +20,7 @@ mod worth;
 
 pub(crate) use ask::{Ask, AskError, Asker};
 pub(crate) use background::Background;
+pub(crate) use choose::Later;
 pub(crate) use http::unpacked;
 pub(crate) use station::{Station, Status};
 
@@ -27,7 +28,7 @@ use crate::config::TrackerConfig;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::plane::{Call, Shared};
-use crate::swarm::{Asked, Seconds};
+use crate::swarm::{Asked, Packed, Seconds};
 use choose::Limiter;
 use desk::Desk;
 use headworks_core::{
@@ -48,6 +49,8 @@ use watch::Watch;
 pub(crate) struct Forward {
     pub(crate) announce: Announce,
     pub(crate) client: IpAddr,
+    /// The peer in its swarm.
+    pub(crate) at: Packed,
     pub(crate) forwarder: u16,
     /// How the torrent stood with the forwarder before: as it will again if this comes to nothing.
     pub(crate) before: Asked,
@@ -190,6 +193,7 @@ impl Forwarding {
         Forward {
             announce: *call.announce,
             client: call.client,
+            at: call.at(),
             forwarder,
             before,
             settled: false,

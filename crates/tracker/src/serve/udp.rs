@@ -102,6 +102,7 @@ impl<S: Family> UdpPort<S> {
                 Ok(count) => {
                     let unsent = self.send(count);
                     desk.counters.udp_unsent.add(unsent as u64);
+                    desk.plane.hand_in_later(desk.peers, desk.counters);
                 }
                 Err(error) => {
                     tracing::error!(%error, "receiving over UDP");

@@ -168,7 +168,9 @@ impl Worker {
             now,
             random,
         };
-        connection.read(&mut desk, &mut self.buffers)
+        let turn = connection.read(&mut desk, &mut self.buffers);
+        self.plane.hand_in_later(&mut self.peers, &self.counters);
+        turn
     }
 
     /// Has a connection wait for what it needs next, or ends it.

@@ -132,6 +132,14 @@ impl Swarm {
         change
     }
 
+    /// Whether a peer is one of ours.
+    pub(crate) fn has(&self, at: &Packed) -> bool {
+        match at {
+            Packed::V4(at) => self.v4.has(at),
+            Packed::V6(at) => self.v6.has(at),
+        }
+    }
+
     /// Forgets a peer that left.
     pub(crate) fn leave(&mut self, at: Packed, by: CountBy) {
         let was = match at {

@@ -142,16 +142,15 @@ async fn serve(mut stream: TcpStream, seen: &Seen, act: &(dyn Fn(&Call) -> Act +
     while let Some(call) = read(&mut stream, &mut buffer).await {
         let act = act(&call);
         seen.calls.lock().push(call);
-        let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
-        seen.peak.fetch_max(now, Ordering::SeqCst);
+        let mut here = Here::new(seen);
         let (mut reader, mut writer) = stream.split();
         let mut byte = [0];
         let done = tokio::select! {
             biased;
             _ = reader.read(&mut byte) => None,
-            goes_on = perform(&mut writer, &act) => Some(goes_on),
+            goes_on = perform(&mut writer, &act, &mut here) => Some(goes_on),
         };
-        seen.now.fetch_sub(1, Ordering::SeqCst);
+        here.leave();
         match done {
             None => {
                 seen.left.fetch_add(1, Ordering::SeqCst);
@@ -160,6 +159,30 @@ async fn serve(mut stream: TcpStream, seen: &Seen, act: &(dyn Fn(&Call) -> Act +
             Some(false) => return,
             Some(true) => {}
         }
+    }
+}
+
+/// A request that is at the upstream.
+struct Here<'a>(Option<&'a Seen>);
+
+impl Here<'_> {
+    fn new(seen: &Seen) -> Here<'_> {
+        let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
+        seen.peak.fetch_max(now, Ordering::SeqCst);
+        Here(Some(seen))
+    }
+
+    /// It is no longer there. Called before the answer's end is sent: whoever has that may send the next at once.
+    fn leave(&mut self) {
+        if let Some(seen) = self.0.take() {
+            seen.now.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -190,17 +213,24 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Call> {
 }
 
 /// Does it; says whether the connection goes on.
-async fn perform(writer: &mut (impl AsyncWriteExt + Unpin), act: &Act) -> bool {
+async fn perform(
+    writer: &mut (impl AsyncWriteExt + Unpin),
+    act: &Act,
+    here: &mut Here<'_>,
+) -> bool {
     match act {
         Act::Answer { after, tokens } => {
             tokio::time::sleep(*after).await;
+            here.leave();
             answer(writer, *tokens).await
         }
         Act::When(permits) => {
             permits.acquire().await.unwrap().forget();
+            here.leave();
             answer(writer, 100).await
         }
         Act::Status(status, headers) => {
+            here.leave();
             let head =
                 format!("HTTP/1.1 {status} Ordered\r\ncontent-type: application/json{headers}");
             whole(
@@ -224,6 +254,7 @@ async fn perform(writer: &mut (impl AsyncWriteExt + Unpin), act: &Act) -> bool {
             }
             let last = "data: {\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":7}}\n\ndata: [DONE]\n\n";
             let _ = chunk(writer, last).await;
+            here.leave();
             writer.write_all(b"0\r\n\r\n").await.is_ok()
         }
         Act::Flood => {

@@ -1,0 +1,38 @@
+//! A request's body, as a whole.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+
+/// A request's body on its way.
+pub(super) trait Upload {
+    /// All of it, if it has at most `most` bytes.
+    fn whole(self, most: u64) -> impl Future<Output = Result<Bytes, UploadError>> + Send;
+}
+
+/// Why there is no body.
+#[derive(Debug)]
+pub(super) enum UploadError {
+    TooLarge,
+    Broken(String),
+}
+
+impl UploadError {
+    /// The client went away.
+    pub(super) fn ended() -> UploadError {
+        UploadError::Broken("the connection ended".to_owned())
+    }
+}
+
+impl Upload for Incoming {
+    async fn whole(self, most: u64) -> Result<Bytes, UploadError> {
+        let limited = Limited::new(self, usize::try_from(most).unwrap_or(usize::MAX));
+        match limited.collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => Err(UploadError::TooLarge),
+            Err(error) => Err(UploadError::Broken(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The head of a request.
+
+use std::mem::MaybeUninit;
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use memchr::memchr_iter;
+use memchr::memmem::Finder;
+
+use crate::wire::Problem;
+
+/// A longer head is refused.
+pub const MAX_HEAD: usize = 64 << 10;
+/// So are more lines than this.
+const MAX_LINES: usize = 100;
+
+static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
+
+/// The head of a request.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Head {
+    /// What is to be done.
+    pub method: Method,
+    /// To what.
+    pub uri: Uri,
+    /// The header lines. Their values share the bytes that they were read from.
+    pub headers: HeaderMap,
+    /// How long the body is.
+    pub length: Length,
+    /// Whether the connection is to be used again.
+    pub keep_alive: bool,
+    /// Whether the client understands chunks: all but HTTP/1.0 do.
+    pub chunks: bool,
+    /// Whether the client waits for leave to send its body.
+    pub expects: bool,
+}
+
+/// How long a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// So many bytes.
+    Known(u64),
+    /// As many as there come in chunks.
+    Chunked,
+}
+
+/// Where the head ends that `bytes` begin with, looking only beyond what was `seen` before.
+#[must_use]
+pub fn head_end(bytes: &[u8], seen: usize) -> Option<usize> {
+    let from = seen.saturating_sub(3).min(bytes.len());
+    END.find(&bytes[from..]).map(|at| from + at + 4)
+}
+
+/// Reads a head, up to and with its empty line.
+///
+/// # Errors
+/// What the client is to be told. After that nothing on the connection can be trusted.
+///
+/// ```
+/// # use headworks_gateway::wire::http1::{Length, read_head};
+/// let bytes = "POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n".into();
+/// let head = read_head(&bytes).unwrap();
+/// assert_eq!((head.uri.path(), head.length), ("/v1/messages", Length::Known(5)));
+/// ```
+pub fn read_head(bytes: &Bytes) -> Result<Head, Problem> {
+    if memchr_iter(b'\n', bytes).any(|at| at == 0 || bytes[at - 1] != b'\r') {
+        return Err(bad("a line of the head ends without a carriage return"));
+    }
+    let mut lines = [const { MaybeUninit::uninit() }; MAX_LINES];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(bytes, &mut lines) {
+        Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
+        Ok(_) => return Err(bad("the head does not end where it should")),
+        Err(httparse::Error::TooManyHeaders) => return Err(too_long()),
+        Err(cause) => return Err(bad(&format!("the head is no HTTP/1.1: {cause}"))),
+    }
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Err(bad("the head has no request line"));
+    };
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| bad("the method is none"))?;
+    let uri = Uri::from_maybe_shared(bytes.slice_ref(target.as_bytes()))
+        .map_err(|cause| bad(&format!("the address is none: {cause}")))?;
+    let mut headers = HeaderMap::with_capacity(request.headers.len());
+    for line in request.headers.iter() {
+        let name = HeaderName::from_bytes(line.name.as_bytes());
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(line.value));
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(bad("a header line is none"));
+        };
+        headers.append(name, value);
+    }
+    let modern = version == 1;
+    one_host(&headers, modern)?;
+    Ok(Head {
+        length: length(&headers, modern)?,
+        keep_alive: keep_alive(&headers, modern),
+        chunks: modern,
+        expects: modern && names(&headers, &EXPECT, b"100-continue"),
+        method,
+        uri,
+        headers,
+    })
+}
+
+/// A head that is too long or has too many lines.
+pub(crate) fn too_long() -> Problem {
+    Problem::new(
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "head_too_large",
+        format!(
+            "the head of a request may have {} KiB and {MAX_LINES} lines",
+            MAX_HEAD >> 10
+        ),
+    )
+}
+
+fn bad(message: &str) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, "bad_http", message)
+}
+
+fn one_host(headers: &HeaderMap, modern: bool) -> Result<(), Problem> {
+    let hosts = headers.get_all(HOST).iter().count();
+    match hosts {
+        1 => Ok(()),
+        0 if !modern => Ok(()),
+        _ => Err(bad("a request names its host once")),
+    }
+}
+
+/// What is said twice, or in two ways, could be understood in two ways.
+fn length(headers: &HeaderMap, modern: bool) -> Result<Length, Problem> {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    match (encodings.next(), lengths.next()) {
+        (None, None) => Ok(Length::Known(0)),
+        (None, Some(told)) => {
+            if lengths.any(|other| other != told) {
+                return Err(bad("the request has two lengths"));
+            }
+            digits(told.as_bytes())
+                .map(Length::Known)
+                .ok_or_else(|| bad("`content-length` is no number of bytes"))
+        }
+        (Some(_), Some(_)) => Err(bad("a body is either chunked or has a length")),
+        (Some(encoding), None) => {
+            let chunked = encoding.as_bytes().eq_ignore_ascii_case(b"chunked");
+            match modern && chunked && encodings.next().is_none() {
+                true => Ok(Length::Chunked),
+                false => Err(Problem::new(
+                    StatusCode::NOT_IMPLEMENTED,
+                    "bad_http",
+                    "a body is sent as it is, or in chunks: no other `transfer-encoding` is understood",
+                )),
+            }
+        }
+    }
+}
+
+/// Nothing but digits: no sign, no list, no room around them.
+fn digits(text: &[u8]) -> Option<u64> {
+    let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    plain.then(|| std::str::from_utf8(text).ok()?.parse().ok())?
+}
+
+fn keep_alive(headers: &HeaderMap, modern: bool) -> bool {
+    !names(headers, &CONNECTION, b"close") && (modern || names(headers, &CONNECTION, b"keep-alive"))
+}
+
+/// Whether `word` is in the list that a header is.
+fn names(headers: &HeaderMap, name: &HeaderName, word: &[u8]) -> bool {
+    let mut values = headers.get_all(name).iter();
+    values.any(|value| {
+        let mut words = value.as_bytes().split(|byte| *byte == b',');
+        words.any(|said| said.trim_ascii().eq_ignore_ascii_case(word))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Result<Head, Problem> {
+        read_head(&Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    fn with(lines: &str) -> Result<Head, Problem> {
+        read(&format!("POST /a?b HTTP/1.1\r\nhost: x\r\n{lines}\r\n"))
+    }
+
+    #[test]
+    fn a_request_is_read() {
+        let head =
+            with("X-A: 1\r\nx-a:2 \r\nContent-Length: 7\r\nexpect: 100-Continue\r\n").unwrap();
+        assert_eq!((head.method.as_str(), head.uri.path()), ("POST", "/a"));
+        assert_eq!(head.uri.query(), Some("b"));
+        assert_eq!(head.length, Length::Known(7));
+        assert!(head.keep_alive && head.chunks && head.expects);
+        let values: Vec<_> = head.headers.get_all("x-a").iter().collect();
+        assert_eq!(values, ["1", "2"]);
+        let old = read("GET / HTTP/1.0\r\n\r\n").unwrap();
+        assert!(!old.keep_alive && !old.chunks);
+        let kept = read("GET / HTTP/1.0\r\nconnection: x, Keep-Alive\r\n\r\n");
+        assert!(kept.unwrap().keep_alive);
+        assert!(!with("connection: close\r\n").unwrap().keep_alive);
+        let whole = read("GET http://h:1/p HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
+        assert_eq!(whole.uri.path(), "/p");
+        let chunked = with("transfer-encoding: Chunked\r\n").unwrap();
+        assert_eq!(chunked.length, Length::Chunked);
+        let twice = with("content-length: 5\r\ncontent-length: 5\r\n").unwrap();
+        assert_eq!(twice.length, Length::Known(5));
+    }
+
+    #[test]
+    fn what_can_be_understood_in_two_ways_is_refused() {
+        for lines in [
+            "content-length: 5\r\ntransfer-encoding: chunked\r\n",
+            "content-length: 5\r\ncontent-length: 6\r\n",
+            "content-length: 5, 5\r\n",
+            "content-length: +5\r\n",
+            "content-length: 0x5\r\n",
+            "content-length:\r\n",
+            "content-length: 18446744073709551616\r\n",
+            "content-length : 5\r\n",
+            "transfer-encoding: chunked, chunked\r\n",
+            "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+            "transfer-encoding: identity\r\n",
+            "transfer-encoding: xchunked\r\n",
+            "transfer-encoding:\x0bchunked\r\n",
+            "x: 1\r\n folded\r\n",
+            "x: 1\n",
+            "x\r\n",
+            ": 1\r\n",
+            "x: a\0b\r\n",
+            "host: y\r\n",
+            " x: 1\r\n",
+        ] {
+            assert!(with(lines).is_err(), "{lines:?}");
+        }
+        for text in [
+            "POST / HTTP/1.1\r\n\r\n",
+            "POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n",
+            "POST / HTTP/2.0\r\nhost: x\r\n\r\n",
+            "POST /a b HTTP/1.1\r\nhost: x\r\n\r\n",
+            "POST / HTTP/1.1\r\nhost: x\r\n\r\nmore",
+            "POST\r\n\r\n",
+            "",
+        ] {
+            assert!(read(text).is_err(), "{text:?}");
+        }
+        let many = with(&"x: 1\r\n".repeat(MAX_LINES)).unwrap_err();
+        assert_eq!(many.status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+
+    #[test]
+    fn the_end_is_found_wherever_the_pieces_are_cut() {
+        let text = b"GET / HTTP/1.1\r\nhost: x\r\n\r\nGET";
+        for cut in 0..text.len() {
+            let first = head_end(&text[..cut], 0);
+            let end = first.or_else(|| head_end(text, cut));
+            assert_eq!(end, Some(text.len() - 3), "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_head_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), lines in "([a-zA-Z-]{1,8}:[ -~]{0,8}(\r\n|\n)){0,5}") {
+            let _ = read_head(&Bytes::from(bytes));
+            let _ = with(&lines);
+        }
+    }
+}

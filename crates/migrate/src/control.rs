@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::filter::{covers, globs, matches};
 use crate::job::stage;
 use crate::progress::{Live, Pace, Progress};
-use crate::store::{Lock, Store, When, Writer, log, meta, set_meta};
+use crate::store::{Lock, Store, When, Writer, give_rows, log, meta, plain_files, set_meta};
+use globset::GlobSet;
 use headworks_storage::{Folder, failpoint};
 use rusqlite::{Connection, Transaction, params};
 use std::path::Path;
@@ -151,6 +152,9 @@ fn mark(connection: &Connection, pattern: &str, excluded: bool) -> rusqlite::Res
             &format!("the pattern `{pattern}` cannot be read"),
         );
     };
+    if excluded {
+        give_rows_to_hits(connection, &set)?;
+    }
     let mut select = connection.prepare(
         "SELECT f.path, s.parent, s.name FROM source s JOIN folder f ON f.id = s.parent WHERE s.excluded = ?",
     )?;
@@ -169,6 +173,23 @@ fn mark(connection: &Connection, pattern: &str, excluded: bool) -> rusqlite::Res
         update.execute(params![excluded, parent, name])?;
     }
     Ok(())
+}
+
+/// Files that are marked need rows of their own.
+fn give_rows_to_hits(connection: &Connection, set: &GlobSet) -> rusqlite::Result<()> {
+    let mut select =
+        connection.prepare("SELECT f.id, f.path FROM files p JOIN folder f ON f.id = p.folder")?;
+    let mut rows = select.query([])?;
+    let mut hits = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, path) = (row.get(0)?, Folder::from_bytes(row.get(1)?));
+        let mut files = plain_files(connection, id)?.into_iter();
+        if covers(set, &path) || files.any(|file| matches(set, &path.join(&file.name))) {
+            hits.push(id);
+        }
+    }
+    hits.into_iter()
+        .try_for_each(|id| give_rows(connection, id))
 }
 
 /// How often somebody is listened to, and how often a picture of the run is left for others, in looks.

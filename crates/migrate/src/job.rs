@@ -279,9 +279,9 @@ impl Job {
         crate::plan::look_at_times(self).await?;
         self.progress.enter(Phase::Summary, 0, 0);
         let prepare = |transaction: &rusqlite::Transaction<'_>| {
+            control::apply_rules(transaction)?;
             // A plan that was gone on with after a retry has totals already.
-            transaction.execute("DELETE FROM total", [])?;
-            control::apply_rules(transaction)
+            transaction.execute("DELETE FROM total", []).map(drop)
         };
         self.writer.write(prepare).await?;
         let summary = self.state()?.count(&self.compare, |totals| {
@@ -303,7 +303,7 @@ impl Job {
     async fn begin_pass(&self) -> Result<()> {
         let write = |transaction: &rusqlite::Transaction<'_>| {
             transaction.execute_batch(
-                "DELETE FROM folder; DELETE FROM source; DELETE FROM destination; DELETE FROM link;
+                "DELETE FROM folder; DELETE FROM source; DELETE FROM destination; DELETE FROM link; DELETE FROM files;
                  DELETE FROM failure; DELETE FROM part; DELETE FROM claim; DELETE FROM total;",
             )?;
             let pass: i64 =

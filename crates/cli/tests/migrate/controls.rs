@@ -237,3 +237,63 @@ fn a_damaged_state_file_prints_no_manifest() {
     let told = place.expect(1, &["report", "--manifest"]);
     assert!(told.contains("damaged"), "{told}");
 }
+
+#[test]
+fn files_of_equal_folders_share_a_row_and_are_known_each_by_itself() {
+    let place = Place::new();
+    place.make_tree("src", 3, 4);
+    place.expect(0, &["run", "src", "dst"]);
+    place.expect(0, &["plan", "src", "dst"]);
+    let rows = |side: &str| place.number(&format!("SELECT count(*) FROM {side} WHERE kind = 1"));
+    let alike = "SELECT sum(entries) FROM files JOIN folder ON id = folder WHERE alike = 1";
+    assert_eq!((rows("source"), rows("destination")), (0, 0));
+    assert_eq!(place.number(alike), 12);
+    let equal = place.nodes();
+    place.expect(0, &["review", "--exclude", "f0/g0/file-1"]);
+    let told = place.expect(0, &["explain", "f0/g0/file-1"]);
+    assert!(told.contains("status: excluded"), "{told}");
+    let told = place.expect(0, &["explain", "f0/g0/file-2"]);
+    assert!(told.contains("status: same"), "{told}");
+    let marked = place.nodes();
+    let changed: Vec<_> = equal.iter().zip(&marked).filter(|(a, b)| a != b).collect();
+    assert_eq!(
+        (marked.len(), changed.len()),
+        (equal.len(), 1),
+        "{changed:?}"
+    );
+    place.expect(0, &["review", "--include", "f0/g0/file-1"]);
+    assert_eq!(place.nodes(), equal);
+    place.expect(0, &["copy"]);
+    place.expect(0, &["verify"]);
+}
+
+#[test]
+fn one_change_in_a_folder_of_equal_files_is_seen_as_what_it_is() {
+    let place = Place::new();
+    place.make_tree("src", 5, 4);
+    place.expect(0, &["run", "src", "dst"]);
+    std::fs::write(place.path("dst/f0/g0/file-1x"), "more").unwrap();
+    std::fs::remove_file(place.path("dst/f1/g1/file-0")).unwrap();
+    std::fs::write(place.path("src/f2/g2/file-3"), "longer than it was before").unwrap();
+    std::fs::remove_file(place.path("src/f3/g3/file-2")).unwrap();
+    std::fs::create_dir_all(place.path("src/f3/g3/file-2/below")).unwrap();
+    place.expect(0, &["plan", "src", "dst"]);
+    let nodes = place.nodes();
+    let of = |path: &str| {
+        let mut lines = nodes.iter().filter(|line| {
+            line.contains(&format!("{path},")) || line.contains(&format!("{path}\""))
+        });
+        lines.next().cloned().unwrap_or_default()
+    };
+    for (path, status) in [
+        ("f0/g0/file-1x", "not_on_src"),
+        ("f0/g0/file-1", "same"),
+        ("f1/g1/file-0", "missing"),
+        ("f2/g2/file-3", "different (size)"),
+        ("f3/g3/file-2", "type_conflict"),
+        ("f3/g3/file-2/below", "type_conflict"),
+        ("f4/g4/file-3", "same"),
+    ] {
+        assert!(of(path).contains(status), "{path}: {nodes:?}");
+    }
+}

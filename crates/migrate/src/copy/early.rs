@@ -15,7 +15,7 @@ use crate::names;
 use crate::plan::Released;
 use crate::state::State;
 use crate::status::{Dst, Status};
-use crate::store::{FolderId, Pair, ROOT, When, find_pair, log};
+use crate::store::{FolderId, Pair, ROOT, When, find_pairs, log};
 use headworks_storage::{ErrorKind, Folder, Kind, Space, UploadPlan};
 use rusqlite::{Connection, Transaction, params};
 use std::collections::HashSet;
@@ -126,9 +126,8 @@ impl Early<'_, '_> {
     /// What is to be copied of a page. That its folder is there will be seen to.
     fn wanted(&self, released: &Released) -> Result<Vec<(Pair, Status)>> {
         let mut wanted = Vec::new();
-        for name in &released.names {
-            let found = find_pair(self.state.connection(), released.folder, name)?;
-            let Some(mut pair) = found else { continue };
+        let found = find_pairs(self.state.connection(), released.folder, &released.names)?;
+        for mut pair in found {
             pair.parent_dst = Dst::Successful;
             let status = self.copy.job.compare.status(&pair);
             let alone = pair.entry.inode.is_none() && pair.entry.size <= LARGE;

@@ -5,7 +5,7 @@ use super::tasks::{FolderWork, Task, What};
 use crate::error::Result;
 use crate::progress::Phase;
 use crate::status::Dst;
-use crate::store::{ENTRY, read_entry};
+use crate::store::{ENTRY, plain_files, read_entry};
 use headworks_storage::Folder;
 use rusqlite::{Connection, params};
 
@@ -64,6 +64,9 @@ impl Copy<'_> {
                 let name = row.get_ref(0)?.as_blob().unwrap_or_default();
                 folder.full = self.job.compare.destination.refuses(name).is_none();
             }
+            folder.full |= plain_files(read, folder.id)?
+                .iter()
+                .any(|file| self.job.compare.destination.refuses(&file.name).is_none());
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::filter::Filter;
 use crate::names::{self, Own};
 use crate::progress::Progress;
 use crate::status::Dst;
-use crate::store::{FolderId, Row, When, Writer};
+use crate::store::{FolderId, Packed, Row, When, Writer, is_plain};
 use headworks_core::Side;
 use headworks_core::rounds::LeaseId;
 use headworks_pool::{Handler, Health, Notice, Report, Run};
@@ -54,6 +54,8 @@ pub(super) struct Lister {
     pub(super) own: Option<Own>,
     /// Whether both sides can have the object that stands for a folder.
     pub(super) markers: bool,
+    /// Whether this is a destination that keeps no times.
+    pub(super) timeless: bool,
     /// Whether the backend is a disk of this machine: a batch then has a thread to itself.
     pub(super) local: bool,
     /// Who copies while the plan goes on.
@@ -202,22 +204,20 @@ impl Lister {
             !self.markers && entry.name.is_empty() && entry.kind == Kind::File && entry.size == 0
         };
         // When it was written there says nothing of when the source was modified.
-        let timeless =
-            self.side == Side::Follower && self.backend.capabilities().modified.is_none();
-        let rows = page
+        let timeless = self.timeless;
+        let expected = page.entries.len();
+        let entries = page
             .entries
             .into_iter()
             .filter(|entry| !of_ours(&entry.name) && !is_marker(entry));
-        let mut rows: Vec<Row> = rows
-            .map(|mut entry| {
-                if timeless {
-                    entry.modified = None;
-                }
-                let excluded =
-                    self.side == Side::Leader && self.filter.excludes(&folder.path, &entry);
-                Row { entry, excluded }
-            })
-            .collect();
+        let mut rows: Vec<Row> = Vec::with_capacity(expected);
+        rows.extend(entries.map(|mut entry| {
+            if timeless {
+                entry.modified = None;
+            }
+            let excluded = self.side == Side::Leader && self.filter.excludes(&folder.path, &entry);
+            Row { entry, excluded }
+        }));
         // In the order of the table.
         rows.sort_unstable_by(|a, b| a.entry.name.cmp(&b.entry.name));
         self.progress.listed(self.side, &rows, last);
@@ -226,6 +226,7 @@ impl Lister {
         }
         Staged {
             rows,
+            files: Packed::default(),
             cursor: page.cursor,
             forget,
             first,
@@ -235,7 +236,7 @@ impl Lister {
 
     fn hand_over(&self, hand: &mut Hand) {
         let Hand {
-            pages,
+            mut pages,
             missing,
             rows,
         } = std::mem::take(hand);
@@ -246,6 +247,7 @@ impl Lister {
         let when = if ends { When::Apart } else { When::Later };
         let (side, words) = (self.side, self.words.clone());
         let release = self.release(&pages);
+        pages.iter_mut().for_each(|(_, staged)| pack(staged));
         let settled = Arc::new(std::sync::OnceLock::new());
         let told = settled.clone();
         let write = move |transaction: &Transaction<'_>| {
@@ -287,6 +289,21 @@ impl Lister {
     }
 }
 
+/// Puts the plain files of a folder together, if all of it is here.
+fn pack(staged: &mut Staged) {
+    if !(staged.first && staged.last) {
+        return;
+    }
+    let files = &mut staged.files;
+    staged.rows.retain(|row| {
+        let plain = is_plain(row);
+        if plain {
+            files.add(&row.entry);
+        }
+        !plain
+    });
+}
+
 /// Writes pages; which folders have ended with them.
 fn publish_all(
     transaction: &Transaction<'_>,
@@ -310,7 +327,7 @@ fn publish_all(
         }
     }
     for listing in missing {
-        settle(listing)(transaction, listing.work.row.id, Dst::Missing)?;
+        settle(listing)(transaction, listing.work.row.id, Dst::Missing, false)?;
         settled.push((listing.lease, listing.work.row.subfolders));
     }
     Ok(settled)

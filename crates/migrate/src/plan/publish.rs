@@ -1,7 +1,7 @@
 //! What a listing becomes in the store.
 
 use crate::status::{Dst, Src};
-use crate::store::{FolderRow, Row, dated, put_destination, put_destinations, put_sources};
+use crate::store::{FolderRow, Packed, Row, dated, put_destination, put_destinations, put_sources};
 use headworks_core::Side;
 use headworks_storage::{Cursor, Entry, Kind};
 use rusqlite::{Transaction, params};
@@ -10,6 +10,8 @@ use std::borrow::Cow;
 /// A page of a folder's listing.
 pub(super) struct Staged {
     pub(super) rows: Vec<Row>,
+    /// Its plain files, if it is all of the folder; they are not among the rows.
+    pub(super) files: Packed,
     /// Where the next page begins, if the backend can say so.
     pub(super) cursor: Option<Cursor>,
     /// Whether pages of a listing that cannot be gone on with may be there.
@@ -40,6 +42,9 @@ pub(super) fn source(
     }
     let rows: Vec<_> = rows.iter().map(|(row, child)| (&**row, *child)).collect();
     put_sources(transaction, folder.id, &rows)?;
+    if page.files.len() > 0 {
+        page.files.put(transaction, folder.id)?;
+    }
     if !page.last {
         return stage(transaction, Side::Leader, folder, page);
     }
@@ -72,10 +77,14 @@ pub(super) fn destination(
         .map(|row| dated_row(transaction, Side::Follower, folder, row))
         .collect::<rusqlite::Result<Vec<_>>>()?;
     put_destinations(transaction, folder.id, rows.iter().map(|row| &row.entry), 0)?;
+    let alike = page.files.len() > 0 && page.files.is_like(transaction, folder.id)?;
+    if !alike {
+        put_destinations(transaction, folder.id, &page.files.unpack()?, 0)?;
+    }
     if !page.last {
         return stage(transaction, Side::Follower, folder, page);
     }
-    settle(transaction, folder.id, Dst::Successful)?;
+    settle(transaction, folder.id, Dst::Successful, alike)?;
     Ok(folder.subfolders)
 }
 
@@ -93,19 +102,23 @@ fn dated_row<'r>(
     Ok(row.dated(dated(transaction, side, &path, &row.entry)?))
 }
 
-/// How the state of a folder at the destination is noted.
-pub(super) type Settle = fn(&Transaction<'_>, i64, Dst) -> rusqlite::Result<()>;
+/// How the state of a folder at the destination is noted, and whether its plain files are those of the source.
+pub(super) type Settle = fn(&Transaction<'_>, i64, Dst, bool) -> rusqlite::Result<()>;
 
 /// In its turn. A folder that was taken for missing may have been made meanwhile.
 pub(super) fn settle(
     transaction: &Transaction<'_>,
     folder: i64,
     state: Dst,
+    alike: bool,
 ) -> rusqlite::Result<()> {
     let mut statement = transaction.prepare_cached(
-        "UPDATE folder SET dst = iif(ahead = 1 AND ?1 = 3, 1, ?1), dst_cursor = NULL WHERE id = ?2",
+        "UPDATE folder SET dst = iif(ahead = 1 AND ?1 = 3, 1, ?1), dst_cursor = NULL, alike = ?3
+         WHERE id = ?2",
     )?;
-    statement.execute(params![state as i64, folder]).map(drop)
+    statement
+        .execute(params![state as i64, folder, alike])
+        .map(drop)
 }
 
 /// Ahead of its turn, in which no call is needed any more.
@@ -113,10 +126,13 @@ pub(super) fn settle_ahead(
     transaction: &Transaction<'_>,
     folder: i64,
     state: Dst,
+    alike: bool,
 ) -> rusqlite::Result<()> {
     let mut statement = transaction
-        .prepare_cached("UPDATE folder SET ahead = ?, dst_cursor = NULL WHERE id = ?")?;
-    statement.execute(params![state as i64, folder]).map(drop)
+        .prepare_cached("UPDATE folder SET ahead = ?, dst_cursor = NULL, alike = ? WHERE id = ?")?;
+    statement
+        .execute(params![state as i64, alike, folder])
+        .map(drop)
 }
 
 /// The root's own entry, under the number that no folder has.

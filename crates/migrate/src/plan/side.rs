@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Folders in memory a side.
-pub(super) const WINDOW: usize = 1024;
+pub(super) const WINDOW: usize = 4096;
+/// Folders that are read from the store before the first of them is handed out.
+const PAGE: usize = 512;
 
 /// What a folder needs.
 #[derive(Debug)]
@@ -112,24 +114,25 @@ impl Walked {
         self.cursor = 0;
     }
 
-    /// Fills the window, and hands out what may be listed.
+    /// Reads some more into the window if it has room, and hands out what may be listed: nothing, if there is no more.
     pub(super) fn lease(&mut self, now: Time, read: &Connection) -> Result<Vec<Lease<Arc<Work>>>> {
-        while let Some(want) = self.rounds.wants() {
+        if let Some(want) = self.rounds.wants() {
+            let most = want.room.min(PAGE);
             let page = match self.side {
-                Side::Leader => source_page(read, want.round, self.cursor, want.room)?,
+                Side::Leader => source_page(read, want.round, self.cursor, most)?,
                 Side::Follower => {
-                    destination_page(read, want.round, self.cursor, want.room, &self.names)?
+                    destination_page(read, want.round, self.cursor, most, &self.names)?
                 }
             };
             if let Some(last) = page.last() {
                 self.cursor = last.row.id;
             }
-            let (found, room) = (page.len(), want.room);
+            let found = page.len();
             let _ = self.rounds.load(want.round, page.into_iter().map(Arc::new));
-            if found < room {
+            if found < most {
                 // Excluded while they waited.
                 self.rounds
-                    .withdraw(now, want.round, (room - found) as u64)?;
+                    .withdraw(now, want.round, (want.room - found) as u64)?;
             }
         }
         Ok(std::iter::from_fn(|| self.rounds.next(now)).collect())

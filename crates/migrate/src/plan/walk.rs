@@ -91,7 +91,7 @@ pub(crate) async fn walk(job: &Job, release: Option<mpsc::Sender<Vec<Released>>>
 }
 
 /// Folders of a disk that are listed one after the other on one thread: waking another costs more than a listing.
-const BATCH: usize = 16;
+const BATCH: usize = 64;
 
 /// The pool of a side; how many workers it begins with, and how many folders a batch has at most.
 fn pool(
@@ -127,6 +127,11 @@ fn pool(
         ..Config::default()
     };
     let local = backend.as_any().is::<headworks_storage::Local>();
+    // While some hand over what they listed and take another batch, others list.
+    let base = match local && job.settings.workers.is_none() {
+        true => (2 * base).min(most),
+        false => base,
+    };
     // A limit on requests counts batches, so each must be one.
     let batch = match local && rate.is_none() {
         true => BATCH,
@@ -134,6 +139,7 @@ fn pool(
     };
     let lister = Lister {
         local,
+        timeless: side == Side::Follower && backend.capabilities().modified.is_none(),
         side,
         backend,
         writer: job.writer.clone(),
@@ -242,11 +248,19 @@ impl Walk<'_> {
             side.entered();
             self.coordinator.report(which, side.rounds.position());
         }
-        let leases = side.lease(now, &self.read)?;
-        self.coordinator.report(which, side.rounds.position());
-        self.hand_out(which, leases);
+        while self.lease_some(which)? {}
         self.show(which);
         Ok(())
+    }
+
+    /// Hands out some of what may be listed; whether there was any.
+    fn lease_some(&mut self, which: Side) -> Result<bool> {
+        let side = &mut self.sides[which as usize];
+        let leases = side.lease(side.pool.now(), &self.read)?;
+        self.coordinator.report(which, side.rounds.position());
+        let any = !leases.is_empty();
+        self.hand_out(which, leases);
+        Ok(any)
     }
 
     fn hand_out(&mut self, which: Side, leases: Vec<Lease<Arc<Work>>>) {
@@ -282,7 +296,7 @@ impl Walk<'_> {
             move |transaction| {
                 let mut each = derived.iter();
                 each.try_for_each(|(_, _, folder, state)| {
-                    publish::settle(transaction, *folder, *state)
+                    publish::settle(transaction, *folder, *state, false)
                 })
             },
             move || drop(sender.send(Word::Settled(which, settled))),

@@ -66,36 +66,32 @@ impl State {
         limit: usize,
     ) -> Result<Vec<Listed>> {
         let path = path_of(&self.read, folder)?;
-        let mut statement = self.read.prepare_cached(
-            "SELECT d.name, d.size FROM destination d JOIN folder f ON f.id = d.parent
-             LEFT JOIN source s ON s.parent = d.parent AND s.name = d.name
-             WHERE d.parent = ? AND d.name > ? AND s.name IS NULL AND f.dst = 1 AND f.src = 1
-             ORDER BY d.name LIMIT ?",
-        )?;
-        let rows = statement.query_map(params![folder, after, limit as i64], |row| {
-            let (name, bytes): (Vec<u8>, i64) = (row.get(0)?, row.get(1)?);
-            let found = Count {
-                entries: 1,
-                bytes: bytes.cast_unsigned(),
-            };
-            Ok(Listed {
-                path: path.join(&name),
-                name,
-                status: Status::NotOnSrc.word(),
-                folder: None,
-                total: Some(FolderTotal {
-                    found,
-                    ..FolderTotal::default()
-                }),
-            })
-        })?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        let extra = self.extra_some((folder, after.to_vec()), folder, limit)?;
+        let listed = extra.into_iter().map(|extra| Listed {
+            path: path.join(&extra.name),
+            name: extra.name,
+            status: Status::NotOnSrc.word(),
+            folder: None,
+            total: Some(FolderTotal {
+                found: Count {
+                    entries: 1,
+                    bytes: extra.size,
+                },
+                ..FolderTotal::default()
+            }),
+        });
+        Ok(listed.collect())
     }
 
     /// What the plan found at and below a folder, when it was finished.
     pub(crate) fn total(&self, folder: FolderId) -> Result<Option<FolderTotal>> {
         let mut statement = self.read.prepare_cached(
-            "SELECT entries, bytes, work, work_bytes, trouble FROM total WHERE folder = ?",
+            "SELECT coalesce(t.entries, 0) + coalesce(p.entries, 0),
+                 coalesce(t.bytes, 0) + coalesce(p.bytes, 0),
+                 coalesce(t.work, 0), coalesce(t.work_bytes, 0), coalesce(t.trouble, 0)
+             FROM folder f LEFT JOIN total t ON t.folder = f.id
+                 LEFT JOIN files p ON p.folder = f.id AND f.alike = 1 AND f.dst = 1
+             WHERE f.id = ? AND (t.folder IS NOT NULL OR f.subfolders = 0 AND p.folder IS NOT NULL)",
         )?;
         let total = statement.query_row([folder], |row| {
             let number = |at| row.get::<_, i64>(at).map(i64::cast_unsigned);

@@ -20,7 +20,7 @@ impl Count {
         self.bytes += bytes;
     }
 
-    fn join(&mut self, other: Count) {
+    pub(super) fn join(&mut self, other: Count) {
         self.entries += other.entries;
         self.bytes += other.bytes;
     }

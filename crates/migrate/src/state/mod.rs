@@ -14,7 +14,9 @@ use crate::error::{Error, Result};
 use crate::filter::Filters;
 use crate::progress::Live;
 use crate::status::{Compare, Difference, Status};
-use crate::store::{FolderId, Pair, ROOT, Store, meta, path_of, read_pairs_until};
+use crate::store::{
+    FolderId, Pair, Plain, ROOT, Store, meta, path_of, plain_files, read_pairs_until,
+};
 use headworks_storage::Kind;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::ffi::OsString;
@@ -98,7 +100,7 @@ impl State {
         compare: &Compare,
         each: impl FnMut(&Pair, Status) -> Result<()>,
     ) -> Result<()> {
-        self.scan_folders(compare, ALL, each)
+        self.scan_folders(compare, ALL, Plain::All, each)
     }
 
     /// The same, of the folders with these numbers.
@@ -106,11 +108,12 @@ impl State {
         &self,
         compare: &Compare,
         folders: Folders,
+        plain: Plain,
         mut each: impl FnMut(&Pair, Status) -> Result<()>,
     ) -> Result<()> {
         let mut after = before(folders.start);
         loop {
-            let pairs = read_pairs_until(&self.read, &after, folders.end - 1, PAGE)?;
+            let pairs = read_pairs_until(&self.read, &after, folders.end - 1, plain, PAGE)?;
             let Some(last) = pairs.last() else {
                 return Ok(());
             };
@@ -164,6 +167,16 @@ impl State {
         after: &(FolderId, Vec<u8>),
         last: FolderId,
     ) -> Result<Vec<Extra>> {
+        self.extra_some(after.clone(), last, PAGE)
+    }
+
+    /// The same, so many of them at most; none only if there is none.
+    fn extra_some(
+        &self,
+        mut after: (FolderId, Vec<u8>),
+        last: FolderId,
+        limit: usize,
+    ) -> Result<Vec<Extra>> {
         let mut statement = self.read.prepare_cached(
             "SELECT d.parent, d.name, d.kind, d.size FROM destination d
              JOIN folder f ON f.id = d.parent
@@ -171,15 +184,43 @@ impl State {
              WHERE (d.parent, d.name) > (?1, ?2) AND d.parent <= ?4 AND s.name IS NULL AND f.dst = 1 AND f.src = 1
              ORDER BY d.parent, d.name LIMIT ?3",
         )?;
-        let rows = statement.query_map(params![after.0, after.1, PAGE as i64, last], |row| {
-            Ok(Extra {
-                parent: row.get(0)?,
-                name: row.get(1)?,
-                kind: crate::store::kind_of(row.get(2)?),
-                size: row.get::<_, i64>(3)?.cast_unsigned(),
-            })
-        })?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        loop {
+            let rows =
+                statement.query_map(params![after.0, after.1, limit as i64, last], |row| {
+                    Ok(Extra {
+                        parent: row.get(0)?,
+                        name: row.get(1)?,
+                        kind: crate::store::kind_of(row.get(2)?),
+                        size: row.get::<_, i64>(3)?.cast_unsigned(),
+                    })
+                })?;
+            let mut page = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            let Some(end) = page.last() else {
+                return Ok(page);
+            };
+            after = (end.parent, end.name.clone());
+            self.drop_plain(&mut page)?;
+            if !page.is_empty() {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Leaves what is not among the plain files of the source either.
+    fn drop_plain(&self, page: &mut Vec<Extra>) -> Result<()> {
+        let mut files = (0, Vec::new());
+        let mut left = Vec::new();
+        for extra in page.drain(..) {
+            if files.0 != extra.parent {
+                files = (extra.parent, plain_files(&self.read, extra.parent)?);
+            }
+            let found = files.1.binary_search_by(|file| file.name.cmp(&extra.name));
+            if found.is_err() {
+                left.push(extra);
+            }
+        }
+        *page = left;
+        Ok(())
     }
 
     fn failed_folders(&self) -> Result<u64> {
@@ -211,7 +252,9 @@ impl State {
             Ok(())
         })?;
         outcome.failed_folders = self.failed_folders()?;
-        let query = "SELECT count(*), coalesce(sum(size), 0) FROM source WHERE parent <> 0";
+        let query = "SELECT sum(entries), sum(bytes) FROM (
+             SELECT count(*) entries, coalesce(sum(size), 0) bytes FROM source WHERE parent <> 0
+             UNION ALL SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM files)";
         let (entries, bytes): (i64, i64) = self
             .read
             .query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?)))?;

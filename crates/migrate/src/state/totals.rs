@@ -52,8 +52,7 @@ impl Totals {
     }
 
     pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut insert =
-            connection.prepare_cached("INSERT OR REPLACE INTO total VALUES (?,?,?,?,?,?)")?;
+        let mut insert = connection.prepare_cached("INSERT INTO total VALUES (?,?,?,?,?,?)")?;
         for (folder, total) in &self.0 {
             insert.execute(params![
                 folder,
@@ -68,7 +67,8 @@ impl Totals {
     }
 }
 
-/// Adds what is in each folder to the one above it, the deepest first.
+/// Adds what is in each folder to the one above it, the deepest first. Plain files that the destination has just so have no part in
+/// the total of their own folder: whoever wants that adds them ([`State::total`](super::State::total)), so that most folders need no row.
 pub(crate) fn roll_up(connection: &Connection) -> rusqlite::Result<()> {
     let deepest: i64 =
         connection.query_row("SELECT coalesce(max(depth), 0) FROM folder", [], |row| {
@@ -76,8 +76,12 @@ pub(crate) fn roll_up(connection: &Connection) -> rusqlite::Result<()> {
         })?;
     let mut add = connection.prepare_cached(
         "INSERT INTO total
-         SELECT f.parent, sum(t.entries), sum(t.bytes), sum(t.work), sum(t.work_bytes), sum(t.trouble)
-         FROM folder f JOIN total t ON t.folder = f.id WHERE f.depth = ? GROUP BY f.parent
+         SELECT f.parent, coalesce(sum(t.entries), 0) + coalesce(sum(p.entries), 0),
+             coalesce(sum(t.bytes), 0) + coalesce(sum(p.bytes), 0),
+             coalesce(sum(t.work), 0), coalesce(sum(t.work_bytes), 0), coalesce(sum(t.trouble), 0)
+         FROM folder f LEFT JOIN total t ON t.folder = f.id
+             LEFT JOIN files p ON p.folder = f.id AND f.alike = 1 AND f.dst = 1
+         WHERE f.depth = ? GROUP BY f.parent
          ON CONFLICT (folder) DO UPDATE SET
              entries = entries + excluded.entries, bytes = bytes + excluded.bytes,
              work = work + excluded.work, work_bytes = work_bytes + excluded.work_bytes,

@@ -5,6 +5,7 @@
 
 mod known;
 mod lock;
+mod packed;
 mod pairs;
 mod queue;
 mod rows;
@@ -14,7 +15,8 @@ mod writer;
 pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
 pub use lock::holder;
-pub(crate) use pairs::{find_pair, read_folder, read_pairs, read_pairs_until};
+pub(crate) use packed::{Packed, give_rows, is_plain, plain_files};
+pub(crate) use pairs::{Plain, find_pair, find_pairs, read_folder, read_pairs, read_pairs_until};
 pub(crate) use rows::{
     ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_destinations, put_sources,
     read_entry,
@@ -209,6 +211,17 @@ pub(crate) fn folder_at(connection: &Connection, path: &Folder) -> Result<Option
         }
     }
     Ok(Some(at))
+}
+
+/// Whether the destination has a row for a name.
+pub(crate) fn place_is_taken(
+    connection: &Connection,
+    parent: FolderId,
+    name: &[u8],
+) -> rusqlite::Result<bool> {
+    let query = "SELECT EXISTS (SELECT 1 FROM destination WHERE parent = ? AND name = ?)";
+    let mut statement = connection.prepare_cached(query)?;
+    statement.query_row(params![parent, name], |row| row.get(0))
 }
 
 /// The path of a folder.

@@ -1,9 +1,10 @@
 //! Source entries beside what the destination has of their names.
 //!
-//! Both tables are in the order of folder and name, so they are read side by side, each from front to back: looking every name up
+//! All tables are in the order of folder and name, so they are read side by side, each from front to back: looking every name up
 //! would cost several times as much.
 
 use super::FolderId;
+use super::packed::{plain_files, unpack};
 use super::rows::{ENTRY, ENTRY_COLUMNS, Pair, read_entry};
 use crate::error::Result;
 use crate::status::{Dst, Src};
@@ -17,27 +18,37 @@ type Place = (FolderId, Vec<u8>);
 
 /// The columns of an entry, then its folder's number, then the rest.
 fn columns(rest: &str) -> String {
-    format!("{}, parent, {rest}", ENTRY.replace('@', ""))
+    format!("{ENTRY}, @parent, {rest}").replace('@', "x.")
 }
 
-const ORDER: &str = "ORDER BY parent, name";
+const ORDER: &str = "ORDER BY x.parent, x.name";
+const FROM: &str = "FROM source x LEFT JOIN folder c ON c.id = x.folder";
 
 static SOURCE: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("excluded, folder, version");
-    format!(
-        "SELECT {columns} FROM source WHERE (parent, name) > (?, ?) AND parent <= ? {ORDER} LIMIT ?"
-    )
+    let columns = columns("@excluded, @folder, @version, c.src");
+    format!("SELECT {columns} {FROM} WHERE (x.parent, x.name) > (?, ?) AND x.parent <= ? {ORDER}")
 });
+const FILES: &str = "SELECT folder, packed FROM files WHERE folder BETWEEN ? AND ? ORDER BY folder";
+const UNLIKE: &str = "SELECT p.folder, p.packed FROM files p JOIN folder f ON f.id = p.folder
+     WHERE p.folder BETWEEN ? AND ? AND NOT (f.alike = 1 AND f.dst = 1) ORDER BY p.folder";
 static ONE: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("excluded, folder, version");
-    format!("SELECT {columns} FROM source WHERE parent = ? AND name = ?")
+    let columns = columns("@excluded, @folder, @version, c.src");
+    format!("SELECT {columns} {FROM} WHERE x.parent = ? AND x.name = ?")
 });
 static DESTINATION: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns("copied, version");
-    format!("SELECT {columns} FROM destination WHERE (parent, name) >= (?, ?) {ORDER}")
+    let columns = columns("@copied, @version");
+    format!("SELECT {columns} FROM destination x WHERE (x.parent, x.name) >= (?, ?) {ORDER}")
 });
 const FAILURE: &str = "SELECT name, parent, kind, cause FROM failure
      WHERE (parent, name) >= (?, ?) AND phase = 'copy' ORDER BY parent, name";
+
+/// Which plain files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plain {
+    All,
+    /// Not those that the destination is known to have just so.
+    Unlike,
+}
 
 /// Up to `limit` source entries after a place, by folder and name, each with its counterpart.
 pub(crate) fn read_pairs(
@@ -45,7 +56,7 @@ pub(crate) fn read_pairs(
     after: &Place,
     limit: usize,
 ) -> Result<Vec<Pair>> {
-    read_pairs_until(connection, after, FolderId::MAX, limit)
+    read_pairs_until(connection, after, FolderId::MAX, Plain::All, limit)
 }
 
 /// The same, of folders with numbers up to `last`.
@@ -53,11 +64,10 @@ pub(crate) fn read_pairs_until(
     connection: &Connection,
     after: &Place,
     last: FolderId,
+    plain: Plain,
     limit: usize,
 ) -> Result<Vec<Pair>> {
-    let mut source = connection.prepare_cached(&SOURCE)?;
-    let rows = source.query(params![after.0, after.1, last, limit as i64])?;
-    read(connection, rows, (after.0, &after.1))
+    read(connection, (after.0, &after.1), last, plain, limit)
 }
 
 /// Up to `limit` source entries of one folder after a name.
@@ -67,9 +77,7 @@ pub(crate) fn read_folder(
     after: &[u8],
     limit: usize,
 ) -> Result<Vec<Pair>> {
-    let mut source = connection.prepare_cached(&SOURCE)?;
-    let rows = source.query(params![folder, after, folder, limit as i64])?;
-    read(connection, rows, (folder, after))
+    read(connection, (folder, after), folder, Plain::All, limit)
 }
 
 /// One pair, by its place.
@@ -78,30 +86,200 @@ pub(crate) fn find_pair(
     folder: FolderId,
     name: &[u8],
 ) -> Result<Option<Pair>> {
-    let mut source = connection.prepare_cached(&ONE)?;
-    let rows = source.query(params![folder, name])?;
-    Ok(read(connection, rows, (folder, name))?.pop())
+    Ok(find_pairs(connection, folder, &[name])?.pop())
 }
 
-/// Source rows from a place on, each with what is beside it.
-fn read(connection: &Connection, mut rows: Rows<'_>, from: (FolderId, &[u8])) -> Result<Vec<Pair>> {
-    let mut destination = connection.prepare_cached(&DESTINATION)?;
-    let mut failure = connection.prepare_cached(FAILURE)?;
-    let mut there = Beside::new(&mut destination, from, ENTRY_COLUMNS)?;
-    let mut failed = Beside::new(&mut failure, from, 1)?;
-    let mut folders = Folders::new(connection)?;
+/// The pairs of one folder that have these names, which come in order.
+pub(crate) fn find_pairs(
+    connection: &Connection,
+    folder: FolderId,
+    names: &[impl AsRef<[u8]>],
+) -> Result<Vec<Pair>> {
+    let Some(first) = names.first() else {
+        return Ok(Vec::new());
+    };
+    let mut one = connection.prepare_cached(&ONE)?;
+    let files = plain_files(connection, folder)?;
+    let mut statements = Statements::new(connection)?;
+    let mut beside = statements.beside(connection, (folder, first.as_ref()))?;
+    let mut pairs = Vec::new();
+    for name in names.iter().map(AsRef::as_ref) {
+        let row = one
+            .query_row(params![folder, name], Found::read)
+            .optional()?;
+        let plain = || files.binary_search_by(|file| file.name.as_slice().cmp(name));
+        let found = match row {
+            Some(row) => Some(row),
+            None => plain()
+                .ok()
+                .map(|at| Found::plain(folder, files[at].clone())),
+        };
+        if let Some(found) = found {
+            pairs.extend(beside.pair(found)?);
+        }
+    }
+    Ok(pairs)
+}
+
+/// Source entries after a place, each with what is beside it.
+fn read(
+    connection: &Connection,
+    after: (FolderId, &[u8]),
+    last: FolderId,
+    plain: Plain,
+    limit: usize,
+) -> Result<Vec<Pair>> {
+    let mut rows = connection.prepare_cached(&SOURCE)?;
+    let mut files = connection.prepare_cached(match plain {
+        Plain::All => FILES,
+        Plain::Unlike => UNLIKE,
+    })?;
+    let mut sources = Sources {
+        rows: rows.query(params![after.0, after.1, last])?,
+        begun: false,
+        files: files.query([after.0, last])?,
+        folder: after.0,
+        plain: Vec::new().into_iter(),
+    };
+    let mut statements = Statements::new(connection)?;
+    let mut beside = statements.beside(connection, after)?;
     let mut pairs: Vec<Pair> = Vec::new();
-    while let Some(row) = rows.next()? {
-        let parent = row.get(ENTRY_COLUMNS)?;
-        let entry = Entry {
-            version: row.get(ENTRY_COLUMNS + 3)?,
-            ..read_entry(row, 0)?
+    while pairs.len() < limit
+        && let Some(found) = sources.next(after)?
+    {
+        pairs.extend(beside.pair(found)?);
+    }
+    Ok(pairs)
+}
+
+/// An entry of the source.
+struct Found {
+    parent: FolderId,
+    entry: Entry,
+    excluded: bool,
+    child: Option<FolderId>,
+    child_src: Option<Src>,
+    /// Whether it has no row of its own.
+    plain: bool,
+}
+
+impl Found {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
+        Ok(Found {
+            parent: row.get(ENTRY_COLUMNS)?,
+            entry: Entry {
+                version: row.get(ENTRY_COLUMNS + 3)?,
+                ..read_entry(row, 0)?
+            },
+            excluded: row.get(ENTRY_COLUMNS + 1)?,
+            child: row.get(ENTRY_COLUMNS + 2)?,
+            child_src: row
+                .get::<_, Option<i64>>(ENTRY_COLUMNS + 4)?
+                .map(Src::from_number),
+            plain: false,
+        })
+    }
+
+    fn plain(parent: FolderId, entry: Entry) -> Found {
+        Found {
+            parent,
+            entry,
+            excluded: false,
+            child: None,
+            child_src: None,
+            plain: true,
+        }
+    }
+}
+
+/// The entries of the source, those with rows and those without.
+struct Sources<'s> {
+    rows: Rows<'s>,
+    begun: bool,
+    files: Rows<'s>,
+    /// Which folder the plain files are of.
+    folder: FolderId,
+    plain: std::vec::IntoIter<Entry>,
+}
+
+impl Sources<'_> {
+    fn next(&mut self, after: (FolderId, &[u8])) -> rusqlite::Result<Option<Found>> {
+        if !self.begun {
+            self.begun = true;
+            self.rows.advance()?;
+        }
+        while self.plain.as_slice().is_empty()
+            && let Some(row) = self.files.next()?
+        {
+            self.folder = row.get(0)?;
+            let mut files = unpack(row.get_ref(1)?.as_blob()?)?;
+            if self.folder == after.0 {
+                files.retain(|file| file.name.as_slice() > after.1);
+            }
+            self.plain = files.into_iter();
+        }
+        let plain = self.plain.as_slice().first();
+        let is_row = match (self.rows.get(), plain) {
+            (None, None) => return Ok(None),
+            (row, plain) => match (row, plain) {
+                (Some(row), Some(plain)) => {
+                    let parent: FolderId = row.get(ENTRY_COLUMNS)?;
+                    (parent, row.get_ref(0)?.as_blob()?) < (self.folder, plain.name.as_slice())
+                }
+                (row, _) => row.is_some(),
+            },
         };
-        let Some((folder, parent_dst)) = folders.at(parent)? else {
-            continue; // the root's own entry is in no folder
+        if !is_row {
+            let plain = self.plain.next();
+            return Ok(plain.map(|entry| Found::plain(self.folder, entry)));
+        }
+        let found = self.rows.get().map(Found::read).transpose()?;
+        self.rows.advance()?;
+        Ok(found)
+    }
+}
+
+/// What is read beside the source.
+struct Statements<'c> {
+    destination: CachedStatement<'c>,
+    failure: CachedStatement<'c>,
+}
+
+impl<'c> Statements<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<Statements<'c>> {
+        Ok(Statements {
+            destination: connection.prepare_cached(&DESTINATION)?,
+            failure: connection.prepare_cached(FAILURE)?,
+        })
+    }
+
+    fn beside<'s>(
+        &'s mut self,
+        connection: &'s Connection,
+        from: (FolderId, &[u8]),
+    ) -> rusqlite::Result<Reader<'s>> {
+        Ok(Reader {
+            there: Beside::new(&mut self.destination, from, ENTRY_COLUMNS)?,
+            failed: Beside::new(&mut self.failure, from, 1)?,
+            folders: Folders::new(connection)?,
+        })
+    }
+}
+
+struct Reader<'s> {
+    there: Beside<'s>,
+    failed: Beside<'s>,
+    folders: Folders<'s>,
+}
+
+impl Reader<'_> {
+    /// An entry with what is beside it; entries must come in order. `None` for the root's own, which is in no folder.
+    fn pair(&mut self, found: Found) -> rusqlite::Result<Option<Pair>> {
+        let Found { parent, entry, .. } = found;
+        let Some((folder, parent_dst, alike)) = self.folders.at(parent)? else {
+            return Ok(None);
         };
-        let child: Option<FolderId> = row.get(ENTRY_COLUMNS + 2)?;
-        let (there, copied) = match there.find(parent, &entry.name)? {
+        let (there, copied) = match self.there.find(parent, &entry.name)? {
             Some(row) => {
                 let version = row.get(ENTRY_COLUMNS + 2)?;
                 let there = Entry {
@@ -110,26 +288,25 @@ fn read(connection: &Connection, mut rows: Rows<'_>, from: (FolderId, &[u8])) ->
                 };
                 (Some(there), row.get(ENTRY_COLUMNS + 1)?)
             }
-            None => (None, 0),
+            None => ((found.plain && alike).then(|| entry.clone()), 0),
         };
-        let failure = match failed.find(parent, &entry.name)? {
+        let failure = match self.failed.find(parent, &entry.name)? {
             Some(row) => Some((row.get(2)?, row.get(3)?)),
             None => None,
         };
-        pairs.push(Pair {
+        Ok(Some(Pair {
             parent,
             folder,
             parent_dst,
-            excluded: row.get(ENTRY_COLUMNS + 1)?,
-            child_src: child.map(|child| folders.src(child)).transpose()?,
-            child,
+            excluded: found.excluded,
+            child_src: found.child_src,
+            child: found.child,
             entry,
             there,
             copied,
             failure,
-        });
+        }))
     }
-    Ok(pairs)
 }
 
 /// Rows of another table, read as far as the source is. Their first column is the name.
@@ -172,39 +349,34 @@ impl<'s> Beside<'s> {
     }
 }
 
+/// Its path, how its counterpart is, and whether that has the same plain files.
+type Known = (Arc<Folder>, Dst, bool);
+
 /// What is known of folders; neighbours are mostly in the same one.
 struct Folders<'c> {
     at: CachedStatement<'c>,
-    src: CachedStatement<'c>,
-    last: Option<(FolderId, Arc<Folder>, Dst)>,
+    last: Option<(FolderId, Known)>,
 }
 
 impl<'c> Folders<'c> {
     fn new(connection: &'c Connection) -> rusqlite::Result<Folders<'c>> {
         Ok(Folders {
             at: connection.prepare_cached(
-                "SELECT path, iif(dst = 0, coalesce(ahead, 0), dst) FROM folder WHERE id = ?",
+                "SELECT path, iif(dst = 0, coalesce(ahead, 0), dst), alike FROM folder WHERE id = ?",
             )?,
-            src: connection.prepare_cached("SELECT src FROM folder WHERE id = ?")?,
             last: None,
         })
     }
 
-    /// The path of a folder, and how its counterpart is.
-    fn at(&mut self, id: FolderId) -> rusqlite::Result<Option<(Arc<Folder>, Dst)>> {
-        if self.last.as_ref().is_none_or(|(last, ..)| *last != id) {
+    fn at(&mut self, id: FolderId) -> rusqlite::Result<Option<Known>> {
+        if self.last.as_ref().is_none_or(|(last, _)| *last != id) {
             let found = self.at.query_row([id], |row| {
                 let path = Folder::from_bytes(row.get(0)?);
-                Ok((id, Arc::new(path), Dst::from_number(row.get(1)?)))
+                let dst = Dst::from_number(row.get(1)?);
+                Ok((id, (Arc::new(path), dst, row.get(2)?)))
             });
             self.last = found.optional()?;
         }
-        let known = self.last.as_ref();
-        Ok(known.map(|(_, path, dst)| (path.clone(), *dst)))
-    }
-
-    fn src(&mut self, id: FolderId) -> rusqlite::Result<Src> {
-        self.src
-            .query_row([id], |row| Ok(Src::from_number(row.get(0)?)))
+        Ok(self.last.as_ref().map(|(_, known)| known.clone()))
     }
 }

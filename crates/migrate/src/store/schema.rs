@@ -5,7 +5,7 @@ use headworks_storage::failpoint;
 use rusqlite::Connection;
 
 /// One step a version. A file of version `n` is brought up to date by the steps from `n` on.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
@@ -100,6 +100,14 @@ ALTER TABLE folder ADD COLUMN ahead INTEGER;
 
 -- What is in hand while the plan goes on: if the runner dies, temporary files may be left of it.
 CREATE TABLE released (folder BLOB NOT NULL, name BLOB NOT NULL, PRIMARY KEY (folder, name)) WITHOUT ROWID;
+",
+    "
+-- The plain files of a source folder, all of them in one row (`packed.rs`); they have none in `source`.
+CREATE TABLE files (
+    folder INTEGER PRIMARY KEY, entries INTEGER NOT NULL, bytes INTEGER NOT NULL, packed BLOB NOT NULL
+);
+-- Whether the destination has exactly these; it then has no rows for them either.
+ALTER TABLE folder ADD COLUMN alike INTEGER NOT NULL DEFAULT 0;
 ",
 ];
 

@@ -17,9 +17,12 @@ use tokio::sync::oneshot;
 
 /// What is waited for before the destination is synced for a group.
 const LINGER: Duration = Duration::from_millis(1000);
-/// What is waited for more when the last group was large: one sync of the state file for many is worth more than haste.
-const BUSY: Duration = Duration::from_millis(20);
-const LARGE: usize = 64;
+/// What is waited for more when the last group was large, as long as more comes: one sync of the state file for many is worth
+/// more than haste.
+const BUSY: Duration = Duration::from_millis(60);
+const QUIET: Duration = Duration::from_millis(5);
+/// Rows that make a group large.
+const LARGE: usize = 512;
 /// Pieces of work in a group.
 const GROUP: usize = 4096;
 
@@ -31,6 +34,7 @@ struct Piece {
     work: Work,
     after: After,
     when: When,
+    rows: usize,
 }
 
 /// When a piece of work should be durable.
@@ -112,7 +116,13 @@ impl Writer {
         after: impl FnOnce() + Send + 'static,
     ) {
         let (work, after) = (Box::new(work), Box::new(after));
-        self.queue.put(rows, Piece { work, after, when });
+        let piece = Piece {
+            work,
+            after,
+            when,
+            rows,
+        };
+        self.queue.put(rows, piece);
     }
 
     /// Does work and returns when it, and all that was handed over before, is durable.
@@ -236,7 +246,7 @@ fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Re
         failpoint::hit("before-commit");
         transaction.commit()?;
         failpoint::hit("after-commit");
-        last = group.after.len();
+        last = group.rows;
         group.after.into_iter().for_each(|after| after());
     }
 }
@@ -291,6 +301,7 @@ struct Group {
     began: Instant,
     wanted: [bool; 4],
     busy: bool,
+    rows: usize,
     after: Vec<After>,
 }
 
@@ -300,6 +311,7 @@ impl Group {
             began: Instant::now(),
             wanted: [false; 4],
             busy,
+            rows: 0,
             after: Vec::new(),
         }
     }
@@ -312,6 +324,7 @@ impl Group {
         for piece in pieces {
             (piece.work)(transaction)?;
             self.wanted[piece.when as usize] = true;
+            self.rows += piece.rows;
             self.after.push(piece.after);
         }
         Ok(())
@@ -326,7 +339,7 @@ impl Group {
         let waited = self.began.elapsed();
         let now = self.wants(When::Now) || self.wants(When::Apart);
         match (now, self.wants(When::Synced)) {
-            (true, _) if self.busy => BUSY.saturating_sub(waited),
+            (true, _) if self.busy => BUSY.saturating_sub(waited).min(QUIET),
             (true, _) => Duration::ZERO,
             (false, true) => LINGER.saturating_sub(synced.elapsed()),
             (false, false) => LINGER.saturating_sub(waited),

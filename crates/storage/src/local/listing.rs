@@ -8,11 +8,14 @@ use crate::{BoxFuture, Entry, Folder};
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
 use rustix::io::Errno;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// Entries in a page; what one read of the directory returns is not torn apart, so it may be some more.
 const PAGE: usize = 1024;
 const BUFFER: usize = 32 * 1024;
+/// Entries that most folders have at most.
+const SOME: usize = 32;
 
 pub(super) struct LocalListing {
     root: Arc<Root>,
@@ -54,17 +57,21 @@ fn page(root: &Root, folder: &Folder, dir: Option<OwnedFd>) -> Result<(OwnedFd, 
         None => root.readable_folder(folder)?,
     };
     let wrong = |errno| Error::system("list", folder.as_bytes(), errno);
-    let mut entries = Vec::new();
-    let mut buffer = Vec::with_capacity(BUFFER);
-    let mut names = RawDir::new(&dir, buffer.spare_capacity_mut());
+    let mut entries = Vec::with_capacity(SOME);
+    let mut buffer = [MaybeUninit::uninit(); BUFFER];
+    let mut names = RawDir::new(&dir, &mut buffer);
     let mut ended = true;
     while let Some(name) = names.next() {
-        let name = name.map_err(wrong)?.file_name().to_bytes().to_vec();
+        let name = name.map_err(wrong)?;
+        let name = name.file_name().to_bytes();
         if name != b"." && name != b".." {
-            match entry_at(&dir, &name) {
+            match entry_at(&dir, name) {
                 Ok(entry) => entries.push(entry),
                 Err(Errno::NOENT) => {} // removed since the folder was read
-                Err(errno) => return Err(Error::system("look at", &folder.join(&name), errno)),
+                Err(errno) => {
+                    let path = folder.join(name);
+                    return Err(Error::system("look at", &path, errno));
+                }
             }
         }
         if entries.len() >= PAGE && names.is_buffer_empty() {

@@ -1,0 +1,267 @@
+//! The plain files of a folder in one row.
+//!
+//! Most entries are files of which a listing says little: a name, a size, a time, an owner. A row for each of them is what a plan would
+//! spend most of its time on. So a folder that was listed in one page has all of them in one row, in the order of their
+//! names, and rows of their own only for the rest: folders, symlinks, what has several names, a version, or was left out.
+//! An entry of the source is in one of the two. If the destination has exactly these plain files, it is noted as
+//! `alike`, and nothing else; a row of the destination counts more than that.
+
+use super::rows::{Row, put_destinations, put_sources};
+use super::{FolderId, place_is_taken};
+use headworks_storage::{Entry, Kind, Posix};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// The plain files of a folder.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Packed {
+    entries: usize,
+    /// What they hold, all together.
+    bytes: u64,
+    /// As they are stored. Two folders with the same plain files have the same.
+    blob: Vec<u8>,
+    last: Last,
+}
+
+/// What the next file is compared with: neighbours have much in common.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    modified: i64,
+    posix: Option<Posix>,
+}
+
+/// Whether an entry needs no row of its own.
+pub(crate) fn is_plain(row: &Row) -> bool {
+    let entry = &row.entry;
+    let usual = entry.kind == Kind::File && entry.target.is_none() && entry.modified.is_some();
+    let alone = entry.inode.is_none() && entry.version.is_none();
+    let device = entry.posix.map_or(0, |posix| posix.device);
+    usual && alone && device == 0 && !row.excluded
+}
+
+impl Packed {
+    pub(crate) fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// Adds the next plain file, in the order of names.
+    pub(crate) fn add(&mut self, entry: &Entry) {
+        let modified = entry.modified.unwrap_or_default();
+        let is_like = entry.posix == self.last.posix;
+        self.number((entry.name.len() as u64) << 1 | u64::from(is_like));
+        self.blob.extend_from_slice(&entry.name);
+        self.number(entry.size);
+        self.number(folded(modified.wrapping_sub(self.last.modified)));
+        if !is_like {
+            let mode = entry.posix.map_or(0, |posix| u64::from(posix.mode) + 1);
+            self.number(mode);
+            if let Some(posix) = entry.posix {
+                self.number(posix.uid.into());
+                self.number(posix.gid.into());
+            }
+        }
+        self.last = Last {
+            modified,
+            posix: entry.posix,
+        };
+        self.entries += 1;
+        self.bytes = self.bytes.wrapping_add(entry.size);
+    }
+
+    /// Seven bits a byte, the lowest first; the highest bit says that there are more.
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.blob.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.blob.push(number as u8);
+    }
+
+    /// Keeps them as those of a source folder.
+    pub(crate) fn put(&self, connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
+        let query = "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)";
+        let mut insert = connection.prepare_cached(query)?;
+        let (entries, bytes) = (self.entries as i64, self.bytes.cast_signed());
+        insert
+            .execute(params![folder, entries, bytes, self.blob])
+            .map(drop)
+    }
+
+    /// Whether the source folder has the same.
+    pub(crate) fn is_like(
+        &self,
+        connection: &Connection,
+        folder: FolderId,
+    ) -> rusqlite::Result<bool> {
+        let mut select = connection.prepare_cached(SELECT)?;
+        let mut rows = select.query([folder])?;
+        Ok(match rows.next()? {
+            Some(row) => row.get_ref(0)?.as_blob()? == self.blob,
+            None => false,
+        })
+    }
+
+    pub(crate) fn unpack(&self) -> rusqlite::Result<Vec<Entry>> {
+        unpack(&self.blob)
+    }
+}
+
+const SELECT: &str = "SELECT packed FROM files WHERE folder = ?";
+
+/// Small for what is near zero, on either side.
+fn folded(number: i64) -> u64 {
+    (number << 1 ^ number >> 63).cast_unsigned()
+}
+
+fn unfolded(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}
+
+/// The files that were packed, in the order of their names.
+pub(super) fn unpack(blob: &[u8]) -> rusqlite::Result<Vec<Entry>> {
+    let mut left = blob;
+    let mut last = Last::default();
+    let mut entries = Vec::new();
+    while !left.is_empty() {
+        let Some(entry) = next(&mut left, &mut last) else {
+            let words = "the files of a folder are damaged";
+            return Err(rusqlite::Error::FromSqlConversionFailure(
+                0,
+                Type::Blob,
+                words.into(),
+            ));
+        };
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn next(left: &mut &[u8], last: &mut Last) -> Option<Entry> {
+    let head = number(left)?;
+    let (name, rest) = left.split_at_checked(usize::try_from(head >> 1).ok()?)?;
+    *left = rest;
+    let size = number(left)?;
+    last.modified = last.modified.wrapping_add(unfolded(number(left)?));
+    if head & 1 == 0 {
+        last.posix = match number(left)?.checked_sub(1) {
+            None => None,
+            Some(mode) => Some(Posix {
+                mode: u32::try_from(mode).ok()?,
+                uid: u32::try_from(number(left)?).ok()?,
+                gid: u32::try_from(number(left)?).ok()?,
+                device: 0,
+            }),
+        };
+    }
+    Some(Entry {
+        size,
+        modified: Some(last.modified),
+        posix: last.posix,
+        ..Entry::new(name, Kind::File)
+    })
+}
+
+fn number(left: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = left.split_first()?;
+        *left = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// The plain files of a source folder.
+pub(crate) fn plain_files(
+    connection: &Connection,
+    folder: FolderId,
+) -> rusqlite::Result<Vec<Entry>> {
+    let mut select = connection.prepare_cached(SELECT)?;
+    let found = select.query_row([folder], |row| unpack(row.get_ref(0)?.as_blob()?));
+    Ok(found.optional()?.unwrap_or_default())
+}
+
+/// Gives every file of a folder a row of its own, on both sides: one of them is about to change.
+pub(crate) fn give_rows(connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
+    let files = plain_files(connection, folder)?;
+    let alike: bool =
+        connection.query_row("SELECT alike FROM folder WHERE id = ?", [folder], |row| {
+            row.get(0)
+        })?;
+    for entry in &files {
+        if alike && !place_is_taken(connection, folder, &entry.name)? {
+            put_destinations(connection, folder, [entry], 0)?;
+        }
+    }
+    let excluded = false;
+    let rows = files.into_iter().map(|entry| Row { entry, excluded });
+    let rows: Vec<Row> = rows.collect();
+    let rows: Vec<_> = rows.iter().map(|row| (row, None)).collect();
+    put_sources(connection, folder, &rows)?;
+    if alike {
+        // What the plan found there stays as it was.
+        let keep = "INSERT INTO total SELECT folder, entries, bytes, 0, 0, 0 FROM files WHERE folder = ?
+             ON CONFLICT (folder) DO UPDATE SET entries = entries + excluded.entries, bytes = bytes + excluded.bytes";
+        connection.execute(keep, [folder])?;
+    }
+    connection.execute("DELETE FROM files WHERE folder = ?", [folder])?;
+    connection
+        .execute("UPDATE folder SET alike = 0 WHERE id = ?", [folder])
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &[u8], size: u64, modified: i64, mode: Option<u32>) -> Entry {
+        let posix = mode.map(|mode| Posix {
+            mode,
+            uid: 1000,
+            gid: u32::MAX,
+            device: 0,
+        });
+        Entry {
+            size,
+            modified: Some(modified),
+            posix,
+            ..Entry::new(name, Kind::File)
+        }
+    }
+
+    fn packed(files: &[Entry]) -> Packed {
+        files.iter().fold(Packed::default(), |mut packed, file| {
+            packed.add(file);
+            packed
+        })
+    }
+
+    #[test]
+    fn what_was_packed_comes_out_as_it_was() {
+        let files = [
+            file(b"", 0, 0, None),
+            file(b"\xff/\0", u64::MAX, i64::MIN, Some(0)),
+            file(b"b", 127, i64::MAX, Some(0o100_644)),
+            file(b"c", 128, -1, Some(0o100_644)),
+            file(&[b'x'; 300], 1 << 40, 1_700_000_000_000_000_000, None),
+            file(b"z", 1, 1_700_000_000_000_000_001, Some(u32::MAX)),
+        ];
+        let packed = packed(&files);
+        assert_eq!(packed.unpack().unwrap(), files);
+        assert_eq!(packed.len(), 6);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error_and_never_less() {
+        let files = [file(b"a", 300, 5, Some(1)), file(b"b", 1, 6, Some(1))];
+        let whole = packed(&files).blob;
+        let first = packed(&files[..1]).blob.len();
+        for cut in (1..whole.len()).filter(|cut| *cut != first) {
+            assert!(unpack(&whole[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(unpack(&[0xff; 20]).is_err());
+    }
+}

@@ -266,8 +266,11 @@ fn http1_requests(bytes: &[u8], step: usize) -> Vec<(String, Vec<u8>)> {
                 body = std::mem::replace(&mut input, rest);
             }
             Length::Chunked => {
-                let (mut chunks, mut left, mut read) =
-                    (Chunks::new(MOST), input.as_slice().into(), Default::default());
+                let (mut chunks, mut left, mut read) = (
+                    Chunks::new(MOST),
+                    input.as_slice().into(),
+                    Default::default(),
+                );
                 loop {
                     match chunks.read(&mut left, &mut read) {
                         Ok(true) => break,

@@ -15,8 +15,11 @@ const LOOK_AGAIN: Seconds = 30;
 /// When those that were worth most are preferred, one place in so many goes to any other.
 const EXPLORE: usize = 8;
 
-/// What a thread still has to hand in once its clients have their answers: those depend on the first forward of an announce,
-/// and there may be a hundred more.
+/// With less of the queue taken than this, in percent, it is known without trying that a forward will be queued.
+const ROOMY: u32 = 50;
+
+/// What a thread still has to hand in once its clients have their answers: those depend on one forward of an announce at most,
+/// and there may be a hundred.
 #[derive(Default)]
 pub(crate) struct Later(Vec<Rest>);
 
@@ -29,7 +32,7 @@ struct Rest {
 }
 
 impl Forwarding {
-    /// Passes an announce on to whoever may be asked: to one now, to the others [later](Self::hand_in_later).
+    /// Passes an announce on to whoever may be asked: [later](Self::hand_in_later), but for one if it may find the queue full.
     pub(crate) fn announce(&self, call: &Call<'_>, first: bool, later: &mut Later) -> Offered {
         let config = &call.plan.config;
         let hash = &call.announce.info_hash;
@@ -56,7 +59,8 @@ impl Forwarding {
         if throttles {
             call.counters.throttled.add(left as u64);
         }
-        self.queue(call, first, chosen, later)
+        let tried = usize::from(pressure.fill() >= ROOMY);
+        self.queue(call, first, chosen, tried, later)
     }
 
     /// Hands in what was left for later.
@@ -107,6 +111,7 @@ impl Forwarding {
         call: &Call<'_>,
         first: bool,
         chosen: Vec<(u16, Asked)>,
+        tried: usize,
         later: &mut Later,
     ) -> Offered {
         let mut rest = Rest {
@@ -115,9 +120,10 @@ impl Forwarding {
             now: call.now,
             chosen: chosen.into_iter(),
         };
-        let (queued, full) = self.hand_in(&mut rest, 1, call.counters);
+        let (queued, full) = self.hand_in(&mut rest, tried, call.counters);
         if rest.chosen.len() > 0 {
             later.0.push(rest);
+            return Offered::Queued;
         }
         match (queued, full) {
             (0, 0) => Offered::Nothing,

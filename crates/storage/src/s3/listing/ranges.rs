@@ -58,7 +58,8 @@ impl Range {
             self.held.take(item, entries);
             self.after = place;
         }
-        self.done |= is_last;
+        // With its last name all of it came: another page would only bring what is the next one's.
+        self.done |= is_last || self.end.as_ref() == Some(&self.after);
         if self.done {
             self.held.pass_to(&[], self.end.as_deref(), entries);
         }
@@ -317,6 +318,15 @@ mod tests {
         let again = vec![entry("a/"), entry("b")];
         range.take(again, true, &mut entries).unwrap();
         assert_eq!(shown(&entries), ["d:a", "f:b"]);
+    }
+
+    #[test]
+    fn a_stretch_is_done_with_its_last_name() {
+        let mut ranges = Ranges::default();
+        ranges.cut(0, b"b".to_vec());
+        let page = vec![entry("a"), entry("b")];
+        ranges.all[0].take(page, false, &mut Vec::new()).unwrap();
+        assert!(ranges.all[0].done && !ranges.all[1].done);
     }
 
     #[test]

@@ -23,8 +23,8 @@ use crate::wire::{Problem, http1};
 
 /// How long a client may take for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How HTTP/2 begins.
-const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+/// How HTTP/2 begins. All of it: who does not say the rest is not waited for any longer than others.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Pieces of an answer up to this size are copied together with what is around them.
 const COPIED: usize = 16 << 10;
 /// The watch over all answers knows why a client's time is up, so it comes first.
@@ -80,8 +80,10 @@ impl Connection {
                 Next::Head(head) => head,
                 Next::Bad(problem) => {
                     let answer = route::misunderstood(&self.desk.shared, &problem);
-                    let _ = self.answer(answer, Manner::last()).await;
-                    break;
+                    if self.answer(answer, Manner::last()).await.is_ok() {
+                        self.line.drain().await;
+                    }
+                    return Over::Ended;
                 }
                 Next::Http2 => {
                     let (stream, start) = self.line.into_parts();
@@ -130,6 +132,9 @@ impl Connection {
             if let Some(end) = head_end(&line.input, seen).filter(|_| !undecided) {
                 return take_head(line, end);
             }
+            if http1::ends_bare(&line.input, seen) {
+                return Next::Bad(http1::bare_line());
+            }
             seen = line.input.len();
             if seen > MAX_HEAD {
                 return Next::Bad(http1::too_long());
@@ -139,7 +144,7 @@ impl Connection {
                     return Poll::Ready(read.unwrap_or(0) > 0);
                 }
                 // Who says nothing is not waited for: neither for ever, nor when we stop.
-                if line.input.is_empty() && stopped.as_mut().poll(cx).is_ready() {
+                if stopped.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(false);
                 }
                 let since = *since.get_or_insert_with(Instant::now);

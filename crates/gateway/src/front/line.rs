@@ -126,11 +126,16 @@ impl Line {
         }
     }
 
-    /// Ends the connection. While bytes come that nobody read, ending it at once would take the answer from the client.
-    pub(super) async fn close(mut self) {
-        if self.body.is_none() && self.input.is_empty() {
-            return;
+    /// Ends the connection.
+    pub(super) async fn close(self) {
+        if self.body.is_some() || !self.input.is_empty() {
+            self.drain().await;
         }
+    }
+
+    /// Ends the connection although more may come. While bytes come that nobody read, ending it at once would take the answer
+    /// from the client.
+    pub(super) async fn drain(mut self) {
         if self.stream.shutdown().await.is_err() {
             return;
         }

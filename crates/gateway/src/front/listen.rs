@@ -11,7 +11,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,8 @@ use crate::shared::Shared;
 
 /// How often an HTTP/2 connection is asked whether it is still there.
 const PING: Duration = Duration::from_secs(20);
+/// Connections that may wait until they are accepted.
+const BACKLOG: u32 = 1024;
 /// How long accepting rests when the system has no sockets left.
 const REST: Duration = Duration::from_millis(50);
 
@@ -35,9 +37,14 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) fn bind(address: SocketAddr) -> Result<Listener, Error> {
         let taken = |source| Error::Listen { address, source };
-        let listener = std::net::TcpListener::bind(address).map_err(taken)?;
-        listener.set_nonblocking(true).map_err(taken)?;
-        let listener = TcpListener::from_std(listener).map_err(taken)?;
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        };
+        let socket = socket.map_err(taken)?;
+        socket.set_reuseaddr(true).map_err(taken)?;
+        socket.bind(address).map_err(taken)?;
+        let listener = socket.listen(BACKLOG).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
         Ok(Listener { listener, address })
     }

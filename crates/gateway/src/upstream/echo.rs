@@ -83,6 +83,8 @@ impl Order {
             tokens: number("x-echo-tokens").or(settings.tokens),
             status: status
                 .and_then(|code| StatusCode::from_u16(code).ok())
+                // Below that it would not be an answer.
+                .filter(|status| !status.is_informational())
                 .unwrap_or(StatusCode::OK),
         }
     }

@@ -189,6 +189,8 @@ async fn what_can_be_understood_in_two_ways_reaches_nobody() {
         "x".repeat(100_000)
     );
     assert_eq!(statuses(&ask(&running, &long).await), ["431"]);
+    let bare = "GET /healthz HTTP/1.1\nhost: x\n\n";
+    assert_eq!(statuses(&ask(&running, bare).await), ["400"]);
     assert_eq!(upstream.count(), 0);
 }
 
@@ -236,12 +238,21 @@ async fn an_idle_connection_does_not_hold_up_the_end_and_an_answer_does() {
     let healthy = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
     idle.write_all(healthy.as_bytes()).await.unwrap();
     read(&mut idle, |seen| seen.ends_with("ok\n")).await;
+    // Who began to speak HTTP/2 and went silent is idle as well.
+    let mut silent = connect(&running).await;
+    let beginning = b"PRI * HTTP/2.0\r\n\r\n";
+    silent.write_all(beginning).await.unwrap();
     let request = raw_request(CHAT, &chat(5, false));
     busy.write_all(request.as_bytes()).await.unwrap();
     until("the upstream has it", || upstream.now() == 1).await;
     let drained = running.shutdown.drain(PATIENCE);
-    let (drained, answer, rest) =
-        tokio::join!(drained, read_to_end(&mut busy), read_to_end(&mut idle));
+    let (drained, answer, rest, nothing) = tokio::join!(
+        drained,
+        read_to_end(&mut busy),
+        read_to_end(&mut idle),
+        read_to_end(&mut silent)
+    );
+    assert_eq!(nothing, "");
     assert!(drained.left.is_empty(), "{:?}", drained.left);
     assert_eq!((statuses(&answer), rest.as_str()), (vec!["200"], ""));
     assert!(answer.contains("connection: close"), "{answer}");

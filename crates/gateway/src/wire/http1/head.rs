@@ -54,6 +54,12 @@ pub fn head_end(bytes: &[u8], seen: usize) -> Option<usize> {
     END.find(&bytes[from..]).map(|at| from + at + 4)
 }
 
+/// Whether a head ends that has no carriage returns: its end would be waited for in vain.
+pub(crate) fn ends_bare(bytes: &[u8], seen: usize) -> bool {
+    let from = seen.saturating_sub(1).min(bytes.len());
+    bytes[from..].windows(2).any(|two| two == b"\n\n")
+}
+
 /// Reads a head, up to and with its empty line.
 ///
 /// # Errors
@@ -67,7 +73,7 @@ pub fn head_end(bytes: &[u8], seen: usize) -> Option<usize> {
 /// ```
 pub fn read_head(bytes: &Bytes) -> Result<Head, Problem> {
     if memchr_iter(b'\n', bytes).any(|at| at == 0 || bytes[at - 1] != b'\r') {
-        return Err(bad("a line of the head ends without a carriage return"));
+        return Err(bare_line());
     }
     let mut lines = [const { MaybeUninit::uninit() }; MAX_LINES];
     let mut request = httparse::Request::new(&mut []);
@@ -117,6 +123,11 @@ pub(crate) fn too_long() -> Problem {
             MAX_HEAD >> 10
         ),
     )
+}
+
+/// A line that ends with a line feed alone.
+pub(crate) fn bare_line() -> Problem {
+    bad("a line of the head ends without a carriage return")
 }
 
 fn bad(message: &str) -> Problem {

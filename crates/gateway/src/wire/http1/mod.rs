@@ -9,5 +9,5 @@ mod head;
 
 pub use answer::{Framing, write_head};
 pub use chunks::{BadChunk, Chunks};
-pub(crate) use head::too_long;
 pub use head::{Head, Length, MAX_HEAD, head_end, read_head};
+pub(crate) use head::{bare_line, ends_bare, too_long};

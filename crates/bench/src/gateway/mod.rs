@@ -49,6 +49,9 @@ pub(crate) struct Options {
     /// The command of LiteLLM's proxy (PyPI `litellm[proxy]`), to measure it as well, at a twentieth of the rate.
     #[arg(long, value_name = "COMMAND")]
     litellm: Option<PathBuf>,
+    /// Only these parts: passing, slots, admission or memory.
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
     /// Be one of the processes. For the bench itself.
     #[arg(long, hide = true)]
     role: Option<String>,
@@ -76,24 +79,49 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         return roles::run(name, options.upstream);
     }
     let mock = role("mock", None);
+    let mut report = Report::new(options.rounds);
+    if options.wants("passing") {
+        passing(options, mock.address, &mut report);
+        bounds(&mut report);
+    }
+    if options.wants("slots") {
+        sixty(options, mock.address, &mut report);
+    }
+    if options.wants("admission") {
+        admission::run(options.rounds, &mut report);
+    }
+    if options.wants("memory") {
+        memory(options, &mut report);
+    }
+    report.print(options.json);
+    report.exit(options.check)
+}
+
+impl Options {
+    fn wants(&self, part: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == part)
+    }
+}
+
+/// Requests at half load through every contender.
+fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
     let mut contenders = vec![
         (DIRECT, None),
-        (BARE, Some(role("bare", Some(mock.address)))),
-        (OURS, Some(role("ours", Some(mock.address)))),
+        (BARE, Some(role("bare", Some(mock)))),
+        (OURS, Some(role("ours", Some(mock)))),
     ];
     if let Some(command) = &options.vllm_router {
-        contenders.push((ROUTER, Some(router(command, mock.address))));
+        contenders.push((ROUTER, Some(router(command, mock))));
     }
     if let Some(command) = &options.litellm {
-        contenders.push((LITELLM, Some(litellm(command, mock.address))));
+        contenders.push((LITELLM, Some(litellm(command, mock))));
     }
-    let mut report = Report::new(options.rounds);
     let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
     for _ in 0..options.rounds {
         for ((name, process), found) in contenders.iter().zip(&mut found) {
             // It would drown in what the others are asked.
             let less = if *name == LITELLM { 20 } else { 1 };
-            round(options, less, process.as_ref(), mock.address, found);
+            round(options, less, process.as_ref(), mock, found);
         }
     }
     let direct = found[0].p99.clone();
@@ -119,13 +147,6 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             report.row(&format!("{name}, CPU"), "ns", cpu, None);
         }
     }
-    bounds(&mut report);
-    drop(contenders);
-    sixty(options, mock.address, &mut report);
-    admission::run(options.rounds, &mut report);
-    memory(options, &mut report);
-    report.print(options.json);
-    report.exit(options.check)
 }
 
 fn round(

@@ -1,6 +1,5 @@
 //! The last requests, and what became of each: for whoever asks why.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,14 +16,15 @@ const MOST: usize = 4096;
 /// Names for requests: a random word of this run, and a number.
 #[derive(Debug)]
 pub(crate) struct Ids {
-    run: u32,
+    /// What every name of this run begins with.
+    run: String,
     next: AtomicU64,
 }
 
 impl Ids {
     pub(crate) fn new(run: u32) -> Ids {
         Ids {
-            run,
+            run: format!("hw-{run:08x}-"),
             next: AtomicU64::new(0),
         }
     }
@@ -35,12 +35,17 @@ impl Ids {
 
     pub(crate) fn name(&self, number: u64) -> String {
         let mut name = String::with_capacity(28);
-        let _ = write!(name, "hw-{:08x}-{number:x}", self.run);
+        name.push_str(&self.run);
+        let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
+        for digit in (0..digits).rev() {
+            let digit = (number >> (4 * digit)) as u32 % 16;
+            name.extend(char::from_digit(digit, 16));
+        }
         name
     }
 
     fn number(&self, name: &str) -> Option<u64> {
-        let number = name.strip_prefix(&format!("hw-{:08x}-", self.run))?;
+        let number = name.strip_prefix(&self.run)?;
         u64::from_str_radix(number, 16).ok()
     }
 }
@@ -164,5 +169,22 @@ impl Journal {
         let mut latest: Vec<&Entry> = entries.iter().flatten().collect();
         latest.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.number));
         latest.into_iter().take(most).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_its_number() {
+        let ids = Ids::new(0x1f);
+        assert_eq!(ids.name(0), "hw-0000001f-0");
+        for number in [0, 1, 15, 16, 0xabc_def0, 1 << 60, u64::MAX] {
+            let name = ids.name(number);
+            assert_eq!(name, format!("hw-0000001f-{number:x}"));
+            assert_eq!(ids.number(&name), Some(number));
+        }
+        assert_eq!(ids.number("hw-00000020-0"), None);
     }
 }

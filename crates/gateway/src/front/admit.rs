@@ -6,35 +6,79 @@ use std::time::Duration;
 use bytes::Bytes;
 use headworks_core::Class;
 use headworks_service::config::{show_duration, show_size};
-use http::header::{AUTHORIZATION, CONTENT_LENGTH};
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::upload::{Upload, UploadError};
+use super::within::within;
 use crate::keys::Caller;
 use crate::plan::Plan;
 use crate::shared::Shared;
 use crate::wire::{Problem, read_priority};
 
-const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
-const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
-const RETRY: HeaderName = HeaderName::from_static("x-stainless-retry-count");
-const TIMEOUTS: [HeaderName; 2] = [
-    HeaderName::from_static("x-stainless-read-timeout"),
-    HeaderName::from_static("x-stainless-timeout"),
-];
+/// What a request's headers tell us, as against the upstream.
+#[derive(Default)]
+pub(super) struct Told<'a> {
+    api_key: Option<&'a HeaderValue>,
+    authorization: Option<&'a HeaderValue>,
+    azure_key: Option<&'a HeaderValue>,
+    priority: Option<&'a HeaderValue>,
+    /// How long the client itself will wait. Its own timeout is told by the SDKs in seconds.
+    pub(super) patience: Option<Duration>,
+    /// Whether the client says that it asked before.
+    pub(super) is_retry: bool,
+}
+
+impl<'a> Told<'a> {
+    /// One pass over the few headers there are costs less than looking for each of those that there may be.
+    pub(super) fn by(headers: &'a HeaderMap) -> Told<'a> {
+        let mut told = Told::default();
+        for (name, value) in headers {
+            // Of what is said twice the first counts.
+            let place = match name.as_str() {
+                "x-api-key" => &mut told.api_key,
+                "authorization" => &mut told.authorization,
+                "api-key" => &mut told.azure_key,
+                "x-priority" => &mut told.priority,
+                "x-stainless-read-timeout" | "x-stainless-timeout" => {
+                    told.patience = told.patience.into_iter().chain(seconds(value)).min();
+                    continue;
+                }
+                "x-stainless-retry-count" => {
+                    told.is_retry |= text(value)
+                        .and_then(|count| count.trim().parse::<u32>().ok())
+                        .is_some_and(|count| count > 0);
+                    continue;
+                }
+                _ => continue,
+            };
+            place.get_or_insert(value);
+        }
+        told
+    }
+
+    fn key(&self) -> Option<&'a str> {
+        let bearer = || {
+            let (scheme, key) = text(self.authorization?)?.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
+        };
+        let key = self.api_key.and_then(text);
+        key.or_else(bearer).or_else(|| text(self.azure_key?))
+    }
+}
+
+fn text(value: &HeaderValue) -> Option<&str> {
+    value.to_str().ok()
+}
+
+fn seconds(value: &HeaderValue) -> Option<Duration> {
+    let seconds: f64 = text(value)?.trim().parse().ok()?;
+    let time = Duration::try_from_secs_f64(seconds).ok();
+    time.filter(|time| !time.is_zero())
+}
 
 /// Who asks.
-pub(super) fn caller(plan: &Plan, headers: &HeaderMap) -> Result<Arc<Caller>, Problem> {
-    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
-    let bearer = headers
-        .get(AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
-    let bearer = bearer.and_then(|value| {
-        let (scheme, key) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
-    });
-    let key = text(API_KEY).or(bearer).or_else(|| text(AZURE_KEY));
+pub(super) fn caller(plan: &Plan, told: &Told<'_>) -> Result<Arc<Caller>, Problem> {
+    let key = told.key();
     plan.keys.find(key).ok_or_else(|| {
         let message = match key {
             Some(_) => "this API key is not known here: ask whoever runs this gateway for one",
@@ -45,14 +89,11 @@ pub(super) fn caller(plan: &Plan, headers: &HeaderMap) -> Result<Arc<Caller>, Pr
 }
 
 /// How urgent it is.
-pub(super) fn class(plan: &Plan, caller: &Caller, headers: &HeaderMap) -> Result<Class, Problem> {
-    let Some(asked) = headers.get(PRIORITY) else {
+pub(super) fn class(plan: &Plan, caller: &Caller, told: &Told<'_>) -> Result<Class, Problem> {
+    let Some(asked) = told.priority else {
         return Ok(caller.class_for(None));
     };
-    let read = asked
-        .to_str()
-        .ok()
-        .and_then(|asked| read_priority(asked, plan.levels()));
+    let read = text(asked).and_then(|asked| read_priority(asked, plan.levels()));
     if let Some(class) = read {
         return Ok(caller.class_for(Some(class)));
     }
@@ -68,20 +109,9 @@ pub(super) fn class(plan: &Plan, caller: &Caller, headers: &HeaderMap) -> Result
 }
 
 /// The whole body, within its bound and its time.
-pub(super) async fn body(
-    plan: &Plan,
-    headers: &HeaderMap,
-    body: impl Upload,
-) -> Result<Bytes, Problem> {
-    let most = plan.config.max_body;
-    let told = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if told.is_some_and(|told| told > most) {
-        return Err(too_large(most));
-    }
-    let time = plan.config.body_timeout;
-    match tokio::time::timeout(time, body.whole(most)).await {
+pub(super) async fn body(plan: &Plan, body: impl Upload) -> Result<Bytes, Problem> {
+    let (most, time) = (plan.config.max_body, plan.config.body_timeout);
+    match within(time, body.whole(most)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(UploadError::TooLarge)) => Err(too_large(most)),
         Ok(Err(UploadError::Broken(cause))) => {
@@ -131,26 +161,6 @@ pub(super) fn quota(shared: &Shared, plan: &Plan, caller: &Caller) -> Result<(),
     }
 }
 
-/// How long the client itself will wait. Its own timeout is told by the SDKs in seconds.
-pub(super) fn patience(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = |name: &HeaderName| {
-        let text = headers.get(name)?.to_str().ok()?;
-        let seconds: f64 = text.trim().parse().ok()?;
-        Duration::try_from_secs_f64(seconds)
-            .ok()
-            .filter(|time| !time.is_zero())
-    };
-    TIMEOUTS.iter().filter_map(seconds).min()
-}
-
-/// Whether the client says that it asked before.
-pub(super) fn is_retry(headers: &HeaderMap) -> bool {
-    let count = headers.get(RETRY).and_then(|value| value.to_str().ok());
-    count
-        .and_then(|count| count.trim().parse::<u32>().ok())
-        .is_some_and(|count| count > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_clients_timeout_is_understood() {
-        let told = |value| patience(&headers(&[("x-stainless-read-timeout", value)]));
+        let told = |value| Told::by(&headers(&[("x-stainless-read-timeout", value)])).patience;
         assert_eq!(told("600.0"), Some(Duration::from_secs(600)));
         assert_eq!(told("0.5"), Some(Duration::from_millis(500)));
         for nonsense in ["not_given", "-1", "0", "inf", "NaN", ""] {
@@ -174,13 +184,36 @@ mod tests {
             ("x-stainless-timeout", "600"),
             ("x-stainless-read-timeout", "5"),
         ]);
-        assert_eq!(patience(&both), Some(Duration::from_secs(5)));
+        assert_eq!(Told::by(&both).patience, Some(Duration::from_secs(5)));
     }
 
     #[test]
     fn a_retry_is_recognised() {
-        assert!(is_retry(&headers(&[("x-stainless-retry-count", "2")])));
-        assert!(!is_retry(&headers(&[("x-stainless-retry-count", "0")])));
-        assert!(!is_retry(&HeaderMap::new()));
+        let is_retry = |pairs| Told::by(&headers(pairs)).is_retry;
+        assert!(is_retry(&[("x-stainless-retry-count", "2")]));
+        assert!(!is_retry(&[("x-stainless-retry-count", "0")]));
+        assert!(!is_retry(&[]));
+    }
+
+    #[test]
+    fn a_key_is_found_wherever_a_client_puts_it() {
+        let key = |pairs| Told::by(&headers(pairs)).key().map(str::to_owned);
+        for alone in [
+            ("x-api-key", "k"),
+            ("authorization", "Bearer k"),
+            ("authorization", "bearer  k"),
+            ("api-key", "k"),
+        ] {
+            let found = Told::by(&headers(&[alone])).key().map(str::to_owned);
+            assert_eq!(found.as_deref(), Some("k"), "{alone:?}");
+        }
+        let all = [
+            ("api-key", "c"),
+            ("authorization", "Bearer b"),
+            ("x-api-key", "a"),
+        ];
+        assert_eq!(key(&all).as_deref(), Some("a"));
+        assert_eq!(key(&all[..2]).as_deref(), Some("b"));
+        assert_eq!(key(&[("authorization", "Basic b")]), None);
     }
 }

@@ -173,14 +173,11 @@ impl Connection {
             Ok(passage) => passage,
             Err(response) => return Some(*response),
         };
-        let mut answer = pin!(passage.go());
-        poll_fn(|cx| {
-            if let Poll::Ready(response) = answer.as_mut().poll(cx) {
-                return Poll::Ready(Some(response));
-            }
-            self.line.poll_gone(cx).map(|()| None)
-        })
-        .await
+        tokio::select! {
+            biased;
+            response = passage.go() => Some(response),
+            () = self.line.gone() => None,
+        }
     }
 
     /// Writes an answer, as fast as the client takes it; says whether the connection goes on.
@@ -244,18 +241,19 @@ impl Connection {
         body: &mut GatewayBody,
         patience: Duration,
     ) -> io::Result<Option<Frame<Bytes>>> {
-        loop {
-            let line = &mut self.line;
-            let polled = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
-                Poll::Ready(frame) => Poll::Ready(Some(frame)),
-                Poll::Pending if !line.output.is_empty() => Poll::Ready(None),
-                Poll::Pending => line.poll_gone(cx).map(|()| Some(Some(Err(gone())))),
-            });
-            match polled.await {
-                Some(frame) => return frame.transpose().map_err(io::Error::other),
-                None => self.line.flush(patience).await?,
+        let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await;
+        let frame = match at_once {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                self.line.flush(patience).await?;
+                tokio::select! {
+                    biased;
+                    frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame,
+                    () = self.line.gone() => Some(Err(gone())),
+                }
             }
-        }
+        };
+        frame.transpose().map_err(io::Error::other)
     }
 
     async fn write(

@@ -9,11 +9,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 use super::upload::{Upload, UploadError};
+use super::within::within;
 use crate::wire::http1::{BadChunk, Chunks, Length};
 
 /// What is read at once, on the stack.
@@ -71,15 +72,16 @@ impl Line {
         }
     }
 
-    /// Ready when the client is gone. What it sends ahead of its turn is kept.
-    pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Waits until the client is gone. What it sends ahead of its turn is kept.
+    pub(super) async fn gone(&mut self) {
         while self.input.len() < AHEAD {
-            match ready!(self.poll_more(cx)) {
-                Ok(0) | Err(_) => return Poll::Ready(()),
-                Ok(_) => {}
+            if self.more().await.is_err() {
+                return;
             }
         }
-        Poll::Pending
+        // More is not read, so its end cannot be either: the system tells of that as of urgent bytes, which are not
+        // asked for. It comes after whatever the socket still holds.
+        let _ = self.stream.ready(Interest::PRIORITY).await;
     }
 
     /// Sends the output; a client that takes nothing for `patience` is gone.
@@ -200,7 +202,7 @@ impl Line {
 /// Sends some of `bytes`.
 async fn send(stream: &mut TcpStream, bytes: &[u8], patience: Duration) -> io::Result<usize> {
     let write = std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_write(cx, bytes));
-    match tokio::time::timeout(patience, write).await {
+    match within(patience, write).await {
         Ok(Ok(0)) => Err(io::ErrorKind::WriteZero.into()),
         Ok(sent) => sent,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),

@@ -21,6 +21,7 @@ mod route;
 mod threads;
 mod upload;
 mod watch;
+mod within;
 
 pub(crate) use listen::{Listener, serve};
 pub(crate) use watch::Watch;

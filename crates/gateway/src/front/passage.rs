@@ -13,7 +13,6 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use smallvec::SmallVec;
 
-use super::admit;
 use super::body::GatewayBody;
 use super::marks::Marks;
 use super::progress;
@@ -28,7 +27,7 @@ use crate::wire::{Ask, Dialect, Problem};
 /// When somebody may come back who waited too long, or came while we stop: soon.
 const SOON: Duration = Duration::from_secs(1);
 
-/// One request on its way.
+/// One request on its way. In a box: it is handed on from one wait to the next.
 pub(super) struct Passage {
     pub(super) desk: Arc<Desk>,
     pub(super) shared: Arc<Shared>,
@@ -40,6 +39,10 @@ pub(super) struct Passage {
     pub(super) estimate: u64,
     /// Tokens that it may have at most, as it says itself.
     pub(super) most: u64,
+    /// How long its client will wait.
+    pub(super) patience: Duration,
+    /// Whether its client says that it asked before.
+    pub(super) is_retry: bool,
     pub(super) forward: Forward,
     pub(super) group: Vec<TargetId>,
     pub(super) marks: Marks,
@@ -52,7 +55,7 @@ impl Passage {
     }
 
     /// Waits for leave, asks an upstream, and answers.
-    pub(super) async fn go(mut self) -> Response<GatewayBody> {
+    pub(super) async fn go(mut self: Box<Self>) -> Response<GatewayBody> {
         self.write_arrival();
         let mut acquire = match self.acquire() {
             Ok(acquire) => acquire,
@@ -74,13 +77,17 @@ impl Passage {
     }
 
     /// Waits, and then goes on.
-    pub(super) async fn wait(self, acquire: Acquire, place: WaitingGuard) -> Response<GatewayBody> {
+    pub(super) async fn wait(
+        self: Box<Self>,
+        acquire: Acquire,
+        place: WaitingGuard,
+    ) -> Response<GatewayBody> {
         let word = acquire.await;
         drop(place);
         self.proceed(word).await
     }
 
-    async fn proceed(mut self, word: Result<Permit, Denied>) -> Response<GatewayBody> {
+    async fn proceed(mut self: Box<Self>, word: Result<Permit, Denied>) -> Response<GatewayBody> {
         match word {
             Ok(permit) => {
                 self.granted(&permit);
@@ -101,8 +108,8 @@ impl Passage {
         let permits = &self.shared.permits;
         let targets = self.shared.set_of(&self.group).ok_or_else(no_upstream)?;
         let timeout = self.plan.queue_timeout(self.class);
-        let patience = admit::patience(&self.forward.headers).unwrap_or(Duration::MAX);
-        let booking = admit::is_retry(&self.forward.headers)
+        let booking = self
+            .is_retry
             .then(|| {
                 self.shared
                     .bookings
@@ -116,7 +123,7 @@ impl Passage {
             .cost(self.cost())
             .targets(targets)
             .booking(booking)
-            .expire_at(permits.now() + timeout.min(patience));
+            .expire_at(permits.now() + timeout.min(self.patience));
         Ok(permits.acquire(job))
     }
 
@@ -172,8 +179,7 @@ impl Passage {
             _ => None,
         };
         let rests: Option<Vec<Duration>> = self.group.iter().map(rest).collect();
-        let patience = admit::patience(&self.forward.headers).unwrap_or(Duration::MAX);
-        let patience = patience.min(self.plan.queue_timeout(self.class));
+        let patience = self.patience.min(self.plan.queue_timeout(self.class));
         rests?.into_iter().min().filter(|rest| *rest > patience)
     }
 

@@ -39,7 +39,7 @@ enum State {
 
 /// Answers at once, and goes on inside the body.
 pub(super) fn respond(
-    passage: Passage,
+    passage: Box<Passage>,
     acquire: Acquire,
     place: WaitingGuard,
 ) -> Response<GatewayBody> {

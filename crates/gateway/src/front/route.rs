@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use headworks_service::outbound::Outbound;
@@ -9,11 +10,12 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
+use super::admit::{self, Told};
 use super::body::GatewayBody;
 use super::marks::Marks;
+use super::models;
 use super::passage::{Passage, Presence};
 use super::upload::Upload;
-use super::{admit, models};
 use crate::keys::Caller;
 use crate::plan::Plan;
 use crate::shared::Shared;
@@ -46,7 +48,7 @@ pub(super) async fn receive(
     desk: &Arc<Desk>,
     parts: Parts,
     body: impl Upload,
-) -> Result<Passage, Box<Response<GatewayBody>>> {
+) -> Result<Box<Passage>, Box<Response<GatewayBody>>> {
     let shared = &desk.shared;
     let number = shared.journal.ids.next();
     let mut marks = Marks {
@@ -109,7 +111,7 @@ fn other(plan: &Plan, dialect: Dialect, request: &Parts) -> Result<Response<Gate
     if request.method != Method::GET {
         return Err(wrong_method(request));
     }
-    let caller = admit::caller(plan, &request.headers)?;
+    let caller = admit::caller(plan, &Told::by(&request.headers))?;
     let one = rest.strip_prefix('/').filter(|name| !name.is_empty());
     models::answer(plan, &caller, dialect, one)
 }
@@ -128,12 +130,14 @@ async fn prepare(
     endpoint: Endpoint,
     parts: Parts,
     body: impl Upload,
-) -> Result<Passage, Problem> {
+) -> Result<Box<Passage>, Problem> {
     let shared = &desk.shared;
-    let caller = admit::caller(&plan, &parts.headers)?;
-    let class = admit::class(&plan, &caller, &parts.headers)?;
+    let told = Told::by(&parts.headers);
+    let caller = admit::caller(&plan, &told)?;
+    let class = admit::class(&plan, &caller, &told)?;
+    let (patience, is_retry) = (told.patience, told.is_retry);
     marks.class = Some(class);
-    let body = admit::body(&plan, &parts.headers, body).await?;
+    let body = admit::body(&plan, body).await?;
     let ask = read_ask(&body)
         .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
     let group = group(&plan, &caller, endpoint, &ask.model)?;
@@ -141,7 +145,9 @@ async fn prepare(
         shared.ledger.refused(&caller.tenant, class, shared.today());
     })?;
     let output = plan.config.default_output_tokens;
-    Ok(Passage {
+    Ok(Box::new(Passage {
+        patience: patience.unwrap_or(Duration::MAX),
+        is_retry,
         estimate: ask.estimate(endpoint, output),
         most: ask.most(endpoint, output),
         forward: Forward {
@@ -165,7 +171,7 @@ async fn prepare(
         class,
         ask,
         group,
-    })
+    }))
 }
 
 fn group(

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 
 /// A request's body on its way.
 pub(super) trait Upload {
@@ -28,6 +28,10 @@ impl UploadError {
 
 impl Upload for Incoming {
     async fn whole(self, most: u64) -> Result<Bytes, UploadError> {
+        // What is told to be too large is not read at all.
+        if self.size_hint().lower() > most {
+            return Err(UploadError::TooLarge);
+        }
         let limited = Limited::new(self, usize::try_from(most).unwrap_or(usize::MAX));
         match limited.collect().await {
             Ok(body) => Ok(body.to_bytes()),

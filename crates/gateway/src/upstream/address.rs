@@ -3,12 +3,16 @@
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
+use crate::wire::Endpoint;
+
 /// Scheme, host, and the path that stands for `/v1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     scheme: Scheme,
     authority: Authority,
     path: String,
+    /// Every endpoint's address, in their order: few requests have a query.
+    plain: Vec<Uri>,
 }
 
 impl Address {
@@ -29,17 +33,29 @@ impl Address {
             "" => "/v1".to_owned(),
             path => path.to_owned(),
         };
-        Ok(Address {
+        let mut address = Address {
             scheme,
             authority,
             path,
-        })
+            plain: Vec::new(),
+        };
+        let plain = Endpoint::ALL
+            .iter()
+            .map(|endpoint| address.at(endpoint.path()));
+        address.plain = plain.collect::<Option<_>>().ok_or_else(wrong)?;
+        Ok(address)
     }
 
     /// The address of an endpoint, with the client's query.
-    pub(crate) fn join(&self, endpoint: &str, query: Option<&str>) -> Option<Uri> {
-        let mark = if query.is_some() { "?" } else { "" };
-        let path = format!("{}{endpoint}{mark}{}", self.path, query.unwrap_or_default());
+    pub(crate) fn join(&self, endpoint: Endpoint, query: Option<&str>) -> Option<Uri> {
+        match query {
+            None => self.plain.get(endpoint as usize).cloned(),
+            Some(query) => self.at(&format!("{}?{query}", endpoint.path())),
+        }
+    }
+
+    fn at(&self, rest: &str) -> Option<Uri> {
+        let path = format!("{}{rest}", self.path);
         let builder = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone());
@@ -57,11 +73,15 @@ mod tests {
     #[test]
     fn a_path_replaces_the_version() {
         let join = |url: &str| {
-            let uri = Address::parse(url)
-                .unwrap()
-                .join("/messages", Some("beta=true"));
+            let address = Address::parse(url).unwrap();
+            let uri = address.join(Endpoint::Messages, Some("beta=true"));
             uri.unwrap().to_string()
         };
+        let address = Address::parse("http://127.0.0.1:9").unwrap();
+        for endpoint in Endpoint::ALL {
+            let uri = address.join(endpoint, None).unwrap();
+            assert_eq!(uri.path(), format!("/v1{}", endpoint.path()));
+        }
         assert_eq!(
             join("https://a.example"),
             "https://a.example/v1/messages?beta=true"

@@ -94,15 +94,20 @@ impl Upstream {
             let answer = echo::answer(&self.settings, &forward).await;
             return Ok(answer.map(UpstreamBody::Echo));
         }
-        let path = forward.endpoint.path();
+        let (endpoint, query) = (forward.endpoint, forward.query.as_deref());
         let address = self.address.as_ref();
-        let uri = address.and_then(|address| address.join(path, forward.query.as_deref()));
+        let uri = address.and_then(|address| address.join(endpoint, query));
         let uri = uri.ok_or_else(|| Failure::Connect("its address is wrong".to_owned()))?;
         let mut request = Request::new(Full::new(forward.body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers::forwarded(forward.headers, &self.headers);
         match outbound.send(request).await {
+            // Other interim answers were passed over; this one would be the last, and nobody asked for it.
+            Ok(response) if response.status().is_informational() => {
+                let status = response.status();
+                Err(Failure::Broken(format!("it answered {status}")))
+            }
             Ok(response) => Ok(response.map(UpstreamBody::Http)),
             Err(error) if error.is_connect() => Err(Failure::Connect(causes(&error))),
             Err(error) => Err(Failure::Broken(causes(&error))),

@@ -71,6 +71,56 @@ pub fn read_ask(body: &[u8]) -> Result<Ask, String> {
     Ok(ask)
 }
 
+/// What a field of a request is to us.
+enum Field {
+    Model,
+    Stream,
+    MaxOutput,
+    Choices,
+    /// Nothing that the model reads.
+    Unread,
+    /// Part of the prompt, for all we know.
+    Read,
+}
+
+impl Field {
+    fn named(name: &str) -> Field {
+        match name {
+            "model" => Field::Model,
+            "stream" => Field::Stream,
+            "max_tokens" | "max_completion_tokens" | "max_output_tokens" => Field::MaxOutput,
+            "n" => Field::Choices,
+            "metadata" | "user" | "stop" | "safety_identifier" | "prompt_cache_key" => {
+                Field::Unread
+            }
+            _ => Field::Read,
+        }
+    }
+}
+
+/// Looks at a name without keeping it.
+struct Named<F>(F);
+
+impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for Named<F> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<T, F: FnOnce(&str) -> T> Visitor<'_> for Named<F> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<T, E> {
+        Ok((self.0)(name))
+    }
+}
+
 struct AskVisitor;
 
 impl<'de> Visitor<'de> for AskVisitor {
@@ -82,18 +132,16 @@ impl<'de> Visitor<'de> for AskVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ask, A::Error> {
         let (mut ask, mut weight, mut choices) = (Ask::default(), Weight::default(), 1);
-        while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {
-            match &*key {
-                "model" => ask.model = text(&map.next_value()?),
-                "stream" => ask.stream = map.next_value::<serde_json::Value>()? == true,
-                "max_tokens" | "max_completion_tokens" | "max_output_tokens" => {
+        while let Some(field) = map.next_key_seed(Named(Field::named))? {
+            match field {
+                Field::Model => ask.model = text(map.next_value()?),
+                Field::Stream => ask.stream = map.next_value::<serde_json::Value>()? == true,
+                Field::MaxOutput => {
                     ask.max_output = number(&map.next_value()?).or(ask.max_output);
                 }
-                "n" => choices = number(&map.next_value()?).unwrap_or(1).max(1),
-                "metadata" | "user" | "stop" | "safety_identifier" | "prompt_cache_key" => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-                _ => map.next_value_seed(Weigh(&mut weight))?,
+                Field::Choices => choices = number(&map.next_value()?).unwrap_or(1).max(1),
+                Field::Unread => drop(map.next_value::<IgnoredAny>()?),
+                Field::Read => map.next_value_seed(Weigh(&mut weight))?,
             }
         }
         ask.prompt = weight.tokens();
@@ -102,8 +150,11 @@ impl<'de> Visitor<'de> for AskVisitor {
     }
 }
 
-fn text(value: &serde_json::Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+fn text(value: serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text,
+        _ => String::new(),
+    }
 }
 
 fn number(value: &serde_json::Value) -> Option<u64> {
@@ -180,14 +231,14 @@ impl<'de> Visitor<'de> for Weigh<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {
-            match &*key {
-                // Base64 without a `data:` before it: Anthropic's sources, OpenAI's audio and files.
-                "data" | "file_data" => {
-                    map.next_value::<IgnoredAny>()?;
-                    self.0.tokens += TOKENS_PER_PICTURE;
-                }
-                _ => map.next_value_seed(Weigh(self.0))?,
+        // Base64 without a `data:` before it: Anthropic's sources, OpenAI's audio and files.
+        let base64 = |name: &str| matches!(name, "data" | "file_data");
+        while let Some(base64) = map.next_key_seed(Named(base64))? {
+            if base64 {
+                map.next_value::<IgnoredAny>()?;
+                self.0.tokens += TOKENS_PER_PICTURE;
+            } else {
+                map.next_value_seed(Weigh(self.0))?;
             }
         }
         Ok(())

@@ -164,6 +164,26 @@ async fn in_the_middle_of_an_upload() {
     running.is_idle().await;
 }
 
+/// A client may have sent more than is read ahead of its turn; its end is behind that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn having_sent_far_ahead() {
+    let upstream = Upstream::start(|_| Act::Hang).await;
+    let running = Running::before(&upstream, "scheduler_max_concurrent = 1");
+    let ahead = raw_request(CHAT, &chat(10, false)).repeat(1000);
+    assert!(ahead.len() > 100_000, "more than is read, and than is kept");
+    for by_reset in [false, true] {
+        let before = upstream.left();
+        let mut stream = connect(running.gateway.address()).await;
+        stream.write_all(ahead.as_bytes()).await.unwrap();
+        until("the upstream has the first", || upstream.now() == 1).await;
+        match by_reset {
+            true => reset(stream),
+            false => stream.shutdown().await.unwrap(),
+        }
+        is_over(&running, &upstream, before + 1).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_stream_of_an_http2_connection() {
     let upstream = streaming().await;

@@ -106,6 +106,31 @@ async fn the_only_ones_answer_goes_through_with_a_time_to_come_back() {
 }
 
 #[tokio::test]
+async fn an_interim_answer_is_not_passed_on_and_nobody_is_switched_to_another_protocol() {
+    let patient = concat!(
+        "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n",
+        "HTTP/1.1 102 Processing\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+    );
+    let upstream = Upstream::start(move |_| Act::Raw(patient)).await;
+    let running = Running::before(&upstream, "");
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "{}"));
+    assert_eq!(answer.header("link"), "");
+
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+    let (running, bad, good) = beside(Act::Raw(switch), "").await;
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-reason")),
+        (502, "upstream_broke_off")
+    );
+    assert!(answer.body.contains("101"), "{}", answer.body);
+    assert_eq!((bad.count(), good.count()), (1, 0), "it may have generated");
+    running.is_idle().await;
+}
+
+#[tokio::test]
 async fn who_cannot_wait_as_long_as_they_rest_is_told_at_once() {
     let upstream = Upstream::start(|_| Act::Status(429, "\r\nretry-after: 100")).await;
     let running = Running::before(&upstream, "");

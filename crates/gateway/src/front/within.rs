@@ -1,0 +1,18 @@
+//! A bound on time that costs nothing where there is nothing to wait for.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::error::Elapsed;
+
+/// What `work` comes to within `time`. Most that is bounded here is done at once: only what is not has a timer.
+pub(super) async fn within<W: Future>(time: Duration, work: W) -> Result<W::Output, Elapsed> {
+    let mut work = pin!(work);
+    let at_once = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+    match at_once {
+        Poll::Ready(done) => Ok(done),
+        Poll::Pending => tokio::time::timeout(time, work).await,
+    }
+}

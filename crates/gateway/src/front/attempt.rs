@@ -80,7 +80,7 @@ impl Passage {
             true => self.forward.take(),
             false => self.forward.clone(),
         };
-        let answer = upstream.call(&self.desk.outbound, forward, most).await;
+        let answer = upstream.call(&self.desk.links, forward, most).await;
         let times = &upstream.times;
         let answer = match answer {
             Ok(answer) => answer,

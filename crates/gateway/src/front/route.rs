@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use headworks_service::outbound::Outbound;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -19,14 +18,14 @@ use super::upload::Upload;
 use crate::keys::Caller;
 use crate::plan::Plan;
 use crate::shared::Shared;
-use crate::upstream::Forward;
+use crate::upstream::{Forward, Links};
 use crate::wire::{Dialect, Endpoint, Problem, read_ask};
 
 /// What a thread serves with.
 pub(super) struct Desk {
     pub(super) shared: Arc<Shared>,
     /// With connections of this thread.
-    pub(super) outbound: Outbound,
+    pub(super) links: Arc<Links>,
 }
 
 /// Answers one request over HTTP/2.

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::listen::{Arrival, http2};
 use super::route::Desk;
 use crate::shared::Shared;
+use crate::upstream::Links;
 
 /// Connections that may be on their way to a thread.
 const WAITING: usize = 256;
@@ -34,7 +35,7 @@ impl Threads {
             let (sender, arrivals) = mpsc::channel(WAITING);
             let desk = Arc::new(Desk {
                 shared: shared.clone(),
-                outbound: shared.outbound.apart(),
+                links: Links::new(&shared.outbound),
             });
             let serve = serve(arrivals, desk, stop.clone());
             let (running, abandon) = (running.token(), abandon.clone());

@@ -8,12 +8,14 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::echo::EchoBody;
+use super::links::LinkBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An answer's body.
 pub(crate) enum UpstreamBody {
     Http(Incoming),
+    Link(LinkBody),
     Echo(EchoBody),
 }
 
@@ -27,6 +29,10 @@ impl Body for UpstreamBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.get_mut() {
             UpstreamBody::Http(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            UpstreamBody::Link(body) => {
+                let data = body.poll_data(cx);
+                data.map(|data| data.map(|data| data.map(Frame::data).map_err(Into::into)))
+            }
             UpstreamBody::Echo(body) => Pin::new(body).poll_frame(cx).map(|frame| frame.map(Ok)),
         }
     }
@@ -34,6 +40,7 @@ impl Body for UpstreamBody {
     fn is_end_stream(&self) -> bool {
         match self {
             UpstreamBody::Http(body) => body.is_end_stream(),
+            UpstreamBody::Link(body) => body.is_end_stream(),
             UpstreamBody::Echo(body) => body.is_done(),
         }
     }
@@ -41,6 +48,7 @@ impl Body for UpstreamBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             UpstreamBody::Http(body) => body.size_hint(),
+            UpstreamBody::Link(body) => body.size_hint(),
             UpstreamBody::Echo(_) => SizeHint::default(),
         }
     }

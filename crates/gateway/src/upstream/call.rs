@@ -1,14 +1,14 @@
 //! One request to one upstream.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use headworks_service::config::show_duration;
-use headworks_service::outbound::Outbound;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
 
-use super::{Upstream, UpstreamBody, compact, echo, headers};
+use super::{Links, Upstream, UpstreamBody, compact, echo, headers};
 use crate::config::Kind;
 use crate::wire::Endpoint;
 
@@ -75,13 +75,13 @@ impl Upstream {
     /// Sends the request; returns when the answer begins.
     pub(crate) async fn call(
         &self,
-        outbound: &Outbound,
+        links: &Arc<Links>,
         forward: Forward,
         most: Duration,
     ) -> Result<Answer, Failure> {
         let began = Instant::now();
         let time = self.settings.first_byte_timeout.min(most);
-        let answer = tokio::time::timeout(time, self.send(outbound, forward)).await;
+        let answer = tokio::time::timeout(time, self.send(links, forward)).await;
         let answer = answer.unwrap_or(Err(Failure::Timeout(time)));
         if answer.is_ok() {
             self.times.latency.record(began.elapsed());
@@ -89,7 +89,7 @@ impl Upstream {
         answer
     }
 
-    async fn send(&self, outbound: &Outbound, forward: Forward) -> Result<Answer, Failure> {
+    async fn send(&self, links: &Arc<Links>, forward: Forward) -> Result<Answer, Failure> {
         if self.settings.kind == Kind::Echo {
             let answer = echo::answer(&self.settings, &forward).await;
             return Ok(answer.map(UpstreamBody::Echo));
@@ -98,11 +98,16 @@ impl Upstream {
         let address = self.address.as_ref();
         let uri = address.and_then(|address| address.join(endpoint, query));
         let uri = uri.ok_or_else(|| Failure::Connect("its address is wrong".to_owned()))?;
-        let mut request = Request::new(Full::new(forward.body));
+        let headers = headers::forwarded(forward.headers, &self.headers);
+        let body = forward.body;
+        if let Some(answer) = links.ask(self.target, &uri, &headers, &body).await {
+            return answer.map(|answer| answer.map(UpstreamBody::Link));
+        }
+        let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
-        *request.headers_mut() = headers::forwarded(forward.headers, &self.headers);
-        match outbound.send(request).await {
+        *request.headers_mut() = headers;
+        match links.outbound.send(request).await {
             // Other interim answers were passed over; this one would be the last, and nobody asked for it.
             Ok(response) if response.status().is_informational() => {
                 let status = response.status();

@@ -6,6 +6,8 @@ mod call;
 mod echo;
 mod headers;
 mod hints;
+mod link;
+mod links;
 mod times;
 
 use std::sync::Arc;
@@ -18,6 +20,7 @@ pub(crate) use body::UpstreamBody;
 pub(crate) use call::{Answer, Failure, Forward};
 pub(crate) use headers::{clean_answer, compact};
 pub(crate) use hints::{Hints, read_hints};
+pub(crate) use links::Links;
 pub(crate) use times::{BOUNDS, UpstreamTimes};
 
 use crate::config::{Kind, ModelLimits, UpstreamSettings};

@@ -4,6 +4,7 @@ mod concurrency;
 mod front;
 mod http1;
 mod leaving;
+mod links;
 mod rates;
 mod seeing;
 mod shares;

@@ -11,6 +11,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use rustls::ClientConfig;
+use tokio::net::TcpStream;
 use tower::{Service, ServiceExt};
 
 use super::names::Names;
@@ -23,6 +24,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Connector {
     https: HttpsConnector<Route>,
+    tcp: HttpConnector<Names>,
     time: Duration,
 }
 
@@ -36,11 +38,11 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, far_side: Uri) -> Self::Future {
-        let Connector { https, time } = self.clone();
+        let Connector { https, time, .. } = self.clone();
         Box::pin(async move {
             match tokio::time::timeout(time, https.oneshot(far_side)).await {
                 Ok(connected) => connected,
-                Err(_) => Err(format!("not connected within {}", show_duration(time)).into()),
+                Err(_) => Err(not_connected(time)),
             }
         })
     }
@@ -63,7 +65,7 @@ pub(super) fn connector(
         .enable_http1()
         .wrap_connector(tcp.clone());
     let route = Route {
-        tcp,
+        tcp: tcp.clone(),
         to_proxy,
         proxies,
     };
@@ -72,7 +74,22 @@ pub(super) fn connector(
         .https_or_http()
         .enable_all_versions()
         .wrap_connector(route);
-    Connector { https, time }
+    Connector { https, tcp, time }
+}
+
+impl Connector {
+    /// A connection to the far side itself.
+    pub(super) async fn connect(&self, far_side: Uri) -> Result<TcpStream, BoxError> {
+        let Connector { tcp, time, .. } = self;
+        match tokio::time::timeout(*time, tcp.clone().oneshot(far_side)).await {
+            Ok(connected) => Ok(connected?.into_inner()),
+            Err(_) => Err(not_connected(*time)),
+        }
+    }
+}
+
+fn not_connected(time: Duration) -> BoxError {
+    format!("not connected within {}", show_duration(time)).into()
 }
 
 /// Finds the way to the host; does not speak TLS with it.

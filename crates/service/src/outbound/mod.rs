@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::PROXY_AUTHORIZATION;
-use http::{Request, Response};
+use http::{Request, Response, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::net::TcpStream;
 
 use crate::config::Objection;
 use crate::error::Error;
@@ -126,6 +127,29 @@ impl Outbound {
     #[must_use]
     pub fn names(&self) -> &Names {
         &self.names
+    }
+
+    /// Whether there is nothing between us and `far_side`: no TLS, no proxy.
+    #[must_use]
+    pub fn is_direct(&self, far_side: &Uri) -> bool {
+        far_side.scheme_str() == Some("http") && self.proxies.intercept(far_side).is_none()
+    }
+
+    /// A connection to `far_side` itself, for whoever speaks with it without this client.
+    ///
+    /// # Errors
+    /// When there is none in time.
+    pub async fn connect(
+        &self,
+        far_side: Uri,
+    ) -> Result<TcpStream, Box<dyn std::error::Error + Send + Sync>> {
+        self.make.0.connect(far_side).await
+    }
+
+    /// How long an idle connection is kept.
+    #[must_use]
+    pub fn idle_timeout(&self) -> Duration {
+        self.make.1
     }
 
     /// Sends `request`, whose address names scheme and host.

@@ -14,7 +14,7 @@ use crate::wire::Problem;
 /// A longer head is refused.
 pub const MAX_HEAD: usize = 64 << 10;
 /// So are more lines than this.
-const MAX_LINES: usize = 100;
+pub(super) const MAX_LINES: usize = 100;
 
 static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
 
@@ -173,12 +173,12 @@ fn length(headers: &HeaderMap, modern: bool) -> Result<Length, Problem> {
 }
 
 /// Nothing but digits: no sign, no list, no room around them.
-fn digits(text: &[u8]) -> Option<u64> {
+pub(super) fn digits(text: &[u8]) -> Option<u64> {
     let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     plain.then(|| std::str::from_utf8(text).ok()?.parse().ok())?
 }
 
-fn keep_alive(headers: &HeaderMap, modern: bool) -> bool {
+pub(super) fn keep_alive(headers: &HeaderMap, modern: bool) -> bool {
     !names(headers, &CONNECTION, b"close") && (modern || names(headers, &CONNECTION, b"keep-alive"))
 }
 

@@ -58,6 +58,8 @@ pub(crate) enum Act {
     BreakOff { in_event: bool },
     /// Exactly these bytes.
     Raw(&'static str),
+    /// Exactly these bytes, then the end.
+    Last(&'static str),
 }
 
 #[derive(Default)]
@@ -126,6 +128,11 @@ impl Upstream {
 
     pub(crate) fn left(&self) -> usize {
         self.seen.left.load(Ordering::SeqCst)
+    }
+
+    /// Connections that were ever opened to it.
+    pub(crate) fn connections(&self) -> usize {
+        self.seen.connections.load(Ordering::SeqCst)
     }
 
     pub(crate) fn calls(&self) -> Vec<Call> {
@@ -279,6 +286,10 @@ async fn perform(
             false
         }
         Act::Raw(bytes) => writer.write_all(bytes.as_bytes()).await.is_ok(),
+        Act::Last(bytes) => {
+            let _ = writer.write_all(bytes.as_bytes()).await;
+            false
+        }
     }
 }
 

@@ -1,0 +1,132 @@
+//! Connections to upstreams in the clear: when they are used again, and where an answer on them ends.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::support::{Act, CHAT, Running, Upstream, chat};
+
+async fn ask(running: &Running, upstream: &Upstream, times: usize) -> Vec<(u16, String)> {
+    let client = running.client();
+    let mut answers = Vec::new();
+    for n in 1..=times {
+        let answer = client.post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!(upstream.count(), n, "nothing is asked twice");
+        answers.push((answer.status, answer.body));
+    }
+    running.is_idle().await;
+    answers
+}
+
+#[tokio::test]
+async fn one_after_the_other_they_share_a_connection() {
+    let upstream = Upstream::answering(Duration::ZERO, 3).await;
+    let running = Running::before(&upstream, "");
+    let answers = ask(&running, &upstream, 5).await;
+    assert!(answers.iter().all(|(status, _)| *status == 200));
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn so_do_answers_in_chunks() {
+    let gap = Duration::ZERO;
+    let upstream = Upstream::start(move |_| Act::Stream { events: 2, gap }).await;
+    let running = Running::before(&upstream, "");
+    for (status, body) in ask(&running, &upstream, 3).await {
+        assert_eq!(status, 200);
+        assert!(body.ends_with("data: [DONE]\n\n"), "{body}");
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn one_that_ended_or_may_not_be_used_again_is_not() {
+    for answer in [
+        // Without a word of it.
+        Act::Last("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
+        Act::Raw("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"),
+        Act::Raw("HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
+        // More than was asked for is another answer to nobody.
+        Act::Raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}HTTP/1.1 500 No\r\n\r\n"),
+        // Two ways to end.
+        Act::Raw(
+            "HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        ),
+    ] {
+        let told = answer.clone();
+        let upstream = Upstream::start(move |_| told.clone()).await;
+        let running = Running::before(&upstream, "");
+        let answers = ask(&running, &upstream, 3).await;
+        let fine = (200, "{}".to_owned());
+        assert!(answers.iter().all(|answer| *answer == fine), "{answer:?}");
+        assert_eq!(upstream.connections(), 3, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_ends_where_it_says() {
+    for (answer, status, body) in [
+        ("HTTP/1.1 200 OK\r\n\r\nall of it", 200, "all of it"),
+        ("HTTP/1.0 404 No\n\nnot here", 404, "not here"),
+        ("HTTP/1.1 204 Nothing\r\ncontent-length: 5\r\n\r\n", 204, ""),
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\n{\r\n1\r\n}\r\n0\r\nt: 1\r\n\r\n",
+            200,
+            "{}",
+        ),
+        // These are not known to be whole.
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nx",
+            502,
+            "",
+        ),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1, 1\r\n\r\nx", 502, ""),
+        ("HTTP/1.1 200 OK\r\ncontent-len", 502, ""),
+    ] {
+        let upstream = Upstream::start(move |_| Act::Last(answer)).await;
+        let running = Running::before(&upstream, "");
+        let (told, text) = ask(&running, &upstream, 1).await.remove(0);
+        assert_eq!(told, status, "{answer:?}");
+        assert!(status == 502 || text == body, "{answer:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn half_a_body_is_no_answer() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+    ] {
+        let upstream = Upstream::start(move |_| Act::Last(answer)).await;
+        let running = Running::before(&upstream, "");
+        let request = running.client();
+        let answered = request.try_post(CHAT, &[], &chat(10, false)).await;
+        assert!(answered.is_err(), "{answer:?}");
+        running.is_idle().await;
+    }
+}
+
+/// An upstream may refuse what it has not read; its answer is heard although the request cannot be sent to its end.
+#[tokio::test]
+async fn an_answer_may_come_before_the_request_is_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let upstream = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let refusal = b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\n{}";
+        stream.read_u8().await.unwrap();
+        stream.write_all(refusal).await.unwrap();
+        // It reads no more.
+        stream
+    });
+    let toml = format!("[[gateway.upstream]]\nname = 'u'\nurl = '{url}'\n");
+    let running = Running::start(&toml);
+    // More than the buffers of two sockets hold.
+    let prompt = "x".repeat(16 << 20);
+    let body = format!(r#"{{"model":"m","metadata":"{prompt}","messages":[]}}"#);
+    let answer = running.client().post(CHAT, &[], &body).await;
+    assert_eq!((answer.status, answer.body.as_str()), (413, "{}"));
+    running.is_idle().await;
+    upstream.await.unwrap();
+}

@@ -3,7 +3,9 @@
 //! Each target takes bytes and must not panic, hang or break a promise that it checks itself. The corpus is replayed by
 //! `crates/cli/tests/corpus.rs`, which includes this file, so that every change runs it.
 
-use headworks_gateway::wire::http1::{BadChunk, Chunks, Length, head_end, read_head};
+use headworks_gateway::wire::http1::{
+    BadChunk, Chunks, Length, ReplyEnd, head_end, read_head, take_reply,
+};
 use headworks_gateway::wire::{Dialect, Endpoint, Meter, Problem, read_ask, read_priority};
 use headworks_service::config::{self, Schema, Sources};
 use headworks_service::proxies::{ClientHeader, TrustedProxies};
@@ -225,13 +227,58 @@ pub fn request(data: &[u8]) {
     let _ = Endpoint::at(&text);
 }
 
-/// What comes on a connection is the same requests, whatever pieces it comes in.
+/// What comes on a connection is the same requests, or the same answers, whatever pieces it comes in.
 pub fn http1(data: &[u8]) {
     let Some((step, bytes)) = data.split_first() else {
         return;
     };
-    let whole = http1_requests(bytes, bytes.len().max(1));
-    assert_eq!(http1_requests(bytes, usize::from(*step).max(1)), whole);
+    let (step, whole) = (usize::from(*step).max(1), bytes.len().max(1));
+    assert_eq!(http1_requests(bytes, step), http1_requests(bytes, whole));
+    assert_eq!(http1_answers(bytes, step), http1_answers(bytes, whole));
+}
+
+/// Statuses and bodies of the answers that come in pieces of `step` bytes, up to what is none.
+fn http1_answers(bytes: &[u8], step: usize) -> Vec<(u16, Vec<u8>)> {
+    let (mut pieces, mut answers) = (bytes.chunks(step), Vec::new());
+    let mut input = Default::default();
+    loop {
+        let reply = match take_reply(&mut input) {
+            Ok(Some(reply)) => reply,
+            Ok(None) => match pieces.next() {
+                Some(piece) => {
+                    input.extend_from_slice(piece);
+                    continue;
+                }
+                None => return answers,
+            },
+            Err(_) => return answers,
+        };
+        assert!(reply.status.as_u16() >= 200, "it is no interim answer");
+        let (mut body, mut chunks) = (Default::default(), Chunks::new(u64::MAX));
+        loop {
+            let over = match reply.end {
+                ReplyEnd::Chunked => chunks.read(&mut input, &mut body),
+                ReplyEnd::Length(length) => {
+                    let missing = (length - body.len() as u64) as usize;
+                    body.unsplit(input.split_to(input.len().min(missing)));
+                    Ok(body.len() as u64 == length)
+                }
+                ReplyEnd::Close => {
+                    assert!(!reply.keep_alive, "its end is that of the connection");
+                    return answers;
+                }
+            };
+            match (over, pieces.next()) {
+                (Ok(true), piece) => {
+                    input.extend_from_slice(piece.unwrap_or_default());
+                    break;
+                }
+                (Ok(false), Some(piece)) => input.extend_from_slice(piece),
+                _ => return answers,
+            }
+        }
+        answers.push((reply.status.as_u16(), body.to_vec()));
+    }
 }
 
 /// The paths and bodies of the requests that come in pieces of `step` bytes, up to what is none.

@@ -65,7 +65,7 @@ impl Sending {
         }
     }
 
-    fn is_sent(&self) -> bool {
+    pub(super) fn is_sent(&self) -> bool {
         self.sent == self.head.len() + self.body.len()
     }
 
@@ -97,6 +97,15 @@ impl Link {
         self.input.is_empty() && self.stream.poll_read_ready(&mut nobody).is_pending()
     }
 
+    /// Sends what is left of a request.
+    pub(super) fn poll_send(
+        &mut self,
+        sending: &mut Sending,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        sending.poll_send(&mut self.stream, cx)
+    }
+
     /// Reads more; 0 is the end.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut room = [const { MaybeUninit::uninit() }; READ];
@@ -125,7 +134,7 @@ impl Link {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Reply>> {
         // An upstream that refuses a request may stop reading it: then its answer is there nevertheless.
-        let sent = match sending.poll_send(&mut self.stream, cx) {
+        let sent = match self.poll_send(sending, cx) {
             Poll::Ready(Err(cause)) => Err(cause),
             _ => Ok(()),
         };

@@ -67,7 +67,10 @@ impl Links {
                 },
             };
             match link.ask(&mut sending).await {
-                Ok(reply) => return Some(Ok(self.answer(target, host, link, reply))),
+                Ok(reply) => {
+                    let rest = Some(sending).filter(|sending| !sending.is_sent());
+                    return Some(Ok(self.answer(target, host, link, reply, rest)));
+                }
                 // It ended while nobody used it.
                 Err(Unanswered::Unsent) if used => {}
                 Err(Unanswered::Unsent) => {
@@ -85,6 +88,7 @@ impl Links {
         host: String,
         link: Link,
         reply: Reply,
+        sending: Option<Sending>,
     ) -> Response<LinkBody> {
         let rest = match reply.end {
             ReplyEnd::Length(length) => Rest::Length(length),
@@ -96,6 +100,7 @@ impl Links {
                 .keep_alive
                 .then(|| (Arc::downgrade(self), target, host)),
             link: Some(link),
+            sending,
             rest,
         };
         body.end_if_over();
@@ -178,6 +183,8 @@ fn host_of(uri: &Uri) -> Option<String> {
 /// An answer's body, with the connection that it comes on.
 pub(crate) struct LinkBody {
     link: Option<Link>,
+    /// What the request still has to send, if its answer did not wait for that.
+    sending: Option<Sending>,
     rest: Rest,
     /// Where the connection is kept after the last byte.
     home: Option<(Weak<Links>, TargetId, String)>,
@@ -211,6 +218,12 @@ impl LinkBody {
             let Some(link) = self.link.as_mut() else {
                 return Poll::Ready(None);
             };
+            if let Some(sending) = &mut self.sending
+                && link.poll_send(sending, cx).is_ready()
+            {
+                // Whether it went or broke: what is left of the answer is the upstream's to say.
+                self.sending = None;
+            }
             let read = ready!(link.poll_more(cx));
             if !matches!(read, Ok(1..)) {
                 self.link = None;

@@ -130,3 +130,33 @@ async fn an_answer_may_come_before_the_request_is_sent() {
     running.is_idle().await;
     upstream.await.unwrap();
 }
+
+/// Nor does one that answers while it still reads lose the rest of the request.
+#[tokio::test]
+async fn a_request_is_sent_to_its_end_while_its_answer_comes() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    const SIZE: usize = 16 << 20;
+    let upstream = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+        stream.read_u8().await.unwrap();
+        stream.write_all(head).await.unwrap();
+        let (mut room, mut left) = (vec![0; 64 << 10], SIZE);
+        while left > 0 {
+            let read = stream.read(&mut room).await.unwrap();
+            assert!(read > 0, "{left} bytes were not sent");
+            left = left.saturating_sub(read);
+        }
+        stream.write_all(b"{}").await.unwrap();
+        stream
+    });
+    let toml = format!("[[gateway.upstream]]\nname = 'u'\nurl = '{url}'\n");
+    let running = Running::start(&toml);
+    let prompt = "x".repeat(SIZE);
+    let body = format!(r#"{{"model":"m","metadata":"{prompt}","messages":[]}}"#);
+    let answer = running.client().post(CHAT, &[], &body).await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "{}"));
+    running.is_idle().await;
+    upstream.await.unwrap();
+}

@@ -1,14 +1,14 @@
 //! Whom an announce goes on to.
 
-use super::{Forward, Forwarding, Offered};
+use super::clerk::Later;
+use super::intake::Round;
+use super::{Forwarding, Offered};
 use crate::config::{Selection, TrackerConfig};
-use crate::counters::Counters;
 use crate::plane::Call;
 use crate::swarm::{Asked, Seconds, Swarm};
-use headworks_core::{Class, Reason};
+use headworks_core::Class;
 use parking_lot::Mutex;
 use std::time::Instant;
-use std::vec;
 
 /// When nobody can be asked for a while, or not everybody, it is looked into again after so long.
 const LOOK_AGAIN: Seconds = 30;
@@ -18,31 +18,17 @@ const EXPLORE: usize = 8;
 /// With less of the queue taken than this, in percent, it is known without trying that a forward will be queued.
 const ROOMY: u32 = 50;
 
-/// What a thread still has to hand in once its clients have their answers: those depend on one forward of an announce at most,
-/// and there may be a hundred.
-#[derive(Default)]
-pub(crate) struct Later(Vec<Rest>);
-
-/// The forwarders that an announce still goes to.
-struct Rest {
-    forward: Forward,
-    class: Class,
-    now: Seconds,
-    chosen: vec::IntoIter<(u16, Asked)>,
-}
-
 impl Forwarding {
-    /// Passes an announce on to whoever may be asked: [later](Self::hand_in_later), but for one if it may find the queue full.
+    /// Passes an announce on to whoever may be asked: later, but for one if it may find the queue full.
     pub(crate) fn announce(&self, call: &Call<'_>, first: bool, later: &mut Later) -> Offered {
         let config = &call.plan.config;
         let hash = &call.announce.info_hash;
         if self.watch.is_down() {
-            self.shared
-                .swarms
+            self.swarms()
                 .with(hash, |swarm| swarm.due = call.now + LOOK_AGAIN);
             return Offered::Nothing;
         }
-        let pressure = self.pool.pressure();
+        let pressure = self.pool().pressure(self.clerk.behind());
         if first && pressure.limits() && !self.limiter.admits(Instant::now(), config) {
             call.counters.rate_limited.add(1);
             return Offered::Busy;
@@ -53,21 +39,13 @@ impl Forwarding {
             most = most.min(config.queue_throttle_top_n);
         }
         let (chosen, left) = self
-            .shared
-            .swarms
+            .swarms()
             .with(hash, |swarm| self.choose(call, swarm, most));
         if throttles {
             call.counters.throttled.add(left as u64);
         }
         let tried = usize::from(pressure.fill() >= ROOMY);
         self.queue(call, first, chosen, tried, later)
-    }
-
-    /// Hands in what was left for later.
-    pub(crate) fn hand_in_later(&self, later: &mut Later, counters: &Counters) {
-        for mut rest in later.0.drain(..) {
-            self.hand_in(&mut rest, usize::MAX, counters);
-        }
     }
 
     /// Marks as asked at most `most` forwarders that are due, in random order, and says how many were left out.
@@ -114,15 +92,15 @@ impl Forwarding {
         tried: usize,
         later: &mut Later,
     ) -> Offered {
-        let mut rest = Rest {
+        let mut round = Round {
             forward: self.forward(call, 0, Asked::default()),
             class: if first { Class(1) } else { Class(2) },
             now: call.now,
             chosen: chosen.into_iter(),
         };
-        let (queued, full) = self.hand_in(&mut rest, tried, call.counters);
-        if rest.chosen.len() > 0 {
-            later.0.push(rest);
+        let (queued, full) = self.intake.hand_in(&mut round, tried, call.counters);
+        if round.chosen.len() > 0 {
+            later.push(round);
             return Offered::Queued;
         }
         match (queued, full) {
@@ -131,43 +109,6 @@ impl Forwarding {
             (0, _) => Offered::Nothing,
             _ => Offered::Queued,
         }
-    }
-
-    /// Hands in forwards until so many are queued, and says how many are, and how many found the queue full.
-    fn hand_in(&self, rest: &mut Rest, enough: usize, counters: &Counters) -> (usize, u64) {
-        let (mut queued, mut full) = (0, 0);
-        let mut refused = Vec::new();
-        while queued < enough
-            && let Some((forwarder, before)) = rest.chosen.next()
-        {
-            let forward = Forward {
-                forwarder,
-                before,
-                ..rest.forward
-            };
-            match self.submit(forward, rest.class) {
-                Ok(()) => queued += 1,
-                Err(reason) => {
-                    full += u64::from(matches!(reason, Reason::Full | Reason::TargetFull));
-                    refused.push((forwarder, before));
-                }
-            }
-        }
-        if !refused.is_empty() {
-            let hash = &rest.forward.announce.info_hash;
-            self.shared.swarms.with(hash, |swarm| {
-                let known = swarm.known_mut();
-                for (forwarder, before) in refused {
-                    known.call_off(forwarder, before);
-                }
-                swarm.due = rest.now;
-            });
-        }
-        if full > 0 {
-            counters.dropped_full.add(full);
-            tracing::debug!(dropped = full, "the forward queue is full");
-        }
-        (queued, full)
     }
 }
 

@@ -15,9 +15,9 @@ const LOOK_AGAIN: Seconds = 30;
 /// When those that were worth most are preferred, one place in so many goes to any other.
 const EXPLORE: usize = 8;
 
-/// With less of the queue taken than this, in percent, it is known without trying that a forward will be queued: then all of
-/// it can be left for later.
-const ROOMY: u32 = 50;
+/// With less of the queue taken than this, in percent, and with what is on its way to it counted as there, a forward will be
+/// queued: then all of it can be left for later.
+const FULL: u32 = 100;
 
 impl Forwarding {
     /// Passes an announce on to whoever may be asked: later, but for one if it may find the queue full.
@@ -40,7 +40,7 @@ impl Forwarding {
             now: call.now,
             random: call.random,
         };
-        if pressure.fill() < ROOMY {
+        if pressure.fill() < FULL {
             self.swarms().with(hash, |swarm| {
                 swarm.due = call.now + LOOK_AGAIN;
                 swarm.known_mut().expect();

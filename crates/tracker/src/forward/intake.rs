@@ -106,8 +106,14 @@ impl Intake {
             };
             match self.submit(forward, class) {
                 Ok(()) => queued += 1,
+                // Full for one of a client's announces is full for all of them.
+                Err(Reason::Full) => {
+                    full += 1 + round.chosen.len() as u64;
+                    refused.push((forwarder, before));
+                    refused.extend(round.chosen.by_ref());
+                }
                 Err(reason) => {
-                    full += u64::from(matches!(reason, Reason::Full | Reason::TargetFull));
+                    full += u64::from(reason == Reason::TargetFull);
                     refused.push((forwarder, before));
                 }
             }

@@ -22,7 +22,7 @@ use crate::wire::Problem;
 
 /// Why an upstream gave a request back, and what the client hears if nobody else takes it.
 enum Returned {
-    Answer(Arc<Upstream>, Answer),
+    Answer(Arc<Upstream>, Box<Answer>),
     Problem(Problem),
 }
 
@@ -103,12 +103,15 @@ impl Passage {
                 let rest = hints.retry_after.unwrap_or(upstream.settings.suspend_for);
                 Attempt::Elsewhere(
                     Health::Overloaded(rest),
-                    Returned::Answer(upstream.clone(), answer),
+                    Returned::Answer(upstream.clone(), Box::new(answer)),
                 )
             }
             500.. => {
                 times.failed.fetch_add(1, Ordering::Relaxed);
-                Attempt::Elsewhere(Health::Fault, Returned::Answer(upstream.clone(), answer))
+                Attempt::Elsewhere(
+                    Health::Fault,
+                    Returned::Answer(upstream.clone(), Box::new(answer)),
+                )
             }
             401 | 403 => {
                 times.failed.fetch_add(1, Ordering::Relaxed);
@@ -161,7 +164,7 @@ impl Passage {
                         .headers_mut()
                         .insert(RETRY_AFTER, HeaderValue::from(rest));
                 }
-                Ok(self.respond(&upstream, answer, None, began))
+                Ok(self.respond(&upstream, *answer, None, began))
             }
         }
     }

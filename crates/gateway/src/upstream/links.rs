@@ -100,7 +100,7 @@ impl Links {
                 .keep_alive
                 .then(|| (Arc::downgrade(self), target, host)),
             link: Some(link),
-            sending,
+            sending: sending.map(Box::new),
             rest,
         };
         body.end_if_over();
@@ -184,7 +184,7 @@ fn host_of(uri: &Uri) -> Option<String> {
 pub(crate) struct LinkBody {
     link: Option<Link>,
     /// What the request still has to send, if its answer did not wait for that.
-    sending: Option<Sending>,
+    sending: Option<Box<Sending>>,
     rest: Rest,
     /// Where the connection is kept after the last byte.
     home: Option<(Weak<Links>, TargetId, String)>,

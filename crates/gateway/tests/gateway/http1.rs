@@ -234,14 +234,14 @@ async fn a_refusal_keeps_the_connection_and_a_head_has_no_body() {
 async fn an_idle_connection_does_not_hold_up_the_end_and_an_answer_does() {
     let upstream = Upstream::answering(Duration::from_millis(200), 7).await;
     let running = Running::before(&upstream, "");
+    // Who began to speak HTTP/2 and went silent is idle as well. It comes first: who is not accepted yet is sent away.
+    let mut silent = connect(&running).await;
+    let beginning = b"PRI * HTTP/2.0\r\n\r\n";
+    silent.write_all(beginning).await.unwrap();
     let (mut idle, mut busy) = (connect(&running).await, connect(&running).await);
     let healthy = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
     idle.write_all(healthy.as_bytes()).await.unwrap();
     read(&mut idle, |seen| seen.ends_with("ok\n")).await;
-    // Who began to speak HTTP/2 and went silent is idle as well.
-    let mut silent = connect(&running).await;
-    let beginning = b"PRI * HTTP/2.0\r\n\r\n";
-    silent.write_all(beginning).await.unwrap();
     let request = raw_request(CHAT, &chat(5, false));
     busy.write_all(request.as_bytes()).await.unwrap();
     until("the upstream has it", || upstream.now() == 1).await;

@@ -4,6 +4,7 @@ mod concurrency;
 mod front;
 mod http1;
 mod leaving;
+mod limits;
 mod links;
 mod rates;
 mod seeing;

@@ -73,3 +73,26 @@ async fn tokens_a_second_hold_over_any_window() {
         .collect();
     assert_windows(&calls, 500.0, 2000.0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenants_own_rates_hold_as_well() {
+    let free = "scheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n";
+    let tenant = "[[gateway.tenant]]\nname = 'default'\n";
+    // A burst is one second of the rate.
+    for (limit, requests, cost, rate) in [
+        ("max_rps = 50", 90, 1.0, 50.0),
+        ("max_tokens_per_sec = 4000", 60, 100.0, 4000.0),
+    ] {
+        let upstream = Upstream::answering(Duration::ZERO, 100).await;
+        let running = Running::before(&upstream, &format!("{free}{tenant}{limit}\n"));
+        storm(&running, requests, 98).await;
+        let calls: Vec<_> = upstream
+            .calls()
+            .iter()
+            .map(|call| (call.at, cost))
+            .collect();
+        assert_windows(&calls, rate, rate);
+        let took = calls.last().unwrap().0 - calls[0].0;
+        assert!(took > Duration::from_millis(300), "{limit}: {took:?}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Limits of tenants, weights of upstreams, and what may take only so long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::support::{Act, CHAT, Running, Upstream, chat, raw_request, until};
+
+/// Many at once, each with this key.
+fn crowd(running: &Running, key: &'static str, many: usize) -> JoinSet<u16> {
+    let mut clients = JoinSet::new();
+    for _ in 0..many {
+        let client = running.client();
+        clients.spawn(async move {
+            let key = [("x-api-key", key)];
+            client.post(CHAT, &key, &chat(10, false)).await.status
+        });
+    }
+    clients
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_has_no_more_slots_than_its_own_and_holds_up_nobody() {
+    let release = Arc::new(Semaphore::new(0));
+    let held = release.clone();
+    let upstream = Upstream::start(move |_| Act::When(held.clone())).await;
+    let tenants = "
+        scheduler_max_concurrent = 10
+        [[gateway.key]]
+        prefix = 'few'
+        tenant = 'few'
+        [[gateway.key]]
+        prefix = 'many'
+        tenant = 'many'
+        [[gateway.tenant]]
+        name = 'few'
+        max_concurrent = 2
+    ";
+    let running = Running::before(&upstream, tenants);
+    let few = crowd(&running, "few", 6);
+    until("the others of its tenant wait", || {
+        running.gateway.running_and_waiting() == (2, 4)
+    })
+    .await;
+    let many = crowd(&running, "many", 8);
+    until("every slot is taken", || {
+        running.gateway.running_and_waiting() == (10, 4) && upstream.now() == 10
+    })
+    .await;
+    release.add_permits(14);
+    for status in few
+        .join_all()
+        .await
+        .into_iter()
+        .chain(many.join_all().await)
+    {
+        assert_eq!(status, 200);
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upstreams_of_a_model_are_asked_by_their_weights() {
+    let release = Arc::new(Semaphore::new(0));
+    let (one, other) = (release.clone(), release.clone());
+    let large = Upstream::start(move |_| Act::When(one.clone())).await;
+    let small = Upstream::start(move |_| Act::When(other.clone())).await;
+    let toml = [large.toml("large", "weight = 3"), small.toml("small", "")].concat();
+    let running = Running::start(&toml);
+    let clients = crowd(&running, "any", 40);
+    until("all have them", || large.now() + small.now() == 40).await;
+    let (large, small) = (large.now(), small.now());
+    assert!((29..=31).contains(&large), "{large} and {small}");
+    release.add_permits(40);
+    assert!(clients.join_all().await.iter().all(|status| *status == 200));
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let upstream = Upstream::answering(Duration::ZERO, 1).await;
+    let running = Running::before(&upstream, "body_timeout = '200ms'");
+    let mut stream = TcpStream::connect(running.gateway.address()).await.unwrap();
+    let request = raw_request(CHAT, &chat(10, false));
+    let half = &request.as_bytes()[..request.len() - 5];
+    stream.write_all(half).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("body_timeout"), "{answer}");
+    assert_eq!(upstream.count(), 0);
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_never_ends_is_ended() {
+    let gap = Duration::from_millis(10);
+    let upstream = Upstream::start(move |_| Act::Stream {
+        events: 1_000_000,
+        gap,
+    })
+    .await;
+    let running = Running::before(&upstream, "request_timeout = '500ms'");
+    let answer = running.client().post(CHAT, &[], &chat(10, true)).await;
+    assert!(answer.body.contains("request_timeout"), "{}", answer.body);
+    running.is_idle().await;
+    until("the upstream stopped", || upstream.left() == 1).await;
+}

@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 
 /// The size of a piece: that of a part, for which the room in memory is.
 const PIECE: u64 = 8 << 20;
-/// Pieces that are fetched before their turn.
-const AHEAD: usize = 4;
+/// Pieces that are fetched before their turn. A server that is slow with each is fast with many.
+const AHEAD: usize = 12;
 /// Bytes that are handed on at once: whoever writes them has a price for every time.
 const BLOCK: usize = 1 << 20;
 

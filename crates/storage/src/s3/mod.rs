@@ -49,7 +49,8 @@ impl std::fmt::Debug for S3 {
 
 impl S3 {
     /// From `s3://bucket/prefix?…`. Settings are `endpoint`, `region`, `profile`, `path_style`, `anonymous`, and
-    /// `checksums=false` or `conditional=false` for a far side that does not know them, `page` for keys in a page.
+    /// `checksums=false` or `conditional=false` for a far side that does not know them, `page` for keys in a page, `below` to list small
+    /// folders many for a request.
     ///
     /// # Errors
     /// When the location makes no sense, holds credentials, or names a profile that is not there.
@@ -151,10 +152,13 @@ impl Backend for S3 {
     }
 
     fn walked(&self) -> Option<Arc<dyn Backend>> {
-        Some(Arc::new(S3 {
-            bucket: self.bucket.clone(),
-            below: Some(Arc::default()),
-        }))
+        let walked = || {
+            Arc::new(S3 {
+                bucket: self.bucket.clone(),
+                below: Some(Arc::default()),
+            }) as Arc<dyn Backend>
+        };
+        self.bucket.below.then(walked)
     }
 
     fn stat<'a>(

@@ -38,7 +38,7 @@ impl FarSide {
                 all.spawn(serve(stream, keys.clone(), log.clone(), honest));
             }
         });
-        let place = format!("s3://b?anonymous&endpoint=http://{address}&page={page}");
+        let place = format!("s3://b?anonymous&below=true&endpoint=http://{address}&page={page}");
         let nothing: crate::cloud::Environment = Arc::new(|_| None);
         FarSide {
             bucket: Arc::new(Bucket::open(place.as_bytes(), &nothing).unwrap()),
@@ -287,9 +287,9 @@ async fn walk(s3: &dyn Backend) -> BTreeSet<String> {
         let mut listing = s3.list(&folder, None).await.unwrap();
         while let Some(page) = listing.next().await.unwrap() {
             for entry in page.entries {
-                let path = String::from_utf8(folder.join(&entry.name)).unwrap();
-                let is_new = found.insert(format!("{:?} {path}", entry.kind));
-                assert!(is_new, "{path} came twice");
+                let [above, name] = [folder.as_bytes(), &entry.name].map(<[u8]>::escape_ascii);
+                let shown = format!("{:?} {name} in {above}", entry.kind);
+                assert!(found.insert(shown), "{entry:?} came twice");
                 if entry.kind == Kind::Folder {
                     folders.push(folder.child(&entry.name));
                 }

@@ -166,10 +166,11 @@ impl<P> Controls<P> {
         self.core(|core, _| core.flows().collect())
     }
 
-    /// How full the pool is, against its workers' thresholds.
+    /// How full the pool is, against its workers' thresholds, once `more` jobs wait that somebody is about to hand in. It
+    /// waits for nobody.
     #[must_use]
-    pub fn pressure(&self) -> Pressure {
-        self.inner.shell.pressure()
+    pub fn pressure(&self, more: u64) -> Pressure {
+        self.inner.shell.pressure(more)
     }
 
     /// What the pool looks like in numbers.

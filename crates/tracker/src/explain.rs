@@ -167,7 +167,7 @@ impl Look<'_> {
 
     fn suspended_for(&self, station: &Station) -> Option<Duration> {
         let until = (*station.until.lock())?;
-        Some(until.since(self.plane.forwarding.pool.now()))
+        Some(until.since(self.plane.forwarding.pool().now()))
     }
 
     fn name(&self, number: u16) -> Option<&str> {

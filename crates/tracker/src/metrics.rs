@@ -150,7 +150,7 @@ fn own(plane: &Plane, out: &mut Exposition) {
 }
 
 fn forwards(plane: &Plane, out: &mut Exposition) {
-    let view = plane.forwarding.pool.inspect();
+    let view = plane.forwarding.pool().inspect();
     let sum = |count: fn(&ClassStats) -> u64| -> f64 {
         view.classes
             .iter()

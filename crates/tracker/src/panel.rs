@@ -132,7 +132,7 @@ impl TrackerPanel {
                 let seconds = args.get("seconds").and_then(serde_json::Value::as_u64);
                 let usual = plan.config.forwarder_suspend_seconds;
                 let time = seconds.map_or(usual, Duration::from_secs);
-                let until = forwarding.pool.now() + time;
+                let until = forwarding.pool().now() + time;
                 forwarding.set(number, TargetState::Suspended { until });
                 let time = headworks_service::config::show_duration(time);
                 Ok(Done::new(format!("{name} is left alone for {time}")))
@@ -224,7 +224,7 @@ impl TrackerPanel {
 
     fn forwarders(&self) -> Paged {
         let plan = self.plane.shared.plan();
-        let now = self.plane.forwarding.pool.now();
+        let now = self.plane.forwarding.pool().now();
         let rows = plan.forwarders().map(|(_, station)| {
             let left = station.until.lock().map(|until| until.since(now));
             Row::new(&station.name, forwarder(station, left))

@@ -183,10 +183,6 @@ impl Plane {
             return Verdict::Denied(words);
         }
         let at = call.at();
-        if matches!(announce.event, Event::Stopped | Event::Completed) {
-            // What a peer said before goes before what it says now.
-            self.hand_in_later(peers, call.counters);
-        }
         if announce.event == Event::Stopped {
             return self.stopped(call, at);
         }
@@ -225,7 +221,7 @@ impl Plane {
 
     /// The answers are sent: what need not be done before is done now.
     pub(crate) fn hand_in_later(&self, peers: &mut Peers, counters: &Counters) {
-        self.forwarding.hand_in_later(&mut peers.later, counters);
+        self.forwarding.hand_in(&mut peers.later, counters);
     }
 
     fn hear(&self, call: &Call<'_>, at: Packed, swarm: &mut Swarm, peers: &mut Peers) -> Seen {

@@ -137,7 +137,7 @@ pub(crate) fn queue(plane: &Plane) -> Queue {
         throttled_forwarders: totals.throttled,
         ..Queue::default()
     };
-    let metrics = plane.forwarding.pool.metrics();
+    let metrics = plane.forwarding.pool().metrics();
     let view = metrics.view;
     Queue {
         depth: view.waiting,

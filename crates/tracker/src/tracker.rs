@@ -88,7 +88,7 @@ impl Tracker {
     #[must_use]
     pub fn engine(&self) -> Arc<dyn Panel> {
         let plane = self.plane.clone();
-        let view = move || plane.forwarding.pool.inspect();
+        let view = move || plane.forwarding.pool().inspect();
         Arc::new(EnginePanel::new("tracker-engine", "Tracker's engine", view))
     }
 
@@ -178,7 +178,7 @@ fn keep(
             let _ = work.await;
         }
         let _ = tokio::task::spawn_blocking(move || serving.stop()).await;
-        plane.forwarding.pool.clone().shutdown(GRACE).await;
+        plane.forwarding.shutdown(GRACE).await;
         drop(behind);
         if let Some(path) = path {
             let _ = tokio::task::spawn_blocking(move || save(&plane, &path)).await;

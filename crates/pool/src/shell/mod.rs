@@ -8,6 +8,7 @@
 //! Why a lock and not a task that owns the core: a submit must answer with the core's own verdict, and a hop to a task
 //! and back costs ten times a lock. `headworks-bench engine` measures it.
 
+mod gauge;
 mod scaling;
 mod seat;
 mod state;
@@ -17,6 +18,7 @@ pub(crate) use seat::{SeatId, Task, Word};
 
 use crate::notice::{Cancel, Denied, How, Notice};
 use crate::sync::Mutex;
+use gauge::Gauge;
 use headworks_core::{
     Cancelled, Config, ConfigError, Core, Job, Lease, Outcome, Pressure, Refused, Scale, Settled,
     Ticket, Time, Verdict,
@@ -35,6 +37,7 @@ pub(crate) type Listener<P> = Box<dyn Fn(Notice<P>) + Send + Sync>;
 /// The shell.
 pub(crate) struct Shell<P> {
     state: Mutex<State<P>>,
+    gauge: Gauge,
     listener: Listener<P>,
 }
 
@@ -58,8 +61,11 @@ impl<P> Shell<P> {
             scaling: Scaling::new(workers),
             after: After::default(),
         };
+        let gauge = Gauge::default();
+        gauge.set(&state);
         Ok(Shell {
             state: Mutex::new(state),
+            gauge,
             listener,
         })
     }
@@ -70,6 +76,7 @@ impl<P> Shell<P> {
         let mut state = self.state.lock();
         let answer = calls(&mut state);
         state.pump(now);
+        self.gauge.waiting(state.core.waiting());
         if state.after.wake.is_empty() && state.after.notices.is_empty() {
             return answer;
         }
@@ -357,23 +364,25 @@ impl<P> Shell<P> {
         self.state.lock().workers as u64
     }
 
-    pub(crate) fn pressure(&self) -> Pressure {
-        let state = self.state.lock();
-        state.scaling.thresholds.at(
-            state.core.waiting() as usize,
-            state.core.capacity() as usize,
-        )
+    /// How full the queue is with so many more: known without the lock.
+    pub(crate) fn pressure(&self, more: u64) -> Pressure {
+        self.gauge.pressure(more)
     }
 
     /// Anything else that a core can do.
     pub(crate) fn core<R>(&self, now: Time, what: impl FnOnce(&mut Core<Task<P>>) -> R) -> R {
-        self.with(now, |state| what(&mut state.core))
+        self.with(now, |state| {
+            let answer = what(&mut state.core);
+            self.gauge.set(state);
+            answer
+        })
     }
 
     /// Takes new numbers of workers.
     pub(crate) fn set_workers(&self, now: Time, workers: Workers) {
         self.with(now, |state| {
             state.scaling.reconfigure(workers);
+            self.gauge.set(state);
             state.after.wake.extend(state.timer.take());
         });
     }

@@ -1,179 +1,118 @@
 //! Whom an announce goes on to.
 
-use super::{Forward, Forwarding, Offered};
+use super::clerk::{Errand, Later};
+use super::intake::{Round, Wanted};
+use super::{Forwarding, Offered};
 use crate::config::{Selection, TrackerConfig};
-use crate::counters::Counters;
+use crate::plan::Plan;
 use crate::plane::Call;
 use crate::swarm::{Asked, Seconds, Swarm};
-use headworks_core::{Class, Reason};
 use parking_lot::Mutex;
 use std::time::Instant;
-use std::vec;
 
 /// When nobody can be asked for a while, or not everybody, it is looked into again after so long.
 const LOOK_AGAIN: Seconds = 30;
 /// When those that were worth most are preferred, one place in so many goes to any other.
 const EXPLORE: usize = 8;
 
-/// With less of the queue taken than this, in percent, it is known without trying that a forward will be queued.
-const ROOMY: u32 = 50;
-
-/// What a thread still has to hand in once its clients have their answers: those depend on one forward of an announce at most,
-/// and there may be a hundred.
-#[derive(Default)]
-pub(crate) struct Later(Vec<Rest>);
-
-/// The forwarders that an announce still goes to.
-struct Rest {
-    forward: Forward,
-    class: Class,
-    now: Seconds,
-    chosen: vec::IntoIter<(u16, Asked)>,
-}
+/// With less of the queue taken than this, in percent, and with what is on its way to it counted as there, a forward will be
+/// queued: then all of it can be left for later.
+const FULL: u32 = 100;
 
 impl Forwarding {
-    /// Passes an announce on to whoever may be asked: [later](Self::hand_in_later), but for one if it may find the queue full.
+    /// Passes an announce on to whoever may be asked: later, but for one if it may find the queue full.
     pub(crate) fn announce(&self, call: &Call<'_>, first: bool, later: &mut Later) -> Offered {
         let config = &call.plan.config;
         let hash = &call.announce.info_hash;
         if self.watch.is_down() {
-            self.shared
-                .swarms
+            self.swarms()
                 .with(hash, |swarm| swarm.due = call.now + LOOK_AGAIN);
             return Offered::Nothing;
         }
-        let pressure = self.pool.pressure();
+        let pressure = self.pool().pressure(self.clerk.behind());
         if first && pressure.limits() && !self.limiter.admits(Instant::now(), config) {
             call.counters.rate_limited.add(1);
             return Offered::Busy;
         }
-        let mut most = config.max_forwarders_per_announce;
-        let throttles = pressure.throttles() && config.queue_throttle_top_n > 0;
-        if throttles {
-            most = most.min(config.queue_throttle_top_n);
-        }
-        let (chosen, left) = self
-            .shared
-            .swarms
-            .with(hash, |swarm| self.choose(call, swarm, most));
-        if throttles {
-            call.counters.throttled.add(left as u64);
-        }
-        let tried = usize::from(pressure.fill() >= ROOMY);
-        self.queue(call, first, chosen, tried, later)
-    }
-
-    /// Hands in what was left for later.
-    pub(crate) fn hand_in_later(&self, later: &mut Later, counters: &Counters) {
-        for mut rest in later.0.drain(..) {
-            self.hand_in(&mut rest, usize::MAX, counters);
-        }
-    }
-
-    /// Marks as asked at most `most` forwarders that are due, in random order, and says how many were left out.
-    fn choose(
-        &self,
-        call: &Call<'_>,
-        swarm: &mut Swarm,
-        most: usize,
-    ) -> (Vec<(u16, Asked)>, usize) {
-        let known = swarm.known_mut();
-        let (mut due, mut all, mut next) = (Vec::new(), true, Seconds::MAX);
-        for (number, station) in call.plan.forwarders() {
-            let asked = known.asked(number);
-            if !station.is_usable() {
-                all = false;
-            } else if asked.due <= call.now {
-                due.push(number);
-            } else {
-                next = next.min(asked.due);
-            }
-        }
-        let left = due.len().saturating_sub(most);
-        order(&mut due, most, call);
-        let asked = |number: u16| {
-            let before = known.asked(number);
-            next = next.min(known.depart(call.now, number));
-            (number, before)
-        };
-        let chosen = due.into_iter().map(asked).collect();
-        swarm.due = match (left, all) {
-            (0, true) => next,
-            // Somebody is suspended or disabled, and may be back by then.
-            (0, false) => call.now + LOOK_AGAIN,
-            _ => call.now,
-        };
-        (chosen, left)
-    }
-
-    fn queue(
-        &self,
-        call: &Call<'_>,
-        first: bool,
-        chosen: Vec<(u16, Asked)>,
-        tried: usize,
-        later: &mut Later,
-    ) -> Offered {
-        let mut rest = Rest {
+        let wanted = Wanted {
             forward: self.forward(call, 0, Asked::default()),
-            class: if first { Class(1) } else { Class(2) },
+            first,
             now: call.now,
-            chosen: chosen.into_iter(),
+            random: call.random,
         };
-        let (queued, full) = self.hand_in(&mut rest, tried, call.counters);
-        if rest.chosen.len() > 0 {
-            later.0.push(rest);
+        if pressure.fill() < FULL {
+            self.swarms().with(hash, |swarm| {
+                swarm.due = call.now + LOOK_AGAIN;
+                swarm.known_mut().expect();
+            });
+            later.push(Errand::Ask(wanted));
             return Offered::Queued;
         }
+        let chosen = self.swarms().with(hash, |swarm| {
+            self.intake
+                .choose(&wanted, call.plan, swarm, pressure, call.counters)
+        });
+        self.try_one(call, Round::new(wanted, chosen), later)
+    }
+
+    /// Hands in the first forward that finds room, and leaves the others for later.
+    fn try_one(&self, call: &Call<'_>, mut round: Round, later: &mut Later) -> Offered {
+        let (queued, full) = self.intake.hand_in(&mut round, 1, call.counters);
+        if round.chosen.len() > 0 {
+            later.push(Errand::HandIn(round));
+            return Offered::Queued;
+        }
+        let limits = call.plan.config.queue_rate_limit_threshold > 0;
         match (queued, full) {
             (0, 0) => Offered::Nothing,
-            (0, _) if first && call.plan.config.queue_rate_limit_threshold > 0 => Offered::Full,
+            (0, _) if round.wanted.first && limits => Offered::Full,
             (0, _) => Offered::Nothing,
             _ => Offered::Queued,
         }
     }
+}
 
-    /// Hands in forwards until so many are queued, and says how many are, and how many found the queue full.
-    fn hand_in(&self, rest: &mut Rest, enough: usize, counters: &Counters) -> (usize, u64) {
-        let (mut queued, mut full) = (0, 0);
-        let mut refused = Vec::new();
-        while queued < enough
-            && let Some((forwarder, before)) = rest.chosen.next()
-        {
-            let forward = Forward {
-                forwarder,
-                before,
-                ..rest.forward
-            };
-            match self.submit(forward, rest.class) {
-                Ok(()) => queued += 1,
-                Err(reason) => {
-                    full += u64::from(matches!(reason, Reason::Full | Reason::TargetFull));
-                    refused.push((forwarder, before));
-                }
-            }
+/// Marks as asked at most `most` forwarders that are due, in random order, and says how many were left out.
+pub(super) fn choose(
+    wanted: &Wanted,
+    plan: &Plan,
+    swarm: &mut Swarm,
+    most: usize,
+) -> (Vec<(u16, Asked)>, usize) {
+    let now = wanted.now;
+    let known = swarm.known_mut();
+    known.make_room(plan.stations.len());
+    let (mut due, mut all, mut next) = (Vec::new(), true, Seconds::MAX);
+    for (number, station) in plan.forwarders() {
+        let asked = known.asked(number);
+        if !station.is_usable() {
+            all = false;
+        } else if asked.due <= now {
+            due.push(number);
+        } else {
+            next = next.min(asked.due);
         }
-        if !refused.is_empty() {
-            let hash = &rest.forward.announce.info_hash;
-            self.shared.swarms.with(hash, |swarm| {
-                let known = swarm.known_mut();
-                for (forwarder, before) in refused {
-                    known.call_off(forwarder, before);
-                }
-                swarm.due = rest.now;
-            });
-        }
-        if full > 0 {
-            counters.dropped_full.add(full);
-            tracing::debug!(dropped = full, "the forward queue is full");
-        }
-        (queued, full)
     }
+    let left = due.len().saturating_sub(most);
+    order(&mut due, most, plan, wanted.random);
+    let asked = |number: u16| {
+        let before = known.asked(number);
+        next = next.min(known.depart(now, number));
+        (number, before)
+    };
+    let chosen = due.into_iter().map(asked).collect();
+    swarm.due = match (left, all) {
+        (0, true) => next,
+        // Somebody is suspended or disabled, and may be back by then.
+        (0, false) => now + LOOK_AGAIN,
+        _ => now,
+    };
+    (chosen, left)
 }
 
 /// Puts `most` of the forwarders that are due in the order in which they are asked, and drops the rest.
-fn order(due: &mut Vec<u16>, most: usize, call: &Call<'_>) {
-    let mut state = u64::from(call.random) << 32 | 1;
+fn order(due: &mut Vec<u16>, most: usize, plan: &Plan, seed: u32) {
+    let mut state = u64::from(seed) << 32 | 1;
     let mut random = |below: usize| {
         state = state
             .wrapping_mul(0x5851_f42d_4c95_7f2d)
@@ -182,7 +121,7 @@ fn order(due: &mut Vec<u16>, most: usize, call: &Call<'_>) {
         (((state >> 32) * below as u64) >> 32) as usize
     };
     let chosen = due.len().min(most);
-    let by_worth = call.plan.config.forwarder_selection == Selection::Yield;
+    let by_worth = plan.config.forwarder_selection == Selection::Yield;
     // Of those that are worth the same, any: all are shuffled first.
     let shuffled = if by_worth { due.len() } else { chosen };
     for place in 0..shuffled {
@@ -190,7 +129,7 @@ fn order(due: &mut Vec<u16>, most: usize, call: &Call<'_>) {
         due.swap(place, other);
     }
     if by_worth {
-        let score = |number: &u16| call.plan.stations[usize::from(*number)].worth.score();
+        let score = |number: &u16| plan.stations[usize::from(*number)].worth.score();
         due.sort_by(|one, other| score(other).total_cmp(&score(one)));
         for place in 0..chosen {
             if random(EXPLORE) == 0 {

@@ -9,9 +9,11 @@
 mod ask;
 mod background;
 mod choose;
+mod clerk;
 mod desk;
 mod flights;
 mod http;
+mod intake;
 mod judge;
 mod station;
 mod udp;
@@ -20,24 +22,27 @@ mod worth;
 
 pub(crate) use ask::{Ask, AskError, Asker};
 pub(crate) use background::Background;
-pub(crate) use choose::Later;
+pub(crate) use clerk::Later;
 pub(crate) use http::unpacked;
 pub(crate) use station::{Station, Status};
 
 use crate::config::TrackerConfig;
+use crate::counters::Counters;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::plane::{Call, Shared};
-use crate::swarm::{Asked, Packed, Seconds};
+use crate::swarm::{Asked, Packed, Seconds, Swarms};
 use choose::Limiter;
+use clerk::Clerk;
 use desk::Desk;
 use headworks_core::{
-    Backoff, Bound, Class, ClassConfig, Config, Job, Key, KeySeed, Limits, OnSuspend, Policy,
-    Reason, TargetConfig, TargetId, TargetState, Thresholds,
+    Backoff, Bound, Class, ClassConfig, Config, KeySeed, Limits, OnSuspend, Policy, Reason,
+    TargetConfig, TargetId, TargetState, Thresholds,
 };
 use headworks_pool::{Pool, Workers};
 use headworks_service::shutdown::Shutdown;
 use headworks_tracker_wire::{Announce, Event, PeerId};
+use intake::Intake;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -87,10 +92,9 @@ pub(crate) enum Offered {
 
 /// The forward plane.
 pub(crate) struct Forwarding {
-    pub(crate) pool: Pool<Forward>,
     pub(crate) watch: Arc<Watch>,
-    shared: Arc<Shared>,
-    seed: KeySeed,
+    intake: Intake,
+    clerk: Clerk,
     limiter: Limiter,
 }
 
@@ -118,20 +122,43 @@ impl Forwarding {
         let pool = Pool::new(pool_config(&plan), workers(&plan.config), desk)?;
         let seed = KeySeed::new(random()?, random()?);
         watch::spawn(&watch, &pool, shared, &asker, shutdown);
-        Ok(Forwarding {
+        let intake = Intake {
             pool,
-            watch,
             shared: shared.clone(),
             seed,
+        };
+        Ok(Forwarding {
+            watch,
+            clerk: Clerk::start(intake.clone()),
+            intake,
             limiter: Limiter::default(),
         })
+    }
+
+    pub(crate) fn pool(&self) -> &Pool<Forward> {
+        &self.intake.pool
+    }
+
+    fn swarms(&self) -> &Swarms {
+        &self.intake.shared.swarms
+    }
+
+    /// The clients have their answers: what was left for later is on its way to the pool from now on.
+    pub(crate) fn hand_in(&self, later: &mut Later, counters: &Counters) {
+        self.clerk.bring(later, &self.intake, counters);
+    }
+
+    /// Ends it when nobody announces any more: what waits is called off, and what runs may take so long.
+    pub(crate) async fn shutdown(&self, grace: Duration) {
+        self.clerk.caught_up().await;
+        self.intake.pool.clone().shutdown(grace).await;
     }
 
     /// Makes room for a new plan: from then on it can be in force. Forwarders that it no longer lists are asked nothing
     /// more; those that wanted no more of us get another chance.
     pub(crate) fn make_room(&self, plan: &Plan) -> Result<(), Error> {
-        self.pool.reconfigure(pool_config(plan))?;
-        self.pool.set_workers(workers(&plan.config));
+        self.intake.pool.reconfigure(pool_config(plan))?;
+        self.intake.pool.set_workers(workers(&plan.config));
         for (number, station) in plan.forwarders() {
             if station.never.swap(false, Ordering::Relaxed) {
                 self.set(number, TargetState::Active);
@@ -143,7 +170,7 @@ impl Forwarding {
     /// Puts a forwarder into a state.
     pub(crate) fn set(&self, forwarder: u16, state: TargetState) {
         let target = TargetId::new(u32::from(forwarder));
-        self.pool.set_target(target, state);
+        self.intake.pool.set_target(target, state);
     }
 
     /// A peer completed: every forwarder that can be asked hears of it.
@@ -158,15 +185,15 @@ impl Forwarding {
     /// Takes back the announces of a peer that have not begun.
     pub(crate) fn take_back(&self, announce: &Announce) {
         let hash = &announce.info_hash;
-        let asked = self.shared.swarms.with_known(hash, |swarm| {
+        let asked = self.swarms().with_known(hash, |swarm| {
             let known = swarm.known.as_ref()?;
             Some(known.all_asked().map(|(forwarder, _)| forwarder).collect())
         });
         let asked: Option<Vec<u16>> = asked.flatten();
         for forwarder in asked.unwrap_or_default() {
-            let key = self.key(announce, forwarder, Event::None);
-            if let Some(ticket) = self.pool.find(key) {
-                self.pool.cancel(ticket);
+            let key = self.intake.key(announce, forwarder, Event::None);
+            if let Some(ticket) = self.intake.pool.find(key) {
+                self.intake.pool.cancel(ticket);
             }
         }
     }
@@ -180,7 +207,7 @@ impl Forwarding {
 
     fn event(&self, call: &Call<'_>, forwarder: u16) {
         let forward = self.forward(call, forwarder, Asked::default());
-        if let Err(reason) = self.submit(forward, Class(0)) {
+        if let Err(reason) = self.intake.submit(forward, Class(0)) {
             if matches!(reason, Reason::Full | Reason::TargetFull) {
                 call.counters.dropped_full.add(1);
             }
@@ -198,29 +225,6 @@ impl Forwarding {
             before,
             settled: false,
         }
-    }
-
-    fn submit(&self, forward: Forward, class: Class) -> Result<(), Reason> {
-        let key = self.key(&forward.announce, forward.forwarder, forward.kind());
-        let target = TargetId::new(u32::from(forward.forwarder));
-        let mut job = Job::new(forward)
-            .class(class)
-            .flow(self.seed.flow(&forward.client))
-            .targets(target)
-            .key(key);
-        if forward.is_announce() {
-            // Of announces that wait for a time one is enough for all peers; an event must not be merged into one.
-            let name = (forward.announce.info_hash.0, forward.forwarder);
-            job = job.delay_key(self.seed.key(&name));
-        }
-        let answer = self.pool.submit(job);
-        answer.map(|_| ()).map_err(|refused| refused.reason)
-    }
-
-    fn key(&self, announce: &Announce, forwarder: u16, kind: Event) -> Key {
-        let PeerId(peer) = announce.peer_id;
-        let name = (announce.info_hash.0, forwarder, peer, kind as u8);
-        self.seed.key(&name)
     }
 }
 

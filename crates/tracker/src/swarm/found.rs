@@ -68,6 +68,12 @@ impl Known {
         &mut self.asked[place]
     }
 
+    /// So many forwarders may be asked.
+    pub(crate) fn make_room(&mut self, forwarders: usize) {
+        let more = forwarders.saturating_sub(self.asked.len());
+        self.asked.reserve_exact(more);
+    }
+
     /// Every forwarder that was asked. What is on its way now may be asked for again after a restart.
     pub(crate) fn all_asked(&self) -> impl Iterator<Item = (u16, Asked)> + '_ {
         let all = self.asked.iter().enumerate();
@@ -89,6 +95,16 @@ impl Known {
     pub(crate) fn remember(&mut self, forwarder: u16, asked: Asked) {
         self.answered = true;
         *self.asked_mut(forwarder) = asked;
+    }
+
+    /// Somebody is about to choose whom to ask.
+    pub(crate) fn expect(&mut self) {
+        self.flying += 1;
+    }
+
+    /// It is about to be chosen.
+    pub(crate) fn expected(&mut self) {
+        self.flying = self.flying.saturating_sub(1);
     }
 
     /// A forward is on its way.

@@ -49,8 +49,10 @@ counters! {
     connections_dropped;
     /// Announces that were refused because the queue was too full.
     rate_limited;
-    /// Announces that found the queue full.
+    /// Forwards that found the queue full.
     dropped_full;
+    /// Of those, the ones for which another of the same announce had found it full just before.
+    untried;
     /// Announces that went to fewer forwarders because the queue was full.
     throttled;
 }

@@ -157,7 +157,8 @@ fn forwards(plane: &Plane, out: &mut Exposition) {
             .map(|class| count(&class.stats))
             .sum::<u64>() as f64
     };
-    let offered = sum(|stats| stats.admitted + stats.refused_in_all());
+    let untried = plane.shared.totals().untried as f64;
+    let offered = untried + sum(|stats| stats.admitted + stats.refused_in_all());
     out.family(&OFFERED).sample(&[], offered);
     for (end, count) in [
         ("done", sum(|stats| stats.ended.done)),
@@ -166,7 +167,7 @@ fn forwards(plane: &Plane, out: &mut Exposition) {
         ("cancelled", sum(|stats| stats.ended.cancelled)),
         (
             "dropped",
-            sum(|stats| stats.ended.shed + stats.ended.expired + stats.refused_in_all()),
+            untried + sum(|stats| stats.ended.shed + stats.ended.expired + stats.refused_in_all()),
         ),
         ("returned", sum(|stats| stats.ended.returned)),
     ] {

@@ -137,11 +137,14 @@ pub(crate) fn queue(plane: &Plane) -> Queue {
         throttled_forwarders: totals.throttled,
         ..Queue::default()
     };
+    // Looked at first: what is handed in meanwhile is rather counted twice than not at all.
+    let behind = plane.forwarding.behind();
     let metrics = plane.forwarding.pool().metrics();
     let view = metrics.view;
+    let depth = view.waiting + behind;
     Queue {
-        depth: view.waiting,
-        fill_pct: 100.0 * view.waiting as f64 / view.capacity.max(1) as f64,
+        depth,
+        fill_pct: 100.0 * depth as f64 / view.capacity.max(1) as f64,
         delayed: view.delayed,
         running: view.running,
         active_workers: metrics.workers,

@@ -66,7 +66,7 @@ impl Clerk {
         tokio::spawn(async move {
             while let Some((errand, forwards)) = brought.recv().await {
                 run(errand, &intake, &counters);
-                left.fetch_sub(forwards, Ordering::Relaxed);
+                left.fetch_sub(forwards, Ordering::Release);
             }
         });
         Clerk { errands, behind }
@@ -74,7 +74,7 @@ impl Clerk {
 
     /// Forwards that were brought and are not handed in yet, at most.
     pub(super) fn behind(&self) -> u64 {
-        self.behind.load(Ordering::Relaxed)
+        self.behind.load(Ordering::Acquire)
     }
 
     /// Brings what was left for later.
@@ -87,7 +87,7 @@ impl Clerk {
                 refused
             {
                 run(errand, intake, counters);
-                self.behind.fetch_sub(forwards, Ordering::Relaxed);
+                self.behind.fetch_sub(forwards, Ordering::Release);
             }
         }
     }

@@ -9,7 +9,7 @@ use headworks_tracker_wire::query;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use std::io::{self, ErrorKind, Read};
 
 /// The largest answer that is read, packed and unpacked: two thousand peers as dictionaries fit several times.
@@ -120,6 +120,10 @@ fn elsewhere(from: &Uri, location: &str) -> Option<Uri> {
 async fn read(response: Response<Incoming>) -> Result<Vec<u8>, AskError> {
     let packed = response.headers().get(CONTENT_ENCODING);
     let packed = packed.is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"gzip"));
+    // Who says so before gets none of it sent.
+    if response.body().size_hint().lower() > MAX_ANSWER as u64 {
+        return Err(AskError::TooLarge);
+    }
     let body = Limited::new(response.into_body(), MAX_ANSWER)
         .collect()
         .await;

@@ -108,7 +108,9 @@ impl Intake {
                 Ok(()) => queued += 1,
                 // Full for one of a client's announces is full for all of them.
                 Err(Reason::Full) => {
-                    full += 1 + round.chosen.len() as u64;
+                    let untried = round.chosen.len() as u64;
+                    counters.untried.add(untried);
+                    full += 1 + untried;
                     refused.push((forwarder, before));
                     refused.extend(round.chosen.by_ref());
                 }

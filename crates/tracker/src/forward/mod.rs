@@ -143,6 +143,11 @@ impl Forwarding {
         &self.intake.shared.swarms
     }
 
+    /// Forwards that are on their way to the pool, at most.
+    pub(crate) fn behind(&self) -> u64 {
+        self.clerk.behind()
+    }
+
     /// The clients have their answers: what was left for later is on its way to the pool from now on.
     pub(crate) fn hand_in(&self, later: &mut Later, counters: &Counters) {
         self.clerk.bring(later, &self.intake, counters);

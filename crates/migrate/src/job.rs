@@ -83,11 +83,15 @@ fn are_usable(source: &OsStr, destination: &OsStr) -> Result<()> {
     for (side, place) in [("source", source), ("destination", destination)] {
         headworks_storage::open(place).map_err(|error| Error::Storage { side, error })?;
     }
-    let directories = [source, destination].map(headworks_storage::directory);
-    if let [Some(source), Some(destination)] = directories {
+    // Where each is, and what it is called.
+    let places = [source, destination].map(|place| {
+        let real = headworks_storage::directory(place).map(|real| (real.clone(), real));
+        real.or_else(|| Some((headworks_storage::remote(place)?, place.into())))
+    });
+    if let [Some(source), Some(destination)] = places {
         for (inner, outer) in [(&source, &destination), (&destination, &source)] {
-            if inner.starts_with(outer) {
-                let (inner, outer) = (inner.clone(), outer.clone());
+            if inner.0.starts_with(&outer.0) {
+                let (inner, outer) = (inner.1.clone(), outer.1.clone());
                 return Err(Error::Overlap { inner, outer });
             }
         }
@@ -338,6 +342,14 @@ fn is_resumed(connection: &rusqlite::Connection) -> Result<bool> {
     })
 }
 
+/// Whether anything became known of either side.
+fn is_begun(connection: &rusqlite::Connection) -> Result<bool> {
+    let query = "SELECT EXISTS (SELECT 1 FROM source) OR EXISTS (SELECT 1 FROM destination) OR EXISTS (SELECT 1 FROM failure)
+                 OR (SELECT value FROM meta WHERE key = 'pass') > 1";
+    let known: bool = connection.query_row(query, [], |row| row.get(0))?;
+    Ok(known || is_resumed(connection)?)
+}
+
 /// Says what the state file is for, or checks that it is for this.
 fn identify(
     connection: &rusqlite::Connection,
@@ -345,6 +357,12 @@ fn identify(
     filters: &Filters,
 ) -> Result<()> {
     let was: Option<Vec<u8>> = meta(connection, "source")?;
+    let there: Vec<u8> = meta(connection, "destination")?.unwrap_or_default();
+    let is_other = between.is_some_and(|(source, destination)| {
+        was.as_ref() != Some(&absolute(source)) || there != absolute(destination)
+    });
+    // A job of which nothing came, because a place was mistyped, is none.
+    let was = was.filter(|_| !is_other || is_begun(connection).unwrap_or(true));
     let Some(was) = was else {
         let Some((source, destination)) = between else {
             let words = "the state file is empty: begin with `headworks migrate plan SRC DST`";
@@ -375,10 +393,7 @@ fn identify(
         failpoint::hit("after-job-commit");
         return Ok(());
     };
-    let there: Vec<u8> = meta(connection, "destination")?.unwrap_or_default();
-    if let Some((source, destination)) = between
-        && (was != absolute(source) || there != absolute(destination))
-    {
+    if let Some((source, destination)) = between.filter(|_| is_other) {
         let show = |a: &[u8], b: &[u8]| format!("{} -> {}", a.escape_ascii(), b.escape_ascii());
         return Err(Error::OtherJob {
             was: show(&was, &there),
@@ -414,7 +429,7 @@ fn absolute(place: &OsStr) -> Vec<u8> {
 fn seed(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
     connection
         .execute(
-            "INSERT INTO folder (id, parent, name, depth, path) VALUES (1, 0, x'', 0, x'')",
+            "INSERT OR REPLACE INTO folder (id, parent, name, depth, path) VALUES (1, 0, x'', 0, x'')",
             [],
         )
         .map(drop)

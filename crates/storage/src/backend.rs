@@ -4,6 +4,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
 use bytes::Bytes;
 use std::any::Any;
+use std::sync::Arc;
 
 /// Where a listing can be taken up again: opaque, written by the backend that reads it.
 pub type Cursor = Vec<u8>;
@@ -90,9 +91,9 @@ pub trait Upload: Send {
         None
     }
 
-    /// Makes what was written durable, and says how to go on from here in another process; `None` if that is not
-    /// possible.
-    fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>>;
+    /// Makes what was written durable, at least up to `end`, and says how to go on from there in another process; `None` if
+    /// that is not possible.
+    fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>>;
 
     /// Gives it its name, time, owner and attributes; it was not there before, or was another file whole.
     fn finish(
@@ -149,6 +150,12 @@ pub trait Backend: Send + Sync + 'static {
         folder: &'a Folder,
         from: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>>;
+
+    /// The same storage for whoever is about to list all of it, each folder once: it may fetch more than it is asked for, and
+    /// answer later listings from that. `None` if it has no such way.
+    fn walked(&self) -> Option<Arc<dyn Backend>> {
+        None
+    }
 
     /// What something is now.
     fn stat<'a>(

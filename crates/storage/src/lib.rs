@@ -47,7 +47,7 @@ pub use error::{Error, ErrorKind, Fault, Result};
 pub use folder::Folder;
 pub use gcs::Gcs;
 pub use local::{Local, on_this_thread};
-pub use location::{directory, open};
+pub use location::{directory, open, remote};
 pub use s3::S3;
 pub use sftp::Sftp;
 pub use synth::{Calls, Synth};

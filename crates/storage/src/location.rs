@@ -90,6 +90,32 @@ pub fn directory(location: &std::ffi::OsStr) -> Option<PathBuf> {
     path.ancestors().find_map(real)
 }
 
+/// Where a folder of a server is, or a prefix in a bucket, as a path that begins with the far side's name; nothing for
+/// directories, and for what is computed.
+///
+/// ```
+/// let place = |location: &str| headworks_storage::remote(location.as_ref());
+/// assert!(place("sftp://host/a/b").unwrap().starts_with(place("sftp://host/a/").unwrap()));
+/// assert!(!place("sftp://host/ab").unwrap().starts_with(place("sftp://host/a").unwrap()));
+/// assert_ne!(place("s3://bucket?endpoint=http://one"), place("s3://bucket?endpoint=http://two"));
+/// assert!(place("/data").is_none());
+/// ```
+#[must_use]
+pub fn remote(location: &std::ffi::OsStr) -> Option<PathBuf> {
+    let text = location.to_str()?;
+    let (scheme, rest) = text.split_once("://")?;
+    if matches!(scheme, "file" | "synth") {
+        return None;
+    }
+    let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
+    let endpoint = settings
+        .split('&')
+        .find_map(|one| one.strip_prefix("endpoint="));
+    let (host, path) = place.split_once('/').unwrap_or((place, ""));
+    let far_side = format!("{scheme}://{}{host}", endpoint.unwrap_or_default());
+    Some(Path::new(&far_side.replace('/', "|")).join(path))
+}
+
 fn local(path: &[u8], whole: &[u8]) -> Result<Arc<dyn Backend>> {
     if path.is_empty() {
         return Err(Error::new(

@@ -87,6 +87,14 @@ impl Backend for Traced {
         })
     }
 
+    fn walked(&self) -> Option<Arc<dyn Backend>> {
+        Some(Arc::new(Traced {
+            inner: self.inner.walked()?,
+            side: self.side,
+            log: self.log.clone(),
+        }))
+    }
+
     fn stat<'a>(
         &'a self,
         folder: &'a Folder,

@@ -196,6 +196,33 @@ db.commit()";
 }
 
 #[test]
+fn a_mistyped_source_does_not_take_the_state_file() {
+    let place = Place::new();
+    place.make_tree("src", 2, 2);
+    let told = place.expect(1, &["run", "scr", "dst"]);
+    assert!(told.contains("scr"), "{told}");
+    place.expect(0, &["run", "src", "dst"]);
+    // What is known of one job is never taken for another's.
+    let told = place.expect(2, &["run", "scr", "dst"]);
+    assert!(told.contains("name another state file"), "{told}");
+}
+
+#[test]
+fn folders_of_one_server_that_are_inside_each_other_are_refused() {
+    let place = Place::new();
+    for (from, to) in [
+        ("sftp://me@host/data", "sftp://me@host/data/copy"),
+        ("s3://bucket/a/b?anonymous", "s3://bucket/a/?anonymous"),
+        ("webdav://host/x", "webdav://host/x"),
+    ] {
+        let told = place.expect(1, &["plan", from, to]);
+        assert!(told.contains("is inside"), "{told}");
+    }
+    let left = std::fs::read_dir(place.path(".")).unwrap().count();
+    assert_eq!(left, 0, "nothing was begun");
+}
+
+#[test]
 fn a_state_file_inside_the_trees_is_no_part_of_them() {
     let place = Place::new();
     place.make_tree("src", 3, 2);

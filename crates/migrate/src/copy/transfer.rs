@@ -4,7 +4,7 @@ use super::tasks::Copier;
 use crate::status::{Difference, Status};
 use crate::store::Pair;
 use headworks_storage::{
-    Entry, Error, ErrorKind, Expect, Extended, Kind, Upload, UploadPlan, failpoint,
+    Chunks, Entry, Error, ErrorKind, Expect, Extended, Kind, Upload, UploadPlan, failpoint,
 };
 use rusqlite::params;
 use sha2::digest::common::hazmat::SerializableState;
@@ -37,6 +37,21 @@ struct Found {
     version: Option<Vec<u8>>,
     modified: Option<i64>,
     extended: Extended,
+}
+
+/// A place in a large file, and the hash up to there.
+struct Reached {
+    offset: u64,
+    hash: Option<Vec<u8>>,
+}
+
+impl Reached {
+    fn new(upload: &dyn Upload, hash: &Hash) -> Reached {
+        Reached {
+            offset: upload.offset(),
+            hash: hash.state(),
+        }
+    }
 }
 
 /// The hash so far, as long as all bytes passed through us.
@@ -114,15 +129,23 @@ impl Copier {
         let mut upload = self.destination.upload(folder, name, plan).await?;
         let mut hash = self.take_up(pair, upload.offset(), part.as_ref()).await?;
         let keeps_parts = is_large && self.destination.capabilities().keeps_parts;
+        let mut reached = Reached::new(&*upload, &hash);
         if keeps_parts && part.is_none() {
-            self.note(pair, &mut *upload, &hash).await?;
+            self.note(pair, &mut *upload, &reached).await?;
         }
+        let mut chunks = None;
         // An empty file is read as well where reading tells what it is.
         let mut unread = size == 0 && self.is_told_by_reading();
         while upload.offset() < size || unread {
             unread = false;
             let end = size.min(upload.offset() + PART);
-            let sent = self.send(pair, &mut *upload, &mut hash, end, &mut found);
+            let sent = self.send(
+                pair,
+                &mut *upload,
+                &mut hash,
+                end,
+                (&mut chunks, &mut found),
+            );
             match sent.await {
                 Ok(true) => {}
                 Ok(false) => {
@@ -138,7 +161,11 @@ impl Copier {
                 }
             }
             if end < size {
-                self.note(pair, &mut *upload, &hash).await?;
+                let now = Reached::new(&*upload, &hash);
+                let before = std::mem::replace(&mut reached, now);
+                // Where parts that nobody noted are kept as well, what is under way need not be waited for.
+                let durable = if keeps_parts { &before } else { &reached };
+                self.note(pair, &mut *upload, durable).await?;
                 failpoint::hit("after-part");
                 if self.stop.is_cancelled() {
                     return Ok(Transferred::Stopped);
@@ -247,14 +274,15 @@ impl Copier {
         Ok(hash)
     }
 
-    /// Sends up to `end`. Answers whether the source is what was listed, and had so many bytes.
+    /// Sends up to `end`, or a little beyond; what is read is gone on with next time. Answers whether the source is what was
+    /// listed, and had so many bytes.
     async fn send(
         &self,
         pair: &Pair,
         upload: &mut dyn Upload,
         hash: &mut Hash,
         end: u64,
-        found: &mut Found,
+        (chunks, found): (&mut Option<Box<dyn Chunks>>, &mut Found),
     ) -> Result<bool, Error> {
         while !self.checksum && upload.offset() < end {
             let step = STEP.min(end - upload.offset());
@@ -264,14 +292,46 @@ impl Copier {
             hash.0 = None;
             direct.await?;
         }
-        let (from, is_small) = (upload.offset(), pair.entry.size <= super::tasks::LARGE);
+        let from = upload.offset();
         if from == end && from > 0 {
             return Ok(true);
         }
+        if chunks.is_none() {
+            let Some(begun) = self.read(pair, from, found).await? else {
+                return Ok(false);
+            };
+            *chunks = Some(begun);
+        }
+        // The last part ends when there is no more: only then it is known whether all of it was as it should be.
+        while let Some(reading) = chunks.as_mut()
+            && (upload.offset() < end || end == pair.entry.size)
+        {
+            let chunk = match self.of_source(reading.next()).await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => return Ok(upload.offset() == pair.entry.size),
+                Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            self.pass_bytes(chunk.len() as u64).await;
+            hash.update(&chunk);
+            upload.write(chunk).await?;
+        }
+        Ok(true)
+    }
+
+    /// Begins to read from there to the end; `None` if it is not what was listed.
+    async fn read(
+        &self,
+        pair: &Pair,
+        from: u64,
+        found: &mut Found,
+    ) -> Result<Option<Box<dyn Chunks>>, Error> {
+        let is_small = pair.entry.size <= super::tasks::LARGE;
+        let length = pair.entry.size - from;
         let read = self
             .source
-            .read(&pair.folder, &pair.entry.name, from, end - from);
-        let mut chunks = self.of_source(read).await?;
+            .read(&pair.folder, &pair.entry.name, from, length);
+        let chunks = self.of_source(read).await?;
         if let Some((now, extended)) = chunks.found()
             && self.is_told_by_reading()
         {
@@ -283,7 +343,7 @@ impl Copier {
             }
             let other = found.version.is_some() && found.version != now.version;
             if other || !same(now, &pair.entry) {
-                return Ok(false);
+                return Ok(None);
             }
             found.version.clone_from(&now.version);
             if is_small {
@@ -291,17 +351,7 @@ impl Copier {
                 found.extended.clone_from(extended);
             }
         }
-        loop {
-            let chunk = match self.of_source(chunks.next()).await {
-                Ok(Some(chunk)) => chunk,
-                Ok(None) => return Ok(upload.offset() == end),
-                Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
-                Err(error) => return Err(error),
-            };
-            self.pass_bytes(chunk.len() as u64).await;
-            hash.update(&chunk);
-            upload.write(chunk).await?;
-        }
+        Ok(Some(chunks))
     }
 
     /// Leaves nothing of a large file behind that will not be gone on with.
@@ -342,13 +392,18 @@ impl Copier {
     }
 
     /// Makes a part durable at the destination, then in the state file.
-    async fn note(&self, pair: &Pair, upload: &mut dyn Upload, hash: &Hash) -> Result<(), Error> {
-        let Some(resume) = upload.checkpoint().await? else {
+    async fn note(
+        &self,
+        pair: &Pair,
+        upload: &mut dyn Upload,
+        reached: &Reached,
+    ) -> Result<(), Error> {
+        let Some(resume) = upload.checkpoint(reached.offset).await? else {
             return Ok(());
         };
         failpoint::hit("before-part");
         let (parent, name) = (pair.parent, pair.entry.name.clone());
-        let (done, hash) = (upload.offset().cast_signed(), hash.state());
+        let (done, hash) = (reached.offset.cast_signed(), reached.hash.clone());
         let write = move |transaction: &rusqlite::Transaction<'_>| {
             let mut insert =
                 transaction.prepare_cached("INSERT OR REPLACE INTO part VALUES (?,?,?,?,?)")?;

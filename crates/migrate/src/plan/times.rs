@@ -28,6 +28,13 @@ pub(crate) async fn look(job: &Job) -> Result<()> {
         return Ok(());
     }
     let state = job.state()?;
+    let mut dark = false;
+    for (side, _) in &blind {
+        dark |= lacks_times(state.connection(), *side)?;
+    }
+    if !dark {
+        return Ok(());
+    }
     let mut after: (FolderId, Vec<u8>) = (0, Vec::new());
     loop {
         let pairs = read_pairs(state.connection(), &after, PAGE)?;
@@ -49,6 +56,14 @@ pub(crate) async fn look(job: &Job) -> Result<()> {
         }
     }
     job.writer.write(|_| Ok(())).await
+}
+
+/// Whether a side has any file without a time: going through all pairs takes much longer than this.
+fn lacks_times(read: &Connection, side: Side) -> Result<bool> {
+    let table = ["source", "destination"][side as usize];
+    let query =
+        format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE kind = 1 AND modified IS NULL)");
+    Ok(read.query_row(&query, [], |row| row.get(0))?)
 }
 
 fn of(pair: &Pair, side: Side) -> Option<i64> {

@@ -104,6 +104,7 @@ fn pool(
         Side::Leader => job.source.clone(),
         Side::Follower => job.destination.clone(),
     };
+    let backend = backend.walked().unwrap_or(backend);
     let (base, most) = job
         .settings
         .workers

@@ -16,7 +16,7 @@ mod upload;
 use crate::backend::{
     Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
 };
-use crate::cloud::chunks::Reading;
+use crate::cloud::ahead;
 use crate::cloud::paged::Paged;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
@@ -151,8 +151,7 @@ impl Backend for Azure {
                 key: self.container.key(folder, name),
                 name: name.to_vec(),
             };
-            let chunks = Reading::open(blob, offset, length).await?;
-            Ok(Box::new(chunks) as Box<dyn Chunks>)
+            ahead::read(blob, offset, length, &self.container.room).await
         })
     }
 

@@ -194,7 +194,7 @@ impl InBlocks {
             drop(room);
             Ok((number, sent))
         };
-        self.parts.send(&mut self.there, sending).await
+        self.parts.send(number, &mut self.there, sending).await
     }
 }
 
@@ -207,12 +207,12 @@ impl Upload for AzureUpload {
         Box::pin(self.take(bytes))
     }
 
-    fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
-        Box::pin(async {
+    fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
+        Box::pin(async move {
             let Some(blocks) = &mut self.blocks else {
                 return Ok(None);
             };
-            blocks.parts.settle(&mut blocks.there).await?;
+            blocks.parts.settle_to(end, &mut blocks.there).await?;
             let (size, modified) = (self.plan.size, self.plan.modified);
             Ok(Some(blocks.mark.write(size, modified)))
         })

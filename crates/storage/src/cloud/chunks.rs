@@ -8,9 +8,10 @@ use bytes::Bytes;
 use http::HeaderMap;
 use md5::Md5;
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 /// Larger files are not read from their beginning to their end in one call.
-const WHOLE: u64 = 8 << 20;
+pub(super) const WHOLE: u64 = 8 << 20;
 /// How often a read that breaks off goes on where it was.
 const RESUMES: u32 = 8;
 
@@ -67,9 +68,9 @@ impl Check {
 
 /// A file being read.
 pub(crate) struct Reading<R> {
-    file: R,
-    found: Entry,
-    extended: Extended,
+    file: Arc<R>,
+    pub(super) found: Entry,
+    pub(super) extended: Extended,
     answer: Option<Answer>,
     at: u64,
     end: u64,
@@ -78,8 +79,27 @@ pub(crate) struct Reading<R> {
 }
 
 impl<R: Ranges> Reading<R> {
-    pub(crate) async fn open(file: R, offset: u64, length: u64) -> Result<Reading<R>> {
+    pub(crate) async fn open(file: Arc<R>, offset: u64, length: u64) -> Result<Reading<R>> {
         let whole = offset == 0 && (length <= WHOLE || length == u64::MAX);
+        Reading::begin(file, (offset, length), whole, None).await
+    }
+
+    /// Only a piece of it; if a version is given, only of that.
+    pub(super) async fn open_at(
+        file: Arc<R>,
+        offset: u64,
+        length: u64,
+        version: Option<&[u8]>,
+    ) -> Result<Reading<R>> {
+        Reading::begin(file, (offset, length), false, version).await
+    }
+
+    async fn begin(
+        file: Arc<R>,
+        (offset, length): (u64, u64),
+        whole: bool,
+        version: Option<&[u8]>,
+    ) -> Result<Reading<R>> {
         let mut reading = Reading {
             file,
             found: Entry::new(Vec::new(), Kind::File),
@@ -93,7 +113,7 @@ impl<R: Ranges> Reading<R> {
         if offset > 0 && length == 0 {
             return Ok(reading);
         }
-        let answer = match reading.ask(!whole, None).await {
+        let answer = match reading.ask(!whole, version).await {
             Ok(answer) => answer,
             Err(error) if error.cause().starts_with("416") => return Ok(reading),
             Err(error) => return Err(error),
@@ -144,7 +164,7 @@ impl<R: Ranges> Reading<R> {
         Ok(())
     }
 
-    async fn bytes(&mut self) -> Result<Option<Bytes>> {
+    pub(super) async fn bytes(&mut self) -> Result<Option<Bytes>> {
         loop {
             let left = self.end.saturating_sub(self.at);
             let Some(answer) = self.answer.as_mut().filter(|_| left > 0) else {

@@ -4,6 +4,7 @@
 //! A call here is one page, one part, one object: small enough to be tried again by itself, so that a fault in the
 //! middle of something large does not begin the large thing anew. Whoever uses a backend still decides about the whole.
 
+pub(crate) mod ahead;
 mod body;
 pub(crate) mod chunks;
 pub(crate) mod dress;

@@ -3,7 +3,7 @@
 use super::Pieces;
 use crate::error::Result;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -36,6 +36,8 @@ pub(crate) struct Parts<T> {
     memory: Arc<Semaphore>,
     room: Option<OwnedSemaphorePermit>,
     running: JoinSet<Result<(u32, T)>>,
+    /// The numbers of those.
+    under_way: BTreeSet<u32>,
 }
 
 impl<T: Send + 'static> Parts<T> {
@@ -55,6 +57,7 @@ impl<T: Send + 'static> Parts<T> {
             memory,
             room: None,
             running: JoinSet::new(),
+            under_way: BTreeSet::new(),
         }
     }
 
@@ -99,12 +102,14 @@ impl<T: Send + 'static> Parts<T> {
     /// Has a part sent, when there is room on the way.
     pub(crate) async fn send(
         &mut self,
+        number: u32,
         there: &mut BTreeMap<u32, T>,
         sending: impl Future<Output = Result<(u32, T)>> + Send + 'static,
     ) -> Result<()> {
         while self.running.len() >= AT_ONCE {
             self.join(there).await?;
         }
+        self.under_way.insert(number);
         self.running.spawn(sending);
         Ok(())
     }
@@ -114,11 +119,22 @@ impl<T: Send + 'static> Parts<T> {
             None => Ok(()),
             Some(Ok(sent)) => {
                 let (number, sent) = sent?;
+                self.under_way.remove(&number);
                 there.insert(number, sent);
                 Ok(())
             }
             Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
         }
+    }
+
+    /// Waits until all that was sent up to `end` arrived.
+    pub(crate) async fn settle_to(&mut self, end: u64, there: &mut BTreeMap<u32, T>) -> Result<()> {
+        let last = end.div_ceil(self.size);
+        let is_before = |number: &u32| u64::from(*number) <= last;
+        while self.under_way.first().is_some_and(is_before) {
+            self.join(there).await?;
+        }
+        Ok(())
     }
 
     /// Waits until all that was sent arrived.

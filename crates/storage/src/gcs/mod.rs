@@ -14,7 +14,7 @@ mod upload;
 use crate::backend::{
     Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
 };
-use crate::cloud::chunks::Reading;
+use crate::cloud::ahead;
 use crate::cloud::paged::Paged;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
@@ -144,8 +144,7 @@ impl Backend for Gcs {
                 key,
                 name: name.to_vec(),
             };
-            let chunks = Reading::open(object, offset, length).await?;
-            Ok(Box::new(chunks) as Box<dyn Chunks>)
+            ahead::read(object, offset, length, &self.bucket.room).await
         })
     }
 

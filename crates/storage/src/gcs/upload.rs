@@ -251,7 +251,7 @@ impl Upload for GcsUpload {
         Box::pin(self.take(bytes))
     }
 
-    fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
+    fn checkpoint(&mut self, _end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         let session = self.session.as_ref();
         let resume = session.map(|session| session.write(self.plan.modified));
         Box::pin(std::future::ready(Ok(resume)))

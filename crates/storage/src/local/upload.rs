@@ -155,7 +155,7 @@ impl Upload for LocalUpload {
         }))
     }
 
-    fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
+    fn checkpoint(&mut self, _end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
             let (file, offset) = (self.file.clone(), self.offset);
             let synced = blocking(move || {

@@ -24,7 +24,8 @@ const PARTS: usize = 16;
 const SMALL: usize = (128 << 20) / PIECE;
 const PIECE: usize = 64 << 10;
 
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 9] = [
+    "below",
     "page",
     "endpoint",
     "region",
@@ -54,6 +55,8 @@ pub(super) struct Bucket {
     pub(super) conditional: AtomicBool,
     pub(super) room: Arc<Semaphore>,
     small: Arc<Semaphore>,
+    /// Whether a page of all keys below a folder costs the far side no more than one of the folder alone.
+    pub(super) below: bool,
     /// Keys in a page, where it is not the far side that decides.
     pub(super) page: Option<String>,
 }
@@ -76,6 +79,8 @@ impl Bucket {
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
         let custom = place.get("endpoint").map(str::to_owned).or(hints.endpoint);
         let path_style = place.flag("path_style")?.unwrap_or(custom.is_some());
+        // Known of Amazon only: there are others that go through the whole bucket for it.
+        let below = place.flag("below")?.unwrap_or(custom.is_none());
         let endpoint = custom.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let Some((scheme, host)) = endpoint.trim_end_matches('/').split_once("://") else {
             let words =
@@ -108,6 +113,7 @@ impl Bucket {
             conditional: AtomicBool::new(place.flag("conditional")?.unwrap_or(true)),
             room: Arc::new(Semaphore::new(PARTS)),
             small: Arc::new(Semaphore::new(SMALL)),
+            below,
             page: place.get("page").map(str::to_owned),
         })
     }

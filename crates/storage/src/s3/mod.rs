@@ -16,7 +16,7 @@ mod upload;
 use crate::backend::{
     Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
 };
-use crate::cloud::chunks::Reading;
+use crate::cloud::ahead;
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 use bucket::Bucket;
@@ -37,6 +37,8 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct S3 {
     bucket: Arc<Bucket>,
+    /// For whoever walks all of it: folders that came before they were asked for.
+    below: Option<Arc<listing::Below>>,
 }
 
 impl std::fmt::Debug for S3 {
@@ -47,15 +49,27 @@ impl std::fmt::Debug for S3 {
 
 impl S3 {
     /// From `s3://bucket/prefix?…`. Settings are `endpoint`, `region`, `profile`, `path_style`, `anonymous`, and
-    /// `checksums=false` or `conditional=false` for a far side that does not know them, `page` for keys in a page.
+    /// `checksums=false` or `conditional=false` for a far side that does not know them, `page` for keys in a page, `below` to list small
+    /// folders many for a request.
     ///
     /// # Errors
     /// When the location makes no sense, holds credentials, or names a profile that is not there.
     pub fn open(location: &[u8]) -> Result<S3> {
         let bucket = Bucket::open(location, &crate::cloud::environment())?;
-        Ok(S3 {
-            bucket: Arc::new(bucket),
-        })
+        Ok(S3::of(Arc::new(bucket)))
+    }
+
+    fn of(bucket: Arc<Bucket>) -> S3 {
+        S3 {
+            bucket,
+            below: None,
+        }
+    }
+
+    /// How many entries of folders are kept that came before they were asked for.
+    #[cfg(test)]
+    fn kept(&self) -> usize {
+        self.below.as_ref().map_or(0, |below| below.kept())
     }
 
     async fn look(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
@@ -125,10 +139,26 @@ impl Backend for S3 {
         folder: &'a Folder,
         from: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
-        let listing = listing::S3Listing::new(self.bucket.clone(), folder, from);
-        Box::pin(std::future::ready(
-            Ok(Box::new(listing) as Box<dyn Listing>),
-        ))
+        let kept = self.below.as_ref().filter(|_| from.is_none());
+        let known = kept.and_then(|below| below.take(folder));
+        let listing = known.unwrap_or_else(|| {
+            let listing = listing::S3Listing::new(self.bucket.clone(), folder, from);
+            match &self.below {
+                Some(below) => Box::new(listing.with_below(below)),
+                None => Box::new(listing),
+            }
+        });
+        Box::pin(std::future::ready(Ok(listing)))
+    }
+
+    fn walked(&self) -> Option<Arc<dyn Backend>> {
+        let walked = || {
+            Arc::new(S3 {
+                bucket: self.bucket.clone(),
+                below: Some(Arc::default()),
+            }) as Arc<dyn Backend>
+        };
+        self.bucket.below.then(walked)
     }
 
     fn stat<'a>(
@@ -153,8 +183,7 @@ impl Backend for S3 {
                 key,
                 name: name.to_vec(),
             };
-            let chunks = Reading::open(object, offset, length).await?;
-            Ok(Box::new(chunks) as Box<dyn Chunks>)
+            ahead::read(object, offset, length, &self.bucket.room).await
         })
     }
 

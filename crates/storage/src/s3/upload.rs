@@ -202,7 +202,9 @@ impl InParts {
             let sha256 = bucket.checksums.then_some(sha256);
             Ok((number, Sent { etag, sha256, size }))
         };
-        self.parts.send(&mut self.multipart.there, sending).await
+        self.parts
+            .send(number, &mut self.multipart.there, sending)
+            .await
     }
 
     async fn settle(&mut self) -> Result<()> {
@@ -219,12 +221,15 @@ impl Upload for S3Upload {
         Box::pin(self.take(bytes))
     }
 
-    fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
-        Box::pin(async {
+    fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
+        Box::pin(async move {
             let Some(parts) = &mut self.parts else {
                 return Ok(None);
             };
-            parts.settle().await?;
+            parts
+                .parts
+                .settle_to(end, &mut parts.multipart.there)
+                .await?;
             Ok(Some(parts.multipart.id.clone().into_bytes()))
         })
     }

@@ -309,7 +309,7 @@ impl Upload for SftpUpload {
         })
     }
 
-    fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
+    fn checkpoint(&mut self, _end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
             while let Err(failure) = self.synced().await {
                 self.go_on(failure).await?;

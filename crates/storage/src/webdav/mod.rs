@@ -197,7 +197,7 @@ impl Backend for WebDav {
                 path: self.server.path(folder, Some(name)),
                 name: name.to_vec(),
             };
-            let reading = Reading::open(resource, offset, length).await?;
+            let reading = Reading::open(Arc::new(resource), offset, length).await?;
             Ok(Box::new(reading) as Box<dyn Chunks>)
         })
     }

@@ -144,7 +144,7 @@ impl Upload for DavUpload {
         Box::pin(self.take(bytes))
     }
 
-    fn checkpoint(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
+    fn checkpoint(&mut self, _end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 

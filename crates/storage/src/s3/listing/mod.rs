@@ -4,6 +4,7 @@
 //! with a cursor that says of every stretch how far it is, so what is durable is never fetched again. In memory there is at
 //! most a page of each stretch.
 
+mod below;
 mod page;
 mod ranges;
 mod split;
@@ -16,6 +17,8 @@ use crate::cloud::Call;
 use crate::cloud::held::place;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder};
+pub(super) use below::Below;
+use below::Room;
 use http::Method;
 use page::{Answer, parse};
 use ranges::{Range, Ranges};
@@ -49,6 +52,8 @@ pub(super) struct S3Listing {
     edge: Edge,
     /// Good places to cut.
     places: Vec<Vec<u8>>,
+    /// Where folders go that come with the first page, if they may.
+    below: Option<Arc<Below>>,
 }
 
 /// What is known of where the last names are. Only a hint: the last stretch has no end.
@@ -62,7 +67,8 @@ enum Edge {
 }
 
 enum Fetched {
-    Page(u32, Result<Answer>),
+    /// Of which stretch; with room if it is of all keys below.
+    Page(u32, Option<Room>, Result<Answer>),
     /// And names behind each of which something comes.
     Edge(Edge, Vec<Vec<u8>>),
 }
@@ -75,8 +81,14 @@ struct Asked {
 }
 
 impl Asked {
+    /// For all keys below.
+    fn below(&self) -> Call {
+        list_call(&self.bucket, &self.path, &self.prefix)
+    }
+
+    /// For what is in it.
     fn call(&self) -> Call {
-        list_call(&self.bucket, &self.path, &self.prefix).query("delimiter", "/")
+        self.below().query("delimiter", "/")
     }
 
     /// The same after a name.
@@ -97,11 +109,21 @@ impl Asked {
             None if !after.is_empty() => self.after(&after),
             None => self.call(),
         };
-        let call = match &self.bucket.page {
+        self.fetch(&self.sized(call)).await
+    }
+
+    /// A page of all keys below; what is in folders that it has whole is kept.
+    async fn page_below(&self, room: &mut Room) -> Result<Answer> {
+        let mut answer = self.fetch(&self.sized(self.below())).await?;
+        room.sort_out(&self.path, &mut answer);
+        Ok(answer)
+    }
+
+    fn sized(&self, call: Call) -> Call {
+        match &self.bucket.page {
             Some(page) => call.query("max-keys", page),
             None => call,
-        };
-        self.fetch(&call).await
+        }
     }
 
     async fn fetch(&self, call: &Call) -> Result<Answer> {
@@ -176,7 +198,14 @@ impl S3Listing {
             alphabet: Alphabet::default(),
             edge: Edge::Unknown,
             places: Vec::new(),
+            below: None,
         }
+    }
+
+    /// The same with a first page of all keys below, unless it is gone on with. The root is likely to have more than a page of them.
+    pub(super) fn with_below(mut self, below: &Arc<Below>) -> S3Listing {
+        self.below = (!self.begun && !self.is_root).then(|| below.clone());
+        self
     }
 
     async fn page(&mut self) -> Result<Option<Page>> {
@@ -187,7 +216,9 @@ impl S3Listing {
         while !self.ended {
             self.fetch_more();
             match self.running.join_next().await {
-                Some(Ok(Fetched::Page(id, answer))) => return self.take(id, answer?).map(Some),
+                Some(Ok(Fetched::Page(id, room, answer))) => {
+                    return self.take(id, room.is_some(), answer?).map(Some);
+                }
                 Some(Ok(Fetched::Edge(edge, places))) => {
                     (self.edge, self.places) = (edge, places);
                     self.cut();
@@ -206,13 +237,19 @@ impl S3Listing {
             range.busy = true;
             let (asked, id) = (self.asked.clone(), range.id);
             let (token, after) = (range.token.clone(), range.after.clone());
-            self.running
-                .spawn(async move { Fetched::Page(id, asked.page(token, after).await) });
+            let mut room = self.below.take().and_then(|below| below.room());
+            self.running.spawn(async move {
+                let answer = match &mut room {
+                    Some(room) => asked.page_below(room).await,
+                    None => asked.page(token, after).await,
+                };
+                Fetched::Page(id, room, answer)
+            });
         }
     }
 
-    /// Takes a page of a stretch, and asks for the next.
-    fn take(&mut self, id: u32, answer: Answer) -> Result<Page> {
+    /// Takes a page of a stretch, which may have been one of all keys below, and asks for the next.
+    fn take(&mut self, id: u32, of_all: bool, answer: Answer) -> Result<Page> {
         let Answer { items, token } = answer;
         if !self.begun && !self.is_root && token.is_none() && items.is_empty() {
             let words = "no key begins with this";
@@ -225,6 +262,10 @@ impl S3Listing {
         let range = self.ranges.find(id).expect("it is not done");
         let is_last = range.end.is_none();
         let taken = range.turn(items, token, &mut entries);
+        if of_all {
+            // It would go on with all keys.
+            range.token = None;
+        }
         let first = entries.first().map(place);
         taken.map_err(|words| self.asked.wrong(ErrorKind::Other, &words))?;
         self.first = self.first.take().or(first.filter(|_| is_last));

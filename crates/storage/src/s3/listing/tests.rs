@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Kind;
+use crate::backend::Backend;
 use crate::cloud::percent;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -37,7 +38,7 @@ impl FarSide {
                 all.spawn(serve(stream, keys.clone(), log.clone(), honest));
             }
         });
-        let place = format!("s3://b?anonymous&endpoint=http://{address}&page={page}");
+        let place = format!("s3://b?anonymous&below=true&endpoint=http://{address}&page={page}");
         let nothing: crate::cloud::Environment = Arc::new(|_| None);
         FarSide {
             bucket: Arc::new(Bucket::open(place.as_bytes(), &nothing).unwrap()),
@@ -85,7 +86,14 @@ async fn serve(
             .and_then(|text| text.parse().ok())
             .unwrap();
         asked.lock().push((after.clone(), most));
-        let body = answer(&keys, &after, most);
+        let prefix = value("prefix").unwrap_or_default();
+        let below: BTreeSet<String> = keys
+            .iter()
+            .filter_map(|key| key.strip_prefix(&prefix).map(str::to_owned))
+            .collect();
+        let after = after.strip_prefix(&prefix).unwrap_or(&after);
+        let delimited = value("delimiter").is_some();
+        let body = answer(&below, (&prefix, delimited), after, most);
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
         if stream.write_all((head + &body).as_bytes()).await.is_err() {
             return;
@@ -93,11 +101,17 @@ async fn serve(
     }
 }
 
-fn answer(keys: &BTreeSet<String>, after: &str, most: usize) -> String {
+fn answer(
+    keys: &BTreeSet<String>,
+    (prefix, delimited): (&str, bool),
+    after: &str,
+    most: usize,
+) -> String {
     let mut names: Vec<String> = Vec::new();
     let is_new = |key: &&String| after.is_empty() || key.as_str() > after;
     for key in keys.iter().filter(is_new) {
-        let cut = key.find('/').map_or(key.len(), |at| at + 1);
+        let cut = key.find('/').filter(|_| delimited);
+        let cut = cut.map_or(key.len(), |at| at + 1);
         let name = key[..cut].to_owned();
         if names.last() != Some(&name) && (name != after || name.is_empty()) {
             names.push(name);
@@ -109,11 +123,14 @@ fn answer(keys: &BTreeSet<String>, after: &str, most: usize) -> String {
     let more = names.len() > most;
     names.truncate(most);
     let token = names.last().filter(|_| more);
-    let token = token.map(|last| format!("<NextContinuationToken>{last}</NextContinuationToken>"));
-    let items = names.iter().map(|name| match name.ends_with('/') {
-        true => format!("<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>"),
-        false => format!("<Contents><Key>{name}</Key><Size>1</Size></Contents>"),
-    });
+    let token =
+        token.map(|last| format!("<NextContinuationToken>{prefix}{last}</NextContinuationToken>"));
+    let items = names
+        .iter()
+        .map(|name| match delimited && name.ends_with('/') {
+            true => format!("<CommonPrefixes><Prefix>{prefix}{name}</Prefix></CommonPrefixes>"),
+            false => format!("<Contents><Key>{prefix}{name}</Key><Size>1</Size></Contents>"),
+        });
     let (items, token) = (items.collect::<String>(), token.unwrap_or_default());
     format!("<ListBucketResult><IsTruncated>{more}</IsTruncated>{token}{items}</ListBucketResult>")
 }
@@ -261,4 +278,82 @@ async fn a_far_side_that_begins_elsewhere_is_listed_page_by_page() {
     }
     assert_eq!(found, 2000);
     assert_eq!(far_side.asked().len(), needed + 1);
+}
+
+/// All entries of a tree by their paths, each folder listed once.
+async fn walk(s3: &dyn Backend) -> BTreeSet<String> {
+    let (mut found, mut folders) = (BTreeSet::new(), vec![Folder::root()]);
+    while let Some(folder) = folders.pop() {
+        let mut listing = s3.list(&folder, None).await.unwrap();
+        while let Some(page) = listing.next().await.unwrap() {
+            for entry in page.entries {
+                let [above, name] = [folder.as_bytes(), &entry.name].map(<[u8]>::escape_ascii);
+                let shown = format!("{:?} {name} in {above}", entry.kind);
+                assert!(found.insert(shown), "{entry:?} came twice");
+                if entry.kind == Kind::Folder {
+                    folders.push(folder.child(&entry.name));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn who_walks_a_tree_of_small_folders_gets_many_of_them_for_a_request() {
+    let awkward = [
+        "a/x",
+        "a/x!",
+        "a/x!/y",
+        "a/x-",
+        "a/x/",
+        "a/x/1",
+        "a/x/2",
+        "a/x//deep",
+        "a/x0",
+        "b",
+        "b/",
+        "b/.",
+        "b/../c",
+        "c/d",
+        "c/d/e/f/g/h",
+        "c/d/e/f/g",
+        "one/two/three/four",
+    ];
+    let mut keys: BTreeSet<String> = awkward.map(str::to_owned).into();
+    let small = |n: usize| format!("tree/{}/{}/file-{n}", n % 4, n % 20);
+    keys.extend((0..200).map(small));
+    for page in [2, 3, 7, 50, 1000] {
+        let far_side = FarSide::new(keys.clone(), page, true).await;
+        let s3 = crate::S3::of(far_side.bucket.clone());
+        let plain = walk(&s3).await;
+        let many = far_side.asked().len();
+        let walked = s3.walked().unwrap();
+        assert_eq!(walk(&*walked).await, plain, "in pages of {page}");
+        let few = far_side.asked().len();
+        assert!(
+            few <= many,
+            "in pages of {page}: {few} requests, {many} without"
+        );
+        assert!(page < 1000 || few < 10, "{few} requests");
+        let again = walk(&*walked).await;
+        assert_eq!(again, plain, "nothing is kept that was taken");
+        assert!(page < 1000 || far_side.asked().len() == few);
+    }
+}
+
+#[tokio::test]
+async fn what_comes_with_a_folder_is_kept_only_as_long_as_there_is_room() {
+    let keys = (0..40_000).map(|n| format!("{:02}/{:03}/{n}", n % 50, n % 800));
+    let far_side = FarSide::new(keys.collect(), 1000, true).await;
+    let s3 = crate::S3::of(far_side.bucket.clone()).walked().unwrap();
+    for folder in 0..50 {
+        let folder = Folder::root().child(format!("{folder:02}").as_bytes());
+        s3.list(&folder, None).await.unwrap().next().await.unwrap();
+    }
+    let asked = far_side.asked().len();
+    assert_eq!(asked, 50);
+    let s3: &crate::S3 = s3.as_any().downcast_ref().unwrap();
+    let kept = s3.kept();
+    assert!((20_000..=32_768).contains(&kept), "{kept} entries are kept");
 }

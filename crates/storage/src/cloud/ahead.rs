@@ -1,0 +1,168 @@
+//! Large files being read over HTTP: several pieces on their way at once, handed on in their order.
+//!
+//! One answer comes as fast as one connection is served; a large file is worth several. A piece that is fetched before its turn
+//! waits in memory, which is bounded over all files: without room for it, pieces are read one after the other, as they come.
+
+use super::chunks::{Ranges, Reading, WHOLE};
+use crate::backend::{Chunks, Extended};
+use crate::error::{ErrorKind, Result};
+use crate::{BoxFuture, Entry};
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+
+/// The size of a piece: that of a part, for which the room in memory is.
+const PIECE: u64 = 8 << 20;
+/// Pieces that are fetched before their turn. A server that is slow with each is fast with many.
+const AHEAD: usize = 12;
+/// Bytes that are handed on at once: whoever writes them has a price for every time.
+const BLOCK: usize = 1 << 20;
+
+/// Reads a file. `room` has a place for every piece in memory.
+pub(crate) async fn read<R: Ranges + 'static>(
+    file: R,
+    offset: u64,
+    length: u64,
+    room: &Arc<Semaphore>,
+) -> Result<Box<dyn Chunks>> {
+    let file = Arc::new(file);
+    if length <= WHOLE || length == u64::MAX {
+        let reading = Reading::open(file, offset, length).await?;
+        return Ok(Box::new(reading));
+    }
+    let now = Reading::open_at(file.clone(), offset, PIECE, None).await?;
+    let (entry, extended) = (now.found.clone(), now.extended.clone());
+    Ok(Box::new(Ahead {
+        end: offset.saturating_add(length).min(entry.size),
+        at: offset.saturating_add(PIECE),
+        file,
+        entry,
+        extended,
+        now,
+        coming: VecDeque::new(),
+        ready: None,
+        room: room.clone(),
+    }))
+}
+
+/// A piece, and its room in memory.
+struct Piece {
+    blocks: VecDeque<Bytes>,
+    _room: OwnedSemaphorePermit,
+}
+
+/// A piece on its way; who drops this does not want it any more.
+struct Coming(JoinHandle<Result<Piece>>);
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Ahead<R> {
+    file: Arc<R>,
+    entry: Entry,
+    extended: Extended,
+    /// The piece that is read as it comes.
+    now: Reading<R>,
+    /// Pieces after it, in their order.
+    coming: VecDeque<Coming>,
+    ready: Option<Piece>,
+    /// Where the next piece begins that was not asked for.
+    at: u64,
+    end: u64,
+    room: Arc<Semaphore>,
+}
+
+impl<R: Ranges + 'static> Ahead<R> {
+    fn fetch_more(&mut self) {
+        while self.coming.len() < AHEAD
+            && let Some((at, length)) = self.next_piece()
+            && let Ok(room) = self.room.clone().try_acquire_owned()
+        {
+            self.at += length;
+            let (file, entry) = (self.file.clone(), self.entry.clone());
+            self.coming.push_back(Coming(tokio::spawn(async move {
+                let mut reading = open(file, at, length, &entry).await?;
+                let blocks = collect(&mut reading, length).await?;
+                Ok(Piece {
+                    blocks,
+                    _room: room,
+                })
+            })));
+        }
+    }
+
+    fn next_piece(&self) -> Option<(u64, u64)> {
+        (self.at < self.end).then(|| (self.at, PIECE.min(self.end - self.at)))
+    }
+
+    async fn bytes(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(block) = self
+                .ready
+                .as_mut()
+                .and_then(|piece| piece.blocks.pop_front())
+            {
+                return Ok(Some(block));
+            }
+            self.ready = None;
+            self.fetch_more();
+            if let Some(bytes) = self.now.bytes().await? {
+                return Ok(Some(bytes));
+            }
+            if let Some(coming) = self.coming.front_mut() {
+                let piece = match (&mut coming.0).await {
+                    Ok(piece) => piece,
+                    Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+                };
+                self.coming.pop_front();
+                self.ready = Some(piece?);
+            } else if let Some((at, length)) = self.next_piece() {
+                self.at += length;
+                self.now = open(self.file.clone(), at, length, &self.entry).await?;
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Begins to read a piece of what was found before.
+async fn open<R: Ranges>(file: Arc<R>, at: u64, length: u64, entry: &Entry) -> Result<Reading<R>> {
+    let reading = Reading::open_at(file.clone(), at, length, entry.version.as_deref()).await?;
+    match (reading.found.size, &reading.found.version) == (entry.size, &entry.version) {
+        true => Ok(reading),
+        false => Err(file.wrong(ErrorKind::Changed, "it changed while it was read")),
+    }
+}
+
+async fn collect<R: Ranges>(reading: &mut Reading<R>, length: u64) -> Result<VecDeque<Bytes>> {
+    let mut blocks = VecDeque::with_capacity((length as usize).div_ceil(BLOCK) + 1);
+    let mut block = BytesMut::with_capacity(BLOCK);
+    while let Some(mut bytes) = reading.bytes().await? {
+        while !bytes.is_empty() {
+            let fits = bytes.len().min(BLOCK - block.len());
+            block.extend_from_slice(&bytes.split_to(fits));
+            if block.len() == BLOCK {
+                let full = std::mem::replace(&mut block, BytesMut::with_capacity(BLOCK));
+                blocks.push_back(full.freeze());
+            }
+        }
+    }
+    blocks.extend((!block.is_empty()).then(|| block.freeze()));
+    Ok(blocks)
+}
+
+impl<R: Ranges + 'static> Chunks for Ahead<R> {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        Box::pin(self.bytes())
+    }
+
+    fn found(&self) -> Option<(&Entry, &Extended)> {
+        Some((&self.entry, &self.extended))
+    }
+}

@@ -3,9 +3,8 @@
 //! Each target takes bytes and must not panic, hang or break a promise that it checks itself. The corpus is replayed by
 //! `crates/cli/tests/corpus.rs`, which includes this file, so that every change runs it.
 
-use headworks_gateway::wire::http1::{
-    BadChunk, Chunks, Length, ReplyEnd, head_end, read_head, take_reply,
-};
+mod http1;
+
 use headworks_gateway::wire::{Dialect, Endpoint, Meter, Problem, read_ask, read_priority};
 use headworks_service::config::{self, Schema, Sources};
 use headworks_service::proxies::{ClientHeader, TrustedProxies};
@@ -19,6 +18,7 @@ use headworks_tracker_wire::bencode::{self, Limits, Value, Writer};
 use headworks_tracker_wire::udp::{Answer as Packet, Request, RequestError};
 use headworks_tracker_wire::{Announce, compact, query, scrape, udp};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+pub use http1::http1;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
 use std::net::IpAddr;
@@ -225,119 +225,6 @@ pub fn request(data: &[u8]) {
         assert!(class.0 < 10);
     }
     let _ = Endpoint::at(&text);
-}
-
-/// What comes on a connection is the same requests, or the same answers, whatever pieces it comes in.
-pub fn http1(data: &[u8]) {
-    let Some((step, bytes)) = data.split_first() else {
-        return;
-    };
-    let (step, whole) = (usize::from(*step).max(1), bytes.len().max(1));
-    assert_eq!(http1_requests(bytes, step), http1_requests(bytes, whole));
-    assert_eq!(http1_answers(bytes, step), http1_answers(bytes, whole));
-}
-
-/// Statuses and bodies of the answers that come in pieces of `step` bytes, up to what is none.
-fn http1_answers(bytes: &[u8], step: usize) -> Vec<(u16, Vec<u8>)> {
-    let (mut pieces, mut answers) = (bytes.chunks(step), Vec::new());
-    let mut input = Default::default();
-    loop {
-        let reply = match take_reply(&mut input) {
-            Ok(Some(reply)) => reply,
-            Ok(None) => match pieces.next() {
-                Some(piece) => {
-                    input.extend_from_slice(piece);
-                    continue;
-                }
-                None => return answers,
-            },
-            Err(_) => return answers,
-        };
-        assert!(reply.status.as_u16() >= 200, "it is no interim answer");
-        let (mut body, mut chunks) = (Default::default(), Chunks::new(u64::MAX));
-        loop {
-            let over = match reply.end {
-                ReplyEnd::Chunked => chunks.read(&mut input, &mut body),
-                ReplyEnd::Length(length) => {
-                    let missing = (length - body.len() as u64) as usize;
-                    body.unsplit(input.split_to(input.len().min(missing)));
-                    Ok(body.len() as u64 == length)
-                }
-                ReplyEnd::Close => {
-                    assert!(!reply.keep_alive, "its end is that of the connection");
-                    return answers;
-                }
-            };
-            match (over, pieces.next()) {
-                (Ok(true), piece) => {
-                    input.extend_from_slice(piece.unwrap_or_default());
-                    break;
-                }
-                (Ok(false), Some(piece)) => input.extend_from_slice(piece),
-                _ => return answers,
-            }
-        }
-        answers.push((reply.status.as_u16(), body.to_vec()));
-    }
-}
-
-/// The paths and bodies of the requests that come in pieces of `step` bytes, up to what is none.
-fn http1_requests(bytes: &[u8], step: usize) -> Vec<(String, Vec<u8>)> {
-    /// A body is no longer than this.
-    const MOST: u64 = 1000;
-    let mut pieces = bytes.chunks(step);
-    let (mut input, mut seen, mut requests) = (Vec::new(), 0, Vec::new());
-    let mut more = |input: &mut Vec<u8>| pieces.next().map(|piece| input.extend_from_slice(piece));
-    loop {
-        let Some(end) = head_end(&input, seen) else {
-            seen = input.len();
-            match more(&mut input) {
-                Some(()) => continue,
-                None => return requests,
-            }
-        };
-        let rest = input.split_off(end);
-        let Ok(head) = read_head(&std::mem::replace(&mut input, rest).into()) else {
-            return requests;
-        };
-        let said = |name: &str| head.headers.contains_key(name);
-        assert!(!(said("content-length") && said("transfer-encoding")));
-        let body;
-        match head.length {
-            Length::Known(length) => {
-                while (input.len() as u64) < length.min(MOST) && more(&mut input).is_some() {}
-                if (input.len() as u64) < length || length > MOST {
-                    return requests;
-                }
-                let rest = input.split_off(length as usize);
-                body = std::mem::replace(&mut input, rest);
-            }
-            Length::Chunked => {
-                let (mut chunks, mut left, mut read) = (
-                    Chunks::new(MOST),
-                    input.as_slice().into(),
-                    Default::default(),
-                );
-                loop {
-                    match chunks.read(&mut left, &mut read) {
-                        Ok(true) => break,
-                        Err(BadChunk::Malformed | BadChunk::TooLarge) => return requests,
-                        Ok(false) => {
-                            input.clear();
-                            if more(&mut input).is_none() {
-                                return requests;
-                            }
-                            left.extend_from_slice(&input);
-                        }
-                    }
-                }
-                assert!(read.len() as u64 <= MOST);
-                (input, body) = (left.to_vec(), read.to_vec());
-            }
-        }
-        requests.push((head.uri.path().to_owned(), body));
-        seen = 0;
-    }
 }
 
 /// An answer that passes the gateway in pieces of any size reports what it reports in one.

@@ -151,6 +151,7 @@ async fn a_full_queue_refuses_first_announces_in_words_and_lets_events_in() {
             "{hash}"
         );
         until("the worker is busy", || !slow.heard().is_empty()).await;
+        running.queues(hash + 1, hash).await;
     }
     assert!(
         matches!(
@@ -159,6 +160,7 @@ async fn a_full_queue_refuses_first_announces_in_words_and_lets_events_in() {
         ),
         "the one token"
     );
+    running.queues(10, 9).await;
     let Reply::Failure { reason, retry_in } = running.announce(&announce(10, 1, Event::None)).await
     else {
         panic!("it is limited")
@@ -202,6 +204,7 @@ async fn a_full_queue_without_a_limit_says_nothing() {
         until("the worker is busy", || slow.heard().len() == before + 1).await;
         for hash in 1..3 {
             running.announce(&announce(hash, 1, Event::None)).await;
+            running.queues(hash + 1, hash).await;
         }
         match running.announce(&announce(3, 2, Event::None)).await {
             Reply::Failure { reason, .. } => assert!(
@@ -231,13 +234,11 @@ async fn under_pressure_fewer_are_asked() {
     let running = Running::start(&settings);
     running.announce(&announce(1, 1, Event::None)).await;
     until("the worker is busy", || slow.heard().len() == 1).await;
-    assert_eq!(running.metric("queue_depth").await, 7.0, "eight at most");
+    // Eight at most.
+    running.queues(8, 7).await;
     running.announce(&announce(2, 1, Event::None)).await;
-    assert_eq!(
-        running.metric("queue_depth").await,
-        10.0,
-        "three under pressure"
-    );
+    // Three under pressure.
+    running.queues(11, 10).await;
     assert_eq!(running.metric("queue_throttled_forwarders").await, 7.0);
     running.stop().await;
 }

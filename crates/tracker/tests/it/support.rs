@@ -107,6 +107,21 @@ impl Running {
             .unwrap()
     }
 
+    /// Waits until so many forwards were handed in, of which so many wait and none is on its way.
+    pub(crate) async fn queues(&self, offered: u32, waiting: u32) {
+        let end = Instant::now() + PATIENCE;
+        let wanted = (f64::from(offered), f64::from(waiting));
+        loop {
+            let offered = self.metric("headworks_tracker_forwards_offered_total");
+            let seen = (offered.await, self.metric("queue_depth").await);
+            if seen == wanted {
+                return;
+            }
+            assert!(Instant::now() < end, "never {wanted:?} but {seen:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Waits until a page holds `text`.
     pub(crate) async fn shows(&self, page: &str, text: &str) {
         let end = Instant::now() + PATIENCE;

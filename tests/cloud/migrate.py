@@ -20,6 +20,22 @@ def both_ways_with_moto():
     no_uploads(client(MOTO), "moto")
 
 
+def both_ways_with_pages_of_many_folders():
+    """As at Amazon by default. Small pages end in the middle of folders."""
+    place = "s3://below/some/prefix"
+    both_ways("below", f"{place}?endpoint={MOTO}&below=true&page=20", "r:below/some/prefix")
+
+    def listings(proxy, below):
+        asked = len(proxy.lines())
+        bucket = f"{place}?endpoint={proxy.endpoint}&below={below}"
+        headworks("plan", bucket, f"{WORK}/below-nowhere", "--state", f"{WORK}/below-{below}.db")
+        return sum("list-type" in line[1] for line in proxy.lines()[asked:])
+
+    with Proxy(MOTO, "below") as proxy:
+        few, many = listings(proxy, "true"), listings(proxy, "false")
+        assert few < many, (few, many)
+
+
 def both_ways_with_s3s():
     """It keeps objects as files of their names with a suffix, so long names do not fit; it has no markers, and answers 500
     when it is asked for a folder as if that were a key, which rclone does with a prefix. It says that names in listings are
@@ -232,6 +248,7 @@ def flipped_bytes():
 def main():
     tests = {
         "both ways with moto": both_ways_with_moto,
+        "both ways with pages of many folders": both_ways_with_pages_of_many_folders,
         "both ways with s3s": both_ways_with_s3s,
         "both ways with webdav": both_ways_with_webdav,
         "between buckets": between_buckets,

@@ -26,6 +26,18 @@ pub(super) const BODY: &str = concat!(
     r#"and what would happen to the fields below if one of their gates stayed open for a week in a dry summer?"}]}"#
 );
 
+/// What the upstream says of how long it took, in nanoseconds.
+pub(super) const SERVED: &str = "x-served-ns";
+
+/// How long a request took, in nanoseconds.
+pub(super) struct Took {
+    /// From when it was due.
+    pub(super) since_due: f64,
+    /// From when it was sent, without what the upstream took, if whoever is between passes that on: neither this program's
+    /// timers nor the upstream's are anybody's doing.
+    pub(super) beyond: Option<f64>,
+}
+
 pub(super) struct Load {
     runtime: tokio::runtime::Runtime,
     address: SocketAddr,
@@ -79,8 +91,8 @@ impl Load {
         })
     }
 
-    /// How long each of `requests` took from when it was due, in nanoseconds.
-    pub(super) fn open_loop(&self, requests: usize, rate: f64) -> Vec<f64> {
+    /// How long each of `requests` took, in nanoseconds.
+    pub(super) fn open_loop(&self, requests: usize, rate: f64) -> Vec<Took> {
         let times = Arc::new(Mutex::new(Vec::with_capacity(requests)));
         self.runtime.block_on(async {
             let mut tasks = JoinSet::new();
@@ -90,14 +102,21 @@ impl Load {
                 tokio::time::sleep_until(due.into()).await;
                 let (answer, times) = (self.client.request(request(&self.uri)), times.clone());
                 tasks.spawn(async move {
+                    let sent = Instant::now();
                     let response = answer.await.expect("an answer");
                     assert_eq!(response.status(), 200);
+                    let served = response.headers().get(SERVED);
+                    let served =
+                        served.and_then(|served| served.to_str().ok()?.parse::<f64>().ok());
                     response
                         .into_body()
                         .collect()
                         .await
                         .expect("a whole answer");
-                    times.lock().push(due.elapsed().as_nanos() as f64);
+                    times.lock().push(Took {
+                        since_due: due.elapsed().as_nanos() as f64,
+                        beyond: served.map(|served| sent.elapsed().as_nanos() as f64 - served),
+                    });
                 });
             }
             while let Some(ended) = tasks.join_next().await {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use headworks_gateway::{Gateway, GatewayConfig};
@@ -20,6 +20,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
+
+use super::load::SERVED;
 
 type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -52,6 +54,7 @@ pub(super) fn run(role: &str, upstream: Option<SocketAddr>) -> ExitCode {
 }
 
 async fn answer() -> Response<Body> {
+    let came = Instant::now();
     tokio::time::sleep(SERVICE).await;
     let body = Full::new(Bytes::from_static(ANSWER.as_bytes()));
     let mut response = Response::new(body.map_err(Into::into).boxed_unsync());
@@ -59,6 +62,8 @@ async fn answer() -> Response<Body> {
     response
         .headers_mut()
         .insert(http::header::CONTENT_TYPE, json);
+    let took = came.elapsed().as_nanos() as u64;
+    response.headers_mut().insert(SERVED, took.into());
     response
 }
 

@@ -25,6 +25,10 @@ const WAYS: [&str; 8] = [
 const EACH: usize = 5;
 /// Announces a second.
 const RATE: f64 = 2_000.0;
+/// The slowest hundredth is also what other programs of the machine make of it: it takes more rounds than a mean does.
+const ROUNDS: usize = 5;
+/// How long each of them is, in seconds.
+const SECONDS: u64 = 3;
 /// One announce in so many is the first of its torrent, and goes on to forwarders.
 const NEW: u32 = 20;
 
@@ -36,11 +40,11 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     let far_side = role(LOAD, "misbehaving", "");
     let contenders = [String::new(), settings(far_side.address)];
     let mut found = [Vec::new(), Vec::new()];
-    for _ in 0..options.rounds {
+    for _ in 0..options.rounds * ROUNDS {
         for (settings, found) in contenders.iter().zip(&mut found) {
             // One at a time: what a tracker still has to ask must not be in the way of the other.
             let tracker = role(BOTH, "ours", settings);
-            let mut times = announces(&tracker, options.seconds);
+            let mut times = announces(&tracker, SECONDS);
             times.sort_unstable_by(f64::total_cmp);
             found.push(times[times.len() * 99 / 100]);
         }

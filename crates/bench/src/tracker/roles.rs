@@ -51,7 +51,16 @@ fn say(what: impl std::fmt::Display) {
 }
 
 async fn ours(settings: &str) {
-    // One port for both transports, so that one address says it all.
+    let shutdown = Shutdown::new();
+    // A port that was free may be somebody else's a moment later.
+    let tracker = (0..10).find_map(|_| start(settings, &shutdown));
+    let tracker = tracker.expect("a free port");
+    say(tracker.http()[0]);
+    shutdown.requested().await;
+}
+
+/// On one port for both transports, so that one address says it all; nothing if it was taken meanwhile.
+fn start(settings: &str, shutdown: &Shutdown) -> Option<Tracker> {
     let port = crate::process::Process::free().port();
     let text = format!(
         "[tracker]\nlisten = '127.0.0.1:{port}'\nudp_listen = '127.0.0.1:{port}'\nworkers = 1\nmax_peers = {PEERS}\n{settings}"
@@ -60,11 +69,12 @@ async fn ours(settings: &str) {
     let loaded = schema.load(&Sources::new().text("bench.toml", text));
     let config = loaded.unwrap_or_else(|problems| panic!("{problems}"));
     let outbound = Outbound::new(&OutboundConfig::default()).expect("certificates");
-    let shutdown = Shutdown::new();
     let section = config.section::<TrackerConfig>();
-    let tracker = Tracker::start(&section, outbound, &shutdown).expect("it starts");
-    say(tracker.http()[0]);
-    shutdown.requested().await;
+    match Tracker::start(&section, outbound, shutdown) {
+        Ok(tracker) => Some(tracker),
+        Err(headworks_tracker::Error::Bind(..)) => None,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// The least that a server of hyper's can do: the same bytes for every request.

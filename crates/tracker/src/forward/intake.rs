@@ -11,6 +11,9 @@ use headworks_tracker_wire::{Announce, Event, PeerId};
 use std::sync::Arc;
 use std::vec;
 
+/// A torrent that found the queue full is not tried again for so long, as a delayed forward would not be.
+const PUT_OFF: Seconds = 10;
+
 /// An announce that is to go on.
 pub(super) struct Wanted {
     pub(super) forward: Forward,
@@ -121,13 +124,16 @@ impl Intake {
             }
         }
         if !refused.is_empty() {
+            // A torrent that nobody was asked for is tried with every announce: its clients wait for it.
+            let waits = full > 0 && !(round.wanted.first && queued == 0);
+            let rest = if waits { PUT_OFF } else { 0 };
             let hash = &round.wanted.forward.announce.info_hash;
             self.shared.swarms.with(hash, |swarm| {
                 let known = swarm.known_mut();
                 for (forwarder, before) in refused {
                     known.call_off(forwarder, before);
                 }
-                swarm.due = round.wanted.now;
+                swarm.due = round.wanted.now + rest;
             });
         }
         if full > 0 {

@@ -224,6 +224,26 @@ async fn a_full_queue_without_a_limit_says_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_torrent_that_found_the_queue_full_rests() {
+    let slow = Forwarder::http(Manner::Silent).await;
+    let uris = (0..3).map(|n| format!("http://{}/announce?n={n}", slow.address));
+    let settings = format!(
+        "forwarder_queue_size = 3\nforwarder_workers = 1\nmax_forwarder_workers = 1\nforward_timeout = '20s'\n{}",
+        listed(uris)
+    );
+    let running = Running::start(&settings);
+    running.announce(&announce(1, 1, Event::None)).await;
+    until("the worker is busy", || slow.heard().len() == 1).await;
+    running.queues(3, 2).await;
+    // One of its three finds a place.
+    running.announce(&announce(2, 1, Event::None)).await;
+    running.shows("/metrics", "queue_dropped_full 2").await;
+    running.announce(&announce(2, 1, Event::None)).await;
+    assert_eq!(running.metric("queue_dropped_full").await, 2.0);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn under_pressure_fewer_are_asked() {
     let slow = Forwarder::http(Manner::Silent).await;
     let uris = (0..10).map(|n| format!("http://{}/announce?n={n}", slow.address));

@@ -2,13 +2,14 @@
 
 use super::credentials::Credentials;
 use super::sign::{Signer, sha256};
+use crate::BoxFuture;
 use crate::backend::Requests;
+use crate::cloud::keys::Keys;
 use crate::cloud::place::Place;
 use crate::cloud::{
     Call, Endpoint, Environment, Pieces, Protocol, Whole, hex, of_status, percent, text, xml,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::{BoxFuture, Folder};
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ const SETTINGS: [&str; 9] = [
 pub(super) struct Bucket {
     pub(super) endpoint: Endpoint,
     credentials: Credentials,
-    name: String,
+    pub(super) name: String,
     /// Who we are to it, as the location says.
     identity: (Option<String>, bool),
     region: String,
@@ -48,7 +49,7 @@ pub(super) struct Bucket {
     host: String,
     /// What stands before every key in an address.
     base: String,
-    prefix: Vec<u8>,
+    pub(super) prefix: Vec<u8>,
     /// Whether checksums are sent and asked for.
     pub(super) checksums: bool,
     /// Whether the far side takes writes with conditions; found out.
@@ -137,17 +138,6 @@ impl Bucket {
         format!("/{bucket}/{}", percent::encode_path(key))
     }
 
-    pub(super) fn prefix(&self, folder: &Folder) -> Vec<u8> {
-        [self.prefix.as_slice(), folder.as_bytes()].concat()
-    }
-
-    /// The key of an entry. A file beside a folder of the same name has a slash at the end of its name, which no key's
-    /// name has otherwise.
-    pub(super) fn key(&self, folder: &Folder, name: &[u8]) -> Vec<u8> {
-        let name = name.strip_suffix(b"/").unwrap_or(name);
-        [self.prefix.as_slice(), folder.as_bytes(), name].concat()
-    }
-
     pub(super) fn longest_name(&self) -> usize {
         1024_usize.saturating_sub(self.prefix.len()).max(1)
     }
@@ -233,17 +223,6 @@ impl Bucket {
             Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
             made => made.map(drop),
         }
-    }
-
-    /// Whether the bucket is there.
-    pub(super) async fn look(&self) -> Result<()> {
-        let call = self.call(
-            "head",
-            "look at the bucket",
-            self.name.as_bytes(),
-            Method::HEAD,
-        );
-        self.fetch(&call).await.map(drop)
     }
 }
 

@@ -15,6 +15,7 @@ use super::bucket::Bucket;
 use crate::backend::{Cursor, Listing, Page};
 use crate::cloud::Call;
 use crate::cloud::held::place;
+use crate::cloud::keys::Keys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder};
 pub(super) use below::Below;

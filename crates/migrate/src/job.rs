@@ -110,7 +110,8 @@ impl Job {
         filters: &Filters,
         settings: Settings,
     ) -> Result<Job> {
-        if !Store::look(state)? && between.is_none() {
+        let looked = Store::look(state)?;
+        if looked.is_none() && between.is_none() {
             return Err(Error::NoState(state.to_owned()));
         }
         if let Some((source, destination)) = between {
@@ -119,6 +120,7 @@ impl Job {
         let lock = Lock::take(state)?;
         let store = Store::create(state)?;
         let connection = store.write()?;
+        drop(looked);
         identify(&connection, between, filters)?;
         let place = |key| -> Result<OsString> {
             let bytes: Option<Vec<u8>> = meta(&connection, key)?;

@@ -1,7 +1,9 @@
 //! What a listing becomes in the store.
 
-use crate::status::{Dst, Src};
-use crate::store::{FolderRow, Packed, Row, dated, put_destination, put_destinations, put_sources};
+use crate::status::{Compare, Dst, Src, Status};
+use crate::store::{
+    FolderRow, Packed, Row, dated, plain_files, put_destination, put_destinations, put_sources,
+};
 use headworks_core::Side;
 use headworks_storage::{Cursor, Entry, Kind};
 use rusqlite::{Transaction, params};
@@ -66,6 +68,7 @@ pub(super) fn destination(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
     page: &Staged,
+    compare: &Compare,
     settle: Settle,
 ) -> rusqlite::Result<u64> {
     if page.forget {
@@ -76,8 +79,12 @@ pub(super) fn destination(
         .iter()
         .map(|row| dated_row(transaction, Side::Follower, folder, row))
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    put_destinations(transaction, folder.id, rows.iter().map(|row| &row.entry), 0)?;
-    let alike = page.files.len() > 0 && page.files.is_like(transaction, folder.id)?;
+    let mut entries: Vec<&Entry> = rows.iter().map(|row| &row.entry).collect();
+    let alike = match page.files.len() {
+        0 => page.first && page.last && same_files(transaction, folder, &mut entries, compare)?,
+        _ => page.files.is_like(transaction, folder.id)?,
+    };
+    put_destinations(transaction, folder.id, entries, 0)?;
     if !alike {
         put_destinations(transaction, folder.id, &page.files.unpack()?, 0)?;
     }
@@ -86,6 +93,32 @@ pub(super) fn destination(
     }
     settle(transaction, folder.id, Dst::Successful, alike)?;
     Ok(folder.subfolders)
+}
+
+/// Whether the files among the entries of a folder are the plain files of the source, as far as is compared; then they are
+/// taken out. Nothing else is asked of their versions: what is the same is not written over.
+fn same_files(
+    transaction: &Transaction<'_>,
+    folder: &FolderRow,
+    entries: &mut Vec<&Entry>,
+    compare: &Compare,
+) -> rusqlite::Result<bool> {
+    let is_file = |entry: &&Entry| entry.kind == Kind::File;
+    // Without versions they would have been put together already.
+    let is_dated = |entry: &&Entry| entry.version.is_some() && entry.modified.is_some();
+    let there: Vec<&Entry> = entries.iter().copied().filter(is_file).collect();
+    if there.is_empty() || !there.iter().all(is_dated) {
+        return Ok(false);
+    }
+    let here = plain_files(transaction, folder.id)?;
+    let is_same = |(here, there): (&Entry, &&Entry)| {
+        here.name == there.name && compare.difference(here, there) == Status::Same
+    };
+    let alike = here.len() == there.len() && here.iter().zip(&there).all(is_same);
+    if alike {
+        entries.retain(|entry| !is_file(entry));
+    }
+    Ok(alike)
 }
 
 /// A row with its time, if the listing did not tell it and it is known from before.

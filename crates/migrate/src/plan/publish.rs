@@ -250,3 +250,108 @@ fn add_staged_folders(transaction: &Transaction<'_>, folder: &FolderRow) -> rusq
     }
     Ok(names.len() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store, plain_files};
+    use headworks_storage::Folder;
+    use std::time::Duration;
+
+    /// A file as a bucket lists it, whose time is known from before.
+    fn file(name: &str, modified: i64) -> Entry {
+        Entry {
+            size: 7,
+            modified: Some(modified),
+            version: Some(b"etag".to_vec()),
+            ..Entry::new(name.as_bytes(), Kind::File)
+        }
+    }
+
+    fn page(entries: &[Entry]) -> Staged {
+        let row = |entry: &Entry| Row {
+            entry: entry.clone(),
+            excluded: false,
+        };
+        Staged {
+            rows: entries.iter().map(row).collect(),
+            files: Packed::default(),
+            cursor: None,
+            forget: false,
+            first: true,
+            last: true,
+        }
+    }
+
+    /// What is noted of a folder that the source has with the files `a` and `b`: whether both are alike, and how many rows
+    /// the destination has of it.
+    fn noted(there: &[Entry], first: bool) -> (bool, u64) {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::create(&place.path().join("state")).unwrap();
+        let mut connection = store.write().unwrap();
+        let transaction = connection.transaction().unwrap();
+        let root = FolderRow {
+            id: crate::store::ROOT,
+            path: Folder::root(),
+            depth: 0,
+            subfolders: 0,
+            cursor: None,
+        };
+        let seed = "INSERT INTO folder (id, parent, name, depth, path) VALUES (1, 0, x'', 0, x'')";
+        transaction.execute(seed, []).unwrap();
+        let mut here = page(&[]);
+        for name in ["a", "b"] {
+            let entry = Entry {
+                version: None,
+                ..file(name, 5)
+            };
+            here.files.add(&entry);
+        }
+        source(&transaction, &root, &here).unwrap();
+        assert_eq!(plain_files(&transaction, root.id).unwrap().len(), 2);
+        let mut sides = [headworks_storage::Capabilities::read_only(); 2];
+        sides[1].modified = Some(Duration::from_nanos(1));
+        let compare = Compare::new(sides[0], sides[1], false);
+        let there = Staged {
+            first,
+            ..page(there)
+        };
+        destination(&transaction, &root, &there, &compare, settle).unwrap();
+        let query = "SELECT alike, (SELECT count(*) FROM destination WHERE parent = 1) FROM folder WHERE id = 1";
+        let noted =
+            |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()));
+        transaction.query_row(query, [], noted).unwrap()
+    }
+
+    #[test]
+    fn files_of_a_bucket_that_are_the_same_have_no_rows_and_others_do() {
+        let folder = Entry::new(*b"c", Kind::Folder);
+        assert_eq!(noted(&[file("a", 5), file("b", 5)], true), (true, 0));
+        assert_eq!(
+            noted(&[file("a", 5), file("b", 5), folder], true),
+            (true, 1)
+        );
+        assert_eq!(
+            noted(&[file("a", 5), file("b", 6)], true),
+            (false, 2),
+            "another time"
+        );
+        assert_eq!(noted(&[file("a", 5)], true), (false, 1), "one is missing");
+        let more = [file("a", 5), file("b", 5), file("c", 5)];
+        assert_eq!(noted(&more, true), (false, 3), "one more");
+        let unknown = Entry {
+            modified: None,
+            ..file("b", 5)
+        };
+        assert_eq!(
+            noted(&[file("a", 5), unknown], true),
+            (false, 2),
+            "no time is known"
+        );
+        assert_eq!(
+            noted(&[file("a", 5), file("b", 5)], false),
+            (false, 2),
+            "not the only page"
+        );
+    }
+}

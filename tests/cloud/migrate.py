@@ -6,6 +6,7 @@ import sqlite3
 import struct
 import sys
 import time
+from http.client import HTTPConnection
 from urllib.parse import parse_qs, urlsplit
 
 from judge import (DAV, MIB, MOTO, S3S, WORK, Proxy, both_ways, client, flipped, headworks, killed_when, make_tree, no_uploads, nothing_to_do,
@@ -47,7 +48,7 @@ def both_ways_with_webdav():
     here, back, state = f"{WORK}/dav-here", f"{WORK}/dav-back", f"{WORK}/dav.db"
     make_tree(here)
     place = f"webdav://{DAV}/migrated"
-    headworks("run", here, place, "--state", state)
+    assert "keeps no times" in headworks("run", here, place, "--state", state, aside=True)
     rclone("check", "--download", here, "d:migrated")
     nothing_to_do(here, place, state, 80)
     headworks("run", place, back, "--state", f"{WORK}/dav-back.db")
@@ -62,6 +63,23 @@ def both_ways_with_webdav():
     rclone("check", "--download", here, "d:migrated", endpoint=MOTO)
     left = [name for _, _, names in os.walk(f"{WORK}/dav/migrated") for name in names if name.startswith(".headworks")]
     assert not left, left
+
+
+def killed_in_a_large_file_to_webdav():
+    """The protocol knows no part of a file, and a server that is sent one has to refuse it. So it is begun again, and nothing is
+    left of the first time."""
+    here, state, there = f"{WORK}/dav-large-here", f"{WORK}/dav-large.db", f"{WORK}/dav/large"
+    make_tree(here, folders=0, large=(200 * MIB,))
+    place = f"webdav://{DAV}/large"
+    connection = HTTPConnection(DAV)
+    connection.request("PUT", "/part", b"x" * 10, {"Content-Range": "bytes 10-19/20"})
+    assert connection.getresponse().status == 400 and not os.path.exists(f"{WORK}/dav/part")
+    begun = lambda: [name for _, _, names in os.walk(there) for name in names if name.startswith(".headworks")]
+    killed_when(begun, "the file is being sent", "run", here, place, "--state", state)
+    assert "0 parts kept" in headworks("run", here, place, "--state", state)
+    rclone("check", "--download", here, "d:large")
+    assert not begun(), begun()
+    nothing_to_do(here, place, state)
 
 
 def between_buckets():
@@ -233,6 +251,7 @@ def main():
         "both ways with pages of many folders": both_ways_with_pages_of_many_folders,
         "both ways with s3s": both_ways_with_s3s,
         "both ways with webdav": both_ways_with_webdav,
+        "killed in a large file to webdav": killed_in_a_large_file_to_webdav,
         "between buckets": between_buckets,
         "killed in a multipart upload": killed_in_a_multipart_upload,
         "killed before the upload was noted": killed_before_the_upload_was_noted,

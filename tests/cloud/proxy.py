@@ -17,7 +17,7 @@ import random
 import sys
 
 PORT, UPSTREAM, LOG = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-SETTINGS = dict(pair.split("=") for pair in sys.argv[4:])
+SETTINGS = dict(pair.split("=", 1) for pair in sys.argv[4:])
 FAULTS, FLIP, OF = int(SETTINGS.get("faults", 0)), SETTINGS.get("flip"), SETTINGS.get("of", "")
 DELAY, DRAW = float(SETTINGS.get("delay", 0)), random.Random(int(SETTINGS.get("seed", 1)))
 log = open(LOG, "a", buffering=1)

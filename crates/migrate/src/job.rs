@@ -206,7 +206,14 @@ impl Job {
                 "the state file `{path}` is inside the {side}: it, and what belongs to it, is not part of the tree"
             ))
         });
-        inside.collect()
+        inside.chain(self.timeless()).collect()
+    }
+
+    /// By what files are compared, if the destination keeps no times.
+    fn timeless(&self) -> Option<String> {
+        let words = "the destination keeps no times: a file as large as its source counts as the same, unless its source is newer or its etag another than when this state file saw it copied";
+        let keeps = self.compare.destination.modified.is_some();
+        (!keeps).then(|| words.to_owned())
     }
 
     /// What was asked of the storages that count it, by side.

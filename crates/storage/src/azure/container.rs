@@ -19,7 +19,7 @@ const VERSION: &str = "2021-12-02";
 /// The most characters in the name of a blob.
 const LONGEST: usize = 1024;
 
-const SETTINGS: [&str; 3] = ["endpoint", "anonymous", "page"];
+const SETTINGS: [&str; 5] = ["at_once", "requests", "endpoint", "anonymous", "page"];
 
 /// A container, or what is below a prefix in it.
 pub(super) struct Container {
@@ -52,7 +52,7 @@ impl Container {
         let outbound =
             Outbound::new(&OutboundConfig::default()).map_err(|e| wrong(e.to_string()))?;
         Ok(Container {
-            endpoint: Endpoint::new(outbound, MOST),
+            endpoint: Endpoint::new(outbound, place.limits(MOST)?),
             account,
             name,
             prefix: prefix.to_vec(),

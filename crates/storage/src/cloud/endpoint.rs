@@ -1,7 +1,7 @@
 //! A far side: calls to it are counted, bounded and tried again.
 
 use super::body::collect_within;
-use super::gate::{Gate, Pass};
+use super::gate::{Gate, Limits, Pass};
 use super::retries::{NO_ANSWER, Retries};
 use super::words::causes;
 use super::{Call, Piped, collect};
@@ -61,11 +61,10 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// At most so many calls at once.
-    pub(crate) fn new(outbound: Outbound, most: usize) -> Endpoint {
+    pub(crate) fn new(outbound: Outbound, limits: Limits) -> Endpoint {
         Endpoint {
             outbound,
-            gate: Gate::new(most),
+            gate: Gate::new(limits),
             retries: Retries::default(),
             counts: Mutex::default(),
         }
@@ -168,7 +167,7 @@ impl Endpoint {
         let answer = tokio::time::timeout(patience, self.outbound.send(request)).await;
         let response = match answer {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(call.wrong(ErrorKind::Temporary, causes(&error))),
+            Ok(Err(error)) => return Err(unreached(call, causes(&error))),
             Err(_) => {
                 let (host, seconds) = (&call.origin, patience.as_secs());
                 let words = format!("{host} {NO_ANSWER} {seconds} s");
@@ -187,4 +186,13 @@ impl Endpoint {
         }
         Err(call.wrong(kind, words))
     }
+}
+
+/// The far side cannot be spoken to. Who is not trusted now is not the next time.
+fn unreached(call: &Call, mut words: String) -> Error {
+    if !words.contains("invalid peer certificate") {
+        return call.wrong(ErrorKind::Temporary, words);
+    }
+    words.push_str("; name its authority in SSL_CERT_FILE, or for S3 in AWS_CA_BUNDLE");
+    call.wrong(ErrorKind::Denied, words)
 }

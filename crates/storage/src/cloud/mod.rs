@@ -10,7 +10,7 @@ mod call;
 pub(crate) mod chunks;
 pub(crate) mod dress;
 mod endpoint;
-mod gate;
+pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod keys;
 pub(crate) mod lender;

@@ -19,7 +19,14 @@ const IN_MEMORY: usize = 16;
 /// The most bytes in the name of an object.
 const LONGEST: usize = 1024;
 
-const SETTINGS: [&str; 4] = ["endpoint", "anonymous", "project", "page"];
+const SETTINGS: [&str; 6] = [
+    "at_once",
+    "requests",
+    "endpoint",
+    "anonymous",
+    "project",
+    "page",
+];
 
 /// A bucket, or what is below a prefix in it.
 pub(super) struct Bucket {
@@ -62,7 +69,7 @@ impl Bucket {
         }
         let project = place.get("project").map(str::to_owned);
         Ok(Bucket {
-            endpoint: Endpoint::new(outbound, MOST),
+            endpoint: Endpoint::new(outbound, place.limits(MOST)?),
             project: project.or_else(|| environment("GOOGLE_CLOUD_PROJECT")),
             credentials,
             name: place.host.clone(),

@@ -239,6 +239,11 @@ impl Backend for Gcs {
         }
     }
 
+    fn requests_to_read(&self, size: u64) -> u64 {
+        // What it is has to be known before its bytes come, of a large file beforehand.
+        1 + u64::from(size > upload::WHOLE) + ahead::requests(size)
+    }
+
     fn writable(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.bucket.look())
     }

@@ -25,7 +25,9 @@ const PARTS: usize = 16;
 const SMALL: usize = (128 << 20) / PIECE;
 const PIECE: usize = 64 << 10;
 
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 11] = [
+    "at_once",
+    "requests",
     "below",
     "page",
     "endpoint",
@@ -101,7 +103,7 @@ impl Bucket {
             false => (format!("{name}.{host}"), String::new()),
         };
         Ok(Bucket {
-            endpoint: Endpoint::new(outbound, MOST),
+            endpoint: Endpoint::new(outbound, place.limits(MOST)?),
             credentials,
             identity: (place.get("profile").map(str::to_owned), anonymous),
             region,
@@ -303,5 +305,58 @@ impl Protocol for Bucket {
             words = format!("{words}: the bucket is in another region; add ?region={region}");
         }
         (kind, words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn open(location: &str) -> Bucket {
+        Bucket::open(
+            location.as_bytes(),
+            &(Arc::new(|_: &str| None) as Environment),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_bucket_is_in_the_path_or_in_the_host() {
+        let address = |location: &str| {
+            let call = open(location)
+                .at("get", "read", b"p/k y", Method::GET)
+                .unwrap();
+            format!("{}{}", call.origin, call.target)
+        };
+        let at_amazon = "https://b.s3.eu-north-1.amazonaws.com/p/k%20y";
+        assert_eq!(address("s3://b/p?anonymous&region=eu-north-1"), at_amazon);
+        let elsewhere = "s3://b/p?anonymous&endpoint=http://h:9000";
+        assert_eq!(address(elsewhere), "http://h:9000/b/p/k%20y");
+        let in_the_host = format!("{elsewhere}&path_style=false");
+        assert_eq!(address(&in_the_host), "http://b.h:9000/p/k%20y");
+    }
+
+    #[test]
+    fn what_means_overload_is_told_from_other_refusals() {
+        let bucket = open("s3://b?anonymous");
+        let kind = |status: u16, code: &str, after: Option<&str>| {
+            let body = format!("<Error><Code>{code}</Code><Message>m</Message></Error>");
+            let mut headers = HeaderMap::new();
+            if let Some(after) = after {
+                headers.insert("retry-after", HeaderValue::from_str(after).unwrap());
+            }
+            let status = StatusCode::from_u16(status).unwrap();
+            bucket.judge(status, &headers, body.as_bytes()).0
+        };
+        let overload = ErrorKind::Overload(None);
+        assert_eq!(kind(503, "SlowDown", None), overload);
+        assert_eq!(kind(400, "SlowDown", None), overload);
+        assert_eq!(kind(429, "", None), overload);
+        assert_eq!(kind(503, "", None), overload);
+        let named = ErrorKind::Overload(Some(Duration::from_secs(7)));
+        assert_eq!(kind(503, "SlowDown", Some("7")), named);
+        assert_eq!(kind(500, "InternalError", None), ErrorKind::Temporary);
+        assert_eq!(kind(403, "AccessDenied", None), ErrorKind::Denied);
     }
 }

@@ -268,6 +268,14 @@ impl Backend for S3 {
         }
     }
 
+    fn requests_to_read(&self, size: u64) -> u64 {
+        match size > upload::WHOLE {
+            // What it is has to be known before its bytes come.
+            true => 1 + ahead::requests(size),
+            false => 1,
+        }
+    }
+
     fn writable(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.bucket.look())
     }

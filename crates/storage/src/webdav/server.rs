@@ -26,14 +26,14 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn open(location: &[u8], get: &Environment) -> Result<Server> {
         let place = Place::parse(location)?;
-        place.only(&[])?;
+        place.only(&["at_once", "requests"])?;
         let wrong = |words: String| Error::new(ErrorKind::Other, "open", location, words);
         let outbound =
             Outbound::new(&OutboundConfig::default()).map_err(|e| wrong(e.to_string()))?;
         let secure = location.starts_with(b"webdavs:");
         let scheme = if secure { "https" } else { "http" };
         Ok(Server {
-            endpoint: Endpoint::new(outbound, MOST),
+            endpoint: Endpoint::new(outbound, place.limits(MOST)?),
             origin: format!("{scheme}://{}", place.host),
             root: [b"/", place.prefix.as_slice()].concat(),
             authorization: authorization(get)?,

@@ -1,7 +1,9 @@
 """PyPI openai and anthropic against the gateway."""
 
+import ctypes
 import json
 import os
+import socket
 import threading
 import time
 import urllib.request
@@ -20,6 +22,21 @@ def stats():
         admin + "/admin/scheduler/stats", headers={"Authorization": "Bearer e2e-token-e2e-token"}
     )
     return json.load(urllib.request.urlopen(request))
+
+
+def connections():
+    """The gateway's own ends of its connections, as the system lends them to its parent."""
+    pid, lend = int(os.environ["GATEWAY_PID"]), 438
+    process, system = os.pidfd_open(pid), ctypes.CDLL(None, use_errno=True)
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        if not os.readlink(f"/proc/{pid}/fd/{number}").startswith("socket:"):
+            continue
+        copy = system.syscall(lend, process, int(number), 0)
+        assert copy >= 0, os.strerror(ctypes.get_errno())
+        with socket.socket(fileno=copy) as one:
+            listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if one.family == socket.AF_INET and one.type == socket.SOCK_STREAM and not listens:
+                yield one
 
 
 def raises(error, call):
@@ -125,6 +142,9 @@ slow = {"x-echo-tokens": "1000", "x-echo-token-ms": "50"}
 stream = ai.chat.completions.create(model="echo", messages=question, stream=True, extra_headers=slow)
 next(iter(stream))
 assert stats()["running"] == 1
+# What it says goes out at once, however little it is.
+at_once = [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in connections()]
+assert at_once and all(at_once), at_once
 stream.close()
 end = time.time() + 10
 while stats()["running"]:

@@ -212,6 +212,14 @@ async fn connecting_takes_no_longer_than_allowed() {
 }
 
 #[tokio::test]
+async fn small_packets_go_out_at_once() {
+    let server = far_side::plain().await;
+    let outbound = Outbound::with_proxies(&OutboundConfig::default(), direct()).unwrap();
+    let url = format!("http://{server}/").parse().unwrap();
+    assert!(outbound.connect(url).await.unwrap().nodelay().unwrap());
+}
+
+#[tokio::test]
 async fn certificates_that_cannot_be_used_are_named() {
     let mut config = OutboundConfig::default();
     config.ca_file = Some("Cargo.toml".into());

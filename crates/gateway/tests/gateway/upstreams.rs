@@ -1,9 +1,10 @@
 //! Upstreams that refuse, fail, hang, break off, lie, or are not there.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::support::{Act, CHAT, Running, Upstream, chat, until};
 
@@ -91,6 +92,37 @@ async fn one_that_is_not_there_is_passed_over() {
         answer.body
     );
     alone.is_idle().await;
+}
+
+#[tokio::test]
+async fn one_that_takes_no_connection_is_passed_over_in_time() {
+    let good = Upstream::start(|_| FINE).await;
+    let (full, _taken) = full().await;
+    let full =
+        format!("[[gateway.upstream]]\nname = 'full'\nweight = 1000\nurl = 'http://{full}'\n");
+    let toml = format!("{full}{}", good.toml("good", ""));
+    let running = Running::connecting_within(Duration::from_millis(200), &toml);
+    let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-upstream")),
+        (200, "good")
+    );
+    assert_eq!(good.count(), 1);
+    running.is_idle().await;
+}
+
+/// A server whose places for connections are all taken: the system answers no more of those who knock.
+async fn full() -> (SocketAddr, (TcpListener, Vec<TcpStream>)) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut taken = Vec::new();
+    let soon = Duration::from_millis(200);
+    while let Ok(stream) = tokio::time::timeout(soon, TcpStream::connect(address)).await {
+        taken.push(stream.unwrap());
+    }
+    (address, (listener, taken))
 }
 
 #[tokio::test]

@@ -37,9 +37,15 @@ pub(crate) fn config(toml: &str) -> Arc<GatewayConfig> {
 
 impl Running {
     pub(crate) fn start(toml: &str) -> Running {
+        Running::connecting_within(OutboundConfig::default().connect_timeout, toml)
+    }
+
+    /// Gives up on connections to upstreams after that time.
+    pub(crate) fn connecting_within(time: Duration, toml: &str) -> Running {
         let shutdown = Shutdown::new();
         let mut outbound = OutboundConfig::default();
         outbound.proxy_from_environment = false;
+        outbound.connect_timeout = time;
         let outbound = Outbound::new(&outbound).unwrap();
         let gateway = Gateway::start(&config(toml), outbound, &shutdown).unwrap();
         Running { gateway, shutdown }

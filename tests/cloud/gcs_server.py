@@ -1,4 +1,4 @@
-"""gcp-storage-emulator, with what it lacks of the real one: pages, conditions on generations, metadata in a rewrite, names
+"""gcp-storage-emulator, with what it lacks of the real one: pages, conditions on generations, checks of MD5, metadata in a rewrite, names
 to the byte, and doors. It also keeps its books in memory only, and takes more than five connections at once."""
 
 import os
@@ -51,7 +51,11 @@ plain_insert, plain_get, plain_rewrite = objects.insert, objects.get, objects.re
 def insert(request, response, storage, *args, **kwargs):
     meta = request.data.get("meta", request.data) if isinstance(request.data, dict) else {}
     name = of(request, "name") or meta.get("name")
-    if holds(request, response, storage, "ifGenerationMatch", request.params["bucket_name"], name):
+    told, content = meta.get("md5Hash"), request.data.get("content") if isinstance(request.data, dict) else None
+    if told and content is not None and told != objects._md5(content):
+        response.status = HTTPStatus.BAD_REQUEST
+        response.json({"error": {"code": 400, "message": f"Provided MD5 hash {told} doesn't match calculated MD5 hash"}})
+    elif holds(request, response, storage, "ifGenerationMatch", request.params["bucket_name"], name):
         plain_insert(request, response, storage, *args, **kwargs)
 
 

@@ -2,15 +2,17 @@
 """Migrations to, from and between buckets, judged by boto3, rclone and a walk over the files."""
 import json
 import os
-import shutil
+import re
 import sqlite3
 import struct
 import sys
 import time
+from http.client import HTTPConnection
 from urllib.parse import parse_qs, urlsplit
 
-from judge import (DAV, MIB, MOTO, S3S, WORK, Proxy, both_ways, client, headworks, killed_when, make_tree, no_uploads, nothing_to_do,
+from judge import (DAV, MIB, MOTO, S3S, WORK, Proxy, both_ways, client, flipped, headworks, killed_when, make_tree, no_uploads, nothing_to_do,
                    objects, rclone, same_trees, wait, walked)
+import with_authority
 import with_azure
 import with_google
 
@@ -48,7 +50,7 @@ def both_ways_with_webdav():
     here, back, state = f"{WORK}/dav-here", f"{WORK}/dav-back", f"{WORK}/dav.db"
     make_tree(here)
     place = f"webdav://{DAV}/migrated"
-    headworks("run", here, place, "--state", state)
+    assert "keeps no times" in headworks("run", here, place, "--state", state, aside=True)
     rclone("check", "--download", here, "d:migrated")
     nothing_to_do(here, place, state, 80)
     headworks("run", place, back, "--state", f"{WORK}/dav-back.db")
@@ -65,6 +67,62 @@ def both_ways_with_webdav():
     assert not left, left
 
 
+def killed_in_a_large_file_to_webdav():
+    """The protocol knows no part of a file, and a server that is sent one has to refuse it. So it is begun again, and nothing is
+    left of the first time."""
+    here, state, there = f"{WORK}/dav-large-here", f"{WORK}/dav-large.db", f"{WORK}/dav/large"
+    make_tree(here, folders=0, large=(200 * MIB,))
+    place = f"webdav://{DAV}/large"
+    connection = HTTPConnection(DAV)
+    connection.request("PUT", "/part", b"x" * 10, {"Content-Range": "bytes 10-19/20"})
+    assert connection.getresponse().status == 400 and not os.path.exists(f"{WORK}/dav/part")
+    begun = lambda: [name for _, _, names in os.walk(there) for name in names if name.startswith(".headworks")]
+    killed_when(begun, "the file is being sent", "run", here, place, "--state", state)
+    assert "0 parts kept" in headworks("run", here, place, "--state", state)
+    rclone("check", "--download", here, "d:large")
+    assert not begun(), begun()
+    nothing_to_do(here, place, state)
+
+
+def faults_of_webdav():
+    here, state = f"{WORK}/dav-faults-here", f"{WORK}/dav-faults.db"
+    make_tree(here, folders=2, files=8, large=(20 * MIB,))
+    with Proxy(f"http://{DAV}", "dav-faults", "faults=30", "seed=5") as proxy:
+        place = f"webdav://127.0.0.1:{proxy.port}/faults"
+        headworks("run", here, place, "--state", state, "--attempts", "20")
+        failed = [line for line in proxy.lines() if line[2] in ("reset", "503") or "lost" in line]
+        assert len(failed) > 10, len(failed)
+        back, state_back = f"{WORK}/dav-faults-back", f"{WORK}/dav-faults-back.db"
+        headworks("run", place, back, "--state", state_back, "--attempts", "20")
+        nothing_to_do(here, place, state, 20)
+    a, b = walked(here), walked(back)
+    assert a.keys() == b.keys() and all(a[path][1] == b[path][1] for path in a), "the trees differ"
+    rclone("check", "--download", here, "d:faults")
+
+
+def what_a_copy_costs():
+    """A plan says it beforehand; whoever allows fewer requests a second waits for them."""
+    here, back, bucket = f"{WORK}/costs-here", f"{WORK}/costs-back", f"s3://costs?endpoint={MOTO}"
+    make_tree(here, folders=3, files=10, large=(30 * MIB,))
+
+    def told_and_taken(*places):
+        state = ["--state", f"{WORK}/costs-{len(places[0])}.db"]
+        told = headworks("plan", *places, *state, aside=True)
+        told = re.search(r"a copy takes about (\d+) requests of the destination and (\d+) of the source", told)
+        spent = re.findall(r"requests of the (\w+): (.*)", headworks("copy", *state, aside=True))
+        taken = {side: sum(int(count) for count in re.findall(r" (\d+)", f" {kinds}")) for side, kinds in spent}
+        return int(told[1]), int(told[2]), taken
+
+    up, _, taken = told_and_taken(here, bucket)
+    assert abs(up - taken["destination"]) <= 0.1 * up, (up, taken)
+    _, down, taken = told_and_taken(bucket, back)
+    assert abs(down - taken["source"]) <= 0.1 * down, (down, taken)
+    began = time.monotonic()
+    headworks("run", f"{bucket}&requests=20", f"{WORK}/costs-slow", "--state", f"{WORK}/costs-slow.db")
+    took = time.monotonic() - began
+    assert took > (down - 5) / 20, f"{down} requests in {took:.1f} s"
+
+
 def between_buckets():
     s3 = client(MOTO)
     s3.create_bucket(Bucket="from")
@@ -73,7 +131,8 @@ def between_buckets():
         body = b"" if key == "marker/" else (b"z" * (12 * MIB) if key == "big" else key.encode())
         s3.put_object(Bucket="from", Key=key, Body=body, ContentType="text/x-odd", Metadata={"colour": "red"})
     source, state = f"s3://from?endpoint={MOTO}", f"{WORK}/between.db"
-    headworks("run", source, f"s3://onto?endpoint={MOTO}", "--state", state)
+    told = headworks("run", source, f"s3://onto?endpoint={MOTO}", "--state", state, aside=True)
+    assert f": copy {len(keys)}," in told and "put" not in told, f"it was not copied by the far side: {told}"
     assert objects(s3, "from") == objects(s3, "onto")
     nothing_to_do(source, f"s3://onto?endpoint={MOTO}", state, len(keys))
     # Through us, because the far side cannot do it: another endpoint.
@@ -224,25 +283,8 @@ def faults():
 
 
 def flipped_bytes():
-    """s3s looks at checksums and signatures of what it gets, as real far sides do; we look at what we get."""
-    here = f"{WORK}/flipped-here"
-    make_tree(here, folders=4, files=12, large=(20 * MIB,))
-    shutil.rmtree(f"{here}/names")
-    shutil.rmtree(f"{here}/empty")
-    with Proxy(S3S, "flipped-up", "flip=up") as proxy:
-        bucket = f"s3://flipped?endpoint={proxy.endpoint}"
-        headworks("run", here, bucket, "--state", f"{WORK}/flipped.db")
-        refused = [line for line in proxy.lines() if line[2] != "200" and line[0] == "PUT"]
-        assert refused, "nothing was damaged on the way"
-    rclone("check", "--download", here, "r:flipped", endpoint=S3S)
-    shutil.rmtree(f"{here}/large")
-    with Proxy(S3S, "flipped-down", "flip=down", "seed=3") as proxy:
-        bucket = f"s3://flipped?endpoint={proxy.endpoint}"
-        back, state = f"{WORK}/flipped-back", f"{WORK}/flipped-back.db"
-        headworks("run", bucket, back, "--state", state, "--exclude", "large/**", "--exclude", "large")
-        got = [line for line in proxy.lines() if line[0] == "GET" and "list-type" not in line[1]]
-        assert len(got) > len({line[1] for line in got}), "nothing was read again"
-        same_trees(here, back)
+    """s3s looks at checksums and signatures of what it gets, as real far sides do."""
+    flipped("s3", S3S, lambda endpoint: f"s3://flipped?endpoint={endpoint}", "r:flipped", "-list-type")
 
 
 def main():
@@ -251,12 +293,16 @@ def main():
         "both ways with pages of many folders": both_ways_with_pages_of_many_folders,
         "both ways with s3s": both_ways_with_s3s,
         "both ways with webdav": both_ways_with_webdav,
+        "30 % of calls to webdav fail": faults_of_webdav,
+        "what a copy costs": what_a_copy_costs,
+        "killed in a large file to webdav": killed_in_a_large_file_to_webdav,
         "between buckets": between_buckets,
         "killed in a multipart upload": killed_in_a_multipart_upload,
         "killed before the upload was noted": killed_before_the_upload_was_noted,
         "killed in a listing": killed_in_a_listing,
         "30 % of calls fail": faults,
         "flipped bytes": flipped_bytes,
+        **with_authority.TESTS,
         **with_azure.TESTS,
         **with_google.TESTS,
     }

@@ -2,6 +2,9 @@
 """A million keys in one prefix: a plan of them must not grow with their number, and a run must not wait for its end.
 
 The far side is computed here, because no server at hand lists so many fast enough to be the one that waits.
+
+    million.py [KEYS [LATENCY [ONE]]]    keys; seconds that a page takes longer; with a third word, a far side that lists from
+                                         the beginning only, and so in one place only
 """
 import bisect
 import os
@@ -17,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 KEYS, PAGE, BOUND = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, 1000, 100_000_000
 # Seconds that a page takes longer, as it would over a network.
 LATENCY = float(sys.argv[2]) if len(sys.argv) > 2 else 0
+ONE = len(sys.argv) > 3
 
 
 class FarSide(BaseHTTPRequestHandler):
@@ -42,7 +46,7 @@ class FarSide(BaseHTTPRequestHandler):
             FarSide.first_read = FarSide.first_read or (time.monotonic(), FarSide.pages)
             return self.answer_key(int(self.path.split("key-")[1].split("?")[0]))
         time.sleep(LATENCY)
-        after = query.get("continuation-token", query.get("start-after", [""]))[0]
+        after = query.get("continuation-token", query.get("start-after", [""]) if not ONE else [""])[0]
         first = bisect.bisect_right(range(1, KEYS + 1), after, key=lambda number: f"key-{number:010}")
         last = min(first + int(query.get("max-keys", [PAGE])[0]), KEYS)
         row = "<Contents><Key>key-%010d</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;%032x-1&quot;</ETag><Size>7</Size></Contents>"

@@ -7,7 +7,8 @@ LOG has a line for every request when it is over, LOG.begun a dot for every one 
 
     faults=30    percent of requests that go wrong: cut off before or after they were done, refused with and without a word
                  when to come back, answered in part or with a wrong length
-    flip=up      one byte of every tenth body that is sent is changed; flip=down: of every tenth that is answered
+    flip=up      one byte of every fifth large body that is sent is changed; flip=down: of every fifth that is answered
+    of=media     only where the address has this in it; of=-list: only where it has not
     delay=0.05   seconds that every request takes longer
     seed=1       of the draws
 """
@@ -16,8 +17,8 @@ import random
 import sys
 
 PORT, UPSTREAM, LOG = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-SETTINGS = dict(pair.split("=") for pair in sys.argv[4:])
-FAULTS, FLIP = int(SETTINGS.get("faults", 0)), SETTINGS.get("flip")
+SETTINGS = dict(pair.split("=", 1) for pair in sys.argv[4:])
+FAULTS, FLIP, OF = int(SETTINGS.get("faults", 0)), SETTINGS.get("flip"), SETTINGS.get("of", "")
 DELAY, DRAW = float(SETTINGS.get("delay", 0)), random.Random(int(SETTINGS.get("seed", 1)))
 log = open(LOG, "a", buffering=1)
 begun = open(f"{LOG}.begun", "ab", buffering=0)
@@ -71,8 +72,14 @@ def without(head, *names):
     return b"\r\n".join(line for line in head.split(b"\r\n") if line.split(b":")[0].strip().lower() not in names)
 
 
+def is_flipped(way, target, body):
+    """What is large is content; what is said about it comes before."""
+    chosen = OF[1:] not in target if OF.startswith("-") else OF in target
+    return FLIP == way and chosen and len(body) > 2000 and DRAW.randrange(5) == 0
+
+
 def flipped(body):
-    at = DRAW.randrange(len(body))
+    at = DRAW.randrange(len(body) // 2, len(body) - 100)
     return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
 
 
@@ -102,15 +109,15 @@ async def one(reader, writer):
         writer.write(b"HTTP/1.1 503 Slow Down\r\nContent-Length: %d\r\n%s\r\n" % (len(REFUSED), after))
         writer.write(b"" if method == "HEAD" else REFUSED)
         return
-    if FLIP == "up" and body and DRAW.randrange(10) == 0:
-        body = flipped(body)
-    answer, content = await ask(head, body)
+    damaged = is_flipped("up", target, body)
+    answer, content = await ask(head, flipped(body) if damaged else body)
     status = answer.split(b" ")[1].decode()
-    log.write(f"{method} {target} {status}{' lost' if fault in ('after', 'cut', 'long', 'short') else ''}\n")
+    if status.startswith("2") and is_flipped("down", target, content):
+        content, damaged = flipped(content), True
+    words = [" lost"] * (fault in ("after", "cut", "long", "short")) + [" flipped"] * damaged
+    log.write(f"{method} {target} {status}{''.join(words)}\n")
     if fault == "after":
         raise Gone
-    if FLIP == "down" and content and status.startswith("2") and DRAW.randrange(10) == 0:
-        content = flipped(content)
     length = length_of(answer) if method == "HEAD" else len(content)
     answer = without(answer, b"content-length", b"connection")[:-4]
     if fault == "long" and method != "HEAD":

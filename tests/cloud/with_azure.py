@@ -7,7 +7,7 @@ import os
 import subprocess
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from judge import (ACCOUNT, AZURITE, HEADWORKS, MIB, MOTO, WORK, Proxy, both_ways, client, headworks, killed_when, make_tree,
+from judge import (ACCOUNT, AZURITE, HEADWORKS, MIB, MOTO, WORK, Proxy, both_ways, client, flipped, headworks, killed_when, make_tree,
                    nothing_to_do, objects, rclone, same_trees, wait)
 
 
@@ -121,10 +121,15 @@ def azure_faults():
     rclone("check", "--download", here, "a:faults/p")
 
 
+def azure_flipped_bytes():
+    flipped("azure", AZURITE, lambda endpoint: azure("flipped", endpoint), "a:flipped", "-comp=list")
+
+
 TESTS = {
     "both ways with azure": both_ways_with_azure,
     "azure by signature": azure_by_signature,
     "from a bucket to azure and back": from_bucket_to_azure,
     "killed among the blocks of azure": killed_among_the_blocks,
     "30 % of calls to azure fail": azure_faults,
+    "flipped bytes to and from azure": azure_flipped_bytes,
 }

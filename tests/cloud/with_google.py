@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from judge import (GOOGLE, MIB, MOTO, WORK, Proxy, both_ways, client, headworks, killed_when, make_tree, no_secret, nothing_to_do,
+from judge import (GOOGLE, MIB, MOTO, WORK, Proxy, both_ways, client, flipped, headworks, killed_when, make_tree, no_secret, nothing_to_do,
                    objects, rclone, same_trees, wait)
 
 
@@ -135,10 +135,15 @@ def google_faults():
         nothing_to_do(here, place, state, 20)
 
 
+def google_flipped_bytes():
+    flipped("google", GOOGLE, lambda endpoint: google("flipped", endpoint), "g:flipped", "alt=media")
+
+
 TESTS = {
     "both ways with google": both_ways_with_google,
     "google by service account": google_by_service_account,
     "from a bucket to google and back": from_bucket_to_google,
     "killed in a session of google": killed_in_a_session,
     "30 % of calls to google fail": google_faults,
+    "flipped bytes to and from google": google_flipped_bytes,
 }

@@ -110,7 +110,8 @@ impl Job {
         filters: &Filters,
         settings: Settings,
     ) -> Result<Job> {
-        if !Store::look(state)? && between.is_none() {
+        let looked = Store::look(state)?;
+        if looked.is_none() && between.is_none() {
             return Err(Error::NoState(state.to_owned()));
         }
         if let Some((source, destination)) = between {
@@ -119,6 +120,7 @@ impl Job {
         let lock = Lock::take(state)?;
         let store = Store::create(state)?;
         let connection = store.write()?;
+        drop(looked);
         identify(&connection, between, filters)?;
         let place = |key| -> Result<OsString> {
             let bytes: Option<Vec<u8>> = meta(&connection, key)?;
@@ -204,7 +206,14 @@ impl Job {
                 "the state file `{path}` is inside the {side}: it, and what belongs to it, is not part of the tree"
             ))
         });
-        inside.collect()
+        inside.chain(self.timeless()).collect()
+    }
+
+    /// By what files are compared, if the destination keeps no times.
+    fn timeless(&self) -> Option<String> {
+        let words = "the destination keeps no times: a file as large as its source counts as the same, unless its source is newer or its etag another than when this state file saw it copied";
+        let keeps = self.compare.destination.modified.is_some();
+        (!keeps).then(|| words.to_owned())
     }
 
     /// What was asked of the storages that count it, by side.

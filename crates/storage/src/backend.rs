@@ -273,6 +273,11 @@ pub trait Backend: Send + Sync + 'static {
         1
     }
 
+    /// About how many requests it takes to read a file of that size.
+    fn requests_to_read(&self, _size: u64) -> u64 {
+        1
+    }
+
     /// Returns when all that was written is durable.
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))

@@ -215,6 +215,10 @@ impl Backend for Traced {
         self.inner.requests_to_write(size)
     }
 
+    fn requests_to_read(&self, size: u64) -> u64 {
+        self.inner.requests_to_read(size)
+    }
+
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         self.inner.sync()
     }

@@ -34,6 +34,40 @@ async fn local_writes_as_it_must() {
     .await;
 }
 
+/// The table of what each storage can do is what they declare.
+#[test]
+fn the_documentation_says_what_is_declared() {
+    let documentation = include_str!("../../../docs/migrate.md");
+    let places = [
+        ("directory", "/tmp"),
+        ("S3", "s3://b?anonymous"),
+        ("Azure", "azblob://a/c?anonymous"),
+        ("Google", "gs://b?anonymous"),
+        ("SFTP", "sftp://h/p"),
+        ("WebDAV", "webdav://h/p"),
+    ];
+    for (name, place) in places {
+        let can = headworks_storage::open(place.as_ref())
+            .expect("a good location")
+            .capabilities();
+        let times = can
+            .modified
+            .map_or("none".to_owned(), |kept| match kept.as_secs() {
+                0 => format!("{} ns", kept.as_nanos()),
+                seconds => format!("{seconds} s"),
+            });
+        let words = [
+            can.listed_times,
+            can.metadata,
+            can.resumable_listing,
+            can.resumable_upload,
+        ]
+        .map(|is_so| if is_so { "yes" } else { "no" });
+        let row = format!("| {name} | {times} | {} |", words.join(" | "));
+        assert!(documentation.contains(&row), "docs/migrate.md lacks: {row}");
+    }
+}
+
 #[tokio::test]
 async fn local_works_beyond_path_max() {
     let place = tempfile::tempdir().expect("a temporary folder");

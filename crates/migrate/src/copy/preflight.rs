@@ -4,7 +4,7 @@ use super::{CopyOptions, Delete};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::status::Status;
-use headworks_storage::{ErrorKind, Kind, Space};
+use headworks_storage::{ErrorKind, Folder, Kind, Space};
 use serde::Serialize;
 
 /// What copying would need, lose and do.
@@ -44,16 +44,25 @@ pub(super) async fn look(job: &Job, options: &CopyOptions) -> Result<Preflight> 
     let mut found = Preflight::default();
     let mut tally = Tally::default();
     let state = job.state()?;
+    // Then nothing is read, and a file takes one request.
+    let alone = job
+        .destination
+        .copy_batch(&*job.source, &Folder::root(), &[])
+        .is_some();
     state.scan(&job.compare, |pair, status| {
         tally.add(pair.entry.kind, status);
         if status.is_work() {
             found.entries += 1;
             if pair.entry.kind == Kind::File {
-                found.reads += 1 + pair.entry.size / super::transfer::PART;
+                found.reads += match alone {
+                    true => 0,
+                    false => job.source.requests_to_read(pair.entry.size),
+                };
             }
             found.requests += match pair.entry.kind {
                 Kind::Folder if !job.compare.destination.folders => 0,
                 Kind::Folder => 2,
+                _ if alone => 1,
                 _ => job.destination.requests_to_write(pair.entry.size),
             };
             if !matches!(

@@ -150,7 +150,7 @@ impl Copier {
                 Ok(true) => {}
                 Ok(false) => {
                     upload.abort().await?;
-                    return Ok(Transferred::Changed);
+                    return self.unlike(pair).await;
                 }
                 Err(error) => {
                     // What is durable already is gone on with; anything else is removed.
@@ -191,6 +191,21 @@ impl Copier {
         let entry = upload.finish(like, extended).await?;
         let digest = hash.0.map(|hasher| hasher.finalize().into());
         Ok(Transferred::Done(entry.into(), digest, found.modified))
+    }
+
+    /// The source had other bytes than it should: it changed, unless it says that it did not. Then they were lost on the way.
+    async fn unlike(&self, pair: &Pair) -> Result<Transferred, Error> {
+        if self.is_told_by_reading() {
+            return Ok(Transferred::Changed);
+        }
+        let stat = self.source.stat(&pair.folder, Some(&pair.entry.name));
+        match same(&self.of_source(stat).await?, &pair.entry) {
+            false => Ok(Transferred::Changed),
+            true => {
+                let (path, words) = (pair.path(), "other bytes came than it has");
+                Err(Error::new(ErrorKind::Temporary, "read", &path, words))
+            }
+        }
     }
 
     /// Whether who reads a file learns what it is: when it was modified, if listings do not say, or its metadata.

@@ -5,7 +5,7 @@ use super::side::Work;
 use crate::filter::Filter;
 use crate::names::{self, Own};
 use crate::progress::Progress;
-use crate::status::Dst;
+use crate::status::{Compare, Dst};
 use crate::store::{FolderId, Packed, Row, When, Writer, is_plain};
 use headworks_core::Side;
 use headworks_core::rounds::LeaseId;
@@ -52,8 +52,7 @@ pub(super) struct Lister {
     pub(super) job: String,
     /// The state file, if it is inside this tree.
     pub(super) own: Option<Own>,
-    /// Whether both sides can have the object that stands for a folder.
-    pub(super) markers: bool,
+    pub(super) compare: Compare,
     /// Whether this is a destination that keeps no times.
     pub(super) timeless: bool,
     /// Whether the backend is a disk of this machine: a batch then has a thread to itself.
@@ -201,7 +200,10 @@ impl Lister {
         };
         // It says that there is a folder, which is known already.
         let is_marker = |entry: &Entry| {
-            !self.markers && entry.name.is_empty() && entry.kind == Kind::File && entry.size == 0
+            !self.compare.markers
+                && entry.name.is_empty()
+                && entry.kind == Kind::File
+                && entry.size == 0
         };
         // When it was written there says nothing of when the source was modified.
         let timeless = self.timeless;
@@ -245,13 +247,18 @@ impl Lister {
         }
         let ends = !missing.is_empty() || pages.iter().any(|(_, staged)| staged.last);
         let when = if ends { When::Apart } else { When::Later };
-        let (side, words) = (self.side, self.words.clone());
+        let (side, words, compare) = (self.side, self.words.clone(), self.compare);
         let release = self.release(&pages);
         pages.iter_mut().for_each(|(_, staged)| pack(staged));
         let settled = Arc::new(std::sync::OnceLock::new());
         let told = settled.clone();
         let write = move |transaction: &Transaction<'_>| {
-            let _ = told.set(publish_all(transaction, side, &pages, &missing)?);
+            let _ = told.set(publish_all(
+                transaction,
+                (side, &compare),
+                &pages,
+                &missing,
+            )?);
             Ok(())
         };
         self.writer.post_rows(when, rows, write, move || {
@@ -307,7 +314,7 @@ fn pack(staged: &mut Staged) {
 /// Writes pages; which folders have ended with them.
 fn publish_all(
     transaction: &Transaction<'_>,
-    side: Side,
+    (side, compare): (Side, &Compare),
     pages: &[(Listing, Staged)],
     missing: &[Listing],
 ) -> rusqlite::Result<Vec<(Option<LeaseId>, u64)>> {
@@ -320,7 +327,9 @@ fn publish_all(
         let row = &listing.work.row;
         let subfolders = match side {
             Side::Leader => publish::source(transaction, row, staged)?,
-            Side::Follower => publish::destination(transaction, row, staged, settle(listing))?,
+            Side::Follower => {
+                publish::destination(transaction, row, staged, compare, settle(listing))?
+            }
         };
         if staged.last {
             settled.push((listing.lease, subfolders));

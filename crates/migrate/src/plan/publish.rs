@@ -1,7 +1,9 @@
 //! What a listing becomes in the store.
 
-use crate::status::{Dst, Src};
-use crate::store::{FolderRow, Packed, Row, dated, put_destination, put_destinations, put_sources};
+use crate::status::{Compare, Dst, Src, Status};
+use crate::store::{
+    FolderRow, Packed, Row, dated, plain_files, put_destination, put_destinations, put_sources,
+};
 use headworks_core::Side;
 use headworks_storage::{Cursor, Entry, Kind};
 use rusqlite::{Transaction, params};
@@ -66,6 +68,7 @@ pub(super) fn destination(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
     page: &Staged,
+    compare: &Compare,
     settle: Settle,
 ) -> rusqlite::Result<u64> {
     if page.forget {
@@ -76,8 +79,12 @@ pub(super) fn destination(
         .iter()
         .map(|row| dated_row(transaction, Side::Follower, folder, row))
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    put_destinations(transaction, folder.id, rows.iter().map(|row| &row.entry), 0)?;
-    let alike = page.files.len() > 0 && page.files.is_like(transaction, folder.id)?;
+    let mut entries: Vec<&Entry> = rows.iter().map(|row| &row.entry).collect();
+    let alike = match page.files.len() {
+        0 => page.first && page.last && same_files(transaction, folder, &mut entries, compare)?,
+        _ => page.files.is_like(transaction, folder.id)?,
+    };
+    put_destinations(transaction, folder.id, entries, 0)?;
     if !alike {
         put_destinations(transaction, folder.id, &page.files.unpack()?, 0)?;
     }
@@ -86,6 +93,32 @@ pub(super) fn destination(
     }
     settle(transaction, folder.id, Dst::Successful, alike)?;
     Ok(folder.subfolders)
+}
+
+/// Whether the files among the entries of a folder are the plain files of the source, as far as is compared; then they are
+/// taken out. Nothing else is asked of their versions: what is the same is not written over.
+fn same_files(
+    transaction: &Transaction<'_>,
+    folder: &FolderRow,
+    entries: &mut Vec<&Entry>,
+    compare: &Compare,
+) -> rusqlite::Result<bool> {
+    let is_file = |entry: &&Entry| entry.kind == Kind::File;
+    // Without versions they would have been put together already.
+    let is_dated = |entry: &&Entry| entry.version.is_some() && entry.modified.is_some();
+    let there: Vec<&Entry> = entries.iter().copied().filter(is_file).collect();
+    if there.is_empty() || !there.iter().all(is_dated) {
+        return Ok(false);
+    }
+    let here = plain_files(transaction, folder.id)?;
+    let is_same = |(here, there): (&Entry, &&Entry)| {
+        here.name == there.name && compare.difference(here, there) == Status::Same
+    };
+    let alike = here.len() == there.len() && here.iter().zip(&there).all(is_same);
+    if alike {
+        entries.retain(|entry| !is_file(entry));
+    }
+    Ok(alike)
 }
 
 /// A row with its time, if the listing did not tell it and it is known from before.
@@ -216,4 +249,109 @@ fn add_staged_folders(transaction: &Transaction<'_>, folder: &FolderRow) -> rusq
         update.execute(params![child, folder.id, name])?;
     }
     Ok(names.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store, plain_files};
+    use headworks_storage::Folder;
+    use std::time::Duration;
+
+    /// A file as a bucket lists it, whose time is known from before.
+    fn file(name: &str, modified: i64) -> Entry {
+        Entry {
+            size: 7,
+            modified: Some(modified),
+            version: Some(b"etag".to_vec()),
+            ..Entry::new(name.as_bytes(), Kind::File)
+        }
+    }
+
+    fn page(entries: &[Entry]) -> Staged {
+        let row = |entry: &Entry| Row {
+            entry: entry.clone(),
+            excluded: false,
+        };
+        Staged {
+            rows: entries.iter().map(row).collect(),
+            files: Packed::default(),
+            cursor: None,
+            forget: false,
+            first: true,
+            last: true,
+        }
+    }
+
+    /// What is noted of a folder that the source has with the files `a` and `b`: whether both are alike, and how many rows
+    /// the destination has of it.
+    fn noted(there: &[Entry], first: bool) -> (bool, u64) {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::create(&place.path().join("state")).unwrap();
+        let mut connection = store.write().unwrap();
+        let transaction = connection.transaction().unwrap();
+        let root = FolderRow {
+            id: crate::store::ROOT,
+            path: Folder::root(),
+            depth: 0,
+            subfolders: 0,
+            cursor: None,
+        };
+        let seed = "INSERT INTO folder (id, parent, name, depth, path) VALUES (1, 0, x'', 0, x'')";
+        transaction.execute(seed, []).unwrap();
+        let mut here = page(&[]);
+        for name in ["a", "b"] {
+            let entry = Entry {
+                version: None,
+                ..file(name, 5)
+            };
+            here.files.add(&entry);
+        }
+        source(&transaction, &root, &here).unwrap();
+        assert_eq!(plain_files(&transaction, root.id).unwrap().len(), 2);
+        let mut sides = [headworks_storage::Capabilities::read_only(); 2];
+        sides[1].modified = Some(Duration::from_nanos(1));
+        let compare = Compare::new(sides[0], sides[1], false);
+        let there = Staged {
+            first,
+            ..page(there)
+        };
+        destination(&transaction, &root, &there, &compare, settle).unwrap();
+        let query = "SELECT alike, (SELECT count(*) FROM destination WHERE parent = 1) FROM folder WHERE id = 1";
+        let noted =
+            |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()));
+        transaction.query_row(query, [], noted).unwrap()
+    }
+
+    #[test]
+    fn files_of_a_bucket_that_are_the_same_have_no_rows_and_others_do() {
+        let folder = Entry::new(*b"c", Kind::Folder);
+        assert_eq!(noted(&[file("a", 5), file("b", 5)], true), (true, 0));
+        assert_eq!(
+            noted(&[file("a", 5), file("b", 5), folder], true),
+            (true, 1)
+        );
+        assert_eq!(
+            noted(&[file("a", 5), file("b", 6)], true),
+            (false, 2),
+            "another time"
+        );
+        assert_eq!(noted(&[file("a", 5)], true), (false, 1), "one is missing");
+        let more = [file("a", 5), file("b", 5), file("c", 5)];
+        assert_eq!(noted(&more, true), (false, 3), "one more");
+        let unknown = Entry {
+            modified: None,
+            ..file("b", 5)
+        };
+        assert_eq!(
+            noted(&[file("a", 5), unknown], true),
+            (false, 2),
+            "no time is known"
+        );
+        assert_eq!(
+            noted(&[file("a", 5), file("b", 5)], false),
+            (false, 2),
+            "not the only page"
+        );
+    }
 }

@@ -148,7 +148,7 @@ fn pool(
         words,
         progress: job.progress.clone(),
         job: job.id.clone(),
-        markers: job.compare.markers,
+        compare: job.compare,
         own: job.own[side as usize].clone(),
         release,
     };

@@ -42,15 +42,16 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Whether a state file is there, or could be made there. Leaves nothing behind.
-    pub(crate) fn look(path: &Path) -> Result<bool> {
+    /// Looks at a state file; `None` if there is none, but could be. Leaves nothing behind. As long as somebody has the
+    /// connection, what a crash left of the file is not read through again by whoever opens it.
+    pub(crate) fn look(path: &Path) -> Result<Option<Connection>> {
         let not_state = |what| Error::NotState {
             path: path.to_owned(),
             what,
         };
         let found = match std::fs::metadata(path) {
             Ok(found) => found,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(_) => return Err(not_state("not to be looked at")),
         };
         if found.is_dir() {
@@ -62,10 +63,12 @@ impl Store {
         let store = Store {
             path: path.to_owned(),
         };
-        let ours = store.read().and_then(|read| schema::is_ours(&read));
+        let ours = store
+            .read()
+            .and_then(|read| Ok((schema::is_ours(&read)?, read)));
         match ours {
-            Ok(true) => Ok(true),
-            Ok(false) => Err(not_state("a database of another program")),
+            Ok((true, read)) => Ok(Some(read)),
+            Ok((false, _)) => Err(not_state("a database of another program")),
             Err(Error::State(error))
                 if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) =>
             {
@@ -87,13 +90,13 @@ impl Store {
 
     /// Opens one that is there, to look at.
     pub(crate) fn existing(path: &Path) -> Result<Store> {
-        if !Store::look(path)? {
+        let Some(read) = Store::look(path)? else {
             return Err(Error::NoState(path.to_owned()));
-        }
+        };
         let store = Store {
             path: path.to_owned(),
         };
-        let version = schema::version(&store.read()?)?;
+        let version = schema::version(&read)?;
         schema::check(version)?;
         if version < schema::VERSION {
             let words = format!(

@@ -227,7 +227,7 @@ fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Re
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut group = Group::new(last >= LARGE);
         group.add(&transaction, first)?;
-        while group.after.len() < GROUP
+        while !group.is_full()
             && let Some(more) = queue.take(Some(group.patience(results.synced)))
             && !more.is_empty()
         {
@@ -334,6 +334,11 @@ impl Group {
         self.wanted[when as usize]
     }
 
+    /// Whether it takes no more, even if more is waiting: where listings come faster than they are written, it would never end.
+    fn is_full(&self) -> bool {
+        self.after.len() >= GROUP || self.began.elapsed() >= LINGER
+    }
+
     /// How long to wait for more.
     fn patience(&self, synced: Instant) -> Duration {
         let waited = self.began.elapsed();
@@ -344,5 +349,33 @@ impl Group {
             (false, true) => LINGER.saturating_sub(synced.elapsed()),
             (false, false) => LINGER.saturating_sub(waited),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    /// A listing that came without a pause was one group: nothing of it was durable, or copied, before its end.
+    #[test]
+    fn a_group_ends_although_more_is_waiting() {
+        let connection = Connection::open_in_memory().unwrap();
+        let writer = Writer::start(connection, Box::new(|| Ok(())));
+        let durable = Arc::new(AtomicBool::new(false));
+        let work = |transaction: &Transaction<'_>| {
+            let count = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000) SELECT count(*) FROM n";
+            transaction.query_row(count, [], |_| Ok(()))
+        };
+        let mut posted = 0;
+        while !durable.load(Relaxed) {
+            let told = durable.clone();
+            // Of so many rows that only a few wait.
+            writer.post_rows(When::Later, 4096, work, move || told.store(true, Relaxed));
+            posted += 1;
+        }
+        writer.close().unwrap();
+        assert!(posted < GROUP, "only a full group was committed");
     }
 }

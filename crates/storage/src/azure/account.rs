@@ -1,9 +1,10 @@
 //! Which account, where it is, and who we are to it: the variables that Azure's own tools read.
 
-use crate::cloud::{Environment, percent};
+use crate::cloud::{Environment, bearer, percent};
 use crate::error::{Error, ErrorKind, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use http::HeaderValue;
 use std::collections::BTreeMap;
 
 /// The emulator's account and its key, which are the same everywhere.
@@ -18,7 +19,7 @@ pub(super) enum Credentials {
     Key(Vec<u8>),
     /// A shared access signature: it stands in the query of every call.
     Sas(Vec<(String, String)>),
-    Token(String),
+    Token(HeaderValue),
 }
 
 impl std::fmt::Debug for Credentials {
@@ -123,7 +124,7 @@ fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Cr
         return Ok(sas_of(&sas));
     }
     if let Some(token) = get("AZURE_STORAGE_TOKEN") {
-        return Ok(Credentials::Token(token));
+        return Ok(Credentials::Token(bearer("AZURE_STORAGE_TOKEN", &token)?));
     }
     if account == EMULATED {
         return key_of("the emulator's key", EMULATED_KEY);

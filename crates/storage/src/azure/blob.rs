@@ -5,7 +5,7 @@ use super::metadata;
 use crate::backend::Extended;
 use crate::cloud::chunks::{Check, Ranges};
 use crate::cloud::dress::{Dress, read_rfc3339, write_rfc3339};
-use crate::cloud::{Answer, Call, hex, text, xml};
+use crate::cloud::{Answer, Call, hex, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry};
 use base64::Engine;
@@ -52,32 +52,6 @@ impl Container {
     pub(super) async fn head(&self, key: &[u8]) -> Result<HeaderMap> {
         let call = self.at("head", "look at", key, Method::HEAD)?;
         Ok(self.fetch(&call).await?.headers)
-    }
-
-    /// Whether any key begins with this.
-    pub(super) async fn any_below(&self, path: &[u8], prefix: &[u8]) -> Result<bool> {
-        let call = super::listing::list_call(self, path, prefix).query("maxresults", "1");
-        let mut marker = String::new();
-        loop {
-            let whole = self.fetch(&call.clone().query("marker", &marker)).await?;
-            if xml::find(&whole.body, "Name").is_some() {
-                return Ok(true);
-            }
-            // A page may be empty although others follow.
-            marker = xml::find(&whole.body, "NextMarker").unwrap_or_default();
-            if marker.is_empty() {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Removes a blob, if it is there.
-    pub(super) async fn delete(&self, key: &[u8]) -> Result<()> {
-        let call = self.at("delete", "remove", key, Method::DELETE)?;
-        match self.fetch(&call).await {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            deleted => deleted.map(drop),
-        }
     }
 
     /// The empty blob that a folder in which nothing is consists of, marked as rclone marks it.

@@ -2,10 +2,11 @@
 
 use super::account::{Account, Credentials};
 use super::{blocks, sign};
+use crate::BoxFuture;
+use crate::cloud::keys::Keys;
 use crate::cloud::place::Place;
 use crate::cloud::{Call, Endpoint, Environment, Protocol, Whole, of_status, percent, text, xml};
 use crate::error::{Error, ErrorKind, Result};
-use crate::{BoxFuture, Folder};
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use std::sync::Arc;
@@ -18,14 +19,14 @@ const VERSION: &str = "2021-12-02";
 /// The most characters in the name of a blob.
 const LONGEST: usize = 1024;
 
-const SETTINGS: [&str; 3] = ["endpoint", "anonymous", "page"];
+const SETTINGS: [&str; 5] = ["at_once", "requests", "endpoint", "anonymous", "page"];
 
 /// A container, or what is below a prefix in it.
 pub(super) struct Container {
     pub(super) endpoint: Endpoint,
     account: Account,
-    name: String,
-    prefix: Vec<u8>,
+    pub(super) name: String,
+    pub(super) prefix: Vec<u8>,
     pub(super) room: Arc<Semaphore>,
     /// Names in a page, where it is not the far side that decides.
     pub(super) page: Option<String>,
@@ -51,7 +52,7 @@ impl Container {
         let outbound =
             Outbound::new(&OutboundConfig::default()).map_err(|e| wrong(e.to_string()))?;
         Ok(Container {
-            endpoint: Endpoint::new(outbound, MOST),
+            endpoint: Endpoint::new(outbound, place.limits(MOST)?),
             account,
             name,
             prefix: prefix.to_vec(),
@@ -65,17 +66,6 @@ impl Container {
         let (one, two) = (&self.account, &other.account);
         (&one.name, &one.origin, &one.base) == (&two.name, &two.origin, &two.base)
             && one.credentials == two.credentials
-    }
-
-    pub(super) fn prefix(&self, folder: &Folder) -> Vec<u8> {
-        [self.prefix.as_slice(), folder.as_bytes()].concat()
-    }
-
-    /// The key of an entry. A file beside a folder of the same name has a slash at the end of its name, which no key's
-    /// name has otherwise.
-    pub(super) fn key(&self, folder: &Folder, name: &[u8]) -> Vec<u8> {
-        let name = name.strip_suffix(b"/").unwrap_or(name);
-        [self.prefix.as_slice(), folder.as_bytes(), name].concat()
     }
 
     pub(super) fn longest_name(&self) -> usize {
@@ -174,14 +164,6 @@ impl Container {
             made => made.map(drop),
         }
     }
-
-    /// Whether the container is there. By a listing, which every signature that is good for a migration allows.
-    pub(super) async fn look(&self) -> Result<()> {
-        let name = self.name.as_bytes();
-        let call = self.call("list", "look at the container", name, Method::GET);
-        let call = call.query("comp", "list").query("maxresults", "1");
-        self.fetch(&call.document()).await.map(drop)
-    }
 }
 
 /// Why a name cannot be kept, if so: the far side takes such names and gives the blob another.
@@ -212,10 +194,7 @@ impl Protocol for Container {
         let headers = match &self.account.credentials {
             Credentials::Key(key) => sign::sign(&self.account.name, key, call, headers),
             Credentials::Token(token) => {
-                if let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {token}")) {
-                    value.set_sensitive(true);
-                    headers.insert(http::header::AUTHORIZATION, value);
-                }
+                headers.insert(http::header::AUTHORIZATION, token.clone());
                 headers
             }
             Credentials::Nobody | Credentials::Sas(_) => headers,

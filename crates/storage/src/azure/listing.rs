@@ -4,6 +4,7 @@ use super::blob::{STUB, is_stub};
 use super::container::Container;
 use crate::cloud::dress::{http_time, read_rfc3339, version};
 use crate::cloud::held::place;
+use crate::cloud::keys::Keys;
 use crate::cloud::paged::{Batch, Item, Pages, try_to_take};
 use crate::cloud::{Call, percent, xml};
 use crate::error::{Error, ErrorKind, Result};

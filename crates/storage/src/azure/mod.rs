@@ -8,6 +8,7 @@ mod blob;
 mod blocks;
 mod container;
 mod copy;
+mod folders;
 mod listing;
 mod metadata;
 mod sign;
@@ -17,8 +18,9 @@ use crate::backend::{
     Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
 };
 use crate::cloud::ahead;
+use crate::cloud::keys::{self, Keys};
 use crate::cloud::paged::Paged;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 pub(crate) use blocks::try_to_read;
 use container::Container;
@@ -59,39 +61,6 @@ impl Azure {
         Ok(Azure {
             container: Arc::new(container),
         })
-    }
-
-    async fn look(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
-        let container = &self.container;
-        let (child, called) = match name {
-            None if folder.is_root() => {
-                container.look().await?;
-                return Ok(Entry::new(Vec::new(), Kind::Folder));
-            }
-            None => (folder.clone(), Vec::new()),
-            Some(name) => {
-                let key = container.key(folder, name);
-                match container.head(&key).await {
-                    Ok(headers) if blob::is_stub(&key, &headers) => {
-                        return Ok(Entry::new(name, Kind::Folder));
-                    }
-                    Ok(headers) => return Ok(blob::DRESS.entry_of(name, &headers)),
-                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                    Err(error) if name.ends_with(b"/") => return Err(error),
-                    Err(_) => {}
-                }
-                (folder.child(name), name.to_vec())
-            }
-        };
-        let prefix = container.prefix(&child);
-        match container.any_below(child.as_bytes(), &prefix).await? {
-            true => Ok(Entry::new(called, Kind::Folder)),
-            false => {
-                let path = folder.join(name.unwrap_or_default());
-                let words = "there is no such blob, and none below it";
-                Err(Error::new(ErrorKind::NotFound, "look at", &path, words))
-            }
-        }
     }
 }
 
@@ -135,7 +104,7 @@ impl Backend for Azure {
         folder: &'a Folder,
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(self.look(folder, name))
+        Box::pin(keys::look(&*self.container, folder, name))
     }
 
     fn read<'a>(
@@ -240,14 +209,7 @@ impl Backend for Azure {
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let below = self.container.prefix(&folder.child(name));
-            if !name.ends_with(b"/") && copy::remove_below(&self.container, &below).await? {
-                return Ok(());
-            }
-            let key = self.container.key(folder, name);
-            self.container.delete(&key).await
-        })
+        Box::pin(keys::remove(&*self.container, folder, name))
     }
 
     fn rename<'a>(
@@ -259,7 +221,7 @@ impl Backend for Azure {
         Box::pin(async move {
             let from = self.container.key(folder, name);
             let onto = self.container.key(to.0, to.1);
-            copy::rename(&self.container, &from, &onto).await
+            keys::rename(&*self.container, &from, &onto).await
         })
     }
 
@@ -270,6 +232,14 @@ impl Backend for Azure {
     fn requests_to_write(&self, size: u64) -> u64 {
         match size > upload::WHOLE {
             true => 1 + size.div_ceil(upload::block_size(size)),
+            false => 1,
+        }
+    }
+
+    fn requests_to_read(&self, size: u64) -> u64 {
+        match size > upload::WHOLE {
+            // What it is has to be known before its bytes come.
+            true => 1 + ahead::requests(size),
             false => 1,
         }
     }

@@ -20,6 +20,14 @@ const AHEAD: usize = 12;
 /// Bytes that are handed on at once: whoever writes them has a price for every time.
 const BLOCK: usize = 1 << 20;
 
+/// How many requests it takes to read a file of that size.
+pub(crate) fn requests(size: u64) -> u64 {
+    match size <= WHOLE {
+        true => 1,
+        false => size.div_ceil(PIECE),
+    }
+}
+
 /// Reads a file. `room` has a place for every piece in memory.
 pub(crate) async fn read<R: Ranges + 'static>(
     file: R,

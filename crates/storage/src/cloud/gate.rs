@@ -28,7 +28,22 @@ struct State {
     running: usize,
     until: Option<Instant>,
     pause: Duration,
+    /// From call to call, and when the next may begin.
+    every: Duration,
+    next: Instant,
 }
+
+/// What whoever runs it allows of a far side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Calls at once.
+    pub(crate) most: usize,
+    /// From call to call.
+    pub(crate) every: Duration,
+}
+
+/// How far calls that were held up may catch up: timers are not exact.
+const BEHIND: Duration = Duration::from_millis(100);
 
 /// A call's place; dropping it frees it.
 pub(crate) struct Pass {
@@ -36,10 +51,12 @@ pub(crate) struct Pass {
 }
 
 impl Gate {
-    pub(crate) fn new(most: usize) -> Gate {
+    pub(crate) fn new(limits: Limits) -> Gate {
         let state = State {
-            limit: most as f64,
-            most: most as f64,
+            limit: limits.most as f64,
+            most: limits.most as f64,
+            every: limits.every,
+            next: Instant::now(),
             running: 0,
             until: None,
             pause: PAUSE,
@@ -58,10 +75,16 @@ impl Gate {
             let wait = {
                 let mut state = self.shared.state.lock();
                 let now = Instant::now();
-                match state.until.filter(|until| *until > now) {
+                let until = state
+                    .until
+                    .map_or(state.next, |until| until.max(state.next));
+                match Some(until).filter(|until| *until > now) {
                     Some(until) => Some(until),
                     None if (state.running as f64) < state.limit.max(1.0).floor() => {
                         state.running += 1;
+                        if !state.every.is_zero() {
+                            state.next = state.next.max(now - BEHIND) + state.every;
+                        }
                         return Pass {
                             shared: self.shared.clone(),
                         };
@@ -112,7 +135,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_overload_holds_everybody_back_and_halves_the_width() {
-        let gate = Gate::new(4);
+        let gate = Gate::new(Limits {
+            most: 4,
+            every: Duration::ZERO,
+        });
         let passes = [gate.enter().await, gate.enter().await, gate.enter().await];
         gate.overloaded(Some(Duration::from_secs(3)));
         gate.overloaded(Some(Duration::from_secs(3)));
@@ -127,5 +153,22 @@ mod tests {
             gate.fine();
         }
         let _third = gate.enter().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_keep_their_distance_however_many_come() {
+        let gate = Gate::new(Limits {
+            most: 64,
+            every: Duration::from_millis(20),
+        });
+        let began = Instant::now();
+        let calls = (0..200).map(|_| async { drop(gate.enter().await) });
+        futures_util::future::join_all(calls).await;
+        let took = began.elapsed();
+        let wanted = Duration::from_millis(20 * 199);
+        assert!(
+            took + BEHIND >= wanted && took <= wanted + BEHIND,
+            "{took:?}"
+        );
     }
 }

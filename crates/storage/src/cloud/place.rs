@@ -1,7 +1,9 @@
 //! From a URL to its parts.
 
+use super::gate::Limits;
 use super::percent;
 use crate::error::{Error, ErrorKind, Result};
+use std::time::Duration;
 
 /// What stands in `scheme://host/path?key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +89,27 @@ impl Place {
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         let found = self.settings.iter().find(|(name, _)| name == key);
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// What the location allows of the far side: `at_once` calls, `most` of them if it does not say, and so many `requests` a
+    /// second.
+    pub(crate) fn limits(&self, most: usize) -> Result<Limits> {
+        let positive = |key: &str| match self.get(key) {
+            None => Ok(None),
+            Some(text) => match text.parse::<f64>() {
+                Ok(number) if (0.001..=1e6).contains(&number) => Ok(Some(number)),
+                _ => {
+                    let words = format!("`{text}` is no number above 0");
+                    let (operation, key) = ("read the setting", key.as_bytes());
+                    Err(Error::new(ErrorKind::Other, operation, key, words))
+                }
+            },
+        };
+        let every = positive("requests")?.map(|rate| Duration::from_secs_f64(1.0 / rate));
+        Ok(Limits {
+            most: positive("at_once")?.map_or(most, |number| number.max(1.0) as usize),
+            every: every.unwrap_or_default(),
+        })
     }
 
     pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>> {

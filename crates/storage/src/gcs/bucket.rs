@@ -1,12 +1,13 @@
 //! A bucket at Google: how calls to it are addressed, signed and understood.
 
 use super::credentials::Credentials;
+use crate::cloud::keys::Keys;
 use crate::cloud::place::Place;
 use crate::cloud::{Call, Endpoint, Environment, Pieces, Protocol, Whole, of_status, percent};
 use crate::error::{Error, ErrorKind, Result};
-use crate::{BoxFuture, Expect, Folder};
+use crate::{BoxFuture, Expect};
 use headworks_service::outbound::{Outbound, OutboundConfig};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use serde::Deserialize;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -18,18 +19,25 @@ const IN_MEMORY: usize = 16;
 /// The most bytes in the name of an object.
 const LONGEST: usize = 1024;
 
-const SETTINGS: [&str; 4] = ["endpoint", "anonymous", "project", "page"];
+const SETTINGS: [&str; 6] = [
+    "at_once",
+    "requests",
+    "endpoint",
+    "anonymous",
+    "project",
+    "page",
+];
 
 /// A bucket, or what is below a prefix in it.
 pub(super) struct Bucket {
     pub(super) endpoint: Endpoint,
     credentials: Credentials,
-    name: String,
+    pub(super) name: String,
     /// Scheme and host.
     origin: String,
     anonymous: bool,
     project: Option<String>,
-    prefix: Vec<u8>,
+    pub(super) prefix: Vec<u8>,
     pub(super) room: Arc<Semaphore>,
     /// Names in a page, where it is not the far side that decides.
     pub(super) page: Option<String>,
@@ -61,7 +69,7 @@ impl Bucket {
         }
         let project = place.get("project").map(str::to_owned);
         Ok(Bucket {
-            endpoint: Endpoint::new(outbound, MOST),
+            endpoint: Endpoint::new(outbound, place.limits(MOST)?),
             project: project.or_else(|| environment("GOOGLE_CLOUD_PROJECT")),
             credentials,
             name: place.host.clone(),
@@ -76,17 +84,6 @@ impl Bucket {
     /// Whether the far side can copy from the other to this.
     pub(super) fn is_beside(&self, other: &Bucket) -> bool {
         (&self.origin, self.anonymous) == (&other.origin, other.anonymous)
-    }
-
-    pub(super) fn prefix(&self, folder: &Folder) -> Vec<u8> {
-        [self.prefix.as_slice(), folder.as_bytes()].concat()
-    }
-
-    /// The key of an entry. A file beside a folder of the same name has a slash at the end of its name, which no key's
-    /// name has otherwise.
-    pub(super) fn key(&self, folder: &Folder, name: &[u8]) -> Vec<u8> {
-        let name = name.strip_suffix(b"/").unwrap_or(name);
-        [self.prefix.as_slice(), folder.as_bytes(), name].concat()
     }
 
     pub(super) fn longest_name(&self) -> usize {
@@ -172,13 +169,6 @@ impl Bucket {
             made => made.map(drop),
         }
     }
-
-    /// Whether the bucket is there. By a listing, which everybody may who may migrate.
-    pub(super) async fn look(&self) -> Result<()> {
-        let what = ("list", "look at the bucket", self.name.as_bytes());
-        let call = self.call(what, Method::GET, "/o").query("maxResults", "1");
-        self.fetch(&call.json()).await.map(drop)
-    }
 }
 
 /// Why a name cannot be had, if so.
@@ -228,10 +218,7 @@ impl Protocol for Bucket {
             let Some(token) = self.credentials.token().await? else {
                 return Ok(headers);
             };
-            if let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {token}")) {
-                value.set_sensitive(true);
-                headers.insert(http::header::AUTHORIZATION, value);
-            }
+            headers.insert(http::header::AUTHORIZATION, token);
             Ok(headers)
         })
     }

@@ -1,18 +1,14 @@
-//! What the far side does by itself: copies and moves; and the removal of many objects.
+//! What the far side does by itself: copies.
 
 use super::bucket::Bucket;
-use super::listing::keys_below;
 use super::object::Resource;
 use crate::backend::{Copied, Order};
 use crate::cloud::Pieces;
-use crate::error::{Error, ErrorKind, Result};
+use crate::cloud::keys::{self, Keys};
+use crate::error::{ErrorKind, Result};
 use crate::{Entry, Folder};
-use futures_util::{StreamExt, TryStreamExt};
 use http::Method;
 use serde::Deserialize;
-
-/// Copies of a batch at once, and removals.
-const AT_ONCE: usize = 8;
 
 /// Copies what was ordered, each by itself.
 pub(super) async fn batch(
@@ -21,25 +17,18 @@ pub(super) async fn batch(
     folder: &Folder,
     orders: &[Order],
 ) -> Vec<Result<Copied>> {
-    let copies: Vec<_> = orders
-        .iter()
-        .map(|order| ordered(from, to, folder, order))
-        .collect();
-    let copies = futures_util::stream::iter(copies);
-    copies.buffered(AT_ONCE).collect().await
-}
-
-async fn ordered(from: &Bucket, to: &Bucket, folder: &Folder, order: &Order) -> Result<Copied> {
-    let name = &order.entry.name;
-    let (key, onto) = (from.key(folder, name), to.key(folder, name));
-    match copy(from, &key, to, &onto, Some(&order.entry)).await {
-        Ok(made) => Ok(Copied::Done(Entry {
-            modified: order.entry.modified,
-            ..made.entry(name)
-        })),
-        Err(error) if error.kind() == ErrorKind::Changed => Ok(Copied::Changed),
-        Err(error) => Err(error),
-    }
+    keys::batch(orders, |order| {
+        let entry = order.entry.clone();
+        let (key, onto) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
+        async move {
+            let made = copy(from, &key, to, &onto, Some(&entry)).await?;
+            Ok(Entry {
+                modified: entry.modified,
+                ..made.entry(&entry.name)
+            })
+        }
+    })
+    .await
 }
 
 /// A copy, or how much there is of it.
@@ -52,7 +41,7 @@ struct Rewritten {
 }
 
 /// Copies an object with all that belongs to it, if it still is the version that was listed. Answers what the copy is.
-async fn copy(
+pub(super) async fn copy(
     from: &Bucket,
     key: &[u8],
     to: &Bucket,
@@ -103,59 +92,4 @@ async fn copy(
             }
         }
     }
-}
-
-/// Removes every object whose key begins with a prefix. Answers whether there was any.
-pub(super) async fn remove_below(bucket: &Bucket, prefix: &[u8]) -> Result<bool> {
-    let mut any = false;
-    loop {
-        let keys = keys_below(bucket, prefix, None).await?;
-        if keys.is_empty() {
-            return Ok(any);
-        }
-        any = true;
-        let removals = keys.iter().map(|key| Ok(bucket.delete(key)));
-        let removals = futures_util::stream::iter(removals.collect::<Vec<_>>());
-        removals
-            .try_buffer_unordered(AT_ONCE)
-            .try_collect::<()>()
-            .await?;
-    }
-}
-
-/// Moves an object, or all that is in a folder, never onto something else.
-pub(super) async fn rename(bucket: &Bucket, key: &[u8], onto: &[u8]) -> Result<()> {
-    let (below, whole) = ([key, b"/"].concat(), [onto, b"/"].concat());
-    let taken = match bucket.head(onto).await {
-        Ok(_) => true,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            !keys_below(bucket, &whole, Some("1")).await?.is_empty()
-        }
-        Err(error) => return Err(error),
-    };
-    if taken {
-        let words = "there is something of that name";
-        return Err(Error::new(ErrorKind::Exists, "move to", onto, words));
-    }
-    let mut moved = false;
-    loop {
-        let keys = keys_below(bucket, &below, None).await?;
-        if keys.is_empty() {
-            break;
-        }
-        moved = true;
-        for from in &keys {
-            let to = [whole.as_slice(), &from[below.len()..]].concat();
-            move_one(bucket, from, &to).await?;
-        }
-    }
-    match moved {
-        true => Ok(()),
-        false => move_one(bucket, key, onto).await,
-    }
-}
-
-async fn move_one(bucket: &Bucket, key: &[u8], onto: &[u8]) -> Result<()> {
-    copy(bucket, key, bucket, onto, None).await?;
-    bucket.delete(key).await
 }

@@ -2,12 +2,12 @@
 //!
 //! Tokens live in memory only, are fetched anew before they expire, and show nothing of themselves.
 
-use crate::cloud::{Environment, Pieces, lender, percent};
+use crate::cloud::{Environment, Pieces, bearer, lender, percent};
 use crate::error::{Error, ErrorKind, Result};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use headworks_service::outbound::Outbound;
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use parking_lot::Mutex;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
@@ -22,7 +22,7 @@ const EARLY: i64 = 300;
 /// Where the token of this run comes from.
 enum Source {
     Nobody,
-    Fixed(String),
+    Fixed(HeaderValue),
     File(Box<Account>),
     Machine(String),
 }
@@ -53,7 +53,7 @@ struct Lent {
 pub(super) struct Credentials {
     source: Source,
     outbound: Outbound,
-    current: Mutex<Option<(String, i64)>>,
+    current: Mutex<Option<(HeaderValue, i64)>>,
     fetching: tokio::sync::Mutex<()>,
 }
 
@@ -90,8 +90,8 @@ impl Credentials {
         }
     }
 
-    /// The token; `None` if requests go without.
-    pub(super) async fn token(&self) -> Result<Option<String>> {
+    /// The header with the token; `None` if requests go without.
+    pub(super) async fn token(&self) -> Result<Option<HeaderValue>> {
         match &self.source {
             Source::Nobody => return Ok(None),
             Source::Fixed(token) => return Ok(Some(token.clone())),
@@ -110,11 +110,12 @@ impl Credentials {
             Source::Nobody | Source::Fixed(_) => return Ok(None),
         };
         let until = now() + lent.expires_in.unwrap_or(3600);
-        *self.current.lock() = Some((lent.access_token.clone(), until));
-        Ok(Some(lent.access_token))
+        let token = bearer("what was lent", &lent.access_token)?;
+        *self.current.lock() = Some((token.clone(), until));
+        Ok(Some(token))
     }
 
-    fn fresh(&self) -> Option<String> {
+    fn fresh(&self) -> Option<HeaderValue> {
         let current = self.current.lock();
         let (token, until) = current.as_ref()?;
         (until - EARLY > now()).then(|| token.clone())
@@ -132,9 +133,10 @@ fn now() -> i64 {
 }
 
 fn source(get: &Environment) -> Result<Source> {
-    let token = get("GOOGLE_OAUTH_ACCESS_TOKEN").or_else(|| get("CLOUDSDK_AUTH_ACCESS_TOKEN"));
-    if let Some(token) = token {
-        return Ok(Source::Fixed(token));
+    for name in ["GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"] {
+        if let Some(token) = get(name) {
+            return Ok(Source::Fixed(bearer(name, &token)?));
+        }
     }
     if let Some(path) = get("GOOGLE_APPLICATION_CREDENTIALS") {
         return file(&PathBuf::from(path));

@@ -4,6 +4,7 @@ use super::bucket::Bucket;
 use super::object::Resource;
 use crate::cloud::Call;
 use crate::cloud::held::place;
+use crate::cloud::keys::Keys;
 use crate::cloud::paged::{Batch, Item, Pages, try_to_take};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder, Kind};
@@ -42,39 +43,12 @@ impl Below {
 }
 
 /// A call for objects that begin with a prefix.
-fn list_call(bucket: &Bucket, path: &[u8], prefix: &[u8]) -> Call {
+pub(super) fn list_call(bucket: &Bucket, path: &[u8], prefix: &[u8]) -> Call {
     bucket
         .call(("list", "list", path), Method::GET, "/o")
         .query("prefix", &String::from_utf8_lossy(prefix))
         .query("fields", FIELDS)
         .json()
-}
-
-/// Some of the keys that begin with a prefix; none if there are none.
-pub(super) async fn keys_below(
-    bucket: &Bucket,
-    prefix: &[u8],
-    most: Option<&str>,
-) -> Result<Vec<Vec<u8>>> {
-    let mut call = list_call(bucket, prefix, prefix);
-    if let Some(most) = most {
-        call = call.query("maxResults", most);
-    }
-    let mut token: Option<String> = None;
-    loop {
-        let call = match &token {
-            None => call.clone(),
-            Some(token) => call.clone().query("pageToken", token),
-        };
-        let whole = bucket.fetch(&call).await?;
-        let page = read(&whole.body).map_err(|words| call.wrong(ErrorKind::Temporary, words))?;
-        // A page may be empty although others follow.
-        token = page.next_page_token;
-        if !page.items.is_empty() || token.is_none() {
-            let keys = page.items.into_iter().map(|item| item.name.into_bytes());
-            return Ok(keys.collect());
-        }
-    }
 }
 
 impl Pages for Below {
@@ -110,18 +84,18 @@ pub(crate) fn try_to_list(bytes: &[u8], prefix: &[u8]) {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Page {
+pub(super) struct Page {
     /// It must be there: anything else that is JSON must not pass for an empty folder.
     kind: String,
     #[serde(default)]
-    next_page_token: Option<String>,
+    pub(super) next_page_token: Option<String>,
     #[serde(default)]
     prefixes: Vec<String>,
     #[serde(default)]
-    items: Vec<Resource>,
+    pub(super) items: Vec<Resource>,
 }
 
-fn read(document: &[u8]) -> std::result::Result<Page, String> {
+pub(super) fn read(document: &[u8]) -> std::result::Result<Page, String> {
     let page: Page = serde_json::from_slice(document)
         .map_err(|error| format!("the answer is no listing: {error}"))?;
     match page.kind == "storage#objects" {

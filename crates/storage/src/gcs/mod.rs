@@ -6,6 +6,7 @@
 mod bucket;
 mod copy;
 mod credentials;
+mod folders;
 mod listing;
 mod object;
 mod session;
@@ -15,8 +16,9 @@ use crate::backend::{
     Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
 };
 use crate::cloud::ahead;
+use crate::cloud::keys::{self, Keys};
 use crate::cloud::paged::Paged;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 use bucket::Bucket;
 pub(crate) use listing::try_to_list;
@@ -54,35 +56,6 @@ impl Gcs {
         Ok(Gcs {
             bucket: Arc::new(bucket),
         })
-    }
-
-    async fn look(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
-        let bucket = &self.bucket;
-        let (child, called) = match name {
-            None if folder.is_root() => {
-                bucket.look().await?;
-                return Ok(Entry::new(Vec::new(), Kind::Folder));
-            }
-            None => (folder.clone(), Vec::new()),
-            Some(name) => {
-                match bucket.head(&bucket.key(folder, name)).await {
-                    Ok(resource) => return Ok(resource.entry(name)),
-                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                    Err(error) if name.ends_with(b"/") => return Err(error),
-                    Err(_) => {}
-                }
-                (folder.child(name), name.to_vec())
-            }
-        };
-        let below = listing::keys_below(bucket, &bucket.prefix(&child), Some("1")).await?;
-        match below.is_empty() {
-            false => Ok(Entry::new(called, Kind::Folder)),
-            true => {
-                let path = folder.join(name.unwrap_or_default());
-                let words = "there is no such object, and none below it";
-                Err(Error::new(ErrorKind::NotFound, "look at", &path, words))
-            }
-        }
     }
 }
 
@@ -126,7 +99,7 @@ impl Backend for Gcs {
         folder: &'a Folder,
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(self.look(folder, name))
+        Box::pin(keys::look(&*self.bucket, folder, name))
     }
 
     fn read<'a>(
@@ -239,14 +212,7 @@ impl Backend for Gcs {
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let below = self.bucket.prefix(&folder.child(name));
-            if !name.ends_with(b"/") && copy::remove_below(&self.bucket, &below).await? {
-                return Ok(());
-            }
-            let key = self.bucket.key(folder, name);
-            self.bucket.delete(&key).await
-        })
+        Box::pin(keys::remove(&*self.bucket, folder, name))
     }
 
     fn rename<'a>(
@@ -258,7 +224,7 @@ impl Backend for Gcs {
         Box::pin(async move {
             let from = self.bucket.key(folder, name);
             let onto = self.bucket.key(to.0, to.1);
-            copy::rename(&self.bucket, &from, &onto).await
+            keys::rename(&*self.bucket, &from, &onto).await
         })
     }
 
@@ -271,6 +237,11 @@ impl Backend for Gcs {
             true => 1 + size.div_ceil(upload::CHUNK),
             false => 1,
         }
+    }
+
+    fn requests_to_read(&self, size: u64) -> u64 {
+        // What it is has to be known before its bytes come, of a large file beforehand.
+        1 + u64::from(size > upload::WHOLE) + ahead::requests(size)
     }
 
     fn writable(&self) -> BoxFuture<'_, Result<()>> {

@@ -161,15 +161,6 @@ impl Bucket {
             .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))
     }
 
-    /// Removes an object, if it is there.
-    pub(super) async fn delete(&self, key: &[u8]) -> Result<()> {
-        let call = self.at("delete", "remove", key, Method::DELETE)?;
-        match self.fetch(&call).await {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            deleted => deleted.map(drop),
-        }
-    }
-
     /// Adds to what belongs to an object beside its bytes.
     pub(super) async fn patch(&self, key: &[u8], with: &Resource) -> Result<Resource> {
         let call = self.at("set metadata", "set attributes of", key, Method::PATCH)?;

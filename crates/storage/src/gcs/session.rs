@@ -124,7 +124,7 @@ impl Session {
                 Ok(Progress::At(there)) => there,
                 Err(error) => {
                     attempt += 1;
-                    bucket.endpoint.pause(attempt, error).await?;
+                    bucket.endpoint.retries.pause(attempt, error).await?;
                     match self.look(bucket, key).await? {
                         Some(Progress::At(there)) => there,
                         Some(done) => return Ok(done),

@@ -4,6 +4,7 @@ use super::bucket::{Bucket, expecting};
 use super::object::Resource;
 use super::session::{Progress, Session};
 use crate::backend::{Expect, Extended, Upload, UploadPlan};
+use crate::cloud::keys::Keys;
 use crate::cloud::{Pieces, random};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry};

@@ -2,13 +2,14 @@
 
 use super::credentials::Credentials;
 use super::sign::{Signer, sha256};
+use crate::BoxFuture;
 use crate::backend::Requests;
+use crate::cloud::keys::Keys;
 use crate::cloud::place::Place;
 use crate::cloud::{
     Call, Endpoint, Environment, Pieces, Protocol, Whole, hex, of_status, percent, text, xml,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::{BoxFuture, Folder};
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use std::path::PathBuf;
@@ -24,7 +25,9 @@ const PARTS: usize = 16;
 const SMALL: usize = (128 << 20) / PIECE;
 const PIECE: usize = 64 << 10;
 
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 11] = [
+    "at_once",
+    "requests",
     "below",
     "page",
     "endpoint",
@@ -40,7 +43,7 @@ const SETTINGS: [&str; 9] = [
 pub(super) struct Bucket {
     pub(super) endpoint: Endpoint,
     credentials: Credentials,
-    name: String,
+    pub(super) name: String,
     /// Who we are to it, as the location says.
     identity: (Option<String>, bool),
     region: String,
@@ -48,7 +51,7 @@ pub(super) struct Bucket {
     host: String,
     /// What stands before every key in an address.
     base: String,
-    prefix: Vec<u8>,
+    pub(super) prefix: Vec<u8>,
     /// Whether checksums are sent and asked for.
     pub(super) checksums: bool,
     /// Whether the far side takes writes with conditions; found out.
@@ -100,7 +103,7 @@ impl Bucket {
             false => (format!("{name}.{host}"), String::new()),
         };
         Ok(Bucket {
-            endpoint: Endpoint::new(outbound, MOST),
+            endpoint: Endpoint::new(outbound, place.limits(MOST)?),
             credentials,
             identity: (place.get("profile").map(str::to_owned), anonymous),
             region,
@@ -135,17 +138,6 @@ impl Bucket {
     pub(super) fn copy_source(&self, key: &[u8]) -> String {
         let bucket = percent::encode(self.name.as_bytes());
         format!("/{bucket}/{}", percent::encode_path(key))
-    }
-
-    pub(super) fn prefix(&self, folder: &Folder) -> Vec<u8> {
-        [self.prefix.as_slice(), folder.as_bytes()].concat()
-    }
-
-    /// The key of an entry. A file beside a folder of the same name has a slash at the end of its name, which no key's
-    /// name has otherwise.
-    pub(super) fn key(&self, folder: &Folder, name: &[u8]) -> Vec<u8> {
-        let name = name.strip_suffix(b"/").unwrap_or(name);
-        [self.prefix.as_slice(), folder.as_bytes(), name].concat()
     }
 
     pub(super) fn longest_name(&self) -> usize {
@@ -234,17 +226,6 @@ impl Bucket {
             made => made.map(drop),
         }
     }
-
-    /// Whether the bucket is there.
-    pub(super) async fn look(&self) -> Result<()> {
-        let call = self.call(
-            "head",
-            "look at the bucket",
-            self.name.as_bytes(),
-            Method::HEAD,
-        );
-        self.fetch(&call).await.map(drop)
-    }
 }
 
 impl Protocol for Bucket {
@@ -324,5 +305,58 @@ impl Protocol for Bucket {
             words = format!("{words}: the bucket is in another region; add ?region={region}");
         }
         (kind, words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn open(location: &str) -> Bucket {
+        Bucket::open(
+            location.as_bytes(),
+            &(Arc::new(|_: &str| None) as Environment),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_bucket_is_in_the_path_or_in_the_host() {
+        let address = |location: &str| {
+            let call = open(location)
+                .at("get", "read", b"p/k y", Method::GET)
+                .unwrap();
+            format!("{}{}", call.origin, call.target)
+        };
+        let at_amazon = "https://b.s3.eu-north-1.amazonaws.com/p/k%20y";
+        assert_eq!(address("s3://b/p?anonymous&region=eu-north-1"), at_amazon);
+        let elsewhere = "s3://b/p?anonymous&endpoint=http://h:9000";
+        assert_eq!(address(elsewhere), "http://h:9000/b/p/k%20y");
+        let in_the_host = format!("{elsewhere}&path_style=false");
+        assert_eq!(address(&in_the_host), "http://b.h:9000/p/k%20y");
+    }
+
+    #[test]
+    fn what_means_overload_is_told_from_other_refusals() {
+        let bucket = open("s3://b?anonymous");
+        let kind = |status: u16, code: &str, after: Option<&str>| {
+            let body = format!("<Error><Code>{code}</Code><Message>m</Message></Error>");
+            let mut headers = HeaderMap::new();
+            if let Some(after) = after {
+                headers.insert("retry-after", HeaderValue::from_str(after).unwrap());
+            }
+            let status = StatusCode::from_u16(status).unwrap();
+            bucket.judge(status, &headers, body.as_bytes()).0
+        };
+        let overload = ErrorKind::Overload(None);
+        assert_eq!(kind(503, "SlowDown", None), overload);
+        assert_eq!(kind(400, "SlowDown", None), overload);
+        assert_eq!(kind(429, "", None), overload);
+        assert_eq!(kind(503, "", None), overload);
+        let named = ErrorKind::Overload(Some(Duration::from_secs(7)));
+        assert_eq!(kind(503, "SlowDown", Some("7")), named);
+        assert_eq!(kind(500, "InternalError", None), ErrorKind::Temporary);
+        assert_eq!(kind(403, "AccessDenied", None), ErrorKind::Denied);
     }
 }

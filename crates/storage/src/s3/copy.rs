@@ -1,26 +1,20 @@
-//! What the far side does by itself: copies, moves, and the removal of many keys.
+//! What the far side does by itself: copies.
 
 use super::bucket::Bucket;
 use super::multipart::{Multipart, Sent};
 use super::object::DRESS;
 use crate::backend::{Copied, Order};
 use crate::cloud::dress::version;
-use crate::cloud::{Call, Pieces, percent, xml};
-use crate::error::{Error, ErrorKind, Result};
+use crate::cloud::keys::{self, Keys};
+use crate::cloud::{Call, xml};
+use crate::error::Result;
 use crate::{Entry, Folder};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use futures_util::StreamExt;
 use http::Method;
-use md5::{Digest, Md5};
-use std::fmt::Write;
 
 /// No copy in one request may be larger.
 const LARGEST: u64 = 5 << 30;
 /// What is copied in one request of many.
 const PART: u64 = 1 << 30;
-/// Copies of a batch at once.
-const AT_ONCE: usize = 8;
 
 /// Copies what was ordered, each by itself.
 pub(super) async fn batch(
@@ -29,22 +23,12 @@ pub(super) async fn batch(
     folder: &Folder,
     orders: &[Order],
 ) -> Vec<Result<Copied>> {
-    let copies: Vec<_> = orders
-        .iter()
-        .map(|order| ordered(from, to, folder, order))
-        .collect();
-    let copies = futures_util::stream::iter(copies);
-    copies.buffered(AT_ONCE).collect().await
-}
-
-async fn ordered(from: &Bucket, to: &Bucket, folder: &Folder, order: &Order) -> Result<Copied> {
-    let name = &order.entry.name;
-    let (key, onto) = (from.key(folder, name), to.key(folder, name));
-    match copy(from, &key, to, &onto, &order.entry).await {
-        Ok(entry) => Ok(Copied::Done(entry)),
-        Err(error) if error.kind() == ErrorKind::Changed => Ok(Copied::Changed),
-        Err(error) => Err(error),
-    }
+    keys::batch(orders, |order| {
+        let entry = order.entry.clone();
+        let (key, onto) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
+        async move { copy(from, &key, to, &onto, &entry).await }
+    })
+    .await
 }
 
 /// Copies an object with all that belongs to it, if it still is the version that was listed.
@@ -124,112 +108,6 @@ async fn in_parts(
     let call = multipart.complete_call(to, onto, number)?;
     let whole = to.fetch_checked(&call).await?;
     Ok(xml::find(&whole.body, "ETag"))
-}
-
-/// The keys that begin with a prefix, a page of them, and their sizes.
-async fn keys_below(bucket: &Bucket, prefix: &[u8], after: &[u8]) -> Result<Vec<(Vec<u8>, u64)>> {
-    let mut call = super::listing::list_call(bucket, prefix, prefix);
-    if !after.is_empty() {
-        call = call.query("start-after", &String::from_utf8_lossy(after));
-    }
-    let whole = bucket.fetch(&call).await?;
-    let mut keys = Vec::new();
-    let (mut key, mut size, mut encoded) = (Vec::new(), 0, false);
-    let read = xml::each(&whole.body, |path, text| match path {
-        [_, name] if name == "EncodingType" => encoded = text == "url",
-        [_, contents, name] if contents == "Contents" && name == "Key" => {
-            key = text.as_bytes().to_vec();
-        }
-        [_, contents, name] if contents == "Contents" && name == "Size" => {
-            size = text.parse().unwrap_or(0);
-        }
-        [_, contents] if contents == "Contents" => keys.push((std::mem::take(&mut key), size)),
-        _ => {}
-    });
-    read.map_err(|words| call.wrong(ErrorKind::Temporary, words))?;
-    if encoded {
-        keys.iter_mut()
-            .for_each(|(key, _)| *key = percent::decode_form(key));
-    }
-    Ok(keys)
-}
-
-/// Removes every key that begins with a prefix. Answers whether there was any.
-pub(super) async fn remove_below(bucket: &Bucket, prefix: &[u8]) -> Result<bool> {
-    let mut any = false;
-    loop {
-        let keys = keys_below(bucket, prefix, b"").await?;
-        if keys.is_empty() {
-            return Ok(any);
-        }
-        any = true;
-        remove_keys(bucket, prefix, &keys).await?;
-    }
-}
-
-async fn remove_keys(bucket: &Bucket, path: &[u8], keys: &[(Vec<u8>, u64)]) -> Result<()> {
-    let mut body = String::from(
-        "<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Quiet>true</Quiet>",
-    );
-    for (key, _) in keys {
-        let key = xml::escape(&String::from_utf8_lossy(key));
-        let _ = write!(body, "<Object><Key>{key}</Key></Object>");
-    }
-    body.push_str("</Delete>");
-    let digest = BASE64_STANDARD.encode(Md5::digest(body.as_bytes()));
-    let call = bucket
-        .call("delete", "remove", path, Method::POST)
-        .query("delete", "")
-        .header("content-md5", &digest)
-        .body(Pieces::from(body));
-    let whole = bucket.fetch(&call).await?;
-    match xml::find(&whole.body, "Message") {
-        None => Ok(()),
-        Some(words) => Err(call.wrong(ErrorKind::Denied, words)),
-    }
-}
-
-/// Moves an object, or all that is in a folder, never onto something else.
-pub(super) async fn rename(bucket: &Bucket, key: &[u8], onto: &[u8]) -> Result<()> {
-    let below = [key, b"/"].concat();
-    let (target, whole) = (onto, [onto, b"/"].concat());
-    let taken = match bucket.head(target).await {
-        Ok(_) => true,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            bucket.any_below(&whole, &whole).await?
-        }
-        Err(error) => return Err(error),
-    };
-    if taken {
-        let words = "there is something of that name";
-        return Err(Error::new(ErrorKind::Exists, "move to", onto, words));
-    }
-    let mut moved = false;
-    loop {
-        let keys = keys_below(bucket, &below, b"").await?;
-        if keys.is_empty() {
-            break;
-        }
-        moved = true;
-        for (from, size) in &keys {
-            let to = [whole.as_slice(), &from[below.len()..]].concat();
-            move_one(bucket, from, &to, *size).await?;
-        }
-    }
-    if moved {
-        return Ok(());
-    }
-    let size = DRESS.entry_of(b"", &bucket.head(key).await?).size;
-    move_one(bucket, key, target, size).await
-}
-
-async fn move_one(bucket: &Bucket, key: &[u8], onto: &[u8], size: u64) -> Result<()> {
-    let entry = Entry {
-        size,
-        ..Entry::new(Vec::new(), crate::Kind::File)
-    };
-    copy(bucket, key, bucket, onto, &entry).await?;
-    bucket.delete(key).await
 }
 
 /// Gives an object another time, by a copy of it onto itself.

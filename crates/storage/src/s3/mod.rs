@@ -7,6 +7,7 @@
 mod bucket;
 mod copy;
 mod credentials;
+mod folders;
 mod listing;
 mod multipart;
 mod object;
@@ -17,7 +18,8 @@ use crate::backend::{
     Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
 };
 use crate::cloud::ahead;
-use crate::error::{ErrorKind, Result};
+use crate::cloud::keys::{self, Keys};
+use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 use bucket::Bucket;
 pub(crate) use listing::try_to_list;
@@ -70,42 +72,6 @@ impl S3 {
     #[cfg(test)]
     fn kept(&self) -> usize {
         self.below.as_ref().map_or(0, |below| below.kept())
-    }
-
-    async fn look(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
-        let bucket = &self.bucket;
-        let (prefix, shown, called) = match name {
-            None if folder.is_root() => {
-                bucket.look().await?;
-                return Ok(Entry::new(Vec::new(), Kind::Folder));
-            }
-            None => (bucket.prefix(folder), folder.clone(), Vec::new()),
-            Some(name) => {
-                let key = bucket.key(folder, name);
-                match bucket.head(&key).await {
-                    Ok(headers) => return Ok(object::DRESS.entry_of(name, &headers)),
-                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                    Err(error) if name.ends_with(b"/") => return Err(error),
-                    Err(_) => {}
-                }
-                let child = folder.child(name);
-                (bucket.prefix(&child), child, name.to_vec())
-            }
-        };
-        match bucket.any_below(shown.as_bytes(), &prefix).await? {
-            true => Ok(Entry::new(called, Kind::Folder)),
-            false => {
-                let path =
-                    name.map_or_else(|| folder.as_bytes().to_vec(), |name| folder.join(name));
-                let words = "there is no such key, and none below it";
-                Err(crate::Error::new(
-                    ErrorKind::NotFound,
-                    "look at",
-                    &path,
-                    words,
-                ))
-            }
-        }
     }
 }
 
@@ -166,7 +132,7 @@ impl Backend for S3 {
         folder: &'a Folder,
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(self.look(folder, name))
+        Box::pin(keys::look(&*self.bucket, folder, name))
     }
 
     fn read<'a>(
@@ -276,13 +242,7 @@ impl Backend for S3 {
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let below = self.bucket.prefix(&folder.child(name));
-            if !name.ends_with(b"/") && copy::remove_below(&self.bucket, &below).await? {
-                return Ok(());
-            }
-            self.bucket.delete(&self.bucket.key(folder, name)).await
-        })
+        Box::pin(keys::remove(&*self.bucket, folder, name))
     }
 
     fn rename<'a>(
@@ -293,7 +253,7 @@ impl Backend for S3 {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let (from, onto) = (self.bucket.key(folder, name), self.bucket.key(to.0, to.1));
-            copy::rename(&self.bucket, &from, &onto).await
+            keys::rename(&*self.bucket, &from, &onto).await
         })
     }
 
@@ -304,6 +264,14 @@ impl Backend for S3 {
     fn requests_to_write(&self, size: u64) -> u64 {
         match size > upload::WHOLE {
             true => 2 + size.div_ceil(upload::part_size(size)),
+            false => 1,
+        }
+    }
+
+    fn requests_to_read(&self, size: u64) -> u64 {
+        match size > upload::WHOLE {
+            // What it is has to be known before its bytes come.
+            true => 1 + ahead::requests(size),
             false => 1,
         }
     }

@@ -56,21 +56,6 @@ impl Bucket {
         Ok(self.fetch(&call).await?.headers)
     }
 
-    /// Whether any key begins with this.
-    pub(super) async fn any_below(&self, path: &[u8], prefix: &[u8]) -> Result<bool> {
-        let call = super::listing::list_call(self, path, prefix).query("max-keys", "1");
-        let whole = self.fetch(&call).await?;
-        Ok(crate::cloud::xml::find(&whole.body, "Key").is_some())
-    }
-
-    pub(super) async fn delete(&self, key: &[u8]) -> Result<()> {
-        let call = self.at("delete", "remove", key, Method::DELETE)?;
-        match self.fetch(&call).await {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            deleted => deleted.map(drop),
-        }
-    }
-
     /// An object of a few bytes that nothing depends on.
     pub(super) async fn put_empty(&self, key: &[u8]) -> Result<()> {
         let call = self

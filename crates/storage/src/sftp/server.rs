@@ -5,20 +5,16 @@ use super::connection::{Connection, Counts, Failure};
 use super::packet::{self, Attributes, Packet, Reply, Status};
 use super::ssh::Ssh;
 use crate::backend::Requests;
-use crate::cloud::random;
-use crate::error::{Error, ErrorKind, Fault, Result};
+use crate::cloud::Retries;
+use crate::error::{Error, ErrorKind, Result};
 use crate::{Entry, Folder, Kind, Posix, Space};
 use bytes::Bytes;
 use futures_util::{TryStreamExt, stream};
-use headworks_core::Backoff;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Attempts in total for a call that fails for the moment.
-const ATTEMPTS: u32 = 6;
 /// Folders that are synced at once.
 const TOGETHER: usize = 16;
 const FOLDER: u32 = 0o040_000;
@@ -36,7 +32,7 @@ pub(super) struct Server {
     users: Arc<Mutex<Vec<usize>>>,
     /// Who was refused once is not tried again: hosts lock out those who knock too often.
     refused: Mutex<Option<(ErrorKind, String)>>,
-    backoff: Backoff,
+    retries: Retries,
     counts: Arc<Counts>,
     /// Folders in which names were made since the last sync.
     touched: Mutex<BTreeSet<Vec<u8>>>,
@@ -202,7 +198,7 @@ impl Server {
             lanes: (0..connections).map(|_| Lane::default()).collect(),
             users: Arc::new(Mutex::new(vec![0; connections])),
             refused: Mutex::default(),
-            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
+            retries: Retries::default(),
             counts: Arc::default(),
             touched: Mutex::default(),
         })
@@ -294,22 +290,16 @@ impl Server {
     where
         F: Future<Output = std::result::Result<T, Failure>>,
     {
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let done = match self.line().await {
-                Ok(line) => work(line, attempt).await,
-                Err(failure) => Err(failure),
-            };
-            let error = match done {
-                Ok(done) => return Ok(done),
-                Err(failure) => self.wrong(operation, path, failure),
-            };
-            if error.fault() != Fault::Temporary || attempt >= ATTEMPTS {
-                return Err(error);
-            }
-            tokio::time::sleep(self.backoff.delay(attempt, random())).await;
-        }
+        let work = &work;
+        self.retries
+            .run(|attempt| async move {
+                let done = match self.line().await {
+                    Ok(line) => work(line, attempt).await,
+                    Err(failure) => Err(failure),
+                };
+                done.map_err(|failure| self.wrong(operation, path, failure))
+            })
+            .await
     }
 
     pub(super) async fn look(&self, path: &[u8], name: &[u8]) -> Result<Entry> {

@@ -50,9 +50,9 @@ impl WebDav {
     /// # Errors
     /// When the location makes no sense, or holds credentials.
     pub fn open(location: &[u8]) -> Result<WebDav> {
-        let get = |name: &str| std::env::var(name).ok();
+        let environment = crate::cloud::environment();
         Ok(WebDav {
-            server: Arc::new(Server::open(location, &get)?),
+            server: Arc::new(Server::open(location, &environment)?),
         })
     }
 }

@@ -173,8 +173,7 @@ fn source(
     if !named
         && let (Some(id), Some(secret)) = (get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY"))
     {
-        let token = get("AWS_SESSION_TOKEN");
-        return Ok(Source::Fixed(fixed(id, secret, token)));
+        return fixed(&id, &secret, get("AWS_SESSION_TOKEN").as_deref());
     }
     let sts = get("AWS_ENDPOINT_URL_STS");
     if !named
@@ -189,8 +188,8 @@ fn source(
         settings.get("aws_access_key_id"),
         settings.get("aws_secret_access_key"),
     ) {
-        let token = settings.get("aws_session_token").cloned();
-        return Ok(Source::Fixed(fixed(id.clone(), secret.clone(), token)));
+        let token = settings.get("aws_session_token").map(String::as_str);
+        return fixed(id, secret, token);
     }
     if let (Some(file), Some(role)) = (
         settings.get("web_identity_token_file"),
@@ -227,12 +226,22 @@ fn seconds(time: &str) -> Option<i64> {
     Some(time.parse::<jiff::Timestamp>().ok()?.as_second())
 }
 
-fn fixed(id: String, secret: String, token: Option<String>) -> Keys {
-    Keys {
-        id,
-        secret,
-        token,
+/// Keys as users hand them over: with the end of a line, but not with two of them.
+fn fixed(id: &str, secret: &str, token: Option<&str>) -> Result<Source> {
+    let keys = Keys {
+        id: id.trim().to_owned(),
+        secret: secret.trim().to_owned(),
+        token: token.map(|token| token.trim().to_owned()),
         expires: None,
+    };
+    let is_line = |text: &str| http::HeaderValue::from_str(text).is_ok();
+    match is_line(&keys.id) && keys.token.as_deref().is_none_or(is_line) {
+        true => Ok(Source::Fixed(keys)),
+        // The error must not repeat what it could not use.
+        false => {
+            let words = "the key or the session token has characters that neither has; set each to one line of text";
+            Err(wrong("use the keys for", "s3", words))
+        }
     }
 }
 

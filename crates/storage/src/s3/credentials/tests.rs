@@ -74,6 +74,29 @@ async fn the_environment_goes_first_and_shows_nothing() {
 }
 
 #[tokio::test]
+async fn keys_with_the_end_of_their_line_are_used_and_of_two_lines_refused() {
+    let with = |token| {
+        let pairs = [
+            ("AWS_ACCESS_KEY_ID", "id-e\n"),
+            ("AWS_SECRET_ACCESS_KEY", "secret-e\n"),
+            ("AWS_SESSION_TOKEN", token),
+        ];
+        find(&pairs, None)
+    };
+    let keys = with("token-e\n").unwrap().0.keys().await.unwrap().unwrap();
+    let token = keys.token.as_deref();
+    assert_eq!(
+        (&*keys.id, &*keys.secret, token),
+        ("id-e", "secret-e", Some("token-e"))
+    );
+    let refused = with("token-e\nmore").err().unwrap().to_string();
+    assert!(
+        refused.contains("one line") && !refused.contains("token-e"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
 async fn profiles_are_read_from_both_files() {
     let place = tempfile::tempdir().unwrap();
     let (credentials, config) = (

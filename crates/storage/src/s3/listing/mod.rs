@@ -15,6 +15,7 @@ use super::bucket::Bucket;
 use crate::backend::{Cursor, Listing, Page};
 use crate::cloud::Call;
 use crate::cloud::held::place;
+use crate::cloud::keys::Keys;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder};
 pub(super) use below::Below;
@@ -67,8 +68,8 @@ enum Edge {
 }
 
 enum Fetched {
-    /// Of which stretch; with room if it is of all keys below.
-    Page(u32, Option<Room>, Result<Answer>),
+    /// Of which stretch.
+    Page(u32, Result<Answer>),
     /// And names behind each of which something comes.
     Edge(Edge, Vec<Vec<u8>>),
 }
@@ -213,11 +214,14 @@ impl S3Listing {
             let words = "keys are UTF-8, and this name is not";
             return Err(self.asked.wrong(ErrorKind::NotFound, words));
         }
+        if self.pages == 0 && !self.begun {
+            return self.first_page().await.map(Some);
+        }
         while !self.ended {
             self.fetch_more();
             match self.running.join_next().await {
-                Some(Ok(Fetched::Page(id, room, answer))) => {
-                    return self.take(id, room.is_some(), answer?).map(Some);
+                Some(Ok(Fetched::Page(id, answer))) => {
+                    return self.take(id, false, answer?).map(Some);
                 }
                 Some(Ok(Fetched::Edge(edge, places))) => {
                     (self.edge, self.places) = (edge, places);
@@ -230,6 +234,18 @@ impl S3Listing {
         Ok(None)
     }
 
+    /// Most folders have one page only, which needs no task of its own.
+    async fn first_page(&mut self) -> Result<Page> {
+        let first = self.ranges.open().next().map(|range| range.id);
+        let id = first.expect("nothing is done before the first page");
+        let mut room = self.below.take().and_then(|below| below.room());
+        let answer = match &mut room {
+            Some(room) => self.asked.page_below(room).await?,
+            None => self.asked.page(None, Vec::new()).await?,
+        };
+        self.take(id, room.is_some(), answer)
+    }
+
     fn fetch_more(&mut self) {
         let busy = self.ranges.open().filter(|range| range.busy).count();
         let idle = self.ranges.open().filter(|range| !range.busy);
@@ -237,13 +253,9 @@ impl S3Listing {
             range.busy = true;
             let (asked, id) = (self.asked.clone(), range.id);
             let (token, after) = (range.token.clone(), range.after.clone());
-            let mut room = self.below.take().and_then(|below| below.room());
             self.running.spawn(async move {
-                let answer = match &mut room {
-                    Some(room) => asked.page_below(room).await,
-                    None => asked.page(token, after).await,
-                };
-                Fetched::Page(id, room, answer)
+                let answer = asked.page(token, after).await;
+                Fetched::Page(id, answer)
             });
         }
     }

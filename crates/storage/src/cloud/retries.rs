@@ -1,0 +1,100 @@
+//! Trying again what failed for the moment.
+
+use crate::Fault;
+use crate::error::{Error, Result};
+use headworks_core::Backoff;
+use std::time::Duration;
+
+/// Attempts in total for what fails for the moment.
+const ATTEMPTS: u32 = 8;
+/// Attempts in total for what is not answered at all.
+const SILENT: u32 = 2;
+/// What is said of it.
+pub(crate) const NO_ANSWER: &str = "did not answer in";
+
+/// How often, and after which pauses.
+pub(crate) struct Retries {
+    backoff: Backoff,
+}
+
+impl Default for Retries {
+    fn default() -> Retries {
+        Retries {
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
+        }
+    }
+}
+
+impl Retries {
+    /// Does it until it is done, or not worth another attempt. `once` is told which attempt it is.
+    pub(crate) async fn run<T, F: Future<Output = Result<T>>>(
+        &self,
+        mut once: impl FnMut(u32) -> F,
+    ) -> Result<T> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match once(attempt).await {
+                Ok(done) => return Ok(done),
+                Err(error) => self.pause(attempt, error).await?,
+            }
+        }
+    }
+
+    /// Waits until it is worth trying again, or hands the error back.
+    pub(crate) async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
+        let is_silent = error.cause().contains(NO_ANSWER);
+        if attempt >= ATTEMPTS || (is_silent && attempt >= SILENT) {
+            return Err(error);
+        }
+        match error.fault() {
+            Fault::Temporary => {
+                tokio::time::sleep(self.backoff.delay(attempt, random())).await;
+                Ok(())
+            }
+            // How long is told by the gate to all calls alike.
+            Fault::Overload(_) => Ok(()),
+            _ => Err(error),
+        }
+    }
+}
+
+/// For the jitter of pauses, and to tell things apart: not a secret.
+pub(crate) fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_far_side_that_is_silent_is_given_up_sooner_than_one_that_fails() {
+        let retries = Retries::default();
+        let failed = |words: &str| Error::new(ErrorKind::Temporary, "read", b"x", words);
+        let silent = format!("http://h {NO_ANSWER} 60 s");
+        assert!(retries.pause(1, failed(&silent)).await.is_ok());
+        assert!(retries.pause(SILENT, failed(&silent)).await.is_err());
+        assert!(retries.pause(SILENT, failed("reset")).await.is_ok());
+        assert!(retries.pause(ATTEMPTS, failed("reset")).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_for_good_is_tried_once() {
+        let attempts = async |kind| {
+            let mut attempts = 0;
+            let done: Result<()> = Retries::default()
+                .run(|attempt| {
+                    attempts = attempt;
+                    std::future::ready(Err(Error::new(kind, "read", b"x", "no")))
+                })
+                .await;
+            assert!(done.is_err());
+            attempts
+        };
+        assert_eq!(attempts(ErrorKind::Denied).await, 1);
+        assert_eq!(attempts(ErrorKind::Temporary).await, ATTEMPTS);
+    }
+}

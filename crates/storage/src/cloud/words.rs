@@ -1,0 +1,36 @@
+//! How things are written in headers and in errors.
+
+use http::HeaderMap;
+use std::fmt::Write;
+
+/// A version as an etag.
+pub(crate) fn quoted(version: &[u8]) -> String {
+    format!("\"{}\"", version.escape_ascii())
+}
+
+/// A header as text.
+pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// An error with what is behind it: the outermost alone says only that a request failed.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_words = inner.to_string();
+        if !words.contains(&inner_words) {
+            words = format!("{words}: {inner_words}");
+        }
+        source = inner.source();
+    }
+    words
+}
+
+/// As it stands in headers: lower-case digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,73 @@
+//! Looking at, moving and removing what keys have in common.
+
+use super::bucket::Bucket;
+use super::copy;
+use super::listing::{list_call, read};
+use crate::Entry;
+use crate::cloud::keys::{Key, Keys};
+use crate::error::{ErrorKind, Result};
+use http::Method;
+
+impl Keys for Bucket {
+    fn root(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// By a listing, which everybody may who may migrate.
+    async fn look(&self) -> Result<()> {
+        let what = ("list", "look at the bucket", self.name.as_bytes());
+        let call = self.call(what, Method::GET, "/o").query("maxResults", "1");
+        self.fetch(&call.json()).await.map(drop)
+    }
+
+    async fn entry(&self, key: &[u8], name: &[u8]) -> Result<Entry> {
+        Ok(self.head(key).await?.entry(name))
+    }
+
+    async fn any_below(&self, _path: &[u8], prefix: &[u8]) -> Result<bool> {
+        Ok(!keys_below(self, prefix, Some("1")).await?.is_empty())
+    }
+
+    async fn below(&self, prefix: &[u8]) -> Result<Vec<Key>> {
+        keys_below(self, prefix, None).await
+    }
+
+    async fn copy(&self, from: &Key, onto: &[u8]) -> Result<()> {
+        let copied = copy::copy(self, &from.key, self, onto, None).await;
+        copied.map(drop)
+    }
+
+    async fn delete(&self, key: &[u8]) -> Result<()> {
+        let call = self.at("delete", "remove", key, Method::DELETE)?;
+        match self.fetch(&call).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+}
+
+/// Some of the keys that begin with a prefix; none if there are none.
+async fn keys_below(bucket: &Bucket, prefix: &[u8], most: Option<&str>) -> Result<Vec<Key>> {
+    let mut call = list_call(bucket, prefix, prefix);
+    if let Some(most) = most {
+        call = call.query("maxResults", most);
+    }
+    let mut token: Option<String> = None;
+    loop {
+        let call = match &token {
+            None => call.clone(),
+            Some(token) => call.clone().query("pageToken", token),
+        };
+        let whole = bucket.fetch(&call).await?;
+        let page = read(&whole.body).map_err(|words| call.wrong(ErrorKind::Temporary, words))?;
+        // A page may be empty although others follow.
+        token = page.next_page_token;
+        if !page.items.is_empty() || token.is_none() {
+            let keys = page.items.into_iter().map(|item| Key {
+                key: item.name.into_bytes(),
+                size: None,
+            });
+            return Ok(keys.collect());
+        }
+    }
+}

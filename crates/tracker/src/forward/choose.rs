@@ -1,13 +1,13 @@
 //! Whom an announce goes on to.
 
 use super::clerk::{Errand, Later};
-use super::intake::{Round, Wanted};
+use super::intake::{Intake, Round, Wanted};
 use super::{Forwarding, Offered};
-use crate::config::{Selection, TrackerConfig};
+use crate::config::Selection;
 use crate::plan::Plan;
 use crate::plane::Call;
 use crate::swarm::{Asked, Seconds, Swarm};
-use parking_lot::Mutex;
+use headworks_core::Pressure;
 use std::time::Instant;
 
 /// When nobody can be asked for a while, or not everybody, it is looked into again after so long.
@@ -48,11 +48,37 @@ impl Forwarding {
             later.push(Errand::Ask(wanted));
             return Offered::Queued;
         }
+        if first && self.turned_away.was(call.client, Instant::now()) {
+            return self.turn_away(call, pressure);
+        }
         let chosen = self.swarms().with(hash, |swarm| {
             self.intake
                 .choose(&wanted, call.plan, swarm, pressure, call.counters)
         });
-        self.try_one(call, Round::new(wanted, chosen), later)
+        let offered = self.try_one(call, Round::new(wanted, chosen), later);
+        if offered == Offered::Full {
+            self.turned_away.note(call.client, Instant::now());
+        }
+        offered
+    }
+
+    /// All that the announce would have gone to is dropped, without a look at the queue or a note of it.
+    fn turn_away(&self, call: &Call<'_>, pressure: Pressure) -> Offered {
+        let usable = call
+            .plan
+            .forwarders()
+            .filter(|(_, station)| station.is_usable());
+        let (usable, most) = (usable.count(), Intake::most(&call.plan.config, pressure));
+        let dropped = usable.min(most.count);
+        if most.throttled {
+            call.counters.throttled.add((usable - dropped) as u64);
+        }
+        call.counters.untried.add(dropped as u64);
+        call.counters.dropped_full.add(dropped as u64);
+        match dropped {
+            0 => Offered::Nothing,
+            _ => Offered::Full,
+        }
     }
 
     /// Hands in the first forward that finds room, and leaves the others for later.
@@ -139,47 +165,4 @@ fn order(due: &mut Vec<u16>, most: usize, plan: &Plan, seed: u32) {
         }
     }
     due.truncate(chosen);
-}
-
-/// A token bucket over first announces. It starts full.
-#[derive(Default)]
-pub(super) struct Limiter(Mutex<Option<(f64, Instant)>>);
-
-impl Limiter {
-    /// Takes a token, if there is one.
-    pub(super) fn admits(&self, now: Instant, config: &TrackerConfig) -> bool {
-        let burst = f64::from(config.rate_limit_initial_burst.max(1));
-        let rate = config.rate_limit_initial_per_sec.max(0.0);
-        let mut state = self.0.lock();
-        let level = state.map_or(burst, |(level, at)| {
-            let elapsed = now.saturating_duration_since(at).as_secs_f64();
-            (level + elapsed * rate).min(burst)
-        });
-        let admits = level >= 1.0;
-        *state = Some((level - f64::from(u8::from(admits)), now));
-        admits
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn a_burst_and_then_a_rate() {
-        let (limiter, start) = (Limiter::default(), Instant::now());
-        let mut config = TrackerConfig::default();
-        (
-            config.rate_limit_initial_per_sec,
-            config.rate_limit_initial_burst,
-        ) = (10.0, 3);
-        let admitted = |after: u64, tries: usize| {
-            let now = start + Duration::from_millis(after);
-            (0..tries).filter(|_| limiter.admits(now, &config)).count()
-        };
-        assert_eq!(admitted(0, 10), 3);
-        assert_eq!(admitted(250, 10), 2);
-        assert_eq!(admitted(60_000, 10), 3, "no more than the burst");
-    }
 }

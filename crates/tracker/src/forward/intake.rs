@@ -1,6 +1,7 @@
 //! The pool's door: forwards become its jobs.
 
 use super::{Forward, choose};
+use crate::config::TrackerConfig;
 use crate::counters::Counters;
 use crate::plan::Plan;
 use crate::plane::Shared;
@@ -21,6 +22,13 @@ pub(super) struct Wanted {
     pub(super) first: bool,
     pub(super) now: Seconds,
     pub(super) random: u32,
+}
+
+/// How many forwarders an announce goes to at most.
+pub(super) struct Most {
+    pub(super) count: usize,
+    /// Fewer than it would without the pressure.
+    pub(super) throttled: bool,
 }
 
 /// An announce and the forwarders that it still goes to.
@@ -56,17 +64,23 @@ impl Intake {
         pressure: Pressure,
         counters: &Counters,
     ) -> Vec<(u16, Asked)> {
-        let config = &plan.config;
-        let mut most = config.max_forwarders_per_announce;
-        let throttles = pressure.throttles() && config.queue_throttle_top_n > 0;
-        if throttles {
-            most = most.min(config.queue_throttle_top_n);
-        }
-        let (chosen, left) = choose::choose(wanted, plan, swarm, most);
-        if throttles {
+        let most = Intake::most(&plan.config, pressure);
+        let (chosen, left) = choose::choose(wanted, plan, swarm, most.count);
+        if most.throttled {
             counters.throttled.add(left as u64);
         }
         chosen
+    }
+
+    /// How many forwarders an announce goes to.
+    pub(super) fn most(config: &TrackerConfig, pressure: Pressure) -> Most {
+        let throttled = pressure.throttles() && config.queue_throttle_top_n > 0;
+        let most = config.max_forwarders_per_announce;
+        let count = match throttled {
+            true => most.min(config.queue_throttle_top_n),
+            false => most,
+        };
+        Most { count, throttled }
     }
 
     /// Asks for a torrent that it was promised for, unless whoever wanted it has left.

@@ -11,6 +11,7 @@ mod background;
 mod choose;
 mod clerk;
 mod desk;
+mod door;
 mod flights;
 mod http;
 mod intake;
@@ -32,9 +33,9 @@ use crate::error::Error;
 use crate::plan::Plan;
 use crate::plane::{Call, Shared};
 use crate::swarm::{Asked, Packed, Seconds, Swarms};
-use choose::Limiter;
 use clerk::Clerk;
 use desk::Desk;
+use door::{Limiter, TurnedAway};
 use headworks_core::{
     Backoff, Bound, Class, ClassConfig, Config, KeySeed, Limits, OnSuspend, Policy, Reason,
     TargetConfig, TargetId, TargetState, Thresholds,
@@ -96,6 +97,7 @@ pub(crate) struct Forwarding {
     intake: Intake,
     clerk: Clerk,
     limiter: Limiter,
+    turned_away: TurnedAway,
 }
 
 impl Forwarding {
@@ -132,6 +134,7 @@ impl Forwarding {
             clerk: Clerk::start(intake.clone()),
             intake,
             limiter: Limiter::default(),
+            turned_away: TurnedAway::default(),
         })
     }
 

@@ -1,6 +1,7 @@
 """PyPI openai and anthropic against the gateway."""
 
 import ctypes
+import errno
 import json
 import os
 import socket
@@ -29,9 +30,14 @@ def connections():
     pid, lend = int(os.environ["GATEWAY_PID"]), 438
     process, system = os.pidfd_open(pid), ctypes.CDLL(None, use_errno=True)
     for number in os.listdir(f"/proc/{pid}/fd"):
-        if not os.readlink(f"/proc/{pid}/fd/{number}").startswith("socket:"):
-            continue
+        try:
+            if not os.readlink(f"/proc/{pid}/fd/{number}").startswith("socket:"):
+                continue
+        except FileNotFoundError:
+            continue  # Closed since it was listed.
         copy = system.syscall(lend, process, int(number), 0)
+        if copy < 0 and ctypes.get_errno() == errno.EBADF:
+            continue
         assert copy >= 0, os.strerror(ctypes.get_errno())
         with socket.socket(fileno=copy) as one:
             listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)

@@ -2,6 +2,7 @@
 
 mod controls;
 mod crashes;
+mod older;
 mod outages;
 mod overlap;
 mod support;

@@ -135,13 +135,13 @@ impl Place {
     }
 
     pub(crate) fn judge(&self, one: &str, other: &str) {
-        let output = judge(&["compare", one, other], self.dir.path());
+        let output = script("judge.py", &["compare", one, other], self.dir.path());
         let told: String = text(&output).chars().take(3000).collect();
         assert!(output.status.success(), "{told}");
     }
 
     pub(crate) fn make_corner(&self, name: &str) {
-        let output = judge(&["make", name], self.dir.path());
+        let output = script("judge.py", &["make", name], self.dir.path());
         assert!(output.status.success(), "{}", text(&output));
     }
 
@@ -261,11 +261,12 @@ pub(crate) fn mount(words: &[&str], at: &Path) {
     );
 }
 
-fn judge(words: &[&str], at: &Path) -> Output {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/migrate/judge.py");
+/// Runs one of the scripts beside this file.
+pub(crate) fn script(name: &str, words: &[&str], at: &Path) -> Output {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/migrate");
     let mut python = Command::new("python3");
     python
-        .arg(script)
+        .arg(scripts.join(name))
         .args(words)
         .current_dir(at)
         .output()

@@ -126,6 +126,11 @@ fn plan(options: &Options, place: &trees::Place, report: &mut Report) {
             vec![contender::ours("plan", &from, &to, &place.path("state"))],
         ),
         Contender::new("rsync -an", vec![contender::rsync(&["-an"], &from, &to)]),
+        // What nobody can do without: it shows how far a bound can be reached on this machine.
+        Contender::new(
+            "reading both trees, no more",
+            vec![contender::ours("walk", &from, &to, &place.path("state"))],
+        ),
     ];
     if let Some(rclone) = &options.rclone {
         let settings =

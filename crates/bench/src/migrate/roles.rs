@@ -1,6 +1,10 @@
 //! What the bench's own processes do.
 
 use headworks_migrate::{CopyOptions, Error, Filters, Job, Settings};
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,6 +13,9 @@ pub(super) fn run(words: &[PathBuf]) -> ExitCode {
     let [role, source, destination, state, rest @ ..] = words else {
         return ExitCode::FAILURE;
     };
+    if role.as_os_str() == "walk" {
+        return walk_both(source, destination);
+    }
     let mut settings = Settings::default();
     let workers = rest
         .first()
@@ -47,6 +54,50 @@ async fn work(
         job.copy(&CopyOptions::default()).await?;
     }
     job.close()
+}
+
+/// Reads every folder of both trees and looks at every entry, one tree a thread, and keeps nothing.
+fn walk_both(source: &Path, destination: &Path) -> ExitCode {
+    let walk = |tree: &Path| {
+        let root = rustix::fs::open(tree, FOLDER, Mode::empty())?;
+        walk(root)
+    };
+    let both = std::thread::scope(|scope| {
+        let other = scope.spawn(|| walk(destination));
+        (walk(source), other.join())
+    });
+    match both {
+        (Ok(()), Ok(Ok(()))) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+fn walk(folder: impl AsFd) -> rustix::io::Result<()> {
+    let mut buffer = [MaybeUninit::uninit(); 32 * 1024];
+    let mut names = RawDir::new(&folder, &mut buffer);
+    while let Some(name) = names.next() {
+        let name = name?;
+        if [c".", c".."].contains(&name.file_name()) {
+            continue;
+        }
+        look(&folder, name.file_name())?;
+        if name.file_type() == FileType::Directory {
+            walk(rustix::fs::openat(
+                &folder,
+                name.file_name(),
+                FOLDER,
+                Mode::empty(),
+            )?)?;
+        }
+    }
+    Ok(())
+}
+
+fn look(folder: impl AsFd, name: &CStr) -> rustix::io::Result<()> {
+    let (flags, mask) = (AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS);
+    rustix::fs::statx(folder, name, flags, mask).map(drop)
 }
 
 /// The most memory that this process had, in kilobytes.

@@ -1,7 +1,7 @@
 //! What is fuzzed: everything that reads what somebody else wrote, and the core under any calls.
 //!
 //! Each target takes bytes and must not panic, hang or break a promise that it checks itself. The corpus is replayed by
-//! `crates/cli/tests/corpus.rs`, which includes this file, so that every change runs it.
+//! `crates/cli/tests/corpus.rs`, which includes this file and also spoils it in many ways, so that every change runs it.
 
 mod http1;
 

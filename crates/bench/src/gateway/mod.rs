@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::measure::median;
+use crate::measure::{median, undisturbed};
 use crate::process::Process;
 use crate::report::Report;
 use contenders::{litellm, role, router};
@@ -120,10 +120,16 @@ fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
     }
     let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
     for _ in 0..options.rounds {
-        for ((name, process), found) in contenders.iter().zip(&mut found) {
-            // It would drown in what the others are asked.
-            let less = if *name == LITELLM { 20 } else { 1 };
-            round(options, less, process.as_ref(), mock, found);
+        let rounds = undisturbed(|| {
+            let rounds = contenders.iter().map(|(name, process)| {
+                // It would drown in what the others are asked.
+                let less = if *name == LITELLM { 20 } else { 1 };
+                round(options, less, process.as_ref(), mock)
+            });
+            rounds.collect::<Vec<_>>()
+        });
+        for (round, found) in rounds.into_iter().zip(&mut found) {
+            found.add(round);
         }
     }
     let direct = found[0].beyond.clone();
@@ -148,13 +154,24 @@ fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
     }
 }
 
-fn round(
-    options: &Options,
-    less: usize,
-    process: Option<&Process>,
-    mock: SocketAddr,
-    found: &mut Found,
-) {
+/// What one round against one contender found.
+struct Round {
+    cpu: f64,
+    p50: f64,
+    p99: f64,
+    beyond: Option<f64>,
+}
+
+impl Found {
+    fn add(&mut self, round: Round) {
+        self.cpu.push(round.cpu);
+        self.p50.push(round.p50);
+        self.p99.push(round.p99);
+        self.beyond.extend(round.beyond);
+    }
+}
+
+fn round(options: &Options, less: usize, process: Option<&Process>, mock: SocketAddr) -> Round {
     let (requests, rate) = (options.requests / less, options.rate / less as f64);
     let address = process.map_or(mock, |process| process.address);
     let before = process.map_or(0.0, Process::cpu);
@@ -162,13 +179,13 @@ fn round(
     let spent = process.map_or(0.0, Process::cpu) - before;
     let beyond: Option<Vec<f64>> = times.iter().map(|took| took.beyond).collect();
     let times = sorted(times.iter().map(|took| took.since_due).collect());
-    found.cpu.push(spent / requests as f64);
-    found.p50.push(times[times.len() / 2]);
-    found.p99.push(times[times.len() * 99 / 100]);
-    let beyond = beyond.map(sorted);
-    found
-        .beyond
-        .extend(beyond.map(|beyond| beyond[beyond.len() * 99 / 100]));
+    let slowest = |times: &[f64]| times[times.len() * 99 / 100];
+    Round {
+        cpu: spent / requests as f64,
+        p50: times[times.len() / 2],
+        p99: slowest(&times),
+        beyond: beyond.map(|beyond| slowest(&sorted(beyond))),
+    }
 }
 
 fn sorted(mut times: Vec<f64>) -> Vec<f64> {

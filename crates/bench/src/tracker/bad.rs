@@ -13,7 +13,7 @@ use nix::sys::time::TimeSpec;
 
 use super::contenders::{BOTH, LOAD, role};
 use super::{OURS, Options, loopback};
-use crate::measure::median;
+use crate::measure::{median, undisturbed};
 use crate::process::Process;
 use crate::report::Report;
 
@@ -39,22 +39,31 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     );
     let far_side = role(LOAD, "misbehaving", "");
     let contenders = [String::new(), settings(far_side.address)];
-    let mut found = [Vec::new(), Vec::new()];
-    for _ in 0..options.rounds * ROUNDS {
-        for (settings, found) in contenders.iter().zip(&mut found) {
-            // One at a time: what a tracker still has to ask must not be in the way of the other.
-            let tracker = role(BOTH, "ours", settings);
-            let mut times = announces(&tracker, SECONDS);
-            times.sort_unstable_by(f64::total_cmp);
-            found.push(times[times.len() * 99 / 100]);
-        }
-    }
-    let [plain, troubled] = found.map(median);
-    report.row(&none, "ns", plain, None);
-    report.row(&bad, "ns", troubled, None);
-    report.bound(format!("{bad} ÷ {none}"), troubled / plain, 1.2);
-    let above = (troubled - plain) / 1e6;
+    let pairs = (0..options.rounds * ROUNDS).map(|_| {
+        // One at a time: what a tracker still has to ask must not be in the way of the other.
+        undisturbed(|| {
+            contenders
+                .each_ref()
+                .map(|settings| slowest_hundredth(settings))
+        })
+    });
+    let pairs: Vec<[f64; 2]> = pairs.collect();
+    let middle = |of: fn(&[f64; 2]) -> f64| median(pairs.iter().map(of).collect());
+    report.row(&none, "ns", middle(|[plain, _]| *plain), None);
+    report.row(&bad, "ns", middle(|[_, troubled]| *troubled), None);
+    // Within a pair the machine is the same for both.
+    let times = middle(|[plain, troubled]| troubled / plain);
+    report.bound(format!("{bad} ÷ {none}"), times, 1.2);
+    let above = middle(|[plain, troubled]| (troubled - plain) / 1e6);
     report.bound(format!("{bad} above {none}, ms"), above, 1.0);
+}
+
+/// What one announce in a hundred waits for its answer at least, in nanoseconds.
+fn slowest_hundredth(settings: &str) -> f64 {
+    let tracker = role(BOTH, "ours", settings);
+    let mut times = announces(&tracker, SECONDS);
+    times.sort_unstable_by(f64::total_cmp);
+    times[times.len() * 99 / 100]
 }
 
 /// Forwarders of every kind, kept at it: suspensions are short, and whoever is disabled is looked at again soon.

@@ -54,6 +54,9 @@ impl Read for Lines<'_> {
     }
 }
 
+/// The largest cost of a job, as in scenarios: what millions of them cost can still be added up.
+const MAX_COST: u64 = 1_000_000_000_000;
+
 const FIELDS: [&str; 4] = ["arrival time", "class", "flow", "cost"];
 
 /// Later than this, a time is a date: 1,000 years.
@@ -209,10 +212,10 @@ impl<'a> Trace<'a> {
     fn cost(&self) -> Result<u64, SimError> {
         let text = self.text(3)?;
         match text.parse::<u64>() {
-            Ok(cost) if cost > 0 => Ok(cost),
+            Ok(cost @ 1..=MAX_COST) => Ok(cost),
             _ => Err(self.wrong(
                 3,
-                format!("`{text}` is not a cost; write a whole number, 1 or more"),
+                format!("`{text}` is not a cost; write a whole number from 1 to {MAX_COST}"),
             )),
         }
     }

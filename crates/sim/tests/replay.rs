@@ -95,7 +95,7 @@ fn wrong_lines_are_told_with_line_and_field() {
     );
     assert_eq!(
         told(b"0,0,a,-4\n"),
-        "t.csv:1:4: cost: `-4` is not a cost; write a whole number, 1 or more"
+        "t.csv:1:4: cost: `-4` is not a cost; write a whole number from 1 to 1000000000000"
     );
     assert_eq!(
         told(b"0,0,a,1\n1,0,\x1b[2J,1\n"),

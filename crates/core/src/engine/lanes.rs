@@ -188,15 +188,15 @@ impl<P> Core<P> {
         }
         let lane = &mut self.lanes[id];
         let (owner, head) = (lane.queue, lane.head);
-        let lane_at = &mut self.lane_at[..];
         let open = &mut self.queues[owner].open;
+        let lane_at = &mut self.lane_at[..];
+        let at = lane_at[id as usize];
+        let set = |lane: u32, at: u32| lane_at[lane as usize] = at;
         match lane.place {
             Place::Empty if head == NIL => return,
             Place::Empty => {
                 lane.place = Place::Open;
-                open.push(self.jobs[head].seq, id, |lane, at| {
-                    lane_at[lane as usize] = at
-                });
+                open.push(self.jobs[head].seq, id, set);
                 // Behind another lane of its queue it changes nothing.
                 if lane_at[id as usize] != 0 {
                     return;
@@ -204,14 +204,9 @@ impl<P> Core<P> {
             }
             Place::Open if head == NIL => {
                 lane.place = Place::Empty;
-                open.remove(lane_at[id as usize], |lane, at| lane_at[lane as usize] = at);
+                open.remove(at, set);
             }
-            Place::Open => {
-                let seq = self.jobs[head].seq;
-                open.rekey(lane_at[id as usize], seq, |lane, at| {
-                    lane_at[lane as usize] = at
-                });
-            }
+            Place::Open => open.rekey(at, self.jobs[head].seq, set),
             Place::Behind | Place::Ahead => return self.parked_head_changed(id),
             Place::Saving(target) => return self.unsave(target),
         }

@@ -144,6 +144,19 @@ impl PartialOrd for Rank {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
+
+    /// As one number of three words: without a branch, which matters in a heap of thousands.
+    #[inline]
+    fn lt(&self, other: &Self) -> bool {
+        let (_, less) = self.seq.borrowing_sub(other.seq, false);
+        let (_, less) = self.tag[1].borrowing_sub(other.tag[1], less);
+        self.tag[0].borrowing_sub(other.tag[0], less).1
+    }
+
+    #[inline]
+    fn le(&self, other: &Self) -> bool {
+        !other.lt(self)
+    }
 }
 
 /// A live job: with a small payload, two cache lines.

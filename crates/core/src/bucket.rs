@@ -86,6 +86,8 @@ impl Rate {
 pub(crate) struct Bucket {
     rate: Rate,
     level: i128,
+    /// The level of a full one.
+    full: i128,
     at: Time,
 }
 
@@ -94,6 +96,7 @@ impl Bucket {
         Bucket {
             rate,
             level: full(rate),
+            full: full(rate),
             at: now,
         }
     }
@@ -106,20 +109,25 @@ impl Bucket {
             self.level.min(full(rate))
         };
         self.rate = rate;
+        self.full = full(rate);
     }
 
+    #[inline]
     fn refill(&mut self, now: Time) {
         let nanos = i128::from(now.as_nanos().saturating_sub(self.at.as_nanos()));
         if nanos > 0 {
             self.at = now;
-            self.level = full(self.rate).min(self.level + nanos * i128::from(self.rate.micros));
+            self.level = self
+                .full
+                .min(self.level + nanos * i128::from(self.rate.micros));
         }
     }
 
     /// When there is enough for `cost`; what is larger than the burst needs a full bucket.
+    #[inline]
     pub(crate) fn ready_at(&mut self, now: Time, cost: Cost) -> Option<Time> {
         self.refill(now);
-        let missing = (units(cost)).min(full(self.rate)) - self.level;
+        let missing = units(cost).min(self.full) - self.level;
         if missing <= 0 {
             return None;
         }
@@ -129,6 +137,7 @@ impl Bucket {
     }
 
     /// Takes `cost`, into debt if need be.
+    #[inline]
     pub(crate) fn charge(&mut self, now: Time, cost: Cost) {
         self.refill(now);
         self.level -= units(cost);
@@ -137,7 +146,7 @@ impl Bucket {
     /// Gives `cost` back, up to the burst.
     pub(crate) fn refund(&mut self, now: Time, cost: Cost) {
         self.refill(now);
-        self.level = full(self.rate).min(self.level + units(cost));
+        self.level = self.full.min(self.level + units(cost));
     }
 
     /// Whether a surplus of an estimate is given back.
@@ -147,7 +156,7 @@ impl Bucket {
 
     pub(crate) fn is_full(&mut self, now: Time) -> bool {
         self.refill(now);
-        self.level >= full(self.rate)
+        self.level >= self.full
     }
 
     /// What is in it; negative when in debt.
@@ -156,6 +165,7 @@ impl Bucket {
     }
 }
 
+#[inline]
 fn units(cost: Cost) -> i128 {
     i128::from(cost.0) * UNIT
 }
@@ -169,6 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[inline]
     fn refills_exactly() {
         let mut bucket = Bucket::new(Rate::per_second(3.0), Time::ZERO);
         bucket.charge(Time::ZERO, Cost(3));

@@ -100,10 +100,11 @@ impl Forecast {
     }
 
     /// A place was freed; `still` says how many are taken yet. An empty queue tells nothing about its speed.
+    #[inline]
     pub fn freed(&mut self, now: Time, still: usize) {
         let pace = &mut self.pace;
         if let Some(before) = pace.freed_at {
-            let took = now.since(before).as_nanos() as f64;
+            let took = now.as_nanos().saturating_sub(before.as_nanos()) as f64;
             pace.seen = REMEMBERED.min(pace.seen + 1);
             let mean = pace.interval.get_or_insert(took);
             *mean += (took - *mean) / f64::from(pace.seen);
@@ -137,10 +138,15 @@ impl Forecast {
     }
 
     /// How many of `places` are to be kept now for those who are due, or nearly.
+    #[inline]
     pub fn kept(&mut self, now: Time, places: usize) -> usize {
         if self.bookings.is_empty() {
             return 0;
         }
+        self.kept_of_booked(now, places)
+    }
+
+    fn kept_of_booked(&mut self, now: Time, places: usize) -> usize {
         self.lapse(now);
         let early = self
             .spare(self.expected(self.live), places)

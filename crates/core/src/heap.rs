@@ -5,25 +5,66 @@
 //! thousand entries are seven levels.
 
 use smallvec::SmallVec;
+use std::marker::PhantomData;
+use std::ops::DerefMut;
 
 /// The position of what is in no heap.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Heap<K> {
-    /// Most heaps are of one or two, of which there are many: those lie here.
-    items: SmallVec<[(K, u32); 2]>,
+pub(crate) struct Heap<K, I = Vec<(K, u32)>> {
+    items: I,
+    key: PhantomData<K>,
 }
 
-impl<K> Default for Heap<K> {
+impl<K, I: Default> Default for Heap<K, I> {
     fn default() -> Self {
         Heap {
-            items: SmallVec::new(),
+            items: I::default(),
+            key: PhantomData,
         }
     }
 }
 
-impl<K: Copy + Ord> Heap<K> {
+/// A heap of which there are very many, most of one or two entries: those lie in the heap itself.
+pub(crate) type SmallHeap<K> = Heap<K, SmallVec<[(K, u32); 2]>>;
+
+/// Where the entries of a heap lie.
+pub(crate) trait Items<T>: DerefMut<Target = [T]> {
+    fn push(&mut self, item: T);
+    fn swap_remove(&mut self, at: usize) -> T;
+    fn clear(&mut self);
+}
+
+impl<T> Items<T> for Vec<T> {
+    #[inline]
+    fn push(&mut self, item: T) {
+        self.push(item);
+    }
+    #[inline]
+    fn swap_remove(&mut self, at: usize) -> T {
+        self.swap_remove(at)
+    }
+    fn clear(&mut self) {
+        self.clear();
+    }
+}
+
+impl<T> Items<T> for SmallVec<[T; 2]> {
+    #[inline]
+    fn push(&mut self, item: T) {
+        self.push(item);
+    }
+    #[inline]
+    fn swap_remove(&mut self, at: usize) -> T {
+        self.swap_remove(at)
+    }
+    fn clear(&mut self) {
+        self.clear();
+    }
+}
+
+impl<K: Copy + Ord, I: Items<(K, u32)>> Heap<K, I> {
     #[inline]
     pub(crate) fn top(&self) -> Option<(K, u32)> {
         self.items.first().copied()
@@ -46,19 +87,20 @@ impl<K: Copy + Ord> Heap<K> {
     #[inline]
     pub(crate) fn push(&mut self, key: K, id: u32, mut place: impl FnMut(u32, u32)) {
         self.items.push((key, id));
-        self.up(self.items.len() - 1, &mut place);
+        let last = self.items.len() - 1;
+        up(&mut self.items, last, &mut place);
     }
 
     /// Gives the entry at `at` another key.
     #[inline]
     pub(crate) fn rekey(&mut self, at: u32, key: K, mut place: impl FnMut(u32, u32)) {
-        let at = at as usize;
-        let smaller = key < self.items[at].0;
-        self.items[at].0 = key;
+        let (items, at) = (&mut self.items[..], at as usize);
+        let smaller = key < items[at].0;
+        items[at].0 = key;
         if smaller {
-            self.up(at, &mut place);
+            up(items, at, &mut place);
         } else {
-            self.down(at, &mut place);
+            down(items, at, &mut place);
         }
     }
 
@@ -68,63 +110,67 @@ impl<K: Copy + Ord> Heap<K> {
         let at = at as usize;
         let (key, id) = self.items.swap_remove(at);
         place(id, NOWHERE);
-        if at < self.items.len() {
-            if self.items[at].0 < key {
-                self.up(at, &mut place);
+        let items = &mut self.items[..];
+        if at < items.len() {
+            if items[at].0 < key {
+                up(items, at, &mut place);
             } else {
-                self.down(at, &mut place);
+                down(items, at, &mut place);
             }
         }
     }
 
     /// Removes all; `forget` is told of each.
     pub(crate) fn clear(&mut self, mut forget: impl FnMut(u32)) {
-        for (_, id) in self.items.drain(..) {
-            forget(id);
+        for (_, id) in self.items.iter() {
+            forget(*id);
         }
+        self.items.clear();
     }
+}
 
-    fn up(&mut self, mut at: usize, place: &mut impl FnMut(u32, u32)) {
-        let item = self.items[at];
-        while at > 0 {
-            let parent = (at - 1) / 4;
-            if self.items[parent].0 <= item.0 {
-                break;
-            }
-            self.set(at, self.items[parent], place);
-            at = parent;
+/// Moves the entry at `at` up to where it belongs. Both ways work on a slice: where the entries lie is found out once.
+#[inline]
+fn up<K: Copy + Ord>(items: &mut [(K, u32)], mut at: usize, place: &mut impl FnMut(u32, u32)) {
+    let item = items[at];
+    while at > 0 {
+        let parent = (at - 1) / 4;
+        if items[parent].0 <= item.0 {
+            break;
         }
-        self.set(at, item, place);
+        items[at] = items[parent];
+        place(items[at].1, at as u32);
+        at = parent;
     }
+    items[at] = item;
+    place(item.1, at as u32);
+}
 
-    fn down(&mut self, mut at: usize, place: &mut impl FnMut(u32, u32)) {
-        let item = self.items[at];
-        loop {
-            let first = at * 4 + 1;
-            let children = self.items.get(first..).unwrap_or_default();
-            let Some(mut child) = children.first().copied() else {
-                break;
-            };
-            let mut least = first;
-            for (index, other) in children.iter().enumerate().take(4).skip(1) {
-                if other.0 < child.0 {
-                    (least, child) = (first + index, *other);
-                }
-            }
-            if item.0 <= child.0 {
-                break;
-            }
-            self.set(at, child, place);
-            at = least;
+/// Moves the entry at `at` down to where it belongs.
+#[inline]
+fn down<K: Copy + Ord>(items: &mut [(K, u32)], mut at: usize, place: &mut impl FnMut(u32, u32)) {
+    let item = items[at];
+    loop {
+        let first = at * 4 + 1;
+        let end = items.len().min(first + 4);
+        if first >= end {
+            break;
         }
-        self.set(at, item, place);
+        let mut least = first;
+        for other in first + 1..end {
+            if items[other].0 < items[least].0 {
+                least = other;
+            }
+        }
+        if item.0 <= items[least].0 {
+            break;
+        }
+        items[at] = items[least];
+        place(items[at].1, at as u32);
+        at = least;
     }
-
-    #[inline]
-    fn set(&mut self, at: usize, item: (K, u32), place: &mut impl FnMut(u32, u32)) {
-        self.items[at] = item;
-        place(item.1, at as u32);
-    }
+    items[at] = item;
+    place(item.1, at as u32);
 }
 
 #[cfg(test)]
@@ -135,7 +181,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_sorted_list(ops in prop::collection::vec((0u8..4, 0u32..40, 0u64..100), 1..300)) {
-            let mut heap = Heap::default();
+            let mut heap = SmallHeap::default();
             let mut at = [NOWHERE; 40];
             let mut model: Vec<Option<u64>> = vec![None; 40];
             for (op, id, key) in ops {

@@ -74,14 +74,15 @@ impl Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
     counts: [u64; Self::BUCKETS],
-    sum: Duration,
+    /// In nanoseconds.
+    sum: u128,
 }
 
 impl Default for Waits {
     fn default() -> Self {
         Waits {
             counts: [0; Self::BUCKETS],
-            sum: Duration::ZERO,
+            sum: 0,
         }
     }
 }
@@ -92,14 +93,18 @@ impl Waits {
     /// Counts one wait.
     #[inline]
     pub fn record(&mut self, wait: Duration) {
-        self.counts[Self::bucket(wait)] += 1;
-        self.sum = self.sum.saturating_add(wait);
+        self.record_nanos(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    fn bucket(wait: Duration) -> usize {
-        let micros = wait.as_secs().saturating_mul(1_000_000).min(u64::MAX / 8)
-            + u64::from(wait.subsec_micros())
-            + 4;
+    #[inline]
+    pub(crate) fn record_nanos(&mut self, nanos: u64) {
+        self.counts[Self::bucket(nanos)] += 1;
+        self.sum += u128::from(nanos);
+    }
+
+    #[inline]
+    fn bucket(nanos: u64) -> usize {
+        let micros = nanos / 1000 + 4;
         let log = micros.ilog2();
         let quarter = (micros >> (log - 2)) & 3;
         (((log - 2) * 4) as usize + quarter as usize).min(Self::BUCKETS - 1)
@@ -120,7 +125,8 @@ impl Waits {
     /// All waits together.
     #[must_use]
     pub fn sum(&self) -> Duration {
-        self.sum
+        let (seconds, nanos) = (self.sum / 1_000_000_000, self.sum % 1_000_000_000);
+        Duration::new(u64::try_from(seconds).unwrap_or(u64::MAX), nanos as u32)
     }
 
     /// The wait that a fraction `q` of all did not exceed.

@@ -51,6 +51,12 @@ impl<T> Table<T> {
         live.then(|| &self.items[id as usize])
     }
 
+    /// What a number names or last named.
+    #[inline]
+    pub(crate) fn look(&self, id: u32) -> Option<&T> {
+        self.items.get(id as usize)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.items.len() - self.free.len()
     }

@@ -115,6 +115,7 @@ impl<P> Core<P> {
         Ok((bay, self.usable_at(now, bay)))
     }
 
+    #[inline]
     fn is_hopeless(&mut self, now: Time, job: &Job<P>) -> bool {
         let Some(expire) = job.expire_at.filter(|_| self.config.refuse_hopeless) else {
             return false;
@@ -282,14 +283,13 @@ impl<P> Core<P> {
     }
 
     fn admit_delayed(&mut self, job: Job<P>, bay: u32, flow: u32, due: Time) -> Ticket {
-        let slot = self.insert(job, bay, flow, State::Delayed { due });
-        self.delayed += 1;
-        self.flows[flow].delayed += 1;
+        let slot = self.insert(job, bay, flow, State::Delayed);
         self.hold_delay_key(slot);
-        self.arm_job(slot);
+        self.become_delayed(slot, due);
         self.ticket(slot)
     }
 
+    #[inline(always)]
     fn insert(&mut self, job: Job<P>, bay: u32, flow: u32, state: State) -> u32 {
         self.serial += 1;
         let attempts = job.attempts.unwrap_or(self.config.attempts).max(1);
@@ -302,10 +302,11 @@ impl<P> Core<P> {
             cost: job.cost,
             targets: job.targets,
             bay,
-            key: job.key,
-            delay_key: job.delay_key,
-            expire_at: job.expire_at.unwrap_or(Time::MAX),
+            key: job.key.unwrap_or(Key(0)),
+            keyed: job.key.is_some(),
+            has_delay_key: job.delay_key.is_some(),
             holds_delay_key: false,
+            expire_at: job.expire_at.unwrap_or(Time::MAX),
             seq: self.serial,
             since: Time::MAX,
             attempts,
@@ -320,40 +321,14 @@ impl<P> Core<P> {
         });
         if let Some(key) = job.key {
             let jobs = &self.jobs;
-            let hash = |slot: &u32| jobs[*slot].key.map_or(0, Key::spread);
+            let hash = |slot: &u32| jobs[*slot].key.spread();
             self.keys.insert_unique(key.spread(), slot, hash);
+        }
+        if let Some(key) = job.delay_key {
+            self.later(slot).delay_key = key;
         }
         self.classes[job.class.index()].stats.admitted += 1;
         slot
-    }
-
-    fn is_delayed(&self, key: Key) -> bool {
-        let has = |slot: &u32| self.jobs[*slot].delay_key == Some(key);
-        self.delay_keys.find(key.spread(), has).is_some()
-    }
-
-    /// Takes the job's delay key; `false` if another has it.
-    pub(super) fn hold_delay_key(&mut self, slot: u32) -> bool {
-        let Some(key) = self.jobs[slot].delay_key else {
-            return true;
-        };
-        if self.is_delayed(key) {
-            return false;
-        }
-        self.jobs[slot].holds_delay_key = true;
-        let jobs = &self.jobs;
-        let hash = |slot: &u32| jobs[*slot].delay_key.map_or(0, Key::spread);
-        self.delay_keys.insert_unique(key.spread(), slot, hash);
-        true
-    }
-
-    pub(super) fn release_delay_key(&mut self, slot: u32) {
-        let entry = &mut self.jobs[slot];
-        if std::mem::take(&mut entry.holds_delay_key)
-            && let Some(key) = entry.delay_key
-        {
-            remove(&mut self.delay_keys, key, slot);
-        }
     }
 
     pub(super) fn bay_of(&self, targets: TargetSet) -> Option<u32> {

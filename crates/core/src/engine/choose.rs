@@ -55,10 +55,9 @@ impl<P> Core<P> {
             let class = self.pick_class()?;
             match self.step(now, class) {
                 Step::Go(lane, target) => {
-                    return Some(match self.aged(now) {
-                        Some((lane, target)) => self.grant(now, lane, target, true),
-                        None => self.grant(now, lane, target, false),
-                    });
+                    let aged = self.aged(now);
+                    let (lane, target) = aged.unwrap_or((lane, target));
+                    return Some(self.grant(now, lane, target, aged.is_some()));
                 }
                 Step::Again => {}
                 Step::Hold(at) => {
@@ -106,7 +105,7 @@ impl<P> Core<P> {
     }
 
     fn class_tag(&self, class: Class) -> Tag {
-        self.classes[class.index()].tag.max(self.clock)
+        self.tags[class.index()].max(self.clock)
     }
 
     /// Looks at the first of a class: grants it, or moves what is in the way.
@@ -149,6 +148,7 @@ impl<P> Core<P> {
     }
 
     /// Whether a lane's head may go, and where.
+    #[inline(always)]
     fn look(&mut self, now: Time, lane: u32) -> Look {
         let Lane {
             queue,
@@ -214,10 +214,16 @@ impl<P> Core<P> {
     }
 
     /// Something may be granted: the oldest lane head that waited too long goes instead, if it is an aged job's turn.
+    #[inline]
     fn aged(&mut self, now: Time) -> Option<(u32, u32)> {
         if self.aging == 0 || self.since_aged + 1 < AGING_TURN {
             return None;
         }
+        self.oldest_aged(now)
+    }
+
+    #[inline(never)]
+    fn oldest_aged(&mut self, now: Time) -> Option<(u32, u32)> {
         let mut oldest: Option<((Time, u64), u32, u32)> = None;
         for class in 0..self.classes.len() {
             let Some(limit) = self.classes[class].config.aging else {
@@ -243,6 +249,7 @@ impl<P> Core<P> {
     }
 
     /// Leases the head of a lane.
+    #[inline(always)]
     fn grant(&mut self, now: Time, lane: u32, target: u32, aged: bool) -> Lease<P> {
         let Lane {
             queue, head: slot, ..
@@ -277,6 +284,7 @@ impl<P> Core<P> {
             payload: entry.payload.take().expect("a waiting job has its payload"),
         };
         let pace = holder.pace;
+        let waited = now.as_nanos().saturating_sub(entry.since.as_nanos());
         self.charge(queue, class, pace, charge, cost, aged);
         self.running += 1;
         self.since_aged = match aged {
@@ -285,7 +293,7 @@ impl<P> Core<P> {
         };
         let stats = &mut self.classes[class.index()].stats;
         stats.granted += 1;
-        stats.waits.record(lease.waited);
+        stats.waits.record_nanos(waited);
         self.dequeue(now, slot);
         if aged {
             self.classes[class.index()].stats.aged += 1;
@@ -322,8 +330,9 @@ impl<P> Core<P> {
             state.clock = start;
         }
         if self.config.policy.shares(class) {
-            let start = state.tag.max(self.clock);
-            state.tag = start + state.owed.pay(state.pace.span(charge));
+            let tag = &mut self.tags[class.index()];
+            let start = (*tag).max(self.clock);
+            *tag = start + state.owed.pay(state.pace.span(charge));
             if !out_of_turn {
                 self.clock = start;
             }

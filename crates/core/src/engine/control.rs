@@ -88,6 +88,7 @@ impl<P> Core<P> {
                     .push(ClassState::new(*class, self.config.bookings)),
             }
         }
+        self.tags.resize(self.classes.len(), 0);
         for (_, flow) in self.flows.iter_mut() {
             flow.queues.resize(self.classes.len(), NIL);
         }
@@ -139,8 +140,8 @@ impl<P> Core<P> {
         for class in &mut self.classes {
             class.ages = Heap::default();
         }
-        for (_, lane) in self.lanes.iter_mut() {
-            lane.age_at = NOWHERE;
+        for spot in &mut self.lane_spots {
+            spot.age_at = NOWHERE;
         }
         for lane in 0..self.lanes.end() {
             if let Some(place) = self.lanes.get(lane).map(|lane| lane.place) {

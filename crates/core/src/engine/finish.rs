@@ -103,7 +103,8 @@ impl<P> Core<P> {
         if self.config.policy.shares(class) {
             let (pace, waits) = (state.pace, state.waiting > 0);
             let owed = &mut state.owed;
-            state.tag = owed.correct(state.tag, self.clock, costs, pace, waits);
+            let tag = &mut self.tags[class.index()];
+            *tag = owed.correct(*tag, self.clock, costs, pace, waits);
         }
         if actual < charged {
             // Parked lanes may be ranked too early, never too late.
@@ -182,15 +183,6 @@ impl<P> Core<P> {
         self.classes[class.index()].stats.retried += 1;
         self.become_delayed(slot, at);
         Settled::Delayed(at)
-    }
-
-    /// Counts a job that is in no lane as delayed. It has its delay key.
-    pub(super) fn become_delayed(&mut self, slot: u32, due: Time) {
-        let entry = &mut self.jobs[slot];
-        entry.state = State::Delayed { due };
-        self.delayed += 1;
-        self.flows[entry.flow].delayed += 1;
-        self.arm_job(slot);
     }
 
     fn elsewhere(&mut self, now: Time, slot: u32, target: u32, payload: P) -> Settled<P> {

@@ -1,7 +1,7 @@
 //! Flows: made when first heard of, forgotten when there is nothing worth remembering.
 
 use super::Core;
-use super::parts::{FlowState, Lane, NIL, Pace};
+use super::parts::{FlowState, NIL, Pace};
 use crate::gate::Gate;
 use crate::heap::NOWHERE;
 use crate::id::Flow;
@@ -93,14 +93,12 @@ impl<P> Core<P> {
 
     fn forget_lane(&mut self, lane: u32) {
         self.lanes.remove(lane);
-        let Lane {
-            queue, bay, bay_at, ..
-        } = self.lanes[lane];
-        self.lane_ids.remove(&(queue, bay));
-        let lanes = &mut self.bays[bay as usize].lanes;
+        self.forget_lane_id(lane);
+        let bay_at = self.lane_spots[lane as usize].bay_at;
+        let lanes = &mut self.bays[self.lanes[lane].bay as usize].lanes;
         lanes.swap_remove(bay_at as usize);
         if let Some(moved) = lanes.get(bay_at as usize) {
-            self.lanes[*moved].bay_at = bay_at;
+            self.lane_spots[*moved as usize].bay_at = bay_at;
         }
     }
 }

@@ -122,7 +122,7 @@ impl<P> Core<P> {
         self.flows.iter().map(|(_, flow)| FlowView {
             flow: flow.id,
             weight: flow.weight,
-            waiting: flow.waiting,
+            waiting: u64::from(flow.waiting),
             running: flow.gate.running(),
             held: flow.parked,
         })

@@ -1,15 +1,27 @@
 //! Jobs in their lanes, lanes in their queues, queues in their classes.
 
 use super::Core;
-use super::parts::{Bay, Entry, Lane, NIL, Place, Queue, Rank, State, Tag};
+use super::parts::{Bay, Entry, Lane, NIL, Place, Queue, Rank, Spot, State, Tag};
 use crate::config::{Bound, Policy};
 use crate::heap::NOWHERE;
 use crate::id::Class;
 use crate::job::Job;
 use crate::time::Time;
 
+/// Up to so many lanes of a queue are looked through.
+const FEW: usize = 8;
+
+/// Spreads the numbers of a queue and a bay, which are ours and nobody else's to choose.
+#[inline]
+fn spread(queue: u32, bay: u32) -> u64 {
+    let word = u64::from(queue) << 32 | u64::from(bay);
+    let word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word ^ word >> 32
+}
+
 impl<P> Core<P> {
     /// Puts a job at the tail of its lane.
+    #[inline(always)]
     pub(super) fn enqueue(&mut self, now: Time, slot: u32) {
         self.serial += 1;
         let entry = &mut self.jobs[slot];
@@ -74,6 +86,7 @@ impl<P> Core<P> {
     }
 
     /// Takes a waiting job out of its lane.
+    #[inline(always)]
     pub(super) fn dequeue(&mut self, now: Time, slot: u32) {
         let Entry {
             lane: id,
@@ -168,44 +181,40 @@ impl<P> Core<P> {
     }
 
     /// Puts a lane where it belongs after its head changed.
+    #[inline(always)]
     pub(super) fn head_changed(&mut self, id: u32) {
         if self.aging != 0 {
             self.age_changed(id);
         }
-        let Lane {
-            queue: owner,
-            head,
-            place,
-            at,
-            ..
-        } = self.lanes[id];
-        let lanes = &mut self.lanes;
+        let lane = &mut self.lanes[id];
+        let (owner, head) = (lane.queue, lane.head);
         let open = &mut self.queues[owner].open;
-        match place {
-            Place::Empty if head == NIL => {}
+        let lane_at = &mut self.lane_at[..];
+        let at = lane_at[id as usize];
+        let set = |lane: u32, at: u32| lane_at[lane as usize] = at;
+        match lane.place {
+            Place::Empty if head == NIL => return,
             Place::Empty => {
-                lanes[id].place = Place::Open;
-                open.push(self.jobs[head].seq, id, |lane, at| lanes[lane].at = at);
+                lane.place = Place::Open;
+                open.push(self.jobs[head].seq, id, set);
                 // Behind another lane of its queue it changes nothing.
-                if lanes[id].at == 0 {
-                    self.queue_changed(owner);
+                if lane_at[id as usize] != 0 {
+                    return;
                 }
             }
             Place::Open if head == NIL => {
-                lanes[id].place = Place::Empty;
-                open.remove(at, |lane, at| lanes[lane].at = at);
-                self.queue_changed(owner);
+                lane.place = Place::Empty;
+                open.remove(at, set);
             }
-            Place::Open => {
-                open.rekey(at, self.jobs[head].seq, |lane, at| lanes[lane].at = at);
-                self.queue_changed(owner);
-            }
-            Place::Behind | Place::Ahead => self.parked_head_changed(id),
-            Place::Saving(target) => self.unsave(target),
+            Place::Open => open.rekey(at, self.jobs[head].seq, set),
+            Place::Behind | Place::Ahead => return self.parked_head_changed(id),
+            Place::Saving(target) => return self.unsave(target),
         }
+        self.queue_changed(owner);
     }
 
     /// Puts a queue where it belongs among its class's after its tag or its open lanes changed.
+    #[inline]
     pub(super) fn queue_changed(&mut self, id: u32) {
         let queue = &self.queues[id];
         let (class, tag) = (queue.class, queue.tag);
@@ -268,11 +277,7 @@ impl<P> Core<P> {
     /// Keeps the heap of ages in step with a lane's head.
     fn age_changed(&mut self, lane: u32) {
         let Lane {
-            queue,
-            bay,
-            head,
-            age_at,
-            ..
+            queue, bay, head, ..
         } = self.lanes[lane];
         let class = self.queues[queue].class;
         if self.aging & 1 << class.0 == 0 {
@@ -284,8 +289,9 @@ impl<P> Core<P> {
             .get(head)
             .map(|entry| (entry.since.min(self.now).max(usable), entry.seq));
         let ages = &mut self.classes[class.index()].ages;
-        let lanes = &mut self.lanes;
-        let place = |lane: u32, at: u32| lanes[lane].age_at = at;
+        let spots = &mut self.lane_spots;
+        let age_at = spots[lane as usize].age_at;
+        let place = |lane: u32, at: u32| spots[lane as usize].age_at = at;
         match age {
             Some(age) if age_at == NOWHERE => ages.push(age, lane, place),
             Some(age) => ages.rekey(age_at, age, place),
@@ -304,13 +310,27 @@ impl<P> Core<P> {
     fn lane(&mut self, class: Class, flow: u32, bay: u32) -> u32 {
         let queue = self.queue(class, flow);
         // Most queues have a lane or two: looking at them is cheaper than hashing.
-        let few = self.queues[queue].lanes.iter().take(8);
-        if let Some((_, lane)) = few.copied().find(|(of, _)| *of == bay) {
-            return lane;
+        let lanes = &self.queues[queue].lanes[..];
+        let known = match lanes.len() <= FEW {
+            true => lanes.iter().find(|(of, _)| *of == bay).map(|lane| lane.1),
+            false => self.find_lane(queue, bay),
+        };
+        match known {
+            Some(lane) => lane,
+            None => self.new_lane(queue, bay),
         }
-        if let Some(lane) = self.lane_ids.get(&(queue, bay)) {
-            return *lane;
-        }
+    }
+
+    /// The lane of a queue and a bay, if there is one.
+    pub(super) fn find_lane(&self, queue: u32, bay: u32) -> Option<u32> {
+        let is = |lane: &u32| {
+            let lane = &self.lanes[*lane];
+            lane.queue == queue && lane.bay == bay
+        };
+        self.lane_ids.find(spread(queue, bay), is).copied()
+    }
+
+    fn new_lane(&mut self, queue: u32, bay: u32) -> u32 {
         let Bay { lanes, targets, .. } = &mut self.bays[bay as usize];
         let alone = match targets[..] {
             [target] => target,
@@ -324,14 +344,35 @@ impl<P> Core<P> {
             tail: NIL,
             len: 0,
             place: Place::Empty,
-            at: NOWHERE,
+        });
+        let spot = Spot {
             age_at: NOWHERE,
             bay_at: lanes.len() as u32,
-        });
+        };
+        match self.lane_spots.get_mut(lane as usize) {
+            Some(free) => *free = spot,
+            None => {
+                self.lane_spots.push(spot);
+                self.lane_at.push(NOWHERE);
+            }
+        }
         lanes.push(lane);
         self.queues[queue].lanes.push((bay, lane));
-        self.lane_ids.insert((queue, bay), lane);
+        let lanes = &self.lanes;
+        let hash = |lane: &u32| spread(lanes[*lane].queue, lanes[*lane].bay);
+        self.lane_ids.insert_unique(spread(queue, bay), lane, hash);
         lane
+    }
+
+    /// Takes a lane that has been removed out of the table of lanes.
+    pub(super) fn forget_lane_id(&mut self, lane: u32) {
+        let Lane { queue, bay, .. } = self.lanes[lane];
+        let found = self
+            .lane_ids
+            .find_entry(spread(queue, bay), |other| *other == lane);
+        if let Ok(entry) = found {
+            entry.remove();
+        }
     }
 
     fn queue(&mut self, class: Class, flow: u32) -> u32 {
@@ -351,7 +392,7 @@ impl<P> Core<P> {
     pub(super) fn end_unleased(&mut self, now: Time, slot: u32) -> Job<P> {
         match self.jobs[slot].state {
             State::Waiting => self.dequeue(now, slot),
-            State::Delayed { .. } => {
+            State::Delayed => {
                 self.disarm_job(slot);
                 self.release_delay_key(slot);
                 self.delayed -= 1;
@@ -367,14 +408,17 @@ impl<P> Core<P> {
     /// The job of an entry that was just forgotten.
     pub(super) fn hand_back(&mut self, slot: u32) -> Job<P> {
         let flow = self.flows[self.jobs[slot].flow].id;
-        self.jobs[slot].take_job(flow)
+        let later = self.later.get(slot as usize).copied();
+        self.jobs[slot].take_job(flow, later.unwrap_or_default())
     }
 
     /// Takes a job out of every table. What was known of it can be looked at until the next insert.
-    #[inline]
+    #[inline(always)]
     pub(super) fn forget_job(&mut self, slot: u32) {
-        if let Some(key) = self.jobs[slot].key {
-            super::admit::remove(&mut self.keys, key, slot);
+        let entry = &mut self.jobs[slot];
+        entry.serial = 0;
+        if entry.keyed {
+            super::admit::remove(&mut self.keys, entry.key, slot);
         }
         self.jobs.remove(slot);
     }

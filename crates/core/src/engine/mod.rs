@@ -8,6 +8,7 @@
 mod admit;
 mod choose;
 mod control;
+mod delay;
 mod finish;
 mod flows;
 mod health;
@@ -32,7 +33,9 @@ use crate::time::Time;
 use crate::wheel::Wheel;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
-use parts::{Bay, ClassState, Entry, FlowState, Holders, Lane, Queue, State, Tag, Timer};
+use parts::{
+    Bay, ClassState, Entry, FlowState, Holders, Lane, Later, Queue, Spot, State, Tag, Timer,
+};
 use std::collections::VecDeque;
 
 /// The scheduling core. `P` is the payload of its jobs.
@@ -55,12 +58,19 @@ pub struct Core<P> {
     now: Time,
     serial: u64,
     jobs: Table<Entry<P>>,
+    /// By job, as far as any was delayed or had a delay key.
+    later: Vec<Later>,
     lanes: Table<Lane>,
+    /// The position of each lane in the heap that it is in. Kept apart, as that of queues.
+    lane_at: Vec<u32>,
+    lane_spots: Vec<Spot>,
     queues: Table<Queue>,
     /// The position of each queue among its class's. Kept apart, because every change of order moves several.
     queue_at: Vec<u32>,
     flows: Table<FlowState>,
     classes: Vec<ClassState>,
+    /// The tags of the classes. Side by side, because a choice looks at all that are live.
+    tags: Vec<Tag>,
     targets: Vec<Target>,
     bays: Vec<Bay>,
     /// The virtual time of the classes.
@@ -90,7 +100,8 @@ pub struct Core<P> {
     keys: HashTable<u32>,
     delay_keys: HashTable<u32>,
     flow_ids: HashMap<Flow, u32, FixedState>,
-    lane_ids: HashMap<(u32, u32), u32, FixedState>,
+    /// Lanes by queue and bay.
+    lane_ids: HashTable<u32>,
     bay_ids: HashMap<Box<[u32]>, u32, FixedState>,
     /// How many jobs may wait for a target that alone can serve them.
     most_alone: usize,
@@ -113,7 +124,10 @@ impl<P> Core<P> {
             now,
             serial: 0,
             jobs: Table::default(),
+            later: Vec::new(),
             lanes: Table::default(),
+            lane_at: Vec::new(),
+            lane_spots: Vec::new(),
             queues: Table::default(),
             queue_at: Vec::new(),
             flows: Table::default(),
@@ -122,6 +136,7 @@ impl<P> Core<P> {
                 .iter()
                 .map(|class| ClassState::new(*class, config.bookings))
                 .collect(),
+            tags: vec![0; config.classes.len()],
             targets: Vec::new(),
             bays: Vec::new(),
             clock: 0,
@@ -145,7 +160,7 @@ impl<P> Core<P> {
             keys: HashTable::new(),
             delay_keys: HashTable::new(),
             flow_ids: HashMap::with_hasher(hasher.clone()),
-            lane_ids: HashMap::with_hasher(hasher.clone()),
+            lane_ids: HashTable::new(),
             bay_ids: HashMap::with_hasher(hasher),
             most_alone: config.waiting_for_one(),
             sweep_at: 1024,
@@ -204,7 +219,7 @@ impl<P> Core<P> {
                 self.jobs[ticket.slot].cancelled = true;
                 Cancelled::Running
             }
-            State::Waiting | State::Delayed { .. } => {
+            State::Waiting | State::Delayed => {
                 let job = self.end_unleased(now, ticket.slot);
                 self.classes[job.class.index()].stats.ended.cancelled += 1;
                 Cancelled::Removed(job)
@@ -231,14 +246,14 @@ impl<P> Core<P> {
     /// The live job with that key.
     #[must_use]
     pub fn find(&self, key: Key) -> Option<Ticket> {
-        let has = |slot: &u32| self.jobs[*slot].key == Some(key);
+        let has = |slot: &u32| self.jobs[*slot].key == key;
         let slot = *self.keys.find(key.spread(), has)?;
         Some(self.ticket(slot))
     }
 
     fn entry(&self, ticket: Ticket) -> Option<&Entry<P>> {
         self.jobs
-            .get(ticket.slot)
+            .look(ticket.slot)
             .filter(|entry| entry.serial == ticket.serial)
     }
 

@@ -14,12 +14,14 @@ use crate::time::Time;
 impl<P> Core<P> {
     /// Parks an open lane in its bay: every target of it is shut.
     pub(super) fn park(&mut self, lane: u32) {
-        let Lane { queue, bay, at, .. } = self.lanes[lane];
+        let Lane { queue, bay, .. } = self.lanes[lane];
         self.close_bay(bay);
-        let lanes = &mut self.lanes;
+        let lane_at = &mut self.lane_at;
         self.queues[queue]
             .open
-            .remove(at, |lane, at| lanes[lane].at = at);
+            .remove(lane_at[lane as usize], |lane, at| {
+                lane_at[lane as usize] = at;
+            });
         self.queue_changed(queue);
         self.park_by_tag(lane);
     }
@@ -40,9 +42,9 @@ impl<P> Core<P> {
         bay.parked_classes |= 1 << class.0;
         self.parked += 1;
         let parked = &mut bay.parked[class.index()];
-        let lanes = &mut self.lanes;
-        lanes[lane].place = if behind { Place::Behind } else { Place::Ahead };
-        let place = |lane: u32, at: u32| lanes[lane].at = at;
+        self.lanes[lane].place = if behind { Place::Behind } else { Place::Ahead };
+        let lane_at = &mut self.lane_at;
+        let place = |lane: u32, at: u32| lane_at[lane as usize] = at;
         if behind {
             parked.behind.push(rank.seq, lane, place);
         } else {
@@ -53,17 +55,14 @@ impl<P> Core<P> {
     /// Takes a lane out of its bay's heaps.
     fn unpark(&mut self, lane: u32) {
         let Lane {
-            queue,
-            bay,
-            place,
-            at,
-            ..
+            queue, bay, place, ..
         } = self.lanes[lane];
         let class = self.queues[queue].class;
         let bay = &mut self.bays[bay as usize];
         let parked = &mut bay.parked[class.index()];
-        let lanes = &mut self.lanes;
-        let set = |lane: u32, at: u32| lanes[lane].at = at;
+        let lane_at = &mut self.lane_at;
+        let at = lane_at[lane as usize];
+        let set = |lane: u32, at: u32| lane_at[lane as usize] = at;
         match place {
             Place::Behind => parked.behind.remove(at, set),
             _ => parked.ahead.remove(at, set),
@@ -94,12 +93,12 @@ impl<P> Core<P> {
     pub(super) fn promote(&mut self, lane: u32) {
         let Lane { queue, head, .. } = self.lanes[lane];
         self.unpark(lane);
-        let lanes = &mut self.lanes;
-        lanes[lane].place = Place::Open;
+        self.lanes[lane].place = Place::Open;
         let seq = self.jobs[head].seq;
+        let lane_at = &mut self.lane_at;
         self.queues[queue]
             .open
-            .push(seq, lane, |lane, at| lanes[lane].at = at);
+            .push(seq, lane, |lane, at| lane_at[lane as usize] = at);
         self.queue_changed(queue);
     }
 
@@ -241,14 +240,14 @@ impl<P> Core<P> {
 
     /// Saves a target's cost bucket for the head of an open lane until there is enough in it.
     pub(super) fn save(&mut self, lane: u32, target: u32, at: Time) {
-        let Lane {
-            queue, at: place, ..
-        } = self.lanes[lane];
-        let lanes = &mut self.lanes;
+        let Lane { queue, .. } = self.lanes[lane];
+        let lane_at = &mut self.lane_at;
         self.queues[queue]
             .open
-            .remove(place, |lane, at| lanes[lane].at = at);
-        lanes[lane].place = Place::Saving(target);
+            .remove(lane_at[lane as usize], |lane, at| {
+                lane_at[lane as usize] = at;
+            });
+        self.lanes[lane].place = Place::Saving(target);
         self.targets[target as usize].saved_for = lane;
         self.saved += 1;
         self.arm_target(target, at);

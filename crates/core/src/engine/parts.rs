@@ -4,13 +4,13 @@
 //! (class, flow): it has the fair-share tag, and orders its open lanes by the age of their heads. A *class*
 //! orders its queues by tag. A *bay* is a target set: lanes whose targets are all shut are parked there.
 //!
-//! What there may be ten thousands of begins at a cache line and is a whole number of them: with many flows or targets nearly
-//! every look is a miss, and what straddles a line misses twice.
+//! What there may be ten thousands of is a line or two of the cache, and begins where the processor fetches: with many flows or
+//! targets nearly every look is a miss. Pairs of lines begin at a multiple of 128 bytes, because they are fetched together.
 
 use crate::config::ClassConfig;
 use crate::forecast::Forecast;
 use crate::gate::Gate;
-use crate::heap::{Heap, NOWHERE};
+use crate::heap::{Heap, NOWHERE, SmallHeap};
 use crate::id::{Class, Cost, Flow, Key, TargetSet};
 use crate::job::Job;
 use crate::stats::ClassStats;
@@ -144,13 +144,26 @@ impl PartialOrd for Rank {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
+
+    /// As one number of three words: without a branch, which matters in a heap of thousands.
+    #[inline]
+    fn lt(&self, other: &Self) -> bool {
+        let (_, less) = self.seq.borrowing_sub(other.seq, false);
+        let (_, less) = self.tag[1].borrowing_sub(other.tag[1], less);
+        self.tag[0].borrowing_sub(other.tag[0], less).1
+    }
+
+    #[inline]
+    fn le(&self, other: &Self) -> bool {
+        !other.lt(self)
+    }
 }
 
-/// A live job.
+/// A live job: with a small payload, two cache lines.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Entry<P> {
-    /// Tells this job from all others that had the same slot.
+    /// Tells this job from all others that had the same slot; 0 for one that has ended.
     pub(super) serial: u64,
     pub(super) state: State,
     pub(super) payload: Option<P>,
@@ -159,12 +172,14 @@ pub(super) struct Entry<P> {
     pub(super) cost: Cost,
     pub(super) targets: TargetSet,
     pub(super) bay: u32,
-    pub(super) key: Option<Key>,
-    pub(super) delay_key: Option<Key>,
+    /// Means nothing unless it is `keyed`.
+    pub(super) key: Key,
+    pub(super) keyed: bool,
+    /// Whether it has a delay key, and whether it holds it. The key is in [`Later`].
+    pub(super) has_delay_key: bool,
+    pub(super) holds_delay_key: bool,
     /// The end of time if it does not.
     pub(super) expire_at: Time,
-    /// Whether it holds its `delay_key`.
-    pub(super) holds_delay_key: bool,
     /// Its place in the order of arrival; a retry gets a new one.
     pub(super) seq: u64,
     /// Since when it was ready to run, counted from the first time; the end of time if it never was.
@@ -181,27 +196,46 @@ pub(super) struct Entry<P> {
     pub(super) lane_next: u32,
 }
 
+/// What only a job that is delayed, or would share a delay with others, needs: apart, so that the others are smaller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Later {
+    /// When it is due, if it is delayed.
+    pub(super) due: Time,
+    /// Means nothing unless its entry says that there is one.
+    pub(super) delay_key: Key,
+}
+
+impl Default for Later {
+    fn default() -> Self {
+        Later {
+            due: Time::MAX,
+            delay_key: Key(0),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    Delayed { due: Time },
+    Delayed,
     Waiting,
     Running { target: u32 },
 }
 
 impl<P> Entry<P> {
+    pub(super) fn key(&self) -> Option<Key> {
+        self.keyed.then_some(self.key)
+    }
+
     /// The job that this was.
-    pub(super) fn take_job(&mut self, flow: Flow) -> Job<P> {
+    pub(super) fn take_job(&mut self, flow: Flow, later: Later) -> Job<P> {
         Job {
             class: self.class,
             flow,
             cost: self.cost,
             targets: self.targets,
-            key: self.key,
-            delay_key: self.delay_key,
-            start_at: match self.state {
-                State::Delayed { due } => Some(due),
-                State::Waiting | State::Running { .. } => None,
-            },
+            key: self.key(),
+            delay_key: self.has_delay_key.then_some(later.delay_key),
+            start_at: (self.state == State::Delayed).then_some(later.due),
             expire_at: (self.expire_at < Time::MAX).then_some(self.expire_at),
             booking: None,
             attempts: Some(self.attempts),
@@ -213,8 +247,9 @@ impl<P> Entry<P> {
     }
 }
 
+/// Half a cache line. Where it stands in heaps and lists is kept apart (`lane_at`, [`Spot`]): every change of order moves several.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(align(32))]
 pub(super) struct Lane {
     pub(super) queue: u32,
     pub(super) bay: u32,
@@ -222,10 +257,13 @@ pub(super) struct Lane {
     pub(super) alone: u32,
     pub(super) head: u32,
     pub(super) tail: u32,
-    pub(super) len: u64,
+    pub(super) len: u32,
     pub(super) place: Place,
-    /// Its position in the heap of that place.
-    pub(super) at: u32,
+}
+
+/// Where a lane stands in what few ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
     /// Its position in its class's heap of ages.
     pub(super) age_at: u32,
     /// Its position in its bay's list.
@@ -248,14 +286,14 @@ pub(super) enum Place {
 }
 
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(align(128))]
 pub(super) struct Queue {
     pub(super) class: Class,
     pub(super) flow: u32,
     pub(super) tag: Tag,
     pub(super) owed: Owed,
     /// Lanes that are not parked, by the age of their heads.
-    pub(super) open: Heap<u64>,
+    pub(super) open: SmallHeap<u64>,
     pub(super) waiting: u32,
     /// Its position among its class's holders.
     pub(super) held_at: u32,
@@ -270,7 +308,7 @@ impl Queue {
             flow,
             tag: 0,
             owed: Owed::default(),
-            open: Heap::default(),
+            open: SmallHeap::default(),
             waiting: 0,
             held_at: NOWHERE,
             lanes: SmallVec::new(),
@@ -279,7 +317,7 @@ impl Queue {
 }
 
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(align(128))]
 pub(super) struct FlowState {
     pub(super) id: Flow,
     pub(super) weight: u32,
@@ -287,8 +325,8 @@ pub(super) struct FlowState {
     pub(super) gate: Gate,
     /// By class; `NIL` where it has none.
     pub(super) queues: SmallVec<[u32; 10]>,
-    pub(super) waiting: u64,
-    pub(super) delayed: u64,
+    pub(super) waiting: u32,
+    pub(super) delayed: u32,
     /// Its position among the holders, with a shared bound.
     pub(super) held_at: u32,
     /// Its gate is shut, and its queues are out of their classes' heaps.
@@ -300,8 +338,6 @@ pub(super) struct FlowState {
 pub(super) struct ClassState {
     pub(super) config: ClassConfig,
     pub(super) pace: Pace,
-    /// Its tag among the classes.
-    pub(super) tag: Tag,
     pub(super) owed: Owed,
     /// The virtual time of its flows.
     pub(super) clock: Tag,
@@ -322,7 +358,6 @@ impl ClassState {
         ClassState {
             config,
             pace: Pace::of(config.weight),
-            tag: 0,
             owed: Owed::default(),
             clock: 0,
             ready: Heap::default(),

@@ -35,15 +35,14 @@ impl<P> Core<P> {
         // Who holds an equal part already is refused without looking at everybody.
         let own = self.flows[flow].queues[class.index()];
         let own = self
-            .lane_ids
-            .get(&(own, bay))
-            .map_or(0, |lane| self.lanes[*lane].len);
+            .find_lane(own, bay)
+            .map_or(0, |lane| u64::from(self.lanes[lane].len));
         if (own + 1) * self.bays[bay as usize].lanes.len() as u64 > self.most_alone as u64 {
             return None;
         }
         let key = |flow: u32, more: u64| {
             let held = lanes().filter(|lane| queue(*lane).flow == flow);
-            let held: u64 = held.map(|lane| self.lanes[lane].len).sum();
+            let held: u64 = held.map(|lane| u64::from(self.lanes[lane].len)).sum();
             holding(held + more, self.flows[flow].weight)
         };
         let longest = lanes().max_by_key(|lane| (self.lanes[*lane].len, newest(*lane)))?;
@@ -54,7 +53,7 @@ impl<P> Core<P> {
     pub(super) fn holds_less_than_its_share(&self, class: Class, flow: u32) -> bool {
         let state = &self.flows[flow];
         let (holders, held) = match self.config.bound {
-            Bound::Shared(_) => (&self.holders, state.waiting),
+            Bound::Shared(_) => (&self.holders, u64::from(state.waiting)),
             Bound::PerClass(_) => {
                 let queue = self.queues.get(state.queues[class.index()]);
                 (
@@ -74,7 +73,7 @@ impl<P> Core<P> {
         let weight = state.weight;
         match self.config.bound {
             Bound::Shared(_) => {
-                let after = holding(state.waiting + 1, weight);
+                let after = holding(u64::from(state.waiting) + 1, weight);
                 let (key, most) = self.greatest_flow()?;
                 let queues = self.flows[most].queues.iter();
                 let jobs = queues.filter_map(|queue| self.newest(*queue));
@@ -146,7 +145,7 @@ impl<P> Core<P> {
         let flows = &mut self.flows;
         while let Some((stored, id)) = heap.top() {
             let flow = &flows[id];
-            let (waiting, at) = (flow.waiting, flow.held_at);
+            let (waiting, at) = (u64::from(flow.waiting), flow.held_at);
             let key = holding(waiting, flow.weight);
             if waiting == 0 {
                 heap.remove(at, |flow, at| flows[flow].held_at = at);
@@ -169,7 +168,7 @@ impl<P> Core<P> {
         let state = &mut self.classes[class.index()];
         state.holders.took(queue, at, held, weight, place);
         let flows = &mut self.flows;
-        let (at, held) = (flows[flow].held_at, flows[flow].waiting);
+        let (at, held) = (flows[flow].held_at, u64::from(flows[flow].waiting));
         let place = |flow: u32, at: u32| flows[flow].held_at = at;
         self.holders.took(flow, at, held, weight, place);
     }
@@ -201,7 +200,7 @@ impl<P> Core<P> {
             let Some(flow) = flows.get(id).filter(|flow| flow.waiting > 0) else {
                 continue;
             };
-            let key = holding(flow.waiting, flow.weight);
+            let key = holding(u64::from(flow.waiting), flow.weight);
             self.holders
                 .most
                 .push(key, id, |flow, at| flows[flow].held_at = at);

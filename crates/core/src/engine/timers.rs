@@ -51,7 +51,7 @@ impl<P> Core<P> {
             let job = self.end_unleased(now, slot);
             self.classes[job.class.index()].stats.ended.expired += 1;
             self.events.push_back(Event::Expired { ticket, job });
-        } else if let State::Delayed { .. } = entry.state {
+        } else if entry.state == State::Delayed {
             self.leave_delay(now, slot);
         }
     }
@@ -78,7 +78,7 @@ impl<P> Core<P> {
     }
 
     fn put_off(&mut self, slot: u32, until: Time) {
-        self.jobs[slot].state = State::Delayed { due: until };
+        self.later(slot).due = until;
         self.arm_job(slot);
         let class = self.jobs[slot].class;
         self.classes[class.index()].stats.put_off += 1;
@@ -90,7 +90,7 @@ impl<P> Core<P> {
     pub(super) fn arm_job(&mut self, slot: u32) {
         let entry = &self.jobs[slot];
         let at = match entry.state {
-            State::Delayed { due } => Some(entry.expire_at.min(due)),
+            State::Delayed => Some(entry.expire_at.min(self.later[slot as usize].due)),
             State::Waiting => (entry.expire_at < Time::MAX).then_some(entry.expire_at),
             State::Running { .. } => None,
         };

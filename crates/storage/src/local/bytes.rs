@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::{BoxFuture, Folder};
 use bytes::Bytes;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Advice, Mode, OFlags, SeekFrom};
+use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -142,24 +142,6 @@ fn move_through_memory(
     Ok(())
 }
 
-/// How much of a large file is written before the system is told to go on with it.
-const BEHIND: u64 = 8 << 20;
-
-/// To be called when `[from, to)` was written into a large file: what is before that is put on its way to the disk, and what
-/// arrived there is let go from memory. Whoever syncs then has little to wait for, and the next bytes go into pages that were just
-/// freed, not into ever new ones, which is most of what writing costs.
-pub(super) fn write_behind(sink: &OwnedFd, from: u64, to: u64) {
-    let end = to - to % BEHIND;
-    if end <= from {
-        return;
-    }
-    // What was begun the last time is there by now.
-    let begin = (from - from % BEHIND).saturating_sub(BEHIND);
-    let length = std::num::NonZeroU64::new(end - begin);
-    // Advice: a file that cannot be so written is written all the same.
-    let _ = rustix::fs::fadvise(sink, begin, length, Advice::DontNeed);
-}
-
 pub(super) fn write_all(
     sink: &OwnedFd,
     mut bytes: &[u8],
@@ -176,37 +158,4 @@ pub(super) fn write_all(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Advice must not cost a byte, wherever the pieces begin and end.
-    #[test]
-    fn what_is_written_behind_is_there_as_it_was_written() {
-        for piece in [
-            1 << 20,
-            (3 << 20) + 7,
-            BEHIND as usize,
-            (BEHIND as usize) * 2 + 1,
-        ] {
-            let file = tempfile::tempfile().unwrap();
-            let file = OwnedFd::from(file);
-            let whole: Vec<u8> = (0..36_u32 << 18).flat_map(u32::to_le_bytes).collect();
-            let mut at = 0;
-            for bytes in whole.chunks(piece) {
-                let to = at + bytes.len() as u64;
-                write_all(&file, bytes, at).unwrap();
-                write_behind(&file, at, to);
-                at = to;
-            }
-            let mut back = vec![0; whole.len()];
-            let mut read = 0;
-            while read < back.len() {
-                read += rustix::io::pread(&file, &mut back[read..], read as u64).unwrap();
-            }
-            assert!(back == whole, "pieces of {piece} bytes");
-        }
-    }
 }

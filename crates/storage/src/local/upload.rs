@@ -2,7 +2,7 @@
 
 use super::Local;
 use super::blocking;
-use super::bytes::{move_range, open_file, write_all, write_behind};
+use super::bytes::{move_range, open_file, write_all};
 use super::copy::create;
 use super::root::{Root, entry_at};
 use crate::backend::{Backend, Extended, Upload, UploadPlan};
@@ -13,9 +13,6 @@ use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::sync::Arc;
-
-/// Files up to this size are left to the system: they may be wanted soon, and are on the disk in no time.
-const KEPT: u64 = 64 << 20;
 
 pub(super) struct LocalUpload {
     root: Arc<Root>,
@@ -115,15 +112,7 @@ impl Upload for LocalUpload {
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let (file, offset, length) = (self.file.clone(), self.offset, bytes.len() as u64);
-            let is_large = self.size > KEPT;
-            let written = blocking(move || {
-                write_data(&file, &bytes, offset)?;
-                if is_large {
-                    write_behind(&file, offset, offset + length);
-                }
-                Ok(())
-            })
-            .await;
+            let written = blocking(move || write_data(&file, &bytes, offset)).await;
             written.map_err(|e| self.wrong("write", e))?;
             self.offset += length;
             Ok(())

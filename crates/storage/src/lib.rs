@@ -54,5 +54,8 @@ pub use synth::{Calls, Synth};
 pub use traced::Traced;
 pub use webdav::WebDav;
 
+/// What divides the address, the place and the length of bytes that can go straight to a disk.
+const ALIGNED: usize = 4096;
+
 /// A future on the heap: what a trait object can return.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -6,8 +6,8 @@
 use super::chunks::{Ranges, Reading, WHOLE};
 use crate::backend::{Chunks, Extended};
 use crate::error::{ErrorKind, Result};
-use crate::{BoxFuture, Entry};
-use bytes::{Bytes, BytesMut};
+use crate::{ALIGNED, BoxFuture, Entry};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -148,15 +148,24 @@ async fn open<R: Ranges>(file: Arc<R>, at: u64, length: u64, entry: &Entry) -> R
     }
 }
 
+/// At an address from which it can go straight to a disk.
+fn room_for_a_block() -> BytesMut {
+    let mut block = BytesMut::with_capacity(BLOCK + ALIGNED);
+    let before = block.as_ptr().align_offset(ALIGNED);
+    block.put_bytes(0, before);
+    block.advance(before);
+    block
+}
+
 async fn collect<R: Ranges>(reading: &mut Reading<R>, length: u64) -> Result<VecDeque<Bytes>> {
     let mut blocks = VecDeque::with_capacity((length as usize).div_ceil(BLOCK) + 1);
-    let mut block = BytesMut::with_capacity(BLOCK);
+    let mut block = room_for_a_block();
     while let Some(mut bytes) = reading.bytes().await? {
         while !bytes.is_empty() {
             let fits = bytes.len().min(BLOCK - block.len());
             block.extend_from_slice(&bytes.split_to(fits));
             if block.len() == BLOCK {
-                let full = std::mem::replace(&mut block, BytesMut::with_capacity(BLOCK));
+                let full = std::mem::replace(&mut block, room_for_a_block());
                 blocks.push_back(full.freeze());
             }
         }

@@ -6,6 +6,7 @@ use crate::backend::Chunks;
 use crate::error::{Error, Result};
 use crate::{BoxFuture, Folder};
 use bytes::Bytes;
+use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -51,9 +52,8 @@ impl Chunks for LocalChunks {
                 return Ok(None);
             }
             let read = blocking(move || {
-                let mut buffer = vec![0; wanted];
-                let count = rustix::io::pread(&*file, &mut buffer, offset)?;
-                buffer.truncate(count);
+                let mut buffer = Vec::with_capacity(wanted);
+                rustix::io::pread(&*file, spare_capacity(&mut buffer), offset)?;
                 Ok(buffer)
             });
             let buffer = read

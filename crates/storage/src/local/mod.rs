@@ -9,6 +9,7 @@ mod copy;
 mod listing;
 mod nodes;
 mod root;
+mod sink;
 mod upload;
 
 use crate::backend::{

@@ -2,9 +2,10 @@
 
 use super::Local;
 use super::blocking;
-use super::bytes::{move_range, open_file, write_all};
+use super::bytes::{move_range, open_file};
 use super::copy::create;
 use super::root::{Root, entry_at};
+use super::sink::Sink;
 use crate::backend::{Backend, Extended, Upload, UploadPlan};
 use crate::error::{Error, Result};
 use crate::failpoint;
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::sync::Arc;
+use tokio::task::JoinHandle;
 
 pub(super) struct LocalUpload {
     root: Arc<Root>,
@@ -20,7 +22,9 @@ pub(super) struct LocalUpload {
     name: Vec<u8>,
     temp: Vec<u8>,
     dir: OwnedFd,
-    file: Arc<OwnedFd>,
+    sink: Arc<Sink>,
+    /// What is being written, while whoever writes has the next bytes made ready.
+    writing: Option<JoinHandle<rustix::io::Result<()>>>,
     inode: u64,
     size: u64,
     offset: u64,
@@ -45,13 +49,15 @@ impl LocalUpload {
             None => (create(&dir, &plan.temp).map_err(wrong)?, 0),
         };
         let inode = rustix::fs::fstat(&file).map_err(wrong)?.st_ino;
+        let sink = Sink::new(file, &dir, &plan.temp, plan.size);
         Ok(LocalUpload {
             root: root.clone(),
             folder,
             name,
             temp: plan.temp,
             dir,
-            file: Arc::new(file),
+            sink: Arc::new(sink),
+            writing: None,
             inode,
             size: plan.size,
             offset,
@@ -62,9 +68,22 @@ impl LocalUpload {
         Error::system(operation, &self.folder.join(&self.name), errno)
     }
 
+    /// Waits for what is being written.
+    async fn written(&mut self) -> Result<()> {
+        let Some(writing) = &mut self.writing else {
+            return Ok(());
+        };
+        let written = match writing.await {
+            Ok(written) => written,
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        };
+        self.writing = None;
+        written.map_err(|e| self.wrong("write", e))
+    }
+
     fn name_it(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Entry> {
-        rustix::fs::ftruncate(&*self.file, self.size)?;
-        self.root.dress(&self.file, like, extended, true)?;
+        rustix::fs::ftruncate(&self.sink.file, self.size)?;
+        self.root.dress(&self.sink.file, like, extended, true)?;
         failpoint::hit("before-upload-rename");
         rustix::fs::renameat(
             &self.dir,
@@ -75,18 +94,6 @@ impl LocalUpload {
         failpoint::hit("after-upload-rename");
         entry_at(&self.dir, &self.name)
     }
-}
-
-/// What is a hole, or nothing but zeros, on the source need not take room here.
-fn write_data(file: &OwnedFd, bytes: &[u8], mut offset: u64) -> rustix::io::Result<()> {
-    const BLOCK: usize = 64 * 1024;
-    for block in bytes.chunks(BLOCK) {
-        if block.len() < BLOCK || block.iter().any(|&byte| byte != 0) {
-            write_all(file, block, offset)?;
-        }
-        offset += block.len() as u64;
-    }
-    Ok(())
 }
 
 /// The same file, at the offset up to which it was durable; `None` if it is gone, or another.
@@ -111,9 +118,14 @@ impl Upload for LocalUpload {
 
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let (file, offset, length) = (self.file.clone(), self.offset, bytes.len() as u64);
-            let written = blocking(move || write_data(&file, &bytes, offset)).await;
-            written.map_err(|e| self.wrong("write", e))?;
+            self.written().await?;
+            let (sink, offset, length) = (self.sink.clone(), self.offset, bytes.len() as u64);
+            let write = move || sink.write(&bytes, offset);
+            if self.sink.waits_for_the_disk() {
+                self.writing = Some(tokio::task::spawn_blocking(write));
+            } else {
+                blocking(write).await.map_err(|e| self.wrong("write", e))?;
+            }
             self.offset += length;
             Ok(())
         })
@@ -127,25 +139,26 @@ impl Upload for LocalUpload {
         length: u64,
     ) -> Option<BoxFuture<'a, Result<()>>> {
         let source = source.as_any().downcast_ref::<Local>()?.root.clone();
-        let (folder, name, file, from) = (
+        let (folder, name, sink, from) = (
             folder.clone(),
             name.to_vec(),
-            self.file.clone(),
+            self.sink.clone(),
             self.offset,
         );
         let to = from + length;
         Some(Box::pin(async move {
+            self.written().await?;
             let moved = blocking(move || {
                 let dir = source.folder(&folder)?;
                 let wrong = |e| Error::system("copy", &folder.join(&name), e);
                 let input = open_file(&dir, &name).map_err(wrong)?;
                 let stat = rustix::fs::fstat(&input).map_err(wrong)?;
                 let holes = (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64;
-                move_range(&input, &file, from, to, holes).map_err(wrong)?;
+                move_range(&input, &sink.file, from, to, holes).map_err(wrong)?;
                 // A hole at the end of the part must count as written.
-                let end = rustix::fs::fstat(&*file).map_err(wrong)?.st_size as u64;
+                let end = rustix::fs::fstat(&sink.file).map_err(wrong)?.st_size as u64;
                 if end < to {
-                    rustix::fs::ftruncate(&*file, to).map_err(wrong)?;
+                    rustix::fs::ftruncate(&sink.file, to).map_err(wrong)?;
                 }
                 Ok(())
             });
@@ -157,13 +170,14 @@ impl Upload for LocalUpload {
 
     fn checkpoint(&mut self, _end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
-            let (file, offset) = (self.file.clone(), self.offset);
+            self.written().await?;
+            let (sink, offset) = (self.sink.clone(), self.offset);
             let synced = blocking(move || {
                 // A hole at the end must count as written.
-                if (rustix::fs::fstat(&*file)?.st_size as u64) < offset {
-                    rustix::fs::ftruncate(&*file, offset)?;
+                if (rustix::fs::fstat(&sink.file)?.st_size as u64) < offset {
+                    rustix::fs::ftruncate(&sink.file, offset)?;
                 }
-                rustix::fs::fdatasync(&*file)
+                rustix::fs::fdatasync(&sink.file)
             })
             .await;
             synced.map_err(|e| self.wrong("sync", e))?;
@@ -173,22 +187,31 @@ impl Upload for LocalUpload {
     }
 
     fn finish(
-        self: Box<Self>,
+        mut self: Box<Self>,
         like: Entry,
         extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
-        Box::pin(blocking(move || {
-            let named = self.name_it(&like, &extended);
-            if named.is_err() {
-                let _ = rustix::fs::unlinkat(&self.dir, self.temp.as_slice(), AtFlags::empty());
-            }
-            named.map_err(|e| self.wrong("write", e))
-        }))
+        Box::pin(async move {
+            let written = self.written().await;
+            let name = move || {
+                let named = written.and_then(|()| {
+                    let named = self.name_it(&like, &extended);
+                    named.map_err(|e| self.wrong("write", e))
+                });
+                if named.is_err() {
+                    let _ = rustix::fs::unlinkat(&self.dir, self.temp.as_slice(), AtFlags::empty());
+                }
+                named
+            };
+            blocking(name).await
+        })
     }
 
-    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        Box::pin(blocking(move || {
-            self.root.discard(&self.folder, &self.temp)
-        }))
+    fn abort(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            // It is removed, whatever became of it.
+            let _ = self.written().await;
+            blocking(move || self.root.discard(&self.folder, &self.temp)).await
+        })
     }
 }

@@ -4,6 +4,7 @@
 mod connection_id;
 pub(crate) mod http;
 mod pages;
+mod prompt;
 mod sockets;
 mod udp;
 mod worker;
@@ -108,6 +109,9 @@ impl Serving {
     ) -> Result<(), Error> {
         let name = format!("announce {}", self.threads.len());
         let work = move || {
+            if let Err(error) = prompt::take_short_turns() {
+                tracing::debug!(%error, "clients may wait longer when the machine is busy");
+            }
             if let Err(error) = work() {
                 tracing::error!(%error, "a thread of the announce plane does not start");
             }

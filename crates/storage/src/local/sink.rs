@@ -1,0 +1,113 @@
+//! A file being written. Blocks of a large file go to the disk straight from where they are: the system's memory would be
+//! filled with what nobody reads again, at the price of one more copy of every byte.
+
+use super::bytes::write_all;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// Smaller files are written through the system's memory.
+const LARGE: u64 = 64 << 20;
+/// So much that is nothing but zeros takes no room.
+const HOLE: usize = 64 * 1024;
+/// Where nothing is given up for it, as compression would be: ext4 and XFS.
+const PLAIN: [u32; 2] = [0xef53, 0x5846_5342];
+
+pub(super) struct Sink {
+    pub(super) file: OwnedFd,
+    /// The same file, past the system's memory.
+    straight: Option<OwnedFd>,
+}
+
+impl Sink {
+    /// A file that is open already, and will have that size.
+    pub(super) fn new(file: OwnedFd, dir: impl AsFd, name: &[u8], size: u64) -> Sink {
+        let large = size >= LARGE;
+        let straight = large.then(|| past_memory(&file, dir, name)).flatten();
+        Sink { file, straight }
+    }
+
+    /// Whether a write lasts until the disk has it; else it is one of memory.
+    pub(super) fn waits_for_the_disk(&self) -> bool {
+        self.straight.is_some()
+    }
+
+    /// What is a hole, or nothing but zeros, on the source need not take room here.
+    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
+        let mut begin = 0;
+        for (number, block) in bytes.chunks_exact(HOLE).enumerate() {
+            if block.iter().all(|&byte| byte == 0) {
+                let hole = number * HOLE;
+                self.put(&bytes[begin..hole], offset + begin as u64)?;
+                begin = hole + HOLE;
+            }
+        }
+        self.put(&bytes[begin..], offset + begin as u64)
+    }
+
+    fn put(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
+        const UNEVEN: usize = crate::ALIGNED - 1;
+        let uneven = (bytes.as_ptr().addr() | bytes.len() | offset as usize) & UNEVEN;
+        if let Some(straight) = self.straight.as_ref().filter(|_| uneven == 0) {
+            match write_all(straight, bytes, offset) {
+                // Its disk wants more than even thousands: as everybody else, then.
+                Err(Errno::INVAL) => {}
+                written => return written,
+            }
+        }
+        write_all(&self.file, bytes, offset)
+    }
+}
+
+fn past_memory(file: &OwnedFd, dir: impl AsFd, name: &[u8]) -> Option<OwnedFd> {
+    let system = rustix::fs::fstatfs(file).ok()?;
+    if !PLAIN.contains(&(system.f_type as u32)) {
+        return None;
+    }
+    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let again = rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?;
+    let inode = |file: &OwnedFd| rustix::fs::fstat(file).ok().map(|stat| stat.st_ino);
+    (inode(&again) == inode(file)).then_some(again)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ALIGNED;
+
+    /// Bytes at an even address, and the same at an uneven one.
+    fn both(bytes: &[u8]) -> [(Vec<u8>, usize); 2] {
+        let mut room = vec![0; bytes.len() + 2 * ALIGNED];
+        let even = room.as_ptr().align_offset(ALIGNED);
+        room[even..even + bytes.len()].copy_from_slice(bytes);
+        let mut other = vec![0; bytes.len() + 2 * ALIGNED];
+        let uneven = other.as_ptr().align_offset(ALIGNED) + 1;
+        other[uneven..uneven + bytes.len()].copy_from_slice(bytes);
+        [(room, even), (other, uneven)]
+    }
+
+    #[test]
+    fn a_file_written_past_memory_is_the_same_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = std::fs::File::open(folder.path()).expect("it is there");
+        let mut bytes: Vec<u8> = (0..20 * HOLE).map(|at| (at % 251) as u8).collect();
+        bytes[3 * HOLE..5 * HOLE].fill(0);
+        bytes[19 * HOLE..].fill(0);
+        for (case, (room, begin)) in both(&bytes).into_iter().enumerate() {
+            let name = format!("file {case}");
+            let path = folder.path().join(&name);
+            let file = std::fs::File::create(&path).expect("it can be made");
+            file.set_len(bytes.len() as u64 + 7).expect("it has room");
+            let sink = Sink::new(file.into(), &dir, name.as_bytes(), LARGE);
+            let whole = &room[begin..begin + bytes.len()];
+            sink.write(whole, 0).expect("it is written");
+            sink.write(b"the end", bytes.len() as u64)
+                .expect("it is written");
+            let expected = [&bytes[..], b"the end"].concat();
+            assert!(
+                std::fs::read(&path).expect("it can be read") == expected,
+                "{name}"
+            );
+        }
+    }
+}

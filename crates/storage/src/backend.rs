@@ -40,6 +40,11 @@ pub trait Chunks: Send {
     fn found(&self) -> Option<(&Entry, &Extended)> {
         None
     }
+
+    /// What the file was once its last byte was read, if that is known without another call.
+    fn after(&self) -> Option<&Entry> {
+        None
+    }
 }
 
 /// What has to stand in the way of a new file, for it to be written.

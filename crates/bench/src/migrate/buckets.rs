@@ -69,10 +69,11 @@ impl Field<'_> {
             "one" => self.place.forget(name),
             _ => self.place.put_aside(name),
         };
+        // With what the server noted about objects that were there before, too.
         let fresh = || {
             self.place.forget("state");
-            clear("buckets/bench");
-            std::fs::create_dir(self.place.path("buckets/bench")).expect("room");
+            clear("buckets");
+            std::fs::create_dir_all(self.place.path("buckets/bench")).expect("room");
         };
         self.race(
             &format!("{words} up"),
@@ -149,8 +150,8 @@ impl Field<'_> {
         let (folder, bucket) = (self.place.path("small"), self.bucket());
         let state = self.place.path("state");
         self.place.forget("state");
-        self.place.put_aside("buckets/bench");
-        std::fs::create_dir(self.place.path("buckets/bench")).expect("room");
+        self.place.put_aside("buckets");
+        std::fs::create_dir_all(self.place.path("buckets/bench")).expect("room");
         ours("run", &folder, &bucket, &state).run();
         sync(&self.place.path(""));
         // Listings of this server have no etags, so the first plan asks for the times of what was copied, a request a file.

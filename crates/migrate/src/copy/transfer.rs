@@ -174,8 +174,14 @@ impl Copier {
         }
         // Where every read told what it reads, that is looked at already.
         if !self.is_told_by_reading() {
-            let now = self.of_source(self.source.stat(folder, Some(name))).await?;
-            if !same(&now, &pair.entry) {
+            let is_same = match chunks.as_ref().and_then(|chunks| chunks.after()) {
+                Some(now) => same(now, &pair.entry),
+                None => {
+                    let now = self.of_source(self.source.stat(folder, Some(name))).await?;
+                    same(&now, &pair.entry)
+                }
+            };
+            if !is_same {
                 upload.abort().await?;
                 return Ok(Transferred::Changed);
             }

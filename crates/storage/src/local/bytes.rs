@@ -1,10 +1,10 @@
 //! Reading a file, and moving bytes from one to another.
 
 use super::blocking;
-use super::root::Root;
+use super::root::{Root, entry_in};
 use crate::backend::Chunks;
 use crate::error::{Error, Result};
-use crate::{BoxFuture, Folder};
+use crate::{BoxFuture, Entry, Folder};
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
@@ -21,6 +21,9 @@ pub(super) struct LocalChunks {
     path: Vec<u8>,
     offset: u64,
     end: u64,
+    /// Read when it was opened: most files are no longer than that.
+    first: Option<Bytes>,
+    after: Option<Entry>,
 }
 
 impl LocalChunks {
@@ -33,35 +36,52 @@ impl LocalChunks {
     ) -> Result<Self> {
         let path = folder.join(name);
         let dir = root.folder(folder)?;
-        let file = open_file(&dir, name).map_err(|e| Error::system("read", &path, e))?;
+        let wrong = |errno| Error::system("read", &path, errno);
+        let file = open_file(&dir, name).map_err(wrong)?;
+        let end = offset.saturating_add(length);
+        let first = read_at(&file, offset, end).map_err(wrong)?;
+        let after = match first.len() as u64 == length {
+            true => Some(entry_in(&file, name).map_err(wrong)?),
+            false => None,
+        };
         Ok(LocalChunks {
             file: Arc::new(file),
             path,
-            offset,
-            end: offset.saturating_add(length),
+            offset: offset + first.len() as u64,
+            end,
+            first: Some(first),
+            after,
         })
     }
+}
+
+/// As many bytes as are handed on at once; none at the end.
+fn read_at(file: &OwnedFd, offset: u64, end: u64) -> rustix::io::Result<Bytes> {
+    let wanted = end.saturating_sub(offset).min(CHUNK) as usize;
+    let mut buffer = Vec::with_capacity(wanted);
+    rustix::io::pread(file, spare_capacity(&mut buffer), offset)?;
+    Ok(buffer.into())
 }
 
 impl Chunks for LocalChunks {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
         Box::pin(async {
-            let (file, offset) = (self.file.clone(), self.offset);
-            let wanted = self.end.saturating_sub(offset).min(CHUNK) as usize;
-            if wanted == 0 {
+            if let Some(first) = self.first.take().filter(|first| !first.is_empty()) {
+                return Ok(Some(first));
+            }
+            let (file, offset, end) = (self.file.clone(), self.offset, self.end);
+            if offset >= end {
                 return Ok(None);
             }
-            let read = blocking(move || {
-                let mut buffer = Vec::with_capacity(wanted);
-                rustix::io::pread(&*file, spare_capacity(&mut buffer), offset)?;
-                Ok(buffer)
-            });
-            let buffer = read
-                .await
-                .map_err(|e| Error::system("read", &self.path, e))?;
-            self.offset += buffer.len() as u64;
-            Ok((!buffer.is_empty()).then(|| Bytes::from(buffer)))
+            let read = blocking(move || read_at(&file, offset, end)).await;
+            let bytes = read.map_err(|e| Error::system("read", &self.path, e))?;
+            self.offset += bytes.len() as u64;
+            Ok((!bytes.is_empty()).then_some(bytes))
         })
+    }
+
+    fn after(&self) -> Option<&Entry> {
+        self.after.as_ref()
     }
 }
 

@@ -104,11 +104,8 @@ impl Root {
                 entry_at(&dir, name).map_err(|e| Error::system("look at", &folder.join(name), e))
             }
             None => {
-                let stat =
-                    rustix::fs::statx(&dir, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
-                        .map_err(|e| Error::system("look at", folder.as_bytes(), e))?;
-                let name = folder.split().map_or(Vec::new(), |(_, name)| name.to_vec());
-                Ok(entry_of(name, &stat))
+                let name = folder.split().map_or(&b""[..], |(_, name)| name);
+                entry_in(&dir, name).map_err(|e| Error::system("look at", folder.as_bytes(), e))
             }
         }
     }
@@ -164,6 +161,12 @@ pub(super) fn entry_at(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Entry>
         entry.target = Some(target.into_bytes());
     }
     Ok(entry)
+}
+
+/// What an open file is.
+pub(super) fn entry_in(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Entry> {
+    let stat = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    Ok(entry_of(name.to_vec(), &stat))
 }
 
 pub(super) fn entry_of(name: Vec<u8>, stat: &Statx) -> Entry {

@@ -2,6 +2,7 @@
 //! filled with what nobody reads again, at the price of one more copy of every byte.
 
 use super::bytes::write_all;
+use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -17,6 +18,8 @@ pub(super) struct Sink {
     pub(super) file: OwnedFd,
     /// The same file, past the system's memory.
     straight: Option<OwnedFd>,
+    /// Whether nothing may be written any more. Held while something is.
+    closed: Mutex<bool>,
 }
 
 impl Sink {
@@ -24,7 +27,11 @@ impl Sink {
     pub(super) fn new(file: OwnedFd, dir: impl AsFd, name: &[u8], size: u64) -> Sink {
         let large = size >= LARGE;
         let straight = large.then(|| past_memory(&file, dir, name)).flatten();
-        Sink { file, straight }
+        Sink {
+            file,
+            straight,
+            closed: Mutex::new(false),
+        }
     }
 
     /// Whether a write lasts until the disk has it; else it is one of memory.
@@ -34,6 +41,10 @@ impl Sink {
 
     /// What is a hole, or nothing but zeros, on the source need not take room here.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
+        let closed = self.closed.lock();
+        if *closed {
+            return Ok(());
+        }
         let mut begin = 0;
         for (number, block) in bytes.chunks_exact(HOLE).enumerate() {
             if block.iter().all(|&byte| byte == 0) {
@@ -43,6 +54,11 @@ impl Sink {
             }
         }
         self.put(&bytes[begin..], offset + begin as u64)
+    }
+
+    /// Waits for what is being written. What has not begun will not be: somebody else may go on with the file.
+    pub(super) fn close(&self) {
+        *self.closed.lock() = true;
     }
 
     fn put(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
@@ -99,6 +115,9 @@ mod tests {
             let file = std::fs::File::create(&path).expect("it can be made");
             file.set_len(bytes.len() as u64 + 7).expect("it has room");
             let sink = Sink::new(file.into(), &dir, name.as_bytes(), LARGE);
+            let system = rustix::fs::fstatfs(&sink.file).expect("it is on one");
+            let can = PLAIN.contains(&(system.f_type as u32));
+            assert_eq!(sink.waits_for_the_disk(), can, "{name}");
             let whole = &room[begin..begin + bytes.len()];
             sink.write(whole, 0).expect("it is written");
             sink.write(b"the end", bytes.len() as u64)

@@ -96,6 +96,14 @@ impl LocalUpload {
     }
 }
 
+impl Drop for LocalUpload {
+    fn drop(&mut self) {
+        if self.writing.is_some() {
+            self.sink.close();
+        }
+    }
+}
+
 /// The same file, at the offset up to which it was durable; `None` if it is gone, or another.
 fn reopen(dir: &OwnedFd, temp: &[u8], resume: &[u8]) -> Option<(OwnedFd, u64)> {
     let (offset, inode) = resume.split_at_checked(8)?;
@@ -213,5 +221,57 @@ impl Upload for LocalUpload {
             let _ = self.written().await;
             blocking(move || self.root.discard(&self.folder, &self.temp)).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ALIGNED, Backend, Entry, Folder, Kind, Local, UploadPlan};
+    use bytes::Bytes;
+
+    /// Large enough to be written past the system's memory, but for its last bytes.
+    const SIZE: usize = (65 << 20) + 7;
+    const BLOCK: usize = 1 << 20;
+    const DURABLE: usize = 33 * BLOCK;
+
+    /// At an even address, as the blocks of large objects are.
+    fn even(block: &[u8]) -> Bytes {
+        let mut room = vec![0; block.len() + ALIGNED];
+        let begin = room.as_ptr().align_offset(ALIGNED);
+        room[begin..begin + block.len()].copy_from_slice(block);
+        Bytes::from(room).slice(begin..begin + block.len())
+    }
+
+    #[tokio::test]
+    async fn a_large_file_is_gone_on_with_where_it_was_durable() {
+        let place = tempfile::tempdir().expect("a folder");
+        let local = Local::new(place.path());
+        let (root, bytes) = (Folder::root(), (0..SIZE).map(|at| (at % 251) as u8));
+        let bytes: Vec<u8> = bytes.collect();
+        let mut plan = UploadPlan {
+            temp: b".part".to_vec(),
+            size: SIZE as u64,
+            ..UploadPlan::default()
+        };
+        let mut upload = local.upload(&root, b"big", plan.clone()).await.unwrap();
+        for block in bytes[..DURABLE].chunks(BLOCK) {
+            upload.write(even(block)).await.unwrap();
+        }
+        plan.resume = upload.checkpoint(u64::MAX).await.unwrap();
+        // What comes after is not durable, and must not count.
+        upload.write(even(&[0xff; BLOCK])).await.unwrap();
+        upload.write(even(&[0xff; BLOCK])).await.unwrap();
+        drop(upload);
+
+        let mut upload = local.upload(&root, b"big", plan).await.unwrap();
+        assert_eq!(upload.offset(), DURABLE as u64);
+        for block in bytes[DURABLE..].chunks(BLOCK) {
+            upload.write(even(block)).await.unwrap();
+        }
+        let like = Entry::new(b"big".to_vec(), Kind::File);
+        let entry = upload.finish(like, Vec::new()).await.unwrap();
+        assert_eq!(entry.size, SIZE as u64);
+        let written = std::fs::read(place.path().join("big")).unwrap();
+        assert!(written == bytes, "other bytes than were written");
     }
 }

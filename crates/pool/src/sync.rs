@@ -2,44 +2,71 @@
 
 #[cfg(not(feature = "shuttle"))]
 mod imp {
-    /// How often a taken lock is looked at before the thread sleeps, and the pause before each look: some 10 µs, a score of
-    /// calls.
-    const LOOKS: u32 = 24;
-    const PAUSES: u32 = 256;
+    use parking_lot::MutexGuard;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    /// About two microseconds: a few calls.
+    const PAUSES: u32 = 64;
+    /// So many calls in that time follow each other without a gap.
+    const STREAM: u32 = 3;
+    /// How long to stay out of the way of a stream of calls. Systems make it some 50 µs more.
+    const NAP: Duration = Duration::from_micros(100);
+    /// Looks after that, each a tenth of a microsecond, before a thread sleeps until it is woken.
+    const LOOKS: u32 = 100;
+
+    fn pause(pauses: u32) {
+        for _ in 0..pauses {
+            std::hint::spin_loop();
+        }
+    }
 
     /// A lock that cannot be poisoned.
     #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+    pub(crate) struct Mutex<T> {
+        /// How often it was taken; written by who has it.
+        taken: AtomicU32,
+        inner: parking_lot::Mutex<T>,
+    }
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Mutex(parking_lot::Mutex::new(value))
+            Mutex {
+                taken: AtomicU32::new(0),
+                inner: parking_lot::Mutex::new(value),
+            }
         }
 
         #[inline]
-        pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
-            match self.0.try_lock() {
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            let guard = match self.inner.try_lock() {
                 Some(guard) => guard,
                 None => self.lock_contended(),
-            }
+            };
+            let taken = self.taken.load(Ordering::Relaxed);
+            self.taken.store(taken.wrapping_add(1), Ordering::Relaxed);
+            guard
         }
 
-        /// Looks again now and then before it goes to sleep. Whoever has the lock has it for a few hundred nanoseconds, so
-        /// sleeping costs more; and a thread that gets it for many calls in a row has the state in its cache, while
-        /// one that takes turns with another waits for memory at every step.
+        /// Whoever has the lock has it for a few hundred nanoseconds, so a thread that finds it taken looks again before it
+        /// sleeps. If others take it without a gap, it stays away for a while: a thread that makes many calls in a
+        /// row has the state in its cache, while threads that take turns wait for memory at every step.
         #[cold]
-        fn lock_contended(&self) -> parking_lot::MutexGuard<'_, T> {
+        fn lock_contended(&self) -> MutexGuard<'_, T> {
+            let before = self.taken.load(Ordering::Relaxed);
+            pause(PAUSES);
+            if self.taken.load(Ordering::Relaxed).wrapping_sub(before) >= STREAM {
+                std::thread::sleep(NAP);
+            }
             for _ in 0..LOOKS {
-                for _ in 0..PAUSES {
-                    std::hint::spin_loop();
-                }
-                if !self.0.is_locked()
-                    && let Some(guard) = self.0.try_lock()
+                if !self.inner.is_locked()
+                    && let Some(guard) = self.inner.try_lock()
                 {
                     return guard;
                 }
+                pause(PAUSES / 16);
             }
-            self.0.lock()
+            self.inner.lock()
         }
     }
 }

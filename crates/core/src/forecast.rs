@@ -107,8 +107,13 @@ impl Forecast {
             let took = now.as_nanos().saturating_sub(before.as_nanos()) as f64;
             pace.seen = REMEMBERED.min(pace.seen + 1);
             let mean = pace.interval.get_or_insert(took);
-            *mean += (took - *mean) / f64::from(pace.seen);
-            pace.deviation += ((took - *mean).abs() - pace.deviation) / f64::from(pace.seen);
+            // Mostly it is the constant, which makes two multiplications of two divisions.
+            let part = |of: f64| match pace.seen {
+                REMEMBERED => of * (1.0 / REMEMBERED as f64),
+                seen => of / f64::from(seen),
+            };
+            *mean += part(took - *mean);
+            pace.deviation += part((took - *mean).abs() - pace.deviation);
         }
         pace.freed_at = (still > 0).then_some(now);
     }

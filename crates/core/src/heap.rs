@@ -86,9 +86,14 @@ impl<K: Copy + Ord, I: Items<(K, u32)>> Heap<K, I> {
 
     #[inline]
     pub(crate) fn push(&mut self, key: K, id: u32, mut place: impl FnMut(u32, u32)) {
+        let last = self.items.len();
         self.items.push((key, id));
-        let last = self.items.len() - 1;
-        up(&mut self.items, last, &mut place);
+        let items = &mut self.items[..];
+        if last == 0 || items[(last - 1) / 4].0 <= key {
+            place(id, last as u32);
+        } else {
+            up(items, last, &mut place);
+        }
     }
 
     /// Gives the entry at `at` another key.

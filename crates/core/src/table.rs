@@ -23,18 +23,34 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    #[inline]
     pub(crate) fn insert(&mut self, item: T) -> u32 {
-        if let Some(id) = self.free.pop() {
-            self.items[id as usize] = item;
-            self.live[id as usize] = true;
-            return id;
+        let mut item = Some(item);
+        let (id, new) = self.claim(|| item.take().expect("it is asked for once"));
+        if let Some(item) = item {
+            *new = item;
         }
+        id
+    }
+
+    /// Takes a number for something that is written where it will lie, over what lay there before or is `vacant`: a large
+    /// item is not made elsewhere and moved.
+    #[inline(always)]
+    pub(crate) fn claim(&mut self, vacant: impl FnOnce() -> T) -> (u32, &mut T) {
+        if self.free.is_empty() {
+            self.grow(vacant());
+        }
+        let id = self.free.pop().expect("there is one now");
+        self.live[id as usize] = true;
+        (id, &mut self.items[id as usize])
+    }
+
+    #[cold]
+    fn grow(&mut self, item: T) {
         self.items.push(item);
-        self.live.push(true);
+        self.live.push(false);
         // As many numbers can come free as there are: room for them is made here, not on removal.
-        self.free.reserve(self.items.capacity() - self.free.len());
-        (self.items.len() - 1) as u32
+        self.free.reserve(self.items.capacity());
+        self.free.push((self.items.len() - 1) as u32);
     }
 
     /// Frees a number. What it named is still there to be looked at until the next insert.

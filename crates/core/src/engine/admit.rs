@@ -4,7 +4,7 @@
 //! takes the place of the newest job of the flow that holds most; everyone else is refused and told when to come back.
 
 use super::Core;
-use super::parts::{Entry, NIL, State};
+use super::parts::{Entry, State};
 use crate::config::{Bound, OnSuspend};
 use crate::event::{Event, Reason, Refused};
 use crate::forecast::Forecast;
@@ -293,32 +293,28 @@ impl<P> Core<P> {
     fn insert(&mut self, job: Job<P>, bay: u32, flow: u32, state: State) -> u32 {
         self.serial += 1;
         let attempts = job.attempts.unwrap_or(self.config.attempts).max(1);
-        let slot = self.jobs.insert(Entry {
-            serial: self.serial,
-            state,
-            payload: Some(job.payload),
-            class: job.class,
-            flow,
-            cost: job.cost,
-            targets: job.targets,
-            bay,
-            key: job.key.unwrap_or(Key(0)),
-            keyed: job.key.is_some(),
-            has_delay_key: job.delay_key.is_some(),
-            holds_delay_key: false,
-            expire_at: job.expire_at.unwrap_or(Time::MAX),
-            seq: self.serial,
-            since: Time::MAX,
-            attempts,
-            used: 0,
-            prepaid: false,
-            cancelled: false,
-            probing: false,
-            timer: TimerId::NONE,
-            lane: NIL,
-            lane_prev: NIL,
-            lane_next: NIL,
-        });
+        let (slot, entry) = self.jobs.claim(Entry::vacant);
+        entry.serial = self.serial;
+        entry.state = state;
+        entry.payload = Some(job.payload);
+        entry.class = job.class;
+        entry.flow = flow;
+        entry.cost = job.cost;
+        entry.targets = job.targets;
+        entry.bay = bay;
+        entry.key = job.key.unwrap_or(Key(0));
+        entry.keyed = job.key.is_some();
+        entry.has_delay_key = job.delay_key.is_some();
+        entry.holds_delay_key = false;
+        entry.expire_at = job.expire_at.unwrap_or(Time::MAX);
+        entry.seq = self.serial;
+        entry.since = Time::MAX;
+        entry.attempts = attempts;
+        entry.used = 0;
+        entry.prepaid = false;
+        entry.cancelled = false;
+        entry.probing = false;
+        entry.timer = TimerId::NONE;
         if let Some(key) = job.key {
             let jobs = &self.jobs;
             let hash = |slot: &u32| jobs[*slot].key.spread();

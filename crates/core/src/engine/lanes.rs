@@ -9,7 +9,7 @@ use crate::job::Job;
 use crate::time::Time;
 
 /// Up to so many lanes of a queue are looked through.
-const FEW: usize = 8;
+const FEW: usize = 2;
 
 /// Spreads the numbers of a queue and a bay, which are ours and nobody else's to choose.
 #[inline]

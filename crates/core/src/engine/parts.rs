@@ -222,6 +222,36 @@ pub(super) enum State {
 }
 
 impl<P> Entry<P> {
+    /// What lies where no job has been yet.
+    pub(super) fn vacant() -> Self {
+        Entry {
+            serial: 0,
+            state: State::Delayed,
+            payload: None,
+            class: Class(0),
+            flow: NIL,
+            cost: Cost(0),
+            targets: TargetSet::default(),
+            bay: NIL,
+            key: Key(0),
+            keyed: false,
+            has_delay_key: false,
+            holds_delay_key: false,
+            expire_at: Time::MAX,
+            seq: 0,
+            since: Time::MAX,
+            attempts: 0,
+            used: 0,
+            prepaid: false,
+            cancelled: false,
+            probing: false,
+            timer: TimerId::NONE,
+            lane: NIL,
+            lane_prev: NIL,
+            lane_next: NIL,
+        }
+    }
+
     pub(super) fn key(&self) -> Option<Key> {
         self.keyed.then_some(self.key)
     }

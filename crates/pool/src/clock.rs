@@ -1,5 +1,6 @@
 //! The one seam for time and chance.
 
+use crate::recent;
 use headworks_core::Time;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: Instant,
+    /// The same moment as `recent` counts.
+    origin: u64,
     chance: Arc<AtomicU64>,
 }
 
@@ -40,12 +43,22 @@ impl Clock {
         let seed = RandomState::new().build_hasher().finish();
         Clock {
             start: Instant::now(),
+            origin: recent::nanos(),
             chance: Arc::new(AtomicU64::new(seed)),
         }
     }
 
+    /// The time, at most a few microseconds behind.
     #[inline]
     pub(crate) fn now(&self) -> Time {
+        if cfg!(feature = "test-util") {
+            return self.exact();
+        }
+        Time::from_nanos(recent::nanos().saturating_sub(self.origin))
+    }
+
+    /// The time, read anew: who was called because it has come must not think that it has not.
+    pub(crate) fn exact(&self) -> Time {
         Time::ZERO + self.start.elapsed()
     }
 

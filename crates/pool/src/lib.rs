@@ -38,6 +38,7 @@ mod notice;
 mod permit;
 mod permits;
 mod pool;
+mod recent;
 mod report;
 mod shell;
 mod sync;

@@ -115,7 +115,7 @@ pub(crate) fn keep_time<P>(
     poll_fn(move |context| {
         inner.wakes.fetch_add(1, Ordering::Relaxed);
         loop {
-            let at = match inner.shell.poll_timer(inner.clock.now(), context.waker()) {
+            let at = match inner.shell.poll_timer(inner.clock.exact(), context.waker()) {
                 Timer::Leave => return Poll::Ready(()),
                 Timer::At { at, scale: wish } => {
                     scale(wish);

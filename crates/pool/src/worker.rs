@@ -50,6 +50,7 @@ pub struct Run<'a, P> {
     pub attempt: u32,
     /// How long it waited.
     pub waited: Duration,
+    aged: bool,
     inner: &'a Inner<P>,
     seat: SeatId,
 }
@@ -71,6 +72,22 @@ impl<P> Run<'_, P> {
     #[must_use]
     pub fn cancellation(&self) -> CancellationToken {
         self.inner.shell.token(self.seat)
+    }
+
+    /// The lease, to be given back.
+    #[inline]
+    fn lease(self) -> Lease<Task<P>> {
+        Lease {
+            ticket: self.ticket,
+            target: self.target,
+            class: self.class,
+            flow: self.flow,
+            cost: self.cost,
+            attempt: self.attempt,
+            waited: self.waited,
+            aged: self.aged,
+            payload: Task::Work(self.payload),
+        }
     }
 }
 
@@ -101,21 +118,20 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
 
     pub(crate) async fn work(self) {
         let Inner { shell, clock, .. } = &*self.inner;
-        let mut done = None;
+        let mut word = shell.turn(clock.now(), self.seat, None);
         loop {
-            let now = clock.now();
-            let settled = done.take().map(|(lease, report): (_, Report)| {
-                let (outcome, verdict) = report.settle(now, clock);
-                (lease, outcome, verdict)
-            });
-            let word = match shell.turn(now, self.seat, settled) {
+            let granted = match word {
                 Some(word) => word,
                 None => self.wait().await,
             };
-            match word {
-                Word::Granted(lease) => done = Some(self.run(lease).await),
-                Word::Denied(_) | Word::Leave => return,
-            }
+            let Word::Granted(lease) = granted else {
+                return;
+            };
+            let mut run = self.begin(lease);
+            let report = self.attempt(&mut run).await;
+            let now = clock.now();
+            let (outcome, verdict) = report.settle(now, clock);
+            word = shell.turn(now, self.seat, Some((run.lease(), outcome, verdict)));
         }
     }
 
@@ -129,46 +145,24 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
         .await
     }
 
-    async fn run(&self, lease: Lease<Task<P>>) -> (Lease<Task<P>>, Report) {
-        let Lease {
-            ticket,
-            target,
-            class,
-            flow,
-            cost,
-            attempt,
-            waited,
-            aged,
-            payload: Task::Work(payload),
-        } = lease
-        else {
+    #[inline]
+    fn begin(&self, lease: Lease<Task<P>>) -> Run<'_, P> {
+        let Task::Work(payload) = lease.payload else {
             unreachable!("a worker is given work")
         };
-        let mut run = Run {
+        Run {
             payload,
-            ticket,
-            target,
-            class,
-            flow,
-            cost,
-            attempt,
-            waited,
+            ticket: lease.ticket,
+            target: lease.target,
+            class: lease.class,
+            flow: lease.flow,
+            cost: lease.cost,
+            attempt: lease.attempt,
+            waited: lease.waited,
+            aged: lease.aged,
             inner: &self.inner,
             seat: self.seat,
-        };
-        let report = self.attempt(&mut run).await;
-        let lease = Lease {
-            ticket,
-            target,
-            class,
-            flow,
-            cost,
-            attempt,
-            waited,
-            aged,
-            payload: Task::Work(run.payload),
-        };
-        (lease, report)
+        }
     }
 
     async fn attempt(&self, run: &mut Run<'_, P>) -> Report {

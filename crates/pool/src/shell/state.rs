@@ -69,12 +69,10 @@ impl<P> State<P> {
     }
 
     /// Grants as far as there is somebody to run it, and passes on what happened.
+    #[inline]
     pub(super) fn pump(&mut self, now: Time) {
-        while self.callers > 0 || !self.idle.is_empty() {
-            let Some(lease) = self.core.next(now) else {
-                break;
-            };
-            self.hand_over(lease);
+        if self.callers > 0 || !self.idle.is_empty() {
+            self.grant(now);
         }
         while let Some(event) = self.core.poll_event() {
             self.pass_on(event);
@@ -86,6 +84,16 @@ impl<P> State<P> {
                 self.armed = wake;
             }
             self.after.wake.extend(self.timer.take());
+        }
+    }
+
+    #[inline(never)]
+    fn grant(&mut self, now: Time) {
+        while self.callers > 0 || !self.idle.is_empty() {
+            let Some(lease) = self.core.next(now) else {
+                break;
+            };
+            self.hand_over(lease);
         }
     }
 
@@ -123,6 +131,7 @@ impl<P> State<P> {
         None
     }
 
+    #[inline]
     pub(super) fn begin(&mut self, seat: SeatId, lease: &Lease<Task<P>>) {
         let seat = &mut self.seats[seat.0];
         seat.running = Some(lease.ticket);
@@ -140,6 +149,7 @@ impl<P> State<P> {
     }
 
     /// A worker's job is over, or goes back into the core.
+    #[inline]
     pub(super) fn finish(
         &mut self,
         now: Time,
@@ -158,6 +168,7 @@ impl<P> State<P> {
         self.check_drained();
     }
 
+    #[cold]
     pub(super) fn pass_on(&mut self, event: Event<Task<P>>) {
         match event {
             Event::Expired { ticket, job } => self.end(ticket, job.payload, How::Expired),

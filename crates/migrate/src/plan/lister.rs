@@ -1,12 +1,13 @@
 //! Lists folders, and hands what is in them to the store.
 
+use super::folders::{self, Settled};
 use super::publish::{self, Staged};
 use super::side::Work;
 use crate::filter::Filter;
 use crate::names::{self, Own};
 use crate::progress::Progress;
 use crate::status::{Compare, Dst};
-use crate::store::{FolderId, Packed, Row, When, Writer, is_plain};
+use crate::store::{FolderId, Packed, Row, When, Writer, is_plain, put_files};
 use headworks_core::Side;
 use headworks_core::rounds::LeaseId;
 use headworks_pool::{Handler, Health, Notice, Report, Run};
@@ -164,7 +165,7 @@ impl Lister {
             forget |= first && !last;
             let page_now = page.take().unwrap_or_default();
             let staged = self.stage(listing, page_now, (first, last), forget);
-            hand.rows += staged.rows.len() + 1;
+            hand.rows += staged.found + 1;
             hand.pages.push((listing.clone(), staged));
             // A page that cost a request is not kept waiting for others: it may have to be fetched again.
             if hand.rows >= TOGETHER || !self.local {
@@ -207,28 +208,38 @@ impl Lister {
         };
         // When it was written there says nothing of when the source was modified.
         let timeless = self.timeless;
-        let expected = page.entries.len();
-        let entries = page
-            .entries
-            .into_iter()
-            .filter(|entry| !of_ours(&entry.name) && !is_marker(entry));
-        let mut rows: Vec<Row> = Vec::with_capacity(expected);
-        rows.extend(entries.map(|mut entry| {
-            if timeless {
-                entry.modified = None;
-            }
-            let excluded = self.side == Side::Leader && self.filter.excludes(&folder.path, &entry);
-            Row { entry, excluded }
-        }));
+        let mut entries = page.entries;
+        entries.retain(|entry| !of_ours(&entry.name) && !is_marker(entry));
+        if timeless {
+            entries.iter_mut().for_each(|entry| entry.modified = None);
+        }
         // In the order of the table.
-        rows.sort_unstable_by(|a, b| a.entry.name.cmp(&b.entry.name));
-        self.progress.listed(self.side, &rows, last);
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        self.progress.listed(self.side, entries.len(), last);
         if !last {
             listing.work.reached.page(page.cursor.clone());
         }
+        let excludes =
+            |entry: &Entry| self.side == Side::Leader && self.filter.excludes(&folder.path, entry);
+        // Packed at once, while the cache has them, unless their names may still be asked for.
+        let pack = first && last && self.release.is_none();
+        let mut files = Packed::default();
+        let found = entries.len();
+        let rest = entries.extract_if(.., |entry| {
+            let plain = pack && is_plain(entry) && !excludes(entry);
+            if plain {
+                files.add(entry);
+            }
+            !plain
+        });
+        let rows = rest.map(|entry| Row {
+            excluded: excludes(&entry),
+            entry,
+        });
         Staged {
-            rows,
-            files: Packed::default(),
+            rows: rows.collect(),
+            found,
+            files,
             cursor: page.cursor,
             forget,
             first,
@@ -249,7 +260,9 @@ impl Lister {
         let when = if ends { When::Apart } else { When::Later };
         let (side, words, compare) = (self.side, self.words.clone(), self.compare);
         let release = self.release(&pages);
-        pages.iter_mut().for_each(|(_, staged)| pack(staged));
+        if self.release.is_some() {
+            pages.iter_mut().for_each(|(_, staged)| pack(staged));
+        }
         let settled = Arc::new(std::sync::OnceLock::new());
         let told = settled.clone();
         let write = move |transaction: &Transaction<'_>| {
@@ -303,7 +316,7 @@ fn pack(staged: &mut Staged) {
     }
     let files = &mut staged.files;
     staged.rows.retain(|row| {
-        let plain = is_plain(row);
+        let plain = is_plain(&row.entry) && !row.excluded;
         if plain {
             files.add(&row.entry);
         }
@@ -318,26 +331,45 @@ fn publish_all(
     pages: &[(Listing, Staged)],
     missing: &[Listing],
 ) -> rusqlite::Result<Vec<(Option<LeaseId>, u64)>> {
-    let mut settled = Vec::new();
-    let settle = |listing: &Listing| match listing.lease {
-        Some(_) => publish::settle,
-        None => publish::settle_ahead,
+    let mut ended = Vec::new();
+    let mut listed: Vec<(FolderId, u64)> = Vec::new();
+    let mut settled: Vec<(FolderId, Settled)> = Vec::new();
+    let mut settle = |listing: &Listing, state: Settled| match listing.lease {
+        Some(_) => {
+            settled.push((listing.work.row.id, state));
+            Ok(())
+        }
+        None => folders::settle_ahead(transaction, listing.work.row.id, state),
     };
     for (listing, staged) in pages {
         let row = &listing.work.row;
-        let subfolders = match side {
-            Side::Leader => publish::source(transaction, row, staged)?,
+        let mut subfolders = row.subfolders;
+        match side {
+            Side::Leader => subfolders = publish::source(transaction, row, staged)?,
             Side::Follower => {
-                publish::destination(transaction, row, staged, compare, settle(listing))?
+                let alike = publish::destination(transaction, row, staged, compare)?;
+                if staged.last {
+                    settle(listing, (Dst::Successful, alike))?;
+                }
             }
-        };
+        }
         if staged.last {
-            settled.push((listing.lease, subfolders));
+            ended.push((listing.lease, subfolders));
+            listed.push((row.id, subfolders));
         }
     }
     for listing in missing {
-        settle(listing)(transaction, listing.work.row.id, Dst::Missing, false)?;
-        settled.push((listing.lease, listing.work.row.subfolders));
+        settle(listing, (Dst::Missing, false))?;
+        ended.push((listing.lease, listing.work.row.subfolders));
     }
-    Ok(settled)
+    match side {
+        Side::Leader => {
+            let files = pages.iter().filter(|(_, staged)| staged.files.len() > 0);
+            let files = files.map(|(listing, staged)| (listing.work.row.id, &staged.files));
+            put_files(transaction, &files.collect::<Vec<_>>())?;
+            folders::listed(transaction, &listed)?;
+        }
+        Side::Follower => folders::settle(transaction, &settled)?,
+    }
+    Ok(ended)
 }

@@ -1,6 +1,7 @@
 //! What a listing becomes in the store.
 
-use crate::status::{Compare, Dst, Src, Status};
+use super::folders::{add_folders, add_staged_folders};
+use crate::status::{Compare, Status};
 use crate::store::{
     FolderRow, Packed, Row, dated, plain_files, put_destination, put_destinations, put_sources,
 };
@@ -12,6 +13,8 @@ use std::borrow::Cow;
 /// A page of a folder's listing.
 pub(super) struct Staged {
     pub(super) rows: Vec<Row>,
+    /// How many entries it has in all.
+    pub(super) found: usize,
     /// Its plain files, if it is all of the folder; they are not among the rows.
     pub(super) files: Packed,
     /// Where the next page begins, if the backend can say so.
@@ -22,6 +25,7 @@ pub(super) struct Staged {
     pub(super) last: bool,
 }
 
+/// All but its plain files; how many subfolders it has.
 pub(super) fn source(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
@@ -31,46 +35,31 @@ pub(super) fn source(
         forget(transaction, Side::Leader, folder)?;
     }
     let whole = page.first && page.last;
-    let mut subfolders = 0;
+    let takes_part = |row: &&Row| whole && row.entry.kind == Kind::Folder && !row.excluded;
+    let names = page.rows.iter().filter(takes_part);
+    let names: Vec<&[u8]> = names.map(|row| row.entry.name.as_slice()).collect();
+    let mut children = add_folders(transaction, folder, &names)?;
     let mut rows = Vec::with_capacity(page.rows.len());
     for row in &page.rows {
-        let is_folder = row.entry.kind == Kind::Folder && !row.excluded;
-        let child = match whole && is_folder {
-            true => Some(add_folder(transaction, folder, &row.entry.name)?),
-            false => None,
-        };
-        subfolders += u64::from(child.is_some());
+        let child = takes_part(&row).then(|| children.next()).flatten();
         rows.push((dated_row(transaction, Side::Leader, folder, row)?, child));
     }
     let rows: Vec<_> = rows.iter().map(|(row, child)| (&**row, *child)).collect();
     put_sources(transaction, folder.id, &rows)?;
-    if page.files.len() > 0 {
-        page.files.put(transaction, folder.id)?;
+    match (page.last, whole) {
+        (false, _) => stage(transaction, Side::Leader, folder, page),
+        (true, true) => Ok(names.len() as u64),
+        (true, false) => add_staged_folders(transaction, folder),
     }
-    if !page.last {
-        return stage(transaction, Side::Leader, folder, page);
-    }
-    if !whole {
-        subfolders = add_staged_folders(transaction, folder)?;
-    }
-    let mut statement = transaction.prepare_cached(
-        "UPDATE folder SET src = ?, src_cursor = NULL, subfolders = ? WHERE id = ?",
-    )?;
-    statement.execute(params![
-        Src::Successful as i64,
-        subfolders as i64,
-        folder.id
-    ])?;
-    Ok(subfolders)
 }
 
+/// Whether its plain files are those of the source.
 pub(super) fn destination(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
     page: &Staged,
     compare: &Compare,
-    settle: Settle,
-) -> rusqlite::Result<u64> {
+) -> rusqlite::Result<bool> {
     if page.forget {
         forget(transaction, Side::Follower, folder)?;
     }
@@ -89,10 +78,9 @@ pub(super) fn destination(
         put_destinations(transaction, folder.id, &page.files.unpack()?, 0)?;
     }
     if !page.last {
-        return stage(transaction, Side::Follower, folder, page);
+        stage(transaction, Side::Follower, folder, page)?;
     }
-    settle(transaction, folder.id, Dst::Successful, alike)?;
-    Ok(folder.subfolders)
+    Ok(alike)
 }
 
 /// Whether the files among the entries of a folder are the plain files of the source, as far as is compared; then they are
@@ -133,39 +121,6 @@ fn dated_row<'r>(
     }
     let path = folder.path.join(&row.entry.name);
     Ok(row.dated(dated(transaction, side, &path, &row.entry)?))
-}
-
-/// How the state of a folder at the destination is noted, and whether its plain files are those of the source.
-pub(super) type Settle = fn(&Transaction<'_>, i64, Dst, bool) -> rusqlite::Result<()>;
-
-/// In its turn. A folder that was taken for missing may have been made meanwhile.
-pub(super) fn settle(
-    transaction: &Transaction<'_>,
-    folder: i64,
-    state: Dst,
-    alike: bool,
-) -> rusqlite::Result<()> {
-    let mut statement = transaction.prepare_cached(
-        "UPDATE folder SET dst = iif(ahead = 1 AND ?1 = 3, 1, ?1), dst_cursor = NULL, alike = ?3
-         WHERE id = ?2",
-    )?;
-    statement
-        .execute(params![state as i64, folder, alike])
-        .map(drop)
-}
-
-/// Ahead of its turn, in which no call is needed any more.
-pub(super) fn settle_ahead(
-    transaction: &Transaction<'_>,
-    folder: i64,
-    state: Dst,
-    alike: bool,
-) -> rusqlite::Result<()> {
-    let mut statement = transaction
-        .prepare_cached("UPDATE folder SET ahead = ?, dst_cursor = NULL, alike = ? WHERE id = ?")?;
-    statement
-        .execute(params![state as i64, alike, folder])
-        .map(drop)
 }
 
 /// The root's own entry, under the number that no folder has.
@@ -223,38 +178,12 @@ fn forget(transaction: &Transaction<'_>, side: Side, folder: &FolderRow) -> rusq
     Ok(())
 }
 
-fn add_folder(
-    transaction: &Transaction<'_>,
-    parent: &FolderRow,
-    name: &[u8],
-) -> rusqlite::Result<i64> {
-    let mut statement = transaction
-        .prepare_cached("INSERT INTO folder (parent, name, depth, path) VALUES (?, ?, ?, ?)")?;
-    let path = parent.path.child(name);
-    statement.insert(params![parent.id, name, parent.depth + 1, path.as_bytes()])
-}
-
-/// Folders of a listing of several pages get their rows only when the last page is there.
-fn add_staged_folders(transaction: &Transaction<'_>, folder: &FolderRow) -> rusqlite::Result<u64> {
-    let mut select = transaction.prepare(
-        "SELECT name FROM source WHERE parent = ? AND kind = 0 AND excluded = 0 AND folder IS NULL",
-    )?;
-    let names: Vec<Vec<u8>> = select
-        .query_map([folder.id], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    for name in &names {
-        let child = add_folder(transaction, folder, name)?;
-        let mut update = transaction
-            .prepare_cached("UPDATE source SET folder = ? WHERE parent = ? AND name = ?")?;
-        update.execute(params![child, folder.id, name])?;
-    }
-    Ok(names.len() as u64)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::folders::settle;
     use super::*;
-    use crate::store::{Store, plain_files};
+    use crate::status::Dst;
+    use crate::store::{Store, plain_files, put_files};
     use headworks_storage::Folder;
     use std::time::Duration;
 
@@ -275,6 +204,7 @@ mod tests {
         };
         Staged {
             rows: entries.iter().map(row).collect(),
+            found: entries.len(),
             files: Packed::default(),
             cursor: None,
             forget: false,
@@ -308,6 +238,7 @@ mod tests {
             here.files.add(&entry);
         }
         source(&transaction, &root, &here).unwrap();
+        put_files(&transaction, &[(root.id, &here.files)]).unwrap();
         assert_eq!(plain_files(&transaction, root.id).unwrap().len(), 2);
         let mut sides = [headworks_storage::Capabilities::read_only(); 2];
         sides[1].modified = Some(Duration::from_nanos(1));
@@ -316,7 +247,8 @@ mod tests {
             first,
             ..page(there)
         };
-        destination(&transaction, &root, &there, &compare, settle).unwrap();
+        let alike = destination(&transaction, &root, &there, &compare).unwrap();
+        settle(&transaction, &[(root.id, (Dst::Successful, alike))]).unwrap();
         let query = "SELECT alike, (SELECT count(*) FROM destination WHERE parent = 1) FROM folder WHERE id = 1";
         let noted =
             |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()));

@@ -1,7 +1,7 @@
 //! The driver: pages, leases, settles, and lets the sides go on.
 
+use super::folders;
 use super::lister::{Batch, Lister, Listers, Listing, Released, Word};
-use super::publish;
 use super::side::{WINDOW, Walked, Work, unknown_root};
 use super::{LAG, MAX_LEAD};
 use crate::error::{Error, Result};
@@ -295,10 +295,10 @@ impl Walk<'_> {
         self.job.writer.post(
             When::Apart,
             move |transaction| {
-                let mut each = derived.iter();
-                each.try_for_each(|(_, _, folder, state)| {
-                    publish::settle(transaction, *folder, *state, false)
-                })
+                let settled = derived
+                    .iter()
+                    .map(|(_, _, folder, state)| (*folder, (*state, false)));
+                folders::settle(transaction, &settled.collect::<Vec<_>>())
             },
             move || drop(sender.send(Word::Settled(which, settled))),
         );

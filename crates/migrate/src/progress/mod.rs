@@ -7,7 +7,6 @@ mod live;
 
 pub use live::{Live, LiveSide, Pace};
 
-use crate::store::Row;
 use headworks_core::Side;
 use headworks_core::rounds::{Progress as RoundsProgress, State};
 use serde::{Deserialize, Serialize};
@@ -235,9 +234,9 @@ impl Progress {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn listed(&self, side: Side, rows: &[Row], last: bool) {
+    pub(crate) fn listed(&self, side: Side, entries: usize, last: bool) {
         let side = &self.sides[side as usize];
-        side.entries.fetch_add(rows.len() as u64, Relaxed);
+        side.entries.fetch_add(entries as u64, Relaxed);
         side.folders.fetch_add(u64::from(last), Relaxed);
     }
 

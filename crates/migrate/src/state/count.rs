@@ -3,7 +3,7 @@
 use super::{Count, Folders, PAGE, State, Summary, Totals};
 use crate::error::Result;
 use crate::status::{Compare, Status};
-use crate::store::{FolderId, Plain, ROOT};
+use crate::store::{FolderId, ROOT};
 use std::collections::HashMap;
 
 impl State {
@@ -65,7 +65,7 @@ impl State {
         let mut totals = Totals::default();
         let mut matched = 0;
         let mut statuses: HashMap<Status, Count> = HashMap::new();
-        self.scan_folders(compare, folders.clone(), Plain::Unlike, |pair, status| {
+        self.scan_folders(compare, folders.clone(), |pair, status| {
             statuses.entry(status).or_default().add(pair.entry.size);
             summary.source.add(pair.entry.size);
             matched += i64::from(pair.there.is_some());
@@ -76,7 +76,6 @@ impl State {
             if totals.len() > PAGE {
                 keep(totals.split());
             }
-            Ok(())
         })?;
         keep(totals);
         let alike = self.alike(folders.clone())?;

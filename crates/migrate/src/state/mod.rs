@@ -15,7 +15,7 @@ use crate::filter::Filters;
 use crate::progress::Live;
 use crate::status::{Compare, Difference, Status};
 use crate::store::{
-    FolderId, Pair, Plain, ROOT, Store, meta, path_of, plain_files, read_pairs_until,
+    FolderId, Pair, Plain, ROOT, Store, each_pair, meta, path_of, plain_files, read_pairs,
 };
 use headworks_storage::Kind;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -98,22 +98,11 @@ impl State {
     pub(crate) fn scan(
         &self,
         compare: &Compare,
-        each: impl FnMut(&Pair, Status) -> Result<()>,
-    ) -> Result<()> {
-        self.scan_folders(compare, ALL, Plain::All, each)
-    }
-
-    /// The same, of the folders with these numbers.
-    pub(super) fn scan_folders(
-        &self,
-        compare: &Compare,
-        folders: Folders,
-        plain: Plain,
         mut each: impl FnMut(&Pair, Status) -> Result<()>,
     ) -> Result<()> {
-        let mut after = before(folders.start);
+        let mut after = before(ALL.start);
         loop {
-            let pairs = read_pairs_until(&self.read, &after, folders.end - 1, plain, PAGE)?;
+            let pairs = read_pairs(&self.read, &after, PAGE)?;
             let Some(last) = pairs.last() else {
                 return Ok(());
             };
@@ -122,6 +111,23 @@ impl State {
                 each(pair, status(&self.read, compare, pair)?)?;
             }
         }
+    }
+
+    /// Goes through those of the folders with these numbers that need a look: not through plain files that are alike. All at once, because
+    /// each new beginning would look for plain files that are not alike in all folders that are left.
+    fn scan_folders(
+        &self,
+        compare: &Compare,
+        folders: Folders,
+        mut each: impl FnMut(&Pair, Status),
+    ) -> Result<()> {
+        let (folder, name) = before(folders.start);
+        let look = |pair: Pair| {
+            each(&pair, status(&self.read, compare, &pair)?);
+            Ok(true)
+        };
+        let last = folders.end - 1;
+        each_pair(&self.read, (folder, &name), last, Plain::Unlike, look)
     }
 
     /// What the plan found, as it was when it finished.

@@ -15,8 +15,8 @@ mod writer;
 pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
 pub use lock::holder;
-pub(crate) use packed::{Packed, give_rows, is_plain, plain_files};
-pub(crate) use pairs::{Plain, find_pair, find_pairs, read_folder, read_pairs, read_pairs_until};
+pub(crate) use packed::{Packed, give_rows, is_plain, plain_files, put_files};
+pub(crate) use pairs::{Plain, each_pair, find_pair, find_pairs, read_folder, read_pairs};
 pub(crate) use rows::{
     ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_destinations, put_sources,
     read_entry,

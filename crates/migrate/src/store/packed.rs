@@ -10,7 +10,8 @@ use super::rows::{Row, put_destinations, put_sources};
 use super::{FolderId, place_is_taken};
 use headworks_storage::{Entry, Kind, Posix};
 use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension};
+use std::sync::LazyLock;
 
 /// The plain files of a folder.
 #[derive(Clone, Debug, Default)]
@@ -30,13 +31,12 @@ struct Last {
     posix: Option<Posix>,
 }
 
-/// Whether an entry needs no row of its own.
-pub(crate) fn is_plain(row: &Row) -> bool {
-    let entry = &row.entry;
+/// Whether an entry that is not left out needs no row of its own.
+pub(crate) fn is_plain(entry: &Entry) -> bool {
     let usual = entry.kind == Kind::File && entry.target.is_none() && entry.modified.is_some();
     let alone = entry.inode.is_none() && entry.version.is_none();
     let device = entry.posix.map_or(0, |posix| posix.device);
-    usual && alone && device == 0 && !row.excluded
+    usual && alone && device == 0
 }
 
 impl Packed {
@@ -77,16 +77,6 @@ impl Packed {
         self.blob.push(number as u8);
     }
 
-    /// Keeps them as those of a source folder.
-    pub(crate) fn put(&self, connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
-        let query = "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)";
-        let mut insert = connection.prepare_cached(query)?;
-        let (entries, bytes) = (self.entries as i64, self.bytes.cast_signed());
-        insert
-            .execute(params![folder, entries, bytes, self.blob])
-            .map(drop)
-    }
-
     /// Whether the source folder has the same.
     pub(crate) fn is_like(
         &self,
@@ -104,6 +94,46 @@ impl Packed {
     pub(crate) fn unpack(&self) -> rusqlite::Result<Vec<Entry>> {
         unpack(&self.blob)
     }
+}
+
+/// Folders whose files one statement keeps.
+const CHUNK: usize = 8;
+
+static PUT_MANY: LazyLock<String> = LazyLock::new(|| {
+    let rows = ["(?,?,?,?)"; CHUNK].join(",");
+    format!("INSERT OR REPLACE INTO files VALUES {rows}")
+});
+const PUT_ONE: &str = "INSERT OR REPLACE INTO files VALUES (?,?,?,?)";
+
+/// Keeps files as those of source folders.
+pub(crate) fn put_files(
+    connection: &Connection,
+    folders: &[(FolderId, &Packed)],
+) -> rusqlite::Result<()> {
+    let (many, rest) = folders.as_chunks::<CHUNK>();
+    for folders in many {
+        put_together(connection, &PUT_MANY, folders)?;
+    }
+    for folder in rest {
+        put_together(connection, PUT_ONE, &[*folder])?;
+    }
+    Ok(())
+}
+
+fn put_together(
+    connection: &Connection,
+    statement: &str,
+    folders: &[(FolderId, &Packed)],
+) -> rusqlite::Result<()> {
+    let mut insert = connection.prepare_cached(statement)?;
+    for (at, (folder, files)) in folders.iter().enumerate() {
+        let at = 4 * at;
+        insert.raw_bind_parameter(at + 1, folder)?;
+        insert.raw_bind_parameter(at + 2, files.entries as i64)?;
+        insert.raw_bind_parameter(at + 3, files.bytes.cast_signed())?;
+        insert.raw_bind_parameter(at + 4, &files.blob)?;
+    }
+    insert.raw_execute().map(drop)
 }
 
 const SELECT: &str = "SELECT packed FROM files WHERE folder = ?";

@@ -29,8 +29,9 @@ static SOURCE: LazyLock<String> = LazyLock::new(|| {
     format!("SELECT {columns} {FROM} WHERE (x.parent, x.name) > (?, ?) AND x.parent <= ? {ORDER}")
 });
 const FILES: &str = "SELECT folder, packed FROM files WHERE folder BETWEEN ? AND ? ORDER BY folder";
-const UNLIKE: &str = "SELECT p.folder, p.packed FROM files p JOIN folder f ON f.id = p.folder
-     WHERE p.folder BETWEEN ? AND ? AND NOT (f.alike = 1 AND f.dst = 1) ORDER BY p.folder";
+// Mostly there are none, and folders take a fraction of the room that files do: those are gone through first.
+const UNLIKE: &str = "SELECT p.folder, p.packed FROM folder f CROSS JOIN files p ON p.folder = f.id
+     WHERE f.id BETWEEN ? AND ? AND NOT (f.alike = 1 AND f.dst = 1) ORDER BY f.id";
 static ONE: LazyLock<String> = LazyLock::new(|| {
     let columns = columns("@excluded, @folder, @version, c.src");
     format!("SELECT {columns} {FROM} WHERE x.parent = ? AND x.name = ?")
@@ -56,18 +57,8 @@ pub(crate) fn read_pairs(
     after: &Place,
     limit: usize,
 ) -> Result<Vec<Pair>> {
-    read_pairs_until(connection, after, FolderId::MAX, Plain::All, limit)
-}
-
-/// The same, of folders with numbers up to `last`.
-pub(crate) fn read_pairs_until(
-    connection: &Connection,
-    after: &Place,
-    last: FolderId,
-    plain: Plain,
-    limit: usize,
-) -> Result<Vec<Pair>> {
-    read(connection, (after.0, &after.1), last, plain, limit)
+    let after = (after.0, after.1.as_slice());
+    read(connection, after, FolderId::MAX, Plain::All, limit)
 }
 
 /// Up to `limit` source entries of one folder after a name.
@@ -121,7 +112,7 @@ pub(crate) fn find_pairs(
     Ok(pairs)
 }
 
-/// Source entries after a place, each with what is beside it.
+/// Up to `limit` source entries after a place, each with what is beside it.
 fn read(
     connection: &Connection,
     after: (FolderId, &[u8]),
@@ -129,6 +120,23 @@ fn read(
     plain: Plain,
     limit: usize,
 ) -> Result<Vec<Pair>> {
+    let mut pairs: Vec<Pair> = Vec::new();
+    each_pair(connection, after, last, plain, |pair| {
+        pairs.push(pair);
+        Ok(pairs.len() < limit)
+    })?;
+    Ok(pairs)
+}
+
+/// Goes through source entries after a place, each with what is beside it, as long as `each` says so: all of it is one look at the state
+/// file, which cannot be tidied up meanwhile.
+pub(crate) fn each_pair(
+    connection: &Connection,
+    after: (FolderId, &[u8]),
+    last: FolderId,
+    plain: Plain,
+    mut each: impl FnMut(Pair) -> Result<bool>,
+) -> Result<()> {
     let mut rows = connection.prepare_cached(&SOURCE)?;
     let mut files = connection.prepare_cached(match plain {
         Plain::All => FILES,
@@ -143,13 +151,14 @@ fn read(
     };
     let mut statements = Statements::new(connection)?;
     let mut beside = statements.beside(connection, after)?;
-    let mut pairs: Vec<Pair> = Vec::new();
-    while pairs.len() < limit
-        && let Some(found) = sources.next(after)?
-    {
-        pairs.extend(beside.pair(found)?);
+    while let Some(found) = sources.next(after)? {
+        if let Some(pair) = beside.pair(found)?
+            && !each(pair)?
+        {
+            break;
+        }
     }
-    Ok(pairs)
+    Ok(())
 }
 
 /// An entry of the source.

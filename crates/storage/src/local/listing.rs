@@ -1,7 +1,7 @@
 //! Listing a folder.
 
-use super::blocking;
-use super::root::{Root, entry_at};
+use super::root::{Root, listed_entry};
+use super::{blocking, near};
 use crate::backend::{Listing, Page};
 use crate::error::{Error, Result};
 use crate::{BoxFuture, Entry, Folder};
@@ -51,10 +51,14 @@ impl Listing for LocalListing {
     }
 }
 
-fn page(root: &Root, folder: &Folder, dir: Option<OwnedFd>) -> Result<(OwnedFd, Vec<Entry>, bool)> {
+fn page(
+    root: &Arc<Root>,
+    folder: &Folder,
+    dir: Option<OwnedFd>,
+) -> Result<(OwnedFd, Vec<Entry>, bool)> {
     let dir = match dir {
         Some(dir) => dir,
-        None => root.readable_folder(folder)?,
+        None => near::open(root, folder)?,
     };
     let wrong = |errno| Error::system("list", folder.as_bytes(), errno);
     let mut entries = Vec::with_capacity(SOME);
@@ -63,13 +67,13 @@ fn page(root: &Root, folder: &Folder, dir: Option<OwnedFd>) -> Result<(OwnedFd, 
     let mut ended = true;
     while let Some(name) = names.next() {
         let name = name.map_err(wrong)?;
-        let name = name.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            match entry_at(&dir, name) {
+        let name = name.file_name();
+        if name != c"." && name != c".." {
+            match listed_entry(&dir, name) {
                 Ok(entry) => entries.push(entry),
                 Err(Errno::NOENT) => {} // removed since the folder was read
                 Err(errno) => {
-                    let path = folder.join(name);
+                    let path = folder.join(name.to_bytes());
                     return Err(Error::system("look at", &path, errno));
                 }
             }

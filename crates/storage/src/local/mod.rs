@@ -7,6 +7,7 @@ mod attributes;
 mod bytes;
 mod copy;
 mod listing;
+mod near;
 mod nodes;
 mod root;
 mod sink;
@@ -19,7 +20,6 @@ use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
 use root::Root;
 use std::any::Any;
-use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,11 +49,6 @@ impl Local {
     }
 }
 
-thread_local! {
-    /// Whether this thread is one that may block.
-    static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Runs `work` with calls to [`Local`] made on this thread, which may block, instead of each on another: for whoever has many
 /// calls to make one after the other, and a thread for them.
 ///
@@ -66,18 +61,12 @@ thread_local! {
 /// assert_eq!(entry.unwrap().kind, headworks_storage::Kind::Folder);
 /// ```
 pub fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
-    struct Reset(bool);
-    impl Drop for Reset {
-        fn drop(&mut self) {
-            MAY_BLOCK.set(self.0);
-        }
-    }
-    let _reset = Reset(MAY_BLOCK.replace(true));
+    let _blocking = near::Blocking::begin();
     work()
 }
 
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    if MAY_BLOCK.get() {
+    if near::may_block() {
         return work();
     }
     match tokio::task::spawn_blocking(work).await {

@@ -5,6 +5,8 @@ use crate::{Entry, Folder, Inode, Kind, Posix, Space};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
@@ -20,6 +22,8 @@ pub(crate) struct Root {
     fd: OnceLock<OwnedFd>,
     /// Whether a reflink was refused: not tried again.
     pub(super) no_reflink: AtomicBool,
+    /// Whether a folder was refused unless reading it counts as a use of it: not tried again.
+    pub(super) no_noatime: AtomicBool,
     /// Whether we may change owners.
     pub(super) privileged: bool,
 }
@@ -30,6 +34,7 @@ impl Root {
             path: path.to_owned(),
             fd: OnceLock::new(),
             no_reflink: AtomicBool::new(false),
+            no_noatime: AtomicBool::new(false),
             privileged: rustix::process::geteuid().is_root(),
         }
     }
@@ -66,7 +71,8 @@ impl Root {
         self.descend(folder, OFlags::RDONLY)
     }
 
-    fn descend(&self, folder: &Folder, last: OFlags) -> Result<OwnedFd> {
+    /// A descriptor opened with these flags.
+    pub(super) fn descend(&self, folder: &Folder, last: OFlags) -> Result<OwnedFd> {
         let wrong = |errno| Error::system("open the folder", folder.as_bytes(), errno);
         let root = self.fd()?;
         let mut at: Option<OwnedFd> = None;
@@ -130,7 +136,8 @@ impl Root {
     }
 }
 
-fn step_to(from: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+/// From one folder to another below it.
+pub(super) fn step_to(from: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(from, path, flags, Mode::empty(), resolve) {
@@ -149,13 +156,14 @@ fn step_to(from: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io::Result<Own
 
 /// What a name in an open folder stands for.
 pub(super) fn entry_at(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Entry> {
-    let stat = rustix::fs::statx(
-        &dir,
-        name,
-        AtFlags::SYMLINK_NOFOLLOW,
-        StatxFlags::BASIC_STATS,
-    )?;
-    let mut entry = entry_of(name.to_vec(), &stat);
+    name.into_with_c_str(|name| listed_entry(dir, name))
+}
+
+/// The same for a name as the system gave it, which is not copied to be given back.
+pub(super) fn listed_entry(dir: impl AsFd, name: &CStr) -> rustix::io::Result<Entry> {
+    let (flags, mask) = (AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS);
+    let stat = rustix::fs::statx(&dir, name, flags, mask)?;
+    let mut entry = entry_of(name.to_bytes().to_vec(), &stat);
     if entry.kind == Kind::Symlink {
         let target = rustix::fs::readlinkat(&dir, name, Vec::new())?;
         entry.target = Some(target.into_bytes());

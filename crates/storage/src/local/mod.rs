@@ -10,6 +10,7 @@ mod listing;
 mod nodes;
 mod root;
 mod sink;
+mod small;
 mod upload;
 
 use crate::backend::{
@@ -161,6 +162,10 @@ impl Backend for Local {
         name: &'a [u8],
         plan: UploadPlan,
     ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
+        if small::SmallUpload::is_for(&plan) {
+            let upload = small::SmallUpload::new(&self.root, folder, name, plan);
+            return Box::pin(std::future::ready(Ok(Box::new(upload) as Box<dyn Upload>)));
+        }
         let (folder, name) = (folder.clone(), name.to_vec());
         self.run(move |root| {
             let upload = upload::LocalUpload::open(root, folder, name, plan)?;

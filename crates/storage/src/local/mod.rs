@@ -11,6 +11,7 @@ mod nodes;
 mod root;
 mod sink;
 mod small;
+mod steps;
 mod upload;
 
 use crate::backend::{
@@ -140,11 +141,11 @@ impl Backend for Local {
         offset: u64,
         length: u64,
     ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
-        let (folder, name) = (folder.clone(), name.to_vec());
-        self.run(move |root| {
-            let chunks = bytes::LocalChunks::open(root, &folder, &name, offset, length)?;
+        let (root, folder, name) = (self.root.clone(), folder.clone(), name.to_vec());
+        Box::pin(self.root.steps.run(move || {
+            let chunks = bytes::LocalChunks::open(&root, &folder, &name, offset, length)?;
             Ok(Box::new(chunks) as Box<dyn Chunks>)
-        })
+        }))
     }
 
     fn extended<'a>(

@@ -97,10 +97,14 @@ impl Upload for SmallUpload {
         extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
         match *self {
-            SmallUpload::Kept(kept) => Box::pin(blocking(move || {
-                let (upload, bytes) = kept.begin()?;
-                upload.complete(&bytes, &like, &extended)
-            })),
+            SmallUpload::Kept(kept) => Box::pin(async move {
+                let steps = kept.root.steps.clone();
+                let step = move || {
+                    let (upload, bytes) = kept.begin()?;
+                    upload.complete(&bytes, &like, &extended)
+                };
+                steps.run(step).await
+            }),
             SmallUpload::Begun(upload) => upload.finish(like, extended),
         }
     }

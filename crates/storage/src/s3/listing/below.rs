@@ -134,8 +134,8 @@ pub(super) fn sort_out(answer: &mut Answer) -> Vec<(Vec<u8>, Vec<Entry>)> {
     let whole = folders.into_iter().filter_map(|(name, items)| {
         let mut entries = Vec::with_capacity(items.len());
         // More of what the last key is in may follow.
-        let is_whole = !last.starts_with(&name)
-            && Range::default().take(items, true, &mut entries).is_ok();
+        let is_whole =
+            !last.starts_with(&name) && Range::default().take(items, true, &mut entries).is_ok();
         is_whole.then_some((name, entries))
     });
     whole.collect()

@@ -42,11 +42,7 @@ impl FarSide {
         FarSide::with(keys, &setting, (honest, Grouping::AsAsked)).await
     }
 
-    async fn with(
-        keys: BTreeSet<String>,
-        settings: &str,
-        manners: (bool, Grouping),
-    ) -> FarSide {
+    async fn with(keys: BTreeSet<String>, settings: &str, manners: (bool, Grouping)) -> FarSide {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (keys, asked) = (Arc::new(keys), Arc::<Mutex<Vec<Asking>>>::default());
@@ -108,9 +104,8 @@ async fn serve(
         let prefix = value("prefix").unwrap_or_default();
         let delimiter = value("delimiter").unwrap_or_default();
         let is_other = !matches!(&*delimiter, "" | "/");
-        let is_there = |key: &&str| {
-            !(is_other && grouping == Grouping::NotAtAll && key.contains('/'))
-        };
+        let is_there =
+            |key: &&str| !(is_other && grouping == Grouping::NotAtAll && key.contains('/'));
         let below: BTreeSet<String> = keys
             .iter()
             .filter_map(|key| key.strip_prefix(&prefix))
@@ -161,12 +156,12 @@ fn answer(
     let token = names.last().filter(|_| more);
     let token =
         token.map(|last| format!("<NextContinuationToken>{prefix}{last}</NextContinuationToken>"));
-    let items = names
-        .iter()
-        .map(|name| match !delimiter.is_empty() && name.ends_with(delimiter) {
+    let items = names.iter().map(
+        |name| match !delimiter.is_empty() && name.ends_with(delimiter) {
             true => format!("<CommonPrefixes><Prefix>{prefix}{name}</Prefix></CommonPrefixes>"),
             false => format!("<Contents><Key>{prefix}{name}</Key><Size>1</Size></Contents>"),
-        });
+        },
+    );
     let (items, token) = (items.collect::<String>(), token.unwrap_or_default());
     format!("<ListBucketResult><IsTruncated>{more}</IsTruncated>{token}{items}</ListBucketResult>")
 }

@@ -81,6 +81,7 @@ fn agree(alone: &Answer, of_all: &Answer) -> bool {
     let (a, b) = (&alone.items, &of_all.items);
     let same = |(a, b): (&Entry, &Entry)| (&a.name, a.kind, a.size) == (&b.name, b.kind, b.size);
     let is_prefix = a.iter().zip(b).all(same);
-    let ends_first = |one: &Answer, other: &Answer| one.token.is_some() || one.items.len() >= other.items.len();
+    let ends_first =
+        |one: &Answer, other: &Answer| one.token.is_some() || one.items.len() >= other.items.len();
     is_prefix && ends_first(alone, of_all) && ends_first(of_all, alone)
 }

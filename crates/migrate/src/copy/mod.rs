@@ -155,6 +155,7 @@ impl<'a> Copy<'a> {
         let fatal = Fatal::default();
         let copier = Copier {
             local,
+            onto_disk: is_disk(&job.destination),
             source: job.source.clone(),
             destination: job.destination.clone(),
             writer: job.writer.clone(),

@@ -51,6 +51,8 @@ pub(super) struct FolderWork {
 pub(super) struct Copier {
     /// Whether both sides are disks of this machine.
     pub(super) local: bool,
+    /// Whether the destination is one.
+    pub(super) onto_disk: bool,
     pub(super) source: Arc<dyn Backend>,
     pub(super) destination: Arc<dyn Backend>,
     pub(super) writer: Writer,
@@ -98,9 +100,11 @@ impl Handler<Task> for Copiers {
 }
 
 impl Copiers {
-    /// Between disks all of it on one thread: waking another for every call costs more than the calls.
+    /// Between disks all of it on one thread, and folders of a disk always: waking another for every call costs more than
+    /// the calls.
     async fn attempt(&self, what: What, attempt: u32) -> (What, Option<Fault>) {
-        if !self.0.local {
+        let of_folders = !matches!(what, What::Files(_));
+        if !self.0.local && !(self.0.onto_disk && of_folders) {
             return self.0.attempt(what, attempt).await;
         }
         let (copier, runtime) = (self.0.clone(), tokio::runtime::Handle::current());

@@ -11,6 +11,8 @@ mod near;
 mod nodes;
 mod root;
 mod sink;
+mod small;
+mod steps;
 mod upload;
 
 use crate::backend::{
@@ -128,11 +130,11 @@ impl Backend for Local {
         offset: u64,
         length: u64,
     ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
-        let (folder, name) = (folder.clone(), name.to_vec());
-        self.run(move |root| {
-            let chunks = bytes::LocalChunks::open(root, &folder, &name, offset, length)?;
+        let (root, folder, name) = (self.root.clone(), folder.clone(), name.to_vec());
+        Box::pin(self.root.steps.run(move || {
+            let chunks = bytes::LocalChunks::open(&root, &folder, &name, offset, length)?;
             Ok(Box::new(chunks) as Box<dyn Chunks>)
-        })
+        }))
     }
 
     fn extended<'a>(
@@ -150,6 +152,10 @@ impl Backend for Local {
         name: &'a [u8],
         plan: UploadPlan,
     ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
+        if small::SmallUpload::is_for(&plan) {
+            let upload = small::SmallUpload::new(&self.root, folder, name, plan);
+            return Box::pin(std::future::ready(Ok(Box::new(upload) as Box<dyn Upload>)));
+        }
         let (folder, name) = (folder.clone(), name.to_vec());
         self.run(move |root| {
             let upload = upload::LocalUpload::open(root, folder, name, plan)?;

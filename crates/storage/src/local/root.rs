@@ -1,5 +1,6 @@
 //! The descriptor of the root, and the way from it to any folder.
 
+use super::steps::Steps;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Entry, Folder, Inode, Kind, Posix, Space};
 use rustix::fd::{AsFd, OwnedFd};
@@ -26,6 +27,8 @@ pub(crate) struct Root {
     pub(super) no_noatime: AtomicBool,
     /// Whether we may change owners.
     pub(super) privileged: bool,
+    /// For what is short and comes often.
+    pub(super) steps: Steps,
 }
 
 impl Root {
@@ -36,6 +39,7 @@ impl Root {
             no_reflink: AtomicBool::new(false),
             no_noatime: AtomicBool::new(false),
             privileged: rustix::process::geteuid().is_root(),
+            steps: Steps::default(),
         }
     }
 

@@ -81,6 +81,31 @@ impl LocalUpload {
         written.map_err(|e| self.wrong("write", e))
     }
 
+    /// Writes what is left, and gives it its name; if that fails nothing is left behind.
+    pub(super) fn complete(
+        &self,
+        left: &[Bytes],
+        like: &Entry,
+        extended: &Extended,
+    ) -> Result<Entry> {
+        let mut offset = self.offset;
+        let mut each = left.iter();
+        let written = each.try_for_each(|bytes| {
+            self.sink.write(bytes, offset)?;
+            offset += bytes.len() as u64;
+            Ok(())
+        });
+        let named = written.and_then(|()| self.name_it(like, extended));
+        if named.is_err() {
+            self.remove();
+        }
+        named.map_err(|e| self.wrong("write", e))
+    }
+
+    fn remove(&self) {
+        let _ = rustix::fs::unlinkat(&self.dir, self.temp.as_slice(), AtFlags::empty());
+    }
+
     fn name_it(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Entry> {
         rustix::fs::ftruncate(&self.sink.file, self.size)?;
         self.root.dress(&self.sink.file, like, extended, true)?;
@@ -201,17 +226,14 @@ impl Upload for LocalUpload {
     ) -> BoxFuture<'static, Result<Entry>> {
         Box::pin(async move {
             let written = self.written().await;
-            let name = move || {
-                let named = written.and_then(|()| {
-                    let named = self.name_it(&like, &extended);
-                    named.map_err(|e| self.wrong("write", e))
-                });
-                if named.is_err() {
-                    let _ = rustix::fs::unlinkat(&self.dir, self.temp.as_slice(), AtFlags::empty());
+            blocking(move || match written {
+                Ok(()) => self.complete(&[], &like, &extended),
+                Err(error) => {
+                    self.remove();
+                    Err(error)
                 }
-                named
-            };
-            blocking(name).await
+            })
+            .await
         })
     }
 

@@ -58,8 +58,8 @@ pub(super) struct Bucket {
     pub(super) conditional: AtomicBool,
     pub(super) room: Arc<Semaphore>,
     small: Arc<Semaphore>,
-    /// Whether a page of all keys below a folder costs the far side no more than one of the folder alone.
-    pub(super) below: bool,
+    /// Whether folders are asked for with all that is below them; `None`: that is found out.
+    pub(super) below: Option<bool>,
     /// Keys in a page, where it is not the far side that decides.
     pub(super) page: Option<String>,
 }
@@ -83,7 +83,8 @@ impl Bucket {
         let custom = place.get("endpoint").map(str::to_owned).or(hints.endpoint);
         let path_style = place.flag("path_style")?.unwrap_or(custom.is_some());
         // Known of Amazon only: there are others that go through the whole bucket for it.
-        let below = place.flag("below")?.unwrap_or(custom.is_none());
+        let at_amazon = custom.is_none().then_some(true);
+        let below = place.flag("below")?.or(at_amazon);
         let endpoint = custom.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let Some((scheme, host)) = endpoint.trim_end_matches('/').split_once("://") else {
             let words =

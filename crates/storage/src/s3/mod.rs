@@ -118,13 +118,15 @@ impl Backend for S3 {
     }
 
     fn walked(&self) -> Option<Arc<dyn Backend>> {
-        let walked = || {
-            Arc::new(S3 {
-                bucket: self.bucket.clone(),
-                below: Some(Arc::default()),
-            }) as Arc<dyn Backend>
+        let below = match self.bucket.below {
+            Some(false) => return None,
+            Some(true) => listing::Below::always(),
+            None => listing::Below::if_it_pays(),
         };
-        self.bucket.below.then(walked)
+        Some(Arc::new(S3 {
+            bucket: self.bucket.clone(),
+            below: Some(Arc::new(below)),
+        }))
     }
 
     fn stat<'a>(

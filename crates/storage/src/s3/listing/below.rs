@@ -3,8 +3,10 @@
 //! Who walks a whole tree asks for every folder once, sooner or later. Where folders are small, a page without a delimiter
 //! has many of them; those that it has whole are kept until they are asked for, as long as there is room.
 
+use super::Asked;
 use super::page::Answer;
 use super::ranges::Range;
+use super::trial::Trials;
 use crate::backend::{Listing, Page};
 use crate::error::Result;
 use crate::{BoxFuture, Entry, Folder, Kind};
@@ -12,14 +14,17 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Entries that are kept at most, a folder counting as one more. About eight megabytes.
-const ROOM: usize = 32_768;
+/// Entries that are kept at most, a folder counting as one more. About sixteen megabytes.
+const ROOM: usize = 65_536;
 /// What a page may take up.
 const PAGE: usize = 2_000;
 
 /// Folders that came before they were asked for.
-#[derive(Default)]
-pub(in crate::s3) struct Below(Mutex<Kept>);
+pub(in crate::s3) struct Below {
+    kept: Mutex<Kept>,
+    /// Whether it pays, where that is to be found out.
+    trials: Option<Trials>,
+}
 
 #[derive(Default)]
 struct Kept {
@@ -35,14 +40,28 @@ pub(super) struct Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.below.0.lock().taken -= self.left;
+        self.below.kept.lock().taken -= self.left;
     }
 }
 
 impl Below {
+    pub(in crate::s3) fn always() -> Below {
+        Below {
+            kept: Mutex::default(),
+            trials: None,
+        }
+    }
+
+    pub(in crate::s3) fn if_it_pays() -> Below {
+        Below {
+            kept: Mutex::default(),
+            trials: Some(Trials::default()),
+        }
+    }
+
     /// A folder that came already, once.
     pub(in crate::s3) fn take(&self, folder: &Folder) -> Option<Box<dyn Listing>> {
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         let entries = kept.folders.remove(folder.as_bytes())?;
         kept.taken -= entries.len() + 1;
         Some(Box::new(Whole(Some(entries))))
@@ -50,12 +69,35 @@ impl Below {
 
     #[cfg(test)]
     pub(in crate::s3) fn kept(&self) -> usize {
-        self.0.lock().taken
+        self.kept.lock().taken
+    }
+
+    /// The first page of a folder, and whether it was one of all keys below it.
+    pub(super) async fn first_page(self: &Arc<Below>, asked: &Asked) -> Result<(Answer, bool)> {
+        let pays = match &self.trials {
+            None => true,
+            // It cannot be found out without room either.
+            Some(_) if self.room().is_none() => false,
+            Some(trials) => {
+                let (pays, page) = trials.of(asked, || self.room()).await?;
+                if let Some(page) = page {
+                    return Ok((page, false));
+                }
+                pays
+            }
+        };
+        let Some(mut room) = pays.then(|| self.room()).flatten() else {
+            return Ok((asked.first().await?, false));
+        };
+        let mut answer = asked.page_of_all(self.trials.is_some()).await?;
+        let folders = sort_out(&mut answer);
+        room.keep(&asked.path, folders);
+        Ok((answer, true))
     }
 
     /// Room for a page, if there is some.
-    pub(super) fn room(self: &Arc<Below>) -> Option<Room> {
-        let mut kept = self.0.lock();
+    fn room(self: &Arc<Below>) -> Option<Room> {
+        let mut kept = self.kept.lock();
         (kept.taken + PAGE <= ROOM).then(|| {
             kept.taken += PAGE;
             Room {
@@ -67,26 +109,36 @@ impl Below {
 }
 
 impl Room {
-    /// Keeps the folders that a page has whole. What is left is what a page of `folder` alone would have had.
-    pub(super) fn sort_out(&mut self, folder: &[u8], answer: &mut Answer) {
-        let last = answer.token.as_ref().and(answer.items.last());
-        let last = last.map(|last| last.name.clone()).unwrap_or_default();
-        let mut folders = by_folder(std::mem::take(&mut answer.items));
-        answer.items = folders.remove(&b""[..]).unwrap_or_default();
-        let mut kept = self.below.0.lock();
-        for (name, items) in folders {
-            // More of what the last key is in may follow.
-            let cost = items.len() + 1;
-            if last.starts_with(&name) || cost > self.left {
-                continue;
-            }
-            let mut entries = Vec::with_capacity(items.len());
-            if Range::default().take(items, true, &mut entries).is_ok() {
+    /// Keeps folders below `folder`; how many.
+    pub(super) fn keep(&mut self, folder: &[u8], folders: Vec<(Vec<u8>, Vec<Entry>)>) -> u32 {
+        let mut count = 0;
+        let mut kept = self.below.kept.lock();
+        for (name, entries) in folders {
+            let cost = entries.len() + 1;
+            if cost <= self.left {
                 self.left -= cost;
+                count += 1;
                 kept.folders.insert([folder, &name].concat(), entries);
             }
         }
+        count
     }
+}
+
+/// The folders that a page has whole. What is left is what a page of the folder itself would have had.
+pub(super) fn sort_out(answer: &mut Answer) -> Vec<(Vec<u8>, Vec<Entry>)> {
+    let last = answer.token.as_ref().and(answer.items.last());
+    let last = last.map(|last| last.name.clone()).unwrap_or_default();
+    let mut folders = by_folder(std::mem::take(&mut answer.items));
+    answer.items = folders.remove(&b""[..]).unwrap_or_default();
+    let whole = folders.into_iter().filter_map(|(name, items)| {
+        let mut entries = Vec::with_capacity(items.len());
+        // More of what the last key is in may follow.
+        let is_whole =
+            !last.starts_with(&name) && Range::default().take(items, true, &mut entries).is_ok();
+        is_whole.then_some((name, entries))
+    });
+    whole.collect()
 }
 
 /// Keys in order, by the folder that each is in; folders are entries of those that they are in, in the order of names.

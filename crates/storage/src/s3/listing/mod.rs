@@ -10,6 +10,7 @@ mod ranges;
 mod split;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use super::bucket::Bucket;
 use crate::backend::{Cursor, Listing, Page};
@@ -17,9 +18,8 @@ use crate::cloud::Call;
 use crate::cloud::held::place;
 use crate::cloud::keys::Keys;
 use crate::error::{Error, ErrorKind, Result};
-use crate::{BoxFuture, Entry, Folder};
+use crate::{BoxFuture, Entry, Folder, Kind};
 pub(super) use below::Below;
-use below::Room;
 use http::Method;
 use page::{Answer, parse};
 use ranges::{Range, Ranges};
@@ -113,11 +113,25 @@ impl Asked {
         self.fetch(&self.sized(call)).await
     }
 
-    /// A page of all keys below; what is in folders that it has whole is kept.
-    async fn page_below(&self, room: &mut Room) -> Result<Answer> {
-        let mut answer = self.fetch(&self.sized(self.below())).await?;
-        room.sort_out(&self.path, &mut answer);
-        Ok(answer)
+    async fn first(&self) -> Result<Answer> {
+        self.page(None, Vec::new()).await
+    }
+
+    /// A page of all keys below. Grouped, those with two slashes in a row are told by what they have in common.
+    async fn page_of_all(&self, grouped: bool) -> Result<Answer> {
+        let call = match grouped {
+            true => self.below().query("delimiter", "//"),
+            false => self.below(),
+        };
+        let answer = self.fetch(&self.sized(call)).await?;
+        let is_other = |item: &Entry| item.kind == Kind::Folder && !item.name.ends_with(b"/");
+        match answer.items.iter().any(is_other) {
+            false => Ok(answer),
+            true => {
+                let words = "the far side groups keys otherwise than it was asked to";
+                Err(self.wrong(ErrorKind::Unsupported, words))
+            }
+        }
     }
 
     fn sized(&self, call: Call) -> Call {
@@ -238,12 +252,11 @@ impl S3Listing {
     async fn first_page(&mut self) -> Result<Page> {
         let first = self.ranges.open().next().map(|range| range.id);
         let id = first.expect("nothing is done before the first page");
-        let mut room = self.below.take().and_then(|below| below.room());
-        let answer = match &mut room {
-            Some(room) => self.asked.page_below(room).await?,
-            None => self.asked.page(None, Vec::new()).await?,
+        let (answer, of_all) = match self.below.take() {
+            Some(below) => below.first_page(&self.asked).await?,
+            None => (self.asked.first().await?, false),
         };
-        self.take(id, room.is_some(), answer)
+        self.take(id, of_all, answer)
     }
 
     fn fetch_more(&mut self) {

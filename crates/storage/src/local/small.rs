@@ -1,0 +1,118 @@
+//! Writing a small file: its bytes are kept until all of them came, and then it is made, written and named in one step. Waking
+//! a thread for each of these would cost more than they do.
+
+use super::blocking;
+use super::root::Root;
+use super::upload::LocalUpload;
+use crate::backend::{Extended, Upload, UploadPlan};
+use crate::error::Result;
+use crate::{BoxFuture, Entry, Folder};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Larger files are written as they come.
+const SMALL: u64 = 64 << 10;
+
+pub(super) enum SmallUpload {
+    /// Nothing of it is on the disk.
+    Kept(Kept),
+    /// Somebody wants what came to be durable: from then on it is like any other.
+    Begun(Box<LocalUpload>),
+}
+
+#[derive(Clone)]
+pub(super) struct Kept {
+    root: Arc<Root>,
+    folder: Folder,
+    name: Vec<u8>,
+    plan: UploadPlan,
+    bytes: Vec<Bytes>,
+    offset: u64,
+}
+
+impl Kept {
+    fn begin(self) -> Result<(LocalUpload, Vec<Bytes>)> {
+        let upload = LocalUpload::open(&self.root, self.folder, self.name, self.plan)?;
+        Ok((upload, self.bytes))
+    }
+}
+
+impl SmallUpload {
+    /// Whether a file is one.
+    pub(super) fn is_for(plan: &UploadPlan) -> bool {
+        plan.size <= SMALL && plan.resume.is_none()
+    }
+
+    pub(super) fn new(root: &Arc<Root>, folder: &Folder, name: &[u8], plan: UploadPlan) -> Self {
+        SmallUpload::Kept(Kept {
+            root: root.clone(),
+            folder: folder.clone(),
+            name: name.to_vec(),
+            plan,
+            bytes: Vec::new(),
+            offset: 0,
+        })
+    }
+}
+
+impl Upload for SmallUpload {
+    fn offset(&self) -> u64 {
+        match self {
+            SmallUpload::Kept(kept) => kept.offset,
+            SmallUpload::Begun(upload) => upload.offset(),
+        }
+    }
+
+    fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
+        match self {
+            SmallUpload::Kept(kept) => {
+                kept.offset += bytes.len() as u64;
+                kept.bytes.push(bytes);
+                Box::pin(std::future::ready(Ok(())))
+            }
+            SmallUpload::Begun(upload) => upload.write(bytes),
+        }
+    }
+
+    fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
+        Box::pin(async move {
+            if let SmallUpload::Kept(kept) = self {
+                let kept = kept.clone();
+                let (mut upload, bytes) = blocking(move || kept.begin()).await?;
+                for bytes in bytes {
+                    upload.write(bytes).await?;
+                }
+                *self = SmallUpload::Begun(Box::new(upload));
+            }
+            match self {
+                SmallUpload::Kept(_) => Ok(None),
+                SmallUpload::Begun(upload) => upload.checkpoint(end).await,
+            }
+        })
+    }
+
+    fn finish(
+        self: Box<Self>,
+        like: Entry,
+        extended: Extended,
+    ) -> BoxFuture<'static, Result<Entry>> {
+        match *self {
+            SmallUpload::Kept(kept) => Box::pin(async move {
+                let steps = kept.root.steps.clone();
+                let step = move || {
+                    let (upload, bytes) = kept.begin()?;
+                    upload.complete(&bytes, &like, &extended)
+                };
+                steps.run(step).await
+            }),
+            SmallUpload::Begun(upload) => upload.finish(like, extended),
+        }
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        match *self {
+            SmallUpload::Kept(_) => Box::pin(std::future::ready(Ok(()))),
+            SmallUpload::Begun(upload) => upload.abort(),
+        }
+    }
+}

@@ -104,7 +104,7 @@ impl Copiers {
     /// the calls.
     async fn attempt(&self, what: What, attempt: u32) -> (What, Option<Fault>) {
         let of_folders = !matches!(what, What::Files(_));
-        if !self.0.local && !(self.0.onto_disk && of_folders) {
+        if !(self.0.local || self.0.onto_disk && of_folders) {
             return self.0.attempt(what, attempt).await;
         }
         let (copier, runtime) = (self.0.clone(), tokio::runtime::Handle::current());

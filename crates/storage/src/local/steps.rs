@@ -1,7 +1,7 @@
 //! Short steps on a disk, asked for by many tasks at once: a thread takes one after the other as long as there are any. Waking a
 //! thread for every step would cost more than the step.
 
-use super::MAY_BLOCK;
+use super::near::may_block;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,7 +36,7 @@ impl Steps {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        if MAY_BLOCK.get() {
+        if may_block() {
             return work();
         }
         let (tell, told) = oneshot::channel();

@@ -333,6 +333,10 @@ impl Copier {
                 Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
                 Err(error) => return Err(error),
             };
+            // A far side that does not stop is not listened to: a small file is kept in memory until it is whole.
+            if upload.offset() + chunk.len() as u64 > pair.entry.size {
+                return Ok(false);
+            }
             self.pass_bytes(chunk.len() as u64).await;
             hash.update(&chunk);
             upload.write(chunk).await?;

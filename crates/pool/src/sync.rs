@@ -1,8 +1,8 @@
-//! The one seam for locks: parking_lot's, or shuttle's when the hand-off is model-checked.
+//! The one seam for locks: spin's, with a wait of our own, or shuttle's when the hand-off is model-checked.
 
 #[cfg(not(feature = "shuttle"))]
 mod imp {
-    use parking_lot::MutexGuard;
+    use spin::mutex::spin::{SpinMutex, SpinMutexGuard};
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
@@ -10,10 +10,12 @@ mod imp {
     const PAUSES: u32 = 64;
     /// So many calls in that time follow each other without a gap.
     const STREAM: u32 = 3;
-    /// How long to stay out of the way of a stream of calls. Systems make it some 50 µs more.
-    const NAP: Duration = Duration::from_micros(100);
-    /// Looks after that, each a tenth of a microsecond, before a thread sleeps until it is woken.
+    /// How long to stay out of the way of a stream of calls: a thousand of them. Systems make it some 50 µs more.
+    const NAP: Duration = Duration::from_micros(400);
+    /// Looks after that, each a tenth of a microsecond.
     const LOOKS: u32 = 100;
+    /// How long to sleep after so many: who has the lock has lost the processor.
+    const AWAY: Duration = Duration::from_micros(50);
 
     fn pause(pauses: u32) {
         for _ in 0..pauses {
@@ -21,24 +23,24 @@ mod imp {
         }
     }
 
-    /// A lock that cannot be poisoned.
+    /// A lock that cannot be poisoned. To give it back is a plain store: nobody is woken, because whoever waits looks again.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T> {
         /// How often it was taken; written by who has it.
         taken: AtomicU32,
-        inner: parking_lot::Mutex<T>,
+        inner: SpinMutex<T>,
     }
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
             Mutex {
                 taken: AtomicU32::new(0),
-                inner: parking_lot::Mutex::new(value),
+                inner: SpinMutex::new(value),
             }
         }
 
         #[inline]
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        pub(crate) fn lock(&self) -> SpinMutexGuard<'_, T> {
             let guard = match self.inner.try_lock() {
                 Some(guard) => guard,
                 None => self.lock_contended(),
@@ -52,21 +54,23 @@ mod imp {
         /// sleeps. If others take it without a gap, it stays away for a while: a thread that makes many calls in a
         /// row has the state in its cache, while threads that take turns wait for memory at every step.
         #[cold]
-        fn lock_contended(&self) -> MutexGuard<'_, T> {
+        fn lock_contended(&self) -> SpinMutexGuard<'_, T> {
             let before = self.taken.load(Ordering::Relaxed);
             pause(PAUSES);
             if self.taken.load(Ordering::Relaxed).wrapping_sub(before) >= STREAM {
                 std::thread::sleep(NAP);
             }
-            for _ in 0..LOOKS {
-                if !self.inner.is_locked()
-                    && let Some(guard) = self.inner.try_lock()
-                {
-                    return guard;
+            loop {
+                for _ in 0..LOOKS {
+                    if !self.inner.is_locked()
+                        && let Some(guard) = self.inner.try_lock()
+                    {
+                        return guard;
+                    }
+                    pause(PAUSES / 16);
                 }
-                pause(PAUSES / 16);
+                std::thread::sleep(AWAY);
             }
-            self.inner.lock()
         }
     }
 }

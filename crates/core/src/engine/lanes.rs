@@ -32,21 +32,23 @@ impl<P> Core<P> {
         }
         let (class, flow, bay) = (entry.class, entry.flow, entry.bay);
         let timed = entry.expire_at < Time::MAX || !entry.timer.is_none();
-        let id = self.lane(class, flow, bay);
+        let (owner, id) = self.lane(class, flow, bay);
+        self.take_place(class, flow, owner);
         let lane = &mut self.lanes[id];
         lane.len += 1;
         let before = std::mem::replace(&mut lane.tail, slot);
         if before == NIL {
             lane.head = slot;
         }
-        let (owner, alone) = (lane.queue, lane.alone);
+        if lane.alone != NIL {
+            self.targets[lane.alone as usize].waiting += 1;
+        }
         let entry = &mut self.jobs[slot];
         entry.lane = id;
         (entry.lane_prev, entry.lane_next) = (before, NIL);
         if before != NIL {
             self.jobs[before].lane_next = slot;
         }
-        self.take_place(class, flow, owner, alone);
         if timed {
             self.arm_job(slot);
         }
@@ -61,8 +63,12 @@ impl<P> Core<P> {
         let entry = &mut self.jobs[slot];
         entry.state = State::Waiting;
         let (class, flow, bay, seq) = (entry.class, entry.flow, entry.bay, entry.seq);
-        let lane = self.lane(class, flow, bay);
-        let Lane { queue, alone, .. } = self.lanes[lane];
+        let (queue, lane) = self.lane(class, flow, bay);
+        self.take_place(class, flow, queue);
+        let alone = self.lanes[lane].alone;
+        if alone != NIL {
+            self.targets[alone as usize].waiting += 1;
+        }
         self.lanes[lane].len += 1;
         // Others may have come back before it: the lane stays in order of arrival.
         let mut next = self.lanes[lane].head;
@@ -79,7 +85,6 @@ impl<P> Core<P> {
             NIL => self.lanes[lane].head = slot,
             prev => self.jobs[prev].lane_next = slot,
         }
-        self.take_place(class, flow, queue, alone);
         self.arm_job(slot);
         self.rechoose(bay, flow);
         self.head_changed(lane);
@@ -124,7 +129,7 @@ impl<P> Core<P> {
 
     /// Counts one more place as taken.
     #[inline]
-    fn take_place(&mut self, class: Class, flow: u32, id: u32, alone: u32) {
+    fn take_place(&mut self, class: Class, flow: u32, id: u32) {
         self.waiting += 1;
         let state = &mut self.classes[class.index()];
         state.waiting += 1;
@@ -141,9 +146,6 @@ impl<P> Core<P> {
         }
         if self.holders.kept || state.holders.kept {
             self.rank_holder(class, flow, id);
-        }
-        if alone != NIL {
-            self.targets[alone as usize].waiting += 1;
         }
     }
 
@@ -307,7 +309,8 @@ impl<P> Core<P> {
         }
     }
 
-    fn lane(&mut self, class: Class, flow: u32, bay: u32) -> u32 {
+    /// The queue and the lane of a job.
+    fn lane(&mut self, class: Class, flow: u32, bay: u32) -> (u32, u32) {
         let queue = self.queue(class, flow);
         // Most queues have a lane or two: looking at them is cheaper than hashing.
         let lanes = &self.queues[queue].lanes[..];
@@ -315,10 +318,11 @@ impl<P> Core<P> {
             true => lanes.iter().find(|(of, _)| *of == bay).map(|lane| lane.1),
             false => self.find_lane(queue, bay),
         };
-        match known {
+        let lane = match known {
             Some(lane) => lane,
             None => self.new_lane(queue, bay),
-        }
+        };
+        (queue, lane)
     }
 
     /// The lane of a queue and a bay, if there is one.

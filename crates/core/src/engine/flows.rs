@@ -100,5 +100,7 @@ impl<P> Core<P> {
         if let Some(moved) = lanes.get(bay_at as usize) {
             self.lane_spots[*moved as usize].bay_at = bay_at;
         }
+        // Nobody is to take it for the lane of a queue that has its number.
+        self.lanes[lane].queue = NIL;
     }
 }

@@ -312,6 +312,14 @@ impl<P> Core<P> {
     /// The queue and the lane of a job.
     fn lane(&mut self, class: Class, flow: u32, bay: u32) -> (u32, u32) {
         let queue = self.queue(class, flow);
+        // A lane often has its queue's number: they are made together, and most queues have one. Then nothing waits for the
+        // queue's own list, which is another miss of the cache.
+        if let Some(lane) = self.lanes.look(queue)
+            && lane.queue == queue
+            && lane.bay == bay
+        {
+            return (queue, queue);
+        }
         // Most queues have a lane or two: looking at them is cheaper than hashing.
         let lanes = &self.queues[queue].lanes[..];
         let known = match lanes.len() <= FEW {

@@ -1,0 +1,61 @@
+//! Flows that come and go by the thousand.
+
+use headworks_core::{
+    Bound, Config, Core, Flow, Job, Outcome, Policy, TargetConfig, TargetId, Time, Verdict,
+};
+use std::collections::BTreeSet;
+
+/// So many that idle ones are forgotten, more than once.
+const MANY: u64 = 5_000;
+
+fn two_targets() -> Core<(u64, u32)> {
+    let config = Config {
+        // In order of arrival: nobody owes anything for what it had.
+        policy: Policy::Fifo,
+        bound: Bound::Shared(2 * MANY as usize),
+        targets: vec![TargetConfig::default(); 2],
+        max_waiting: Some(2 * MANY as usize),
+        ..Config::default()
+    };
+    Core::new(config, Time::ZERO).expect("a good configuration")
+}
+
+fn submit(core: &mut Core<(u64, u32)>, flow: u64, target: u32) {
+    let job = Job::new((flow, target))
+        .flow(Flow(flow))
+        .targets(TargetId::new(target));
+    core.submit(Time::ZERO, job).expect("there is room");
+}
+
+/// Runs all that waits, and says what ran.
+fn run(core: &mut Core<(u64, u32)>) -> BTreeSet<(u64, u32)> {
+    let mut ran = BTreeSet::new();
+    while let Some(lease) = core.next(Time::ZERO) {
+        let (flow, target) = lease.payload;
+        assert_eq!(
+            (lease.flow, lease.target),
+            (Flow(flow), TargetId::new(target))
+        );
+        assert!(ran.insert(lease.payload), "{flow} ran twice on {target}");
+        core.finish(Time::ZERO, lease, Outcome::DONE, Verdict::Fine);
+    }
+    ran
+}
+
+#[test]
+fn a_lane_that_was_forgotten_is_nobodys() {
+    let mut core = two_targets();
+    for flow in 0..MANY {
+        submit(&mut core, flow, 0);
+        assert_eq!(run(&mut core).len(), 1);
+    }
+    let mut handed_in = BTreeSet::new();
+    for flow in MANY..2 * MANY {
+        // Some first to one target, some first to the other: numbers of queues and lanes part company.
+        for target in [flow as u32 % 2, 1 - flow as u32 % 2] {
+            submit(&mut core, flow, target);
+            handed_in.insert((flow, target));
+        }
+    }
+    assert_eq!(run(&mut core), handed_in);
+}

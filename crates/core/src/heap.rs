@@ -26,8 +26,8 @@ impl<K, I: Default> Default for Heap<K, I> {
     }
 }
 
-/// A heap of which there are very many, most of one or two entries: those lie in the heap itself.
-pub(crate) type SmallHeap<K> = Heap<K, SmallVec<[(K, u32); 2]>>;
+/// A heap of which there are very many, most of one entry: that lies in the heap itself.
+pub(crate) type SmallHeap<K> = Heap<K, SmallVec<[(K, u32); 1]>>;
 
 /// Where the entries of a heap lie.
 pub(crate) trait Items<T>: DerefMut<Target = [T]> {
@@ -50,7 +50,7 @@ impl<T> Items<T> for Vec<T> {
     }
 }
 
-impl<T> Items<T> for SmallVec<[T; 2]> {
+impl<T> Items<T> for SmallVec<[T; 1]> {
     #[inline]
     fn push(&mut self, item: T) {
         self.push(item);

@@ -315,21 +315,21 @@ pub(super) enum Place {
     Saving(u32),
 }
 
-/// Two cache lines, in this order: an arrival looks for its lane and opens it in the first, and counts itself in the second.
+/// Two cache lines, in this order: an arrival at its only lane asks for nothing in the second.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Queue {
-    /// Its lanes, by bay.
-    pub(super) lanes: SmallVec<[(u32, u32); 2]>,
+    pub(super) tag: Tag,
     /// Lanes that are not parked, by the age of their heads.
     pub(super) open: SmallHeap<u64>,
-    pub(super) tag: Tag,
-    pub(super) owed: Owed,
     pub(super) flow: u32,
     pub(super) waiting: u32,
     /// Its position among its class's holders.
     pub(super) held_at: u32,
     pub(super) class: Class,
+    pub(super) owed: Owed,
+    /// Its lanes, by bay.
+    pub(super) lanes: SmallVec<[(u32, u32); 2]>,
 }
 
 impl Queue {

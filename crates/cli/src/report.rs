@@ -28,8 +28,8 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a line to stderr, if anybody reads it.
-fn tell(line: &str) {
+/// Prints a line to stderr, if anybody reads it. Unlike `eprintln!` it does not panic if nobody does.
+pub(crate) fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -38,9 +38,9 @@ pub(crate) fn failure(error: &anyhow::Error) -> Exit {
     if let Some(problems) = error.downcast_ref::<Problems>() {
         return wrong_configuration(problems);
     }
-    tell(&shortened(&format!("error: {error}")));
+    note(&shortened(&format!("error: {error}")));
     for cause in error.chain().skip(1) {
-        tell(&shortened(&format!("  because: {cause}")));
+        note(&shortened(&format!("  because: {cause}")));
     }
     if error.is::<UsageError>() {
         Exit::Usage
@@ -55,15 +55,15 @@ const TOLD: usize = 100;
 /// Prints the problems of a configuration to stderr.
 pub(crate) fn wrong_configuration(problems: &Problems) -> Exit {
     for problem in problems.into_iter().take(TOLD) {
-        tell(&format!("error: {problem}"));
+        note(&format!("error: {problem}"));
     }
     let count = problems.len();
     let things = if count == 1 { "problem" } else { "problems" };
     let more = count.saturating_sub(TOLD);
     if more > 0 {
-        tell(&format!("and {more} more"));
+        note(&format!("and {more} more"));
     }
-    tell(&format!(
+    note(&format!(
         "{count} {things} in the configuration; `headworks config init` shows every key"
     ));
     Exit::Usage

@@ -1,13 +1,13 @@
 //! Looking again: whether the destination has what the source's rows say.
 
 use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::job::{Job, stage};
 use crate::progress::Phase;
 use crate::state::{State, leader, status};
 use crate::status::Status;
-use crate::store::{FolderId, Pair, When, path_of, read_pairs};
+use crate::store::{FolderId, Pair, When, give_rows, path_of, read_pairs, set_meta};
 use headworks_storage::{Backend, Kind};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -45,6 +45,25 @@ impl Verified {
         self.differences.is_empty()
     }
 
+    /// A line for the log.
+    fn words(&self, options: VerifyOptions) -> String {
+        let how = if options.hash {
+            "by hash"
+        } else {
+            "by attributes"
+        };
+        let wrong: u64 = self.differences.values().sum();
+        let of = self.entries;
+        match self.examples.first() {
+            None => format!("verified {of} entries {how}: all are as they should be"),
+            Some((path, reason)) => {
+                format!(
+                    "verified {of} entries {how}: {wrong} are not as they should be, the first is {path}: {reason}"
+                )
+            }
+        }
+    }
+
     fn add(&mut self, path: &[u8], reason: String) {
         *self.differences.entry(reason.clone()).or_default() += 1;
         if self.examples.len() < 100 {
@@ -57,6 +76,8 @@ impl Verified {
 const PAGE: usize = 2048;
 /// Looks at once.
 const AT_ONCE: usize = 16;
+/// What is said of a file whose bytes are other ones.
+const DAMAGED: &str = "different (hash)";
 
 impl Job {
     /// Looks at every entry at the destination again, whatever the state file says of it.
@@ -91,6 +112,9 @@ impl Job {
                 self.take(&mut verified, Some(seen)).await?;
             }
         }
+        let words = verified.words(options);
+        self.write(move |transaction| crate::store::log(transaction, &words))
+            .await?;
         Ok(verified)
     }
 
@@ -142,22 +166,42 @@ impl Job {
         verified.hashed += u64::from(seen.hash.is_some());
         let path = seen.path;
         if let Some(reason) = seen.reason {
+            if reason == DAMAGED {
+                self.write(move |transaction| lost(transaction, seen.parent, &seen.name))
+                    .await?;
+            }
             verified.add(&path, reason);
         } else if let Some((hash, size, modified)) = seen.hash {
-            let write = move |transaction: &rusqlite::Transaction<'_>| {
+            let write = move |transaction: &Transaction<'_>| {
                 let mut insert =
                     transaction.prepare_cached("INSERT OR REPLACE INTO hash VALUES (?,?,?,?)")?;
                 insert
                     .execute(params![path, size, modified, hash])
                     .map(drop)
             };
-            let writer = self.writer.clone();
-            let posted =
-                tokio::task::spawn_blocking(move || writer.post(When::Now, write, || {})).await;
-            posted.map_err(|_| Error::WriterGone)?;
+            self.write(write).await?;
         }
         Ok(())
     }
+
+    async fn write(
+        &self,
+        write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let writer = self.writer.clone();
+        let posted =
+            tokio::task::spawn_blocking(move || writer.post(When::Now, write, || {})).await;
+        posted.map_err(|_| Error::WriterGone)
+    }
+}
+
+/// Bytes that are not those that were copied: no plan would see it, because size and time are right. So the destination counts as not
+/// having the file, and the job as not done: who runs it again copies it again.
+fn lost(transaction: &Transaction<'_>, parent: FolderId, name: &[u8]) -> rusqlite::Result<()> {
+    give_rows(transaction, parent)?;
+    let delete = "DELETE FROM destination WHERE parent = ? AND name = ?";
+    transaction.execute(delete, params![parent, name])?;
+    set_meta(transaction, "stage", stage::PLANNED)
 }
 
 /// One entry to look at.
@@ -173,6 +217,8 @@ struct Look {
 }
 
 struct Seen {
+    parent: FolderId,
+    name: Vec<u8>,
     path: Vec<u8>,
     reason: Option<String>,
     hash: Option<(Vec<u8>, i64, Option<i64>)>,
@@ -193,6 +239,7 @@ impl Look {
             )
         });
         Seen {
+            parent: self.pair.parent,
             path: self.pair.path(),
             reason,
             bytes: if hash.is_some() {
@@ -201,6 +248,7 @@ impl Look {
                 0
             },
             hash,
+            name: self.pair.entry.name,
         }
     }
 
@@ -244,7 +292,7 @@ impl Look {
         };
         match found == wanted {
             true => Ok((None, Some(found))),
-            false => Ok((Some("different (hash)".into()), Some(found))),
+            false => Ok((Some(DAMAGED.into()), Some(found))),
         }
     }
 

@@ -324,3 +324,81 @@ fn one_change_in_a_folder_of_equal_files_is_seen_as_what_it_is() {
         assert!(of(path).contains(status), "{path}: {nodes:?}");
     }
 }
+
+/// Size and time are right, so that no plan sees it: only who reads the bytes does.
+#[test]
+fn what_a_hash_shows_to_be_spoilt_is_copied_again() {
+    let place = Place::new();
+    place.make_tree("src", 3, 4);
+    place.expect(0, &["run", "src", "dst"]);
+    let spoilt = place.path("dst/f1/g1/file-2");
+    let (good, about) = (std::fs::read(&spoilt).unwrap(), spoilt.metadata().unwrap());
+    let bad: Vec<u8> = good.iter().map(|byte| !byte).collect();
+    std::fs::write(&spoilt, bad).unwrap();
+    let file = std::fs::File::options().append(true).open(&spoilt).unwrap();
+    file.set_modified(about.modified().unwrap()).unwrap();
+
+    let told = place.expect(4, &["verify", "--hash"]);
+    assert!(told.contains("f1/g1/file-2: different (hash)"), "{told}");
+    let told = place.expect(0, &["explain", "f1/g1/file-2"]);
+    assert!(told.contains("missing"), "{told}");
+    let told = place.expect(0, &["log"]);
+    assert!(told.contains("f1/g1/file-2: different (hash)"), "{told}");
+
+    place.expect(0, &["run", "src", "dst"]);
+    assert_eq!(std::fs::read(&spoilt).unwrap(), good);
+    place.expect(0, &["verify", "--hash"]);
+    place.expect(0, &["report"]);
+    place.judge("src", "dst");
+}
+
+#[test]
+fn what_was_copied_is_verified_although_something_was_left_out() {
+    let place = Place::new();
+    place.make_tree("src", 2, 2);
+    let pipe = place.path("src/pipe");
+    let made = std::process::Command::new("mkfifo").arg(pipe).status();
+    assert!(made.unwrap().success());
+    let told = place.expect(4, &["run", "src", "dst"]);
+    assert!(told.contains("1 were left out knowingly"), "{told}");
+}
+
+#[test]
+fn a_limit_of_nothing_is_refused() {
+    let place = Place::new();
+    place.make_tree("src", 1, 1);
+    let told = place.expect(2, &["run", "src", "dst", "--bwlimit", "0"]);
+    assert!(told.contains("more than 0"), "{told}");
+}
+
+#[test]
+fn a_state_file_is_locked_by_whatever_name() {
+    let place = Place::new();
+    place.make_tree("src", 1, 1);
+    place.expect(0, &["run", "src", "dst"]);
+    std::os::unix::fs::symlink("job.db", place.path("other.db")).unwrap();
+    let lock = std::fs::File::open(place.path("job.db-lock")).unwrap();
+    lock.lock().unwrap();
+    let output = place.command_of("other.db", &["verify"]).output().unwrap();
+    assert!(!output.status.success(), "{}", text(&output));
+    drop(lock);
+    std::fs::remove_file(place.path("other.db")).unwrap();
+    std::fs::hard_link(place.path("job.db"), place.path("other.db")).unwrap();
+    let output = place.command_of("other.db", &["verify"]).output().unwrap();
+    assert!(text(&output).contains("second name"), "{}", text(&output));
+}
+
+/// A session that was cut off takes the reader of stderr with it.
+#[test]
+fn it_stops_when_told_to_although_nobody_reads_what_it_says() {
+    let place = Place::new();
+    let source = "synth://?seed=1&depth=3&fanout=20&files=20&latency=20ms";
+    let mut child = place.start(&["run", source, "dst"]);
+    until("it lists", || place.number("SELECT count(*) FROM folder") > 3);
+    drop((child.stderr.take(), child.stdout.take()));
+    let told = std::process::Command::new("kill")
+        .arg(child.id().to_string())
+        .status();
+    assert!(told.unwrap().success());
+    until("it has stopped", || child.try_wait().unwrap().is_some());
+}

@@ -27,6 +27,10 @@ impl Address {
         if ![Scheme::HTTP, Scheme::HTTPS].contains(&scheme) {
             return Err(wrong());
         }
+        // It would be shown wherever the address is.
+        if authority.as_str().contains('@') {
+            return Err("`url` has a name or password before its host: put the key into `api_key`, as in \"env:KEY\"".into());
+        }
         let path = parts.path_and_query.map(|path| path.path().to_owned());
         let path = path.unwrap_or_default();
         let path = match path.trim_end_matches('/') {
@@ -69,6 +73,12 @@ impl Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_in_an_address_is_refused_without_being_said() {
+        let refused = Address::parse("http://user:secret@127.0.0.1:1").unwrap_err();
+        assert!(!refused.contains("secret"), "{refused}");
+    }
 
     #[test]
     fn a_path_replaces_the_version() {

@@ -14,6 +14,10 @@ static EVENT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"data:")
 /// A usage object is smaller than this; whatever is larger is none.
 const LARGEST: usize = 4096;
 
+/// No model reads or writes so many tokens for one request: whoever reports more is not believed, and the estimate stays. Otherwise one
+/// answer could put the buckets that all share into debt for ever.
+const MOST: u64 = 1 << 22;
+
 /// Counts of tokens, as far as they were reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,6 +66,8 @@ impl Reported {
         let output = self.completion_tokens.or(self.output_tokens);
         let rest = |total: u64| total.saturating_sub(input.unwrap_or(0));
         let output = output.or(self.total_tokens.map(rest));
+        let believed = |tokens: &u64| *tokens <= MOST;
+        let (input, output) = (input.filter(believed), output.filter(believed));
         (input.is_some() || output.is_some()).then_some(Usage { input, output })
     }
 }
@@ -224,6 +230,9 @@ mod tests {
         assert_eq!(find_usage(br#"{"usage":null}"#), None);
         assert_eq!(find_usage(br#"{"input":{"usage":{"cpu":3}}}"#), None);
         assert_eq!(find_usage(br#"{"usage":{"prompt_tokens":-3}}"#), None);
+        let absurd = br#"{"usage":{"prompt_tokens":3,"completion_tokens":18446744073709551615}}"#;
+        let believed = find_usage(absurd).unwrap();
+        assert_eq!((believed.input, believed.output), (Some(3), None));
         let only_total = find_usage(br#"{"usage":{"prompt_tokens":3,"total_tokens":10}}"#).unwrap();
         assert_eq!(only_total.output, Some(7));
     }

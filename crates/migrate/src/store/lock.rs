@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Held by whoever runs a job; the system gives it back when the process ends, however it does.
@@ -12,8 +13,10 @@ pub(crate) struct Lock {
     _file: File,
 }
 
+/// Beside the file itself, by whatever way one came to it.
 fn lock_path(state: &Path) -> PathBuf {
-    let mut name = state.as_os_str().to_owned();
+    let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+    let mut name = state.into_os_string();
     name.push("-lock");
     name.into()
 }
@@ -21,6 +24,11 @@ fn lock_path(state: &Path) -> PathBuf {
 impl Lock {
     /// Takes it, or says who has it.
     pub(crate) fn take(state: &Path) -> Result<Lock> {
+        // SQLite keeps what is not yet in the file beside each name of it.
+        if state.metadata().is_ok_and(|about| about.nlink() > 1) {
+            let words = "the state file has a second name (a hard link): remove one of the two";
+            return Err(Error::NotNow(words.into()));
+        }
         let path = lock_path(state);
         let options = File::options()
             .read(true)

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use nix::sys::socket::{setsockopt, sockopt};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
@@ -15,8 +15,8 @@ pub(super) fn tcp(
     addresses: &[SocketAddr],
     threads: usize,
 ) -> Result<Vec<Vec<TcpListener>>, Error> {
-    every(addresses, threads, |address| {
-        let socket = open(address, Type::STREAM, Protocol::TCP)?;
+    every(addresses, threads, Type::STREAM, |address| {
+        let socket = open(address, Type::STREAM, true)?;
         socket.listen(BACKLOG)?;
         Ok(TcpListener::from(socket))
     })
@@ -24,8 +24,8 @@ pub(super) fn tcp(
 
 /// The same for UDP.
 pub(super) fn udp(addresses: &[SocketAddr], threads: usize) -> Result<Vec<Vec<UdpSocket>>, Error> {
-    every(addresses, threads, |address| {
-        let socket = open(address, Type::DGRAM, Protocol::UDP)?;
+    every(addresses, threads, Type::DGRAM, |address| {
+        let socket = open(address, Type::DGRAM, true)?;
         // Beyond the system's limit only root may go; what it does not give, we do without.
         if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
             let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
@@ -39,6 +39,7 @@ pub(super) fn udp(addresses: &[SocketAddr], threads: usize) -> Result<Vec<Vec<Ud
 fn every<T: Bound>(
     addresses: &[SocketAddr],
     threads: usize,
+    kind: Type,
     bind: impl Fn(SocketAddr) -> io::Result<T>,
 ) -> Result<Vec<Vec<T>>, Error> {
     let mut all: Vec<Vec<T>> = (0..threads).map(|_| Vec::new()).collect();
@@ -48,6 +49,14 @@ fn every<T: Bound>(
         let mut address = *wanted;
         if address.port() == 0 {
             address.set_port(port.unwrap_or(0));
+        }
+        // Sockets that share a port share it with any other tracker of the same user, and each would have half the peers:
+        // one that does not share finds out.
+        match open(address, kind, false) {
+            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse => {
+                return Err(Error::Bind(address, cause));
+            }
+            _ => {}
         }
         for thread in &mut all {
             let socket = match bind(address) {
@@ -77,15 +86,15 @@ fn no_ipv6(address: SocketAddr, cause: &io::Error) -> bool {
     address.is_ipv6() && address.ip().is_unspecified() && missing.contains(&cause.raw_os_error())
 }
 
-fn open(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+fn open(address: SocketAddr, kind: Type, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), kind, None)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     if kind == Type::STREAM {
         socket.set_reuse_address(true)?;
     }
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket)

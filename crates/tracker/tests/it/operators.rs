@@ -364,3 +364,15 @@ async fn explained(
         tokio::task::yield_now().await;
     }
 }
+
+/// Sockets that share a port are shared by two trackers without a word, and each client would find half the peers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_tracker_on_a_taken_port_is_refused() {
+    let first = Running::start("");
+    for taken in [first.http(), first.udp()] {
+        let second = Running::try_listening(&taken.to_string(), "");
+        let refused = second.err().expect("it is refused").to_string();
+        assert!(refused.contains(&taken.to_string()), "{refused}");
+    }
+    first.stop().await;
+}

@@ -39,14 +39,22 @@ impl Running {
 
     /// The same at another address.
     pub(crate) fn listening(at: &str, settings: &str) -> Running {
+        Running::try_listening(at, settings).unwrap()
+    }
+
+    /// The same, if it can.
+    pub(crate) fn try_listening(
+        at: &str,
+        settings: &str,
+    ) -> Result<Running, headworks_tracker::Error> {
         let section = config(&format!(
             "listen = '{at}'\nudp_listen = '{at}'\nworkers = 2\n{settings}"
         ));
         let shutdown = Shutdown::new();
         let proxies = hyper_util::client::proxy::matcher::Matcher::builder().build();
         let outbound = Outbound::with_proxies(&OutboundConfig::default(), proxies).unwrap();
-        let tracker = Tracker::start(&section, outbound, &shutdown).unwrap();
-        Running { tracker, shutdown }
+        let tracker = Tracker::start(&section, outbound, &shutdown)?;
+        Ok(Running { tracker, shutdown })
     }
 
     pub(crate) async fn stop(self) {

@@ -156,7 +156,7 @@ pub(crate) struct FilterFlags {
 #[derive(Debug, Args)]
 pub(crate) struct CopyFlags {
     /// Bytes a second at most, as in 20M.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = some)]
     pub(crate) bwlimit: Option<u64>,
     /// Transfers at once.
     #[arg(long, value_name = "N", value_parser = at_once)]
@@ -238,6 +238,14 @@ fn size(text: &str) -> Result<u64, String> {
         ('t', 1 << 40),
     ];
     number(text, &units).ok_or_else(|| "write a number of bytes, as in 500, 10k, 20M or 2G".into())
+}
+
+/// With nothing at all a second, nothing would ever end.
+fn some(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("expected more than 0; without --bwlimit there is no limit".into()),
+        size => Ok(size),
+    }
 }
 
 fn age(text: &str) -> Result<Duration, String> {

@@ -6,7 +6,7 @@ mod show;
 
 pub(crate) use arguments::MigrateCommand;
 
-use crate::report::UsageError;
+use crate::report::{UsageError, note};
 use anyhow::Result;
 use arguments::{CopyFlags, DeleteFlag, FilterFlags, RunFlags};
 use headworks_migrate::{
@@ -137,8 +137,8 @@ fn dispatch(command: &MigrateCommand) -> Result<Exit> {
 
 fn tell(state: &Path, request: &Request) -> Result<Exit> {
     match ask(state, request)? {
-        None => eprintln!("done"),
-        Some(holder) => eprintln!("handed to the runner: {holder}"),
+        None => note("done"),
+        Some(holder) => note(&format!("handed to the runner: {holder}")),
     }
     Ok(Exit::Done)
 }
@@ -162,18 +162,18 @@ fn work(
     runtime.block_on(async move {
         let job = Job::open(state, places, filters, settings)?;
         for remark in job.remarks() {
-            eprintln!("{remark}");
+            note(&remark.to_string());
         }
         let shutdown = Shutdown::new();
         shutdown.on_signals()?;
         let stop = job.stop();
         let listen = tokio::spawn(async move {
             shutdown.requested().await;
-            eprintln!("stopping; what is done is kept");
+            note("stopping; what is done is kept");
             stop.cancel();
             let _ = tokio::time::timeout(GRACE, shutdown.forced()).await;
             // Whatever is not yet kept is done again: that is what the state file is for.
-            eprintln!("stopped in the middle of a call that did not end; run it again to go on");
+            note("stopped in the middle of a call that did not end; run it again to go on");
             std::process::exit(1);
         });
         let shown = progress::show(job.progress(), json);
@@ -193,10 +193,10 @@ async fn plan(job: &Job, json: bool) -> Result<Exit> {
     show::summary(&summary, json)?;
     if !job.requests().is_empty() {
         let needed = job.preflight(&CopyOptions::default()).await?;
-        eprintln!(
+        note(&format!(
             "a copy takes about {} requests of the destination and {} of the source",
             needed.requests, needed.reads
-        );
+        ));
     }
     Ok(match summary.failed_folders {
         0 => Exit::Done,
@@ -227,10 +227,20 @@ async fn everything(
         show::summary(&summary, json)?;
     }
     let exit = copy_or_look(job, options, dry, json).await?;
-    if dry || exit != Exit::Done {
+    if dry {
         return Ok(exit);
     }
-    show::verified(&job.verify(verify_options(false)).await?, json)
+    if exit == Exit::FinishedWithFailures {
+        note(
+            "not verified, because not everything was copied: `headworks migrate verify` looks at what is there",
+        );
+        return Ok(exit);
+    }
+    let verified = show::verified(&job.verify(verify_options(false)).await?, json)?;
+    Ok(match exit {
+        Exit::Done => verified,
+        left_out => left_out,
+    })
 }
 
 fn filters_of(flags: &FilterFlags) -> Filters {

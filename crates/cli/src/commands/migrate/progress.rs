@@ -1,5 +1,6 @@
 //! How far it is: bars on a terminal, a line now and then otherwise, or JSON events.
 
+use crate::report::note;
 use headworks_migrate::{Live, LiveSide, Pace, Progress, Round};
 use indicatif::{HumanBytes, MultiProgress, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -43,8 +44,8 @@ pub(crate) fn show(progress: Arc<Progress>, json: bool) -> Shown {
             let live = pace.look(&progress);
             match &bars {
                 Some(bars) => bars.draw(&live),
-                None if json => eprintln!("{}", event(&live, began)),
-                None => eprintln!("{}", line(&live)),
+                None if json => note(&event(&live, began).to_string()),
+                None => note(&line(&live)),
             }
         }
         if let Some(bars) = bars {

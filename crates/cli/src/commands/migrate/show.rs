@@ -1,6 +1,6 @@
 //! What the commands print: words for people, JSON and CSV for machines.
 
-use crate::report::data;
+use crate::report::{data, note};
 use anyhow::Result;
 use headworks_migrate::{
     Count, Failed, Line, Outcome, Preflight, Progress, Requests, State, Status, Summary, Verified,
@@ -52,7 +52,7 @@ pub(crate) fn requests(sides: &[(&'static str, Requests)]) {
             .iter()
             .map(|(kind, n)| format!("{kind} {n}"))
             .collect();
-        eprintln!("requests of the {side}: {}", counts.join(", "));
+        note(&format!("requests of the {side}: {}", counts.join(", ")));
     }
 }
 

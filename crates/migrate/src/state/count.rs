@@ -1,26 +1,31 @@
 //! Adding up what a plan found, on two threads: nothing else goes on meanwhile, and somebody waits for it.
 
-use super::{Count, Folders, PAGE, State, Summary, Totals};
+use super::{ALL, Count, Folders, PAGE, State, Summary, Totals};
 use crate::error::Result;
 use crate::status::{Compare, Status};
 use crate::store::{FolderId, ROOT};
+use rusqlite::OptionalExtension;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// How often folders are cut, in each of two ways.
+const PARTS: i64 = 8;
 
 impl State {
     /// What the plan found, counted anew; `keep` is given the totals of folders, some at a time.
     pub(crate) fn count(&self, compare: &Compare, keep: impl Fn(Totals) + Sync) -> Result<Summary> {
-        // Folders are mostly in those with small numbers, files in all: each thread gets some of both.
-        let query = "SELECT parent + 1, id + 1 FROM folder
-             WHERE id = (SELECT max(id) / 2 FROM folder) OR id = 1 ORDER BY id DESC";
-        let (first, middle): (FolderId, FolderId) = self
-            .read
-            .query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let (keep, path) = (&keep, self.store.path());
+        let (ranges, next) = (self.ranges()?, AtomicUsize::new(0));
+        let count = |state: &State| -> Result<Summary> {
+            let mut summary = Summary::default();
+            while let Some(folders) = ranges.get(next.fetch_add(1, Relaxed)) {
+                summary.add(&state.count_folders(compare, folders.clone(), keep)?);
+            }
+            Ok(summary)
+        };
         let [mut summary, other] = std::thread::scope(|scope| -> Result<[Summary; 2]> {
-            let count = || State::open(path)?.count_folders(compare, first..middle, keep);
-            let other = scope.spawn(count);
-            let mut summary = self.count_folders(compare, ROOT..first, keep)?;
-            summary.add(&self.count_folders(compare, middle..FolderId::MAX, keep)?);
+            let other = scope.spawn(|| count(&State::open(path)?));
+            let summary = count(self)?;
             match other.join() {
                 Ok(other) => Ok([summary, other?]),
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -31,20 +36,54 @@ impl State {
         Ok(summary)
     }
 
+    /// All folders, in parts that the threads take one after the other. Folders are mostly in those with small numbers, files in all: so
+    /// it is cut by what is in the first parts of the table as well as by the table itself.
+    fn ranges(&self) -> Result<Vec<Folders>> {
+        let mut statement = self.read.prepare_cached(
+            "SELECT parent, id FROM folder WHERE id = (SELECT max(id) FROM folder) * ? / ?",
+        )?;
+        let mut cuts = vec![ALL.start, ALL.end];
+        for part in 1..PARTS {
+            let place = statement.query_row([part, PARTS], |row| Ok([row.get(0)?, row.get(1)?]));
+            cuts.extend(
+                place
+                    .optional()?
+                    .into_iter()
+                    .flatten()
+                    .map(|cut: FolderId| cut + 1),
+            );
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        Ok(cuts.windows(2).map(|cut| cut[0]..cut[1]).collect())
+    }
+
     /// The plain files that the destination has just so: nobody has to look at each of them.
-    fn alike(&self, folders: Folders) -> Result<Count> {
-        let query = "SELECT coalesce(sum(p.entries), 0), coalesce(sum(p.bytes), 0)
-             FROM files p JOIN folder f ON f.id = p.folder
-             WHERE p.folder >= ? AND p.folder < ? AND f.alike = 1 AND f.dst = 1";
-        let count = self
-            .read
-            .query_row(query, [folders.start, folders.end], |row| {
-                Ok(Count {
-                    entries: row.get::<_, i64>(0)?.cast_unsigned(),
-                    bytes: row.get::<_, i64>(1)?.cast_unsigned(),
-                })
+    fn alike(&self, folders: Folders, keep: &impl Fn(Totals)) -> Result<Count> {
+        let mut statement = self.read.prepare_cached(
+            "SELECT f.parent, p.entries, p.bytes FROM files p JOIN folder f ON f.id = p.folder
+             WHERE p.folder >= ? AND p.folder < ? AND f.alike = 1 AND f.dst = 1 ORDER BY p.folder",
+        )?;
+        let mut rows = statement.query([folders.start, folders.end])?;
+        let mut count = Count::default();
+        let mut totals = Totals::default();
+        while let Some(row) = rows.next()? {
+            let (parent, entries, bytes): (FolderId, i64, i64) =
+                (row.get(0)?, row.get(1)?, row.get(2)?);
+            count.join(Count {
+                entries: entries.cast_unsigned(),
+                bytes: bytes.cast_unsigned(),
             });
-        Ok(count?)
+            // The root is below nothing.
+            if parent >= ROOT {
+                totals.add_below(parent, (entries, bytes));
+            }
+            if totals.len() > PAGE {
+                keep(totals.split());
+            }
+        }
+        keep(totals);
+        Ok(count)
     }
 
     /// Rows of the destination.
@@ -78,7 +117,7 @@ impl State {
             }
         })?;
         keep(totals);
-        let alike = self.alike(folders.clone())?;
+        let alike = self.alike(folders.clone(), keep)?;
         if alike.entries > 0 {
             statuses.entry(Status::Same).or_default().join(alike);
             summary.source.join(alike);

@@ -21,6 +21,9 @@ const LINGER: Duration = Duration::from_millis(1000);
 /// more than haste.
 const BUSY: Duration = Duration::from_millis(60);
 const QUIET: Duration = Duration::from_millis(5);
+/// The same as a multiple of what the last commit took, if that is less. Where a commit costs next to nothing, waiting for more costs
+/// more than it saves: folders that are not durable yet keep their places in the window, and there is soon nothing left to list.
+const BUSY_COMMITS: u32 = 4;
 /// Rows that make a group large.
 const LARGE: usize = 512;
 /// Pieces of work in a group.
@@ -212,7 +215,7 @@ impl Writer {
 
 fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Result<()> {
     let mut results = Results::new();
-    let mut last = 0;
+    let mut pause = Pause::default();
     loop {
         let first = match queue.take(results.patience()) {
             Some(pieces) => results.sort(pieces),
@@ -225,7 +228,7 @@ fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Re
             continue;
         }
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut group = Group::new(last >= LARGE);
+        let mut group = Group::new(pause);
         group.add(&transaction, first)?;
         while !group.is_full()
             && let Some(more) = queue.take(Some(group.patience(results.synced)))
@@ -244,9 +247,10 @@ fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Re
             failpoint::hit("after-sync");
         }
         failpoint::hit("before-commit");
+        let committing = Instant::now();
         transaction.commit()?;
+        pause = Pause::after(group.rows, committing.elapsed());
         failpoint::hit("after-commit");
-        last = group.rows;
         group.after.into_iter().for_each(|after| after());
     }
 }
@@ -296,21 +300,41 @@ impl Results {
     }
 }
 
+/// How long a group that somebody waits for is kept open, and how long for the next piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pause {
+    busy: Duration,
+    quiet: Duration,
+}
+
+impl Pause {
+    /// By what the group before had, and what its commit took.
+    fn after(rows: usize, commit: Duration) -> Pause {
+        if rows < LARGE {
+            return Pause::default();
+        }
+        Pause {
+            busy: BUSY.min(BUSY_COMMITS * commit),
+            quiet: QUIET.min(commit),
+        }
+    }
+}
+
 /// Pieces of work that are committed together.
 struct Group {
     began: Instant,
     wanted: [bool; 4],
-    busy: bool,
+    pause: Pause,
     rows: usize,
     after: Vec<After>,
 }
 
 impl Group {
-    fn new(busy: bool) -> Group {
+    fn new(pause: Pause) -> Group {
         Group {
             began: Instant::now(),
             wanted: [false; 4],
-            busy,
+            pause,
             rows: 0,
             after: Vec::new(),
         }
@@ -344,8 +368,7 @@ impl Group {
         let waited = self.began.elapsed();
         let now = self.wants(When::Now) || self.wants(When::Apart);
         match (now, self.wants(When::Synced)) {
-            (true, _) if self.busy => BUSY.saturating_sub(waited).min(QUIET),
-            (true, _) => Duration::ZERO,
+            (true, _) => self.pause.busy.saturating_sub(waited).min(self.pause.quiet),
             (false, true) => LINGER.saturating_sub(synced.elapsed()),
             (false, false) => LINGER.saturating_sub(waited),
         }
@@ -357,6 +380,16 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_group_waits_for_others_as_far_as_a_commit_is_dear() {
+        let dear = Pause::after(LARGE, Duration::from_secs(1));
+        assert_eq!((dear.busy, dear.quiet), (BUSY, QUIET));
+        let cheap = Pause::after(LARGE, Duration::from_millis(1));
+        assert!(cheap.busy < dear.busy && cheap.quiet < dear.quiet);
+        let small = Pause::after(LARGE - 1, Duration::from_secs(1));
+        assert_eq!(small, Pause::default());
+    }
 
     /// A listing that came without a pause was one group: nothing of it was durable, or copied, before its end.
     #[test]

@@ -394,7 +394,9 @@ fn it_stops_when_told_to_although_nobody_reads_what_it_says() {
     let place = Place::new();
     let source = "synth://?seed=1&depth=3&fanout=20&files=20&latency=20ms";
     let mut child = place.start(&["run", source, "dst"]);
-    until("it lists", || place.number("SELECT count(*) FROM folder") > 3);
+    until("it lists", || {
+        place.number("SELECT count(*) FROM folder") > 3
+    });
     drop((child.stderr.take(), child.stdout.take()));
     let told = std::process::Command::new("kill")
         .arg(child.id().to_string())

@@ -116,10 +116,7 @@ impl Service<Uri> for Route {
                 Some(proxy) => route.through(&proxy, far_side).await,
                 None => {
                     let wire = Wire::Http(route.tcp.oneshot(far_side).await?);
-                    Ok(Via {
-                        wire,
-                        forwarded: false,
-                    })
+                    Ok(Via::new(wire, false))
                 }
             }
         })
@@ -136,17 +133,11 @@ impl Route {
                     tunnel = tunnel.with_auth(auth.clone());
                 }
                 let wire = tunnel.oneshot(far_side).await?;
-                Ok(Via {
-                    wire,
-                    forwarded: false,
-                })
+                Ok(Via::new(wire, false))
             }
             Some("http" | "https") => {
                 let wire = self.to_proxy.oneshot(address).await?;
-                Ok(Via {
-                    wire,
-                    forwarded: true,
-                })
+                Ok(Via::new(wire, true))
             }
             Some(scheme @ ("socks5" | "socks5h")) => {
                 let here = scheme == "socks5";
@@ -155,10 +146,7 @@ impl Route {
                     socks = socks.with_auth(name.to_owned(), password.to_owned());
                 }
                 let wire = Wire::Http(socks.oneshot(far_side).await?);
-                Ok(Via {
-                    wire,
-                    forwarded: false,
-                })
+                Ok(Via::new(wire, false))
             }
             other => {
                 let scheme = other.unwrap_or("none");

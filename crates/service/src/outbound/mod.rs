@@ -1,7 +1,7 @@
 //! One HTTP client for all applications.
 //!
 //! HTTP/1.1 and HTTP/2, TLS with the system's roots and whatever private ones the operator adds,
-//! proxies as the environment names them, a bound on connecting, and no delay on small writes.
+//! proxies as the environment names them, a bound on connecting, and no delay on small writes or before answers are acknowledged.
 //! How long an answer may take is the caller's to bound: a tracker waits seconds, a model minutes.
 
 mod connector;

@@ -1,4 +1,8 @@
-//! A connection that knows whether a forwarding proxy is at its other end.
+//! A connection that knows whether a forwarding proxy is at its other end, and acknowledges answers at once.
+//!
+//! A server that writes the head of an answer and then its body may hold the body back until the head is acknowledged (Nagle's
+//! algorithm), and the system acknowledges late (40 ms) what it takes for a conversation. It takes it for one whenever we send something,
+//! so it is told otherwise after every request.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +21,28 @@ pub(super) type Wire = MaybeHttpsStream<TokioIo<TcpStream>>;
 pub(crate) struct Via {
     pub(super) wire: Wire,
     /// A forwarding proxy needs the whole address in the request line.
-    pub(super) forwarded: bool,
+    forwarded: bool,
+    /// Whether something was sent since the system was last told to acknowledge at once.
+    sent: bool,
+}
+
+impl Via {
+    pub(super) fn new(wire: Wire, forwarded: bool) -> Via {
+        Via {
+            wire,
+            forwarded,
+            sent: false,
+        }
+    }
+
+    /// Has what came, and what comes next, acknowledged at once. Where that fails, answers take longer.
+    fn acknowledge(&self) {
+        let tcp = match &self.wire {
+            MaybeHttpsStream::Http(tcp) => tcp.inner(),
+            MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
+        };
+        let _ = tcp.set_quickack(true);
+    }
 }
 
 impl Connection for Via {
@@ -32,6 +57,9 @@ impl Read for Via {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
+        if std::mem::take(&mut self.sent) {
+            self.acknowledge();
+        }
         Pin::new(&mut self.wire).poll_read(cx, buf)
     }
 }
@@ -42,6 +70,7 @@ impl Write for Via {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.sent = true;
         Pin::new(&mut self.wire).poll_write(cx, bytes)
     }
 
@@ -62,6 +91,7 @@ impl Write for Via {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.sent = true;
         Pin::new(&mut self.wire).poll_write_vectored(cx, bytes)
     }
 }

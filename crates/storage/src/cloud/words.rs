@@ -1,7 +1,6 @@
 //! How things are written in headers and in errors.
 
 use http::HeaderMap;
-use std::fmt::Write;
 
 /// A version as an etag.
 pub(crate) fn quoted(version: &[u8]) -> String {
@@ -29,8 +28,7 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
 
 /// As it stands in headers: lower-case digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(digit).collect()
 }

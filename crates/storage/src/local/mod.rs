@@ -79,7 +79,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 
 impl Backend for Local {
     fn capabilities(&self) -> Capabilities {
-        let privileged = rustix::process::geteuid().is_root();
+        let privileged = self.root.privileged;
         Capabilities {
             write: true,
             resumable_listing: false,

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// Smaller files are written through the system's memory.
 const LARGE: u64 = 64 << 20;
 /// So much that is nothing but zeros takes no room.
-const HOLE: usize = 64 * 1024;
+pub(super) const HOLE: usize = 64 * 1024;
 /// Where nothing is given up for it, as compression would be: ext4 and XFS.
 const PLAIN: [u32; 2] = [0xef53, 0x5846_5342];
 

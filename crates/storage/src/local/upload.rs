@@ -5,7 +5,7 @@ use super::blocking;
 use super::bytes::{move_range, open_file};
 use super::copy::create;
 use super::root::{Root, entry_at};
-use super::sink::Sink;
+use super::sink::{HOLE, Sink};
 use crate::backend::{Backend, Extended, Upload, UploadPlan};
 use crate::error::{Error, Result};
 use crate::failpoint;
@@ -25,7 +25,6 @@ pub(super) struct LocalUpload {
     sink: Arc<Sink>,
     /// What is being written, while whoever writes has the next bytes made ready.
     writing: Option<JoinHandle<rustix::io::Result<()>>>,
-    inode: u64,
     size: u64,
     offset: u64,
 }
@@ -48,7 +47,6 @@ impl LocalUpload {
             Some(resumed) => resumed,
             None => (create(&dir, &plan.temp).map_err(wrong)?, 0),
         };
-        let inode = rustix::fs::fstat(&file).map_err(wrong)?.st_ino;
         let sink = Sink::new(file, &dir, &plan.temp, plan.size);
         Ok(LocalUpload {
             root: root.clone(),
@@ -58,7 +56,6 @@ impl LocalUpload {
             dir,
             sink: Arc::new(sink),
             writing: None,
-            inode,
             size: plan.size,
             offset,
         })
@@ -95,7 +92,7 @@ impl LocalUpload {
             offset += bytes.len() as u64;
             Ok(())
         });
-        let named = written.and_then(|()| self.name_it(like, extended));
+        let named = written.and_then(|()| self.name_it(offset, like, extended));
         if named.is_err() {
             self.remove();
         }
@@ -106,8 +103,12 @@ impl LocalUpload {
         let _ = rustix::fs::unlinkat(&self.dir, self.temp.as_slice(), AtFlags::empty());
     }
 
-    fn name_it(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Entry> {
-        rustix::fs::ftruncate(&self.sink.file, self.size)?;
+    /// `end` is up to where it is written.
+    fn name_it(&self, end: u64, like: &Entry, extended: &Extended) -> rustix::io::Result<Entry> {
+        // Only a file with room for one may end in a hole, of which the system does not know yet.
+        if end != self.size || self.size >= HOLE as u64 {
+            rustix::fs::ftruncate(&self.sink.file, self.size)?;
+        }
         self.root.dress(&self.sink.file, like, extended, true)?;
         failpoint::hit("before-upload-rename");
         rustix::fs::renameat(
@@ -206,15 +207,17 @@ impl Upload for LocalUpload {
             self.written().await?;
             let (sink, offset) = (self.sink.clone(), self.offset);
             let synced = blocking(move || {
+                let stat = rustix::fs::fstat(&sink.file)?;
                 // A hole at the end must count as written.
-                if (rustix::fs::fstat(&sink.file)?.st_size as u64) < offset {
+                if (stat.st_size as u64) < offset {
                     rustix::fs::ftruncate(&sink.file, offset)?;
                 }
-                rustix::fs::fdatasync(&sink.file)
+                rustix::fs::fdatasync(&sink.file)?;
+                Ok(stat.st_ino)
             })
             .await;
-            synced.map_err(|e| self.wrong("sync", e))?;
-            let resume = [self.offset.to_le_bytes(), self.inode.to_le_bytes()].concat();
+            let inode = synced.map_err(|e| self.wrong("sync", e))?;
+            let resume = [self.offset.to_le_bytes(), inode.to_le_bytes()].concat();
             Ok(Some(resume))
         })
     }

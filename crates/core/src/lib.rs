@@ -12,6 +12,7 @@
 //! | [`Backoff`], [`Forecast`] | when to come back |
 //! | [`Wheel`] | timers, for drivers as well |
 
+mod ahead;
 mod backoff;
 mod bucket;
 mod config;
@@ -22,6 +23,7 @@ mod forecast;
 mod gate;
 mod heap;
 mod id;
+mod index;
 mod job;
 mod pressure;
 pub mod rounds;

@@ -64,27 +64,28 @@ pub enum Disabled {
     Operator,
 }
 
+/// Two lines of the cache, in this order: an arrival asks for the first alone.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
+#[repr(C, align(128))]
 pub(crate) struct Target {
-    pub(crate) config: Box<TargetConfig>,
     pub(crate) state: TargetState,
     pub(crate) gate: Gate,
+    /// Jobs waiting that only it can serve.
+    pub(crate) waiting: usize,
+    /// The bay of this target alone.
+    pub(crate) bay: u32,
+    /// The lane for whose head its cost bucket is saved.
+    pub(crate) saved_for: u32,
+    pub(crate) granted: u64,
     /// Faults in a row.
     pub(crate) faults: u32,
     /// The job that probes it, while on probation.
     pub(crate) probe: bool,
-    /// The bay of this target alone.
-    pub(crate) bay: u32,
     /// Every bay that it is part of.
     pub(crate) bays: Vec<u32>,
-    /// The lane for whose head its cost bucket is saved.
-    pub(crate) saved_for: u32,
     pub(crate) timer: TimerId,
     pub(crate) timer_at: Time,
-    /// Jobs waiting that only it can serve.
-    pub(crate) waiting: usize,
-    pub(crate) granted: u64,
+    pub(crate) config: Box<TargetConfig>,
 }
 
 impl Target {

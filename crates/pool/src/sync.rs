@@ -4,21 +4,24 @@
 mod imp {
     use spin::mutex::spin::{SpinMutex, SpinMutexGuard};
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    /// About two microseconds: a few calls.
-    const PAUSES: u32 = 64;
+    /// How long to look on: a few calls, also when each waits for memory.
+    const PAUSE: Duration = Duration::from_micros(2);
     /// So many calls in that time follow each other without a gap.
     const STREAM: u32 = 3;
     /// How long to stay out of the way of a stream of calls: a thousand of them. Systems make it some 50 µs more.
     const NAP: Duration = Duration::from_micros(400);
     /// Looks after that, each a tenth of a microsecond.
     const LOOKS: u32 = 100;
+    const LOOK: Duration = Duration::from_nanos(100);
     /// How long to sleep after so many: who has the lock has lost the processor.
     const AWAY: Duration = Duration::from_micros(50);
 
-    fn pause(pauses: u32) {
-        for _ in 0..pauses {
+    /// By the clock: how long the processor's own pause takes differs tenfold.
+    fn pause(time: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
             std::hint::spin_loop();
         }
     }
@@ -56,7 +59,7 @@ mod imp {
         #[cold]
         fn lock_contended(&self) -> SpinMutexGuard<'_, T> {
             let before = self.taken.load(Ordering::Relaxed);
-            pause(PAUSES);
+            pause(PAUSE);
             if self.taken.load(Ordering::Relaxed).wrapping_sub(before) >= STREAM {
                 std::thread::sleep(NAP);
             }
@@ -67,7 +70,7 @@ mod imp {
                     {
                         return guard;
                     }
-                    pause(PAUSES / 16);
+                    pause(LOOK);
                 }
                 std::thread::sleep(AWAY);
             }

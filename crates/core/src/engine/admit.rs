@@ -5,6 +5,7 @@
 
 use super::Core;
 use super::parts::{Entry, State};
+use crate::ahead::fetch_at;
 use crate::config::{Bound, OnSuspend};
 use crate::event::{Event, Reason, Refused};
 use crate::forecast::Forecast;
@@ -13,7 +14,7 @@ use crate::job::Job;
 use crate::target::TargetState;
 use crate::time::Time;
 use crate::wheel::TimerId;
-use hashbrown::HashTable;
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 /// How an arrival comes by its place.
@@ -30,28 +31,54 @@ impl<P> Core<P> {
         reason = "a refusal hands the job back by value: boxing it would allocate"
     )]
     pub(super) fn admit(&mut self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
-        match self.examine_arrival(now, &job) {
-            Ok((bay, flow, Some(due))) => Ok(self.admit_delayed(job, bay, flow, due)),
-            Ok((bay, flow, None)) => match self.entrance(now, &job, flow, bay) {
-                Err(Reason::TargetFull) => {
-                    let after = self.retry_hint(now, &job, Reason::TargetFull);
-                    Err(self.refuse(job, Reason::TargetFull, after, None))
-                }
-                Ok(entrance) => {
-                    if let Entrance::Shed(victim) = entrance {
-                        self.shed(now, victim);
-                    }
-                    let slot = self.insert(job, bay, flow, State::Waiting);
-                    self.enqueue(now, slot);
-                    Ok(self.ticket(slot))
-                }
-                Err(_) => Err(self.refuse_full(now, job)),
-            },
-            Err(reason) => {
-                let after = self.retry_hint(now, &job, reason);
-                Err(self.refuse(job, reason, after, None))
-            }
+        let (bay, flow, due) = match self.examine_arrival(now, &job) {
+            Ok(arrival) => arrival,
+            Err(reason) => return Err(self.turn_away(now, job, reason)),
+        };
+        if due.is_some() && self.is_duplicate(&job) {
+            return Err(self.turn_away(now, job, Reason::Duplicate));
         }
+        if let Some(due) = due {
+            return Ok(self.admit_delayed(job, bay, flow, due));
+        }
+        let lane = self.guess_lane(job.class, flow, bay);
+        let entrance = match self.entrance(now, &job, flow, bay) {
+            Ok(entrance) => entrance,
+            Err(reason) => return Err(self.turn_away(now, job, reason)),
+        };
+        // Whether another has its key is asked as late as can be: by then the answer is near.
+        let slot = self.write(&job, bay, flow, State::Waiting);
+        if self.is_duplicate(&job) {
+            self.jobs[slot].serial = 0;
+            self.jobs.remove(slot);
+            return Err(self.turn_away(now, job, Reason::Duplicate));
+        }
+        if let Entrance::Shed(victim) = entrance {
+            self.shed(now, victim);
+        }
+        self.keep(slot, job);
+        self.enqueue(now, slot, lane);
+        Ok(self.ticket(slot))
+    }
+
+    #[inline]
+    fn is_duplicate(&self, job: &Job<P>) -> bool {
+        job.key.is_some_and(|key| self.find(key).is_some())
+    }
+
+    /// Refuses a job. That it is a duplicate comes before what else may speak against it.
+    #[inline(never)]
+    fn turn_away(&mut self, now: Time, job: Job<P>, reason: Reason) -> Refused<P> {
+        let reason = match reason {
+            Reason::Draining | Reason::UnknownClass | Reason::Expired => reason,
+            _ if self.is_duplicate(&job) => Reason::Duplicate,
+            reason => reason,
+        };
+        if reason == Reason::Full {
+            return self.refuse_full(now, job);
+        }
+        let after = self.retry_hint(now, &job, reason);
+        self.refuse(job, reason, after, None)
     }
 
     /// Everything but the bound: where the job belongs, and when it starts if that is not now.
@@ -60,6 +87,14 @@ impl<P> Core<P> {
         now: Time,
         job: &Job<P>,
     ) -> Result<(u32, u32, Option<Time>), Reason> {
+        if let Some(key) = job.key {
+            self.keys.fetch(key.spread());
+        }
+        if let SetRef::One(target) = job.targets.0 {
+            fetch_at(&self.targets, target);
+        }
+        let name = self.hasher.hash_one(job.flow);
+        let guess = self.guess_flow(name);
         if self.draining {
             return Err(Reason::Draining);
         }
@@ -69,8 +104,12 @@ impl<P> Core<P> {
         if job.expire_at.is_some_and(|at| at <= now) {
             return Err(Reason::Expired);
         }
-        if job.key.is_some_and(|key| self.find(key).is_some()) {
-            return Err(Reason::Duplicate);
+        let known = self
+            .flows
+            .look(guess)
+            .is_some_and(|flow| flow.id == job.flow);
+        if known {
+            self.fetch_queue_and_lane(job, guess);
         }
         let (bay, usable_at) = self.servers(now, job)?;
         let mut due = job.start_at.filter(|at| *at > now);
@@ -80,7 +119,10 @@ impl<P> Core<P> {
             Some(until) if self.config.on_suspend == OnSuspend::Delay => due = due.max(Some(until)),
             _ => {}
         }
-        let flow = self.flow(now, job.flow);
+        let flow = match known {
+            true => guess,
+            false => self.flow(now, job.flow, name),
+        };
         if !self.flows[flow].gate.fits(job.cost) {
             return Err(Reason::TooLarge);
         }
@@ -283,20 +325,21 @@ impl<P> Core<P> {
     }
 
     fn admit_delayed(&mut self, job: Job<P>, bay: u32, flow: u32, due: Time) -> Ticket {
-        let slot = self.insert(job, bay, flow, State::Delayed);
+        let slot = self.write(&job, bay, flow, State::Delayed);
+        self.keep(slot, job);
         self.hold_delay_key(slot);
         self.become_delayed(slot, due);
         self.ticket(slot)
     }
 
+    /// Writes down all that is known of a job but its payload, which [`keep`](Self::keep) adds.
     #[inline(always)]
-    fn insert(&mut self, job: Job<P>, bay: u32, flow: u32, state: State) -> u32 {
+    fn write(&mut self, job: &Job<P>, bay: u32, flow: u32, state: State) -> u32 {
         self.serial += 1;
         let attempts = job.attempts.unwrap_or(self.config.attempts).max(1);
         let (slot, entry) = self.jobs.claim(Entry::vacant);
         entry.serial = self.serial;
         entry.state = state;
-        entry.payload = Some(job.payload);
         entry.class = job.class;
         entry.flow = flow;
         entry.cost = job.cost;
@@ -315,16 +358,22 @@ impl<P> Core<P> {
         entry.cancelled = false;
         entry.probing = false;
         entry.timer = TimerId::NONE;
+        slot
+    }
+
+    /// Keeps a job that was written down, and its keys.
+    #[inline(always)]
+    fn keep(&mut self, slot: u32, job: Job<P>) {
+        self.jobs[slot].payload = Some(job.payload);
         if let Some(key) = job.key {
             let jobs = &self.jobs;
-            let hash = |slot: &u32| jobs[*slot].key.spread();
-            self.keys.insert_unique(key.spread(), slot, hash);
+            let hash = |slot| jobs[slot].key.spread();
+            self.keys.insert(key.spread(), slot, hash);
         }
         if let Some(key) = job.delay_key {
             self.later(slot).delay_key = key;
         }
         self.classes[job.class.index()].stats.admitted += 1;
-        slot
     }
 
     pub(super) fn bay_of(&self, targets: TargetSet) -> Option<u32> {
@@ -348,13 +397,5 @@ impl<P> Core<P> {
             .min()
             .unwrap_or(Time::MAX);
         (first > now).then_some(first)
-    }
-}
-
-/// Takes a job out of a table of keys.
-#[inline]
-pub(super) fn remove(table: &mut HashTable<u32>, key: Key, slot: u32) {
-    if let Ok(entry) = table.find_entry(key.spread(), |other| *other == slot) {
-        entry.remove();
     }
 }

@@ -4,7 +4,8 @@
 //! gate may have opened; the first job that may go is leased.
 
 use super::Core;
-use super::parts::{Lane, NIL, Pace, Rank, State, Tag};
+use super::parts::{Lane, NIL, State};
+use super::tags::{Pace, Rank, Tag};
 use crate::config::Policy;
 use crate::gate::Pass;
 use crate::id::{Class, Cost, TargetId, Ticket};
@@ -295,6 +296,10 @@ impl<P> Core<P> {
         stats.granted += 1;
         stats.waits.record_nanos(waited);
         self.dequeue(now, slot);
+        if let Some((_, next)) = self.classes[class.index()].ready.top() {
+            // The next of this class, for its next turn.
+            self.fetch_queue(next);
+        }
         if aged {
             self.classes[class.index()].stats.aged += 1;
             // Its lane may have been parked: then only this moves its queue.

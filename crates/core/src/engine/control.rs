@@ -1,7 +1,8 @@
 //! Pausing, draining, and new settings for a core at work.
 
 use super::Core;
-use super::parts::{ClassState, Holders, NIL, Pace, Place, State};
+use super::parts::{ClassState, Holders, NIL, Place, State};
+use super::tags::Pace;
 use crate::config::{Config, ConfigError, OnSuspend};
 use crate::event::{Event, Unservable};
 use crate::heap::{Heap, NOWHERE};

@@ -27,7 +27,7 @@ impl<P> Core<P> {
     }
 
     pub(super) fn is_delayed(&self, key: Key) -> bool {
-        let has = |slot: &u32| self.later[*slot as usize].delay_key == key;
+        let has = |slot: u32| self.later[slot as usize].delay_key == key;
         self.delay_keys.find(key.spread(), has).is_some()
     }
 
@@ -42,8 +42,8 @@ impl<P> Core<P> {
         }
         self.jobs[slot].holds_delay_key = true;
         let later = &self.later;
-        let hash = |slot: &u32| later[*slot as usize].delay_key.spread();
-        self.delay_keys.insert_unique(key.spread(), slot, hash);
+        let hash = |slot: u32| later[slot as usize].delay_key.spread();
+        self.delay_keys.insert(key.spread(), slot, hash);
         true
     }
 
@@ -51,7 +51,7 @@ impl<P> Core<P> {
     pub(super) fn release_delay_key(&mut self, slot: u32) {
         if std::mem::take(&mut self.jobs[slot].holds_delay_key) {
             let key = self.later[slot as usize].delay_key;
-            super::admit::remove(&mut self.delay_keys, key, slot);
+            self.delay_keys.remove(key.spread(), slot);
         }
     }
 }

@@ -108,8 +108,10 @@ impl<P> Core<P> {
         }
         if actual < charged {
             // Parked lanes may be ranked too early, never too late.
-            for index in 0..self.queues[id].lanes.len() {
-                let (_, lane) = self.queues[id].lanes[index];
+            let mut next = self.queues[id].lanes;
+            while next != NIL {
+                let lane = next;
+                next = self.lane_spots[lane as usize].sibling;
                 if matches!(self.lanes[lane].place, Place::Behind | Place::Ahead) {
                     self.parked_head_changed(lane);
                 }

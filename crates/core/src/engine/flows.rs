@@ -1,20 +1,44 @@
 //! Flows: made when first heard of, forgotten when there is nothing worth remembering.
 
 use super::Core;
-use super::parts::{FlowState, NIL, Pace};
+use super::parts::{FlowState, NIL};
+use super::tags::Pace;
+use crate::ahead::fetch;
 use crate::gate::Gate;
 use crate::heap::NOWHERE;
 use crate::id::Flow;
 use crate::time::Time;
 use crate::wheel::TimerId;
 use smallvec::SmallVec;
+use std::hash::BuildHasher;
 
 impl<P> Core<P> {
-    /// The flow's state, made if there is none.
-    pub(super) fn flow(&mut self, now: Time, id: Flow) -> u32 {
-        if let Some(flow) = self.flow_ids.get(&id) {
-            return *flow;
+    /// The flow of a name and its hash, if it is known.
+    #[inline]
+    pub(super) fn find_flow(&self, id: Flow, hash: u64) -> Option<u32> {
+        self.flow_ids.find(hash, |flow| self.flows[flow].id == id)
+    }
+
+    /// What is probably the flow with that hash of its name. It is brought near.
+    #[inline]
+    pub(super) fn guess_flow(&self, hash: u64) -> u32 {
+        let guess = self.flow_ids.guess(hash).unwrap_or(NIL);
+        if let Some(flow) = self.flows.look(guess) {
+            fetch(&flow.id);
+            fetch(&flow.gate);
         }
+        guess
+    }
+
+    /// The flow of a name and its hash, made if there is none.
+    pub(super) fn flow(&mut self, now: Time, id: Flow, hash: u64) -> u32 {
+        match self.find_flow(id, hash) {
+            Some(flow) => flow,
+            None => self.new_flow(now, id, hash),
+        }
+    }
+
+    fn new_flow(&mut self, now: Time, id: Flow, hash: u64) -> u32 {
         if self.flows.len() >= self.sweep_at {
             self.sweep(now);
         }
@@ -31,7 +55,9 @@ impl<P> Core<P> {
             parked: false,
             timer: TimerId::NONE,
         });
-        self.flow_ids.insert(id, flow);
+        let (flows, hasher) = (&self.flows, &self.hasher);
+        self.flow_ids
+            .insert(hash, flow, |flow| hasher.hash_one(flows[flow].id));
         flow
     }
 
@@ -68,7 +94,7 @@ impl<P> Core<P> {
     fn forget(&mut self, flow: u32) {
         self.flows.remove(flow);
         let state = &mut self.flows[flow];
-        self.flow_ids.remove(&state.id);
+        self.flow_ids.remove(self.hasher.hash_one(state.id), flow);
         if !state.timer.is_none() {
             self.wheel.cancel(state.timer);
         }
@@ -78,14 +104,16 @@ impl<P> Core<P> {
             .forget(flows[flow].held_at, |flow, at| flows[flow].held_at = at);
         for id in queues.into_iter().filter(|queue| *queue != NIL) {
             self.queues.remove(id);
-            let lanes = std::mem::take(&mut self.queues[id].lanes);
+            let mut next = std::mem::replace(&mut self.queues[id].lanes, NIL);
             let queues = &mut self.queues;
             let class = queues[id].class.index();
             let at = queues[id].held_at;
             self.classes[class]
                 .holders
                 .forget(at, |queue, at| queues[queue].held_at = at);
-            for (_, lane) in lanes {
+            while next != NIL {
+                let lane = next;
+                next = self.lane_spots[lane as usize].sibling;
                 self.forget_lane(lane);
             }
         }

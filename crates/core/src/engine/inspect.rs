@@ -5,6 +5,7 @@ use super::parts::NIL;
 use crate::id::{Class, Flow, TargetId};
 use crate::stats::ClassStats;
 use crate::target::TargetState;
+use std::hash::BuildHasher;
 
 /// A picture of a core.
 #[derive(Clone, Debug)]
@@ -140,9 +141,8 @@ impl<P> Core<P> {
     #[must_use]
     pub fn waiting_for(&self, class: Class, flow: Flow) -> u64 {
         let queue = self
-            .flow_ids
-            .get(&flow)
-            .and_then(|flow| self.flows[*flow].queues.get(class.index()).copied());
+            .find_flow(flow, self.hasher.hash_one(flow))
+            .and_then(|flow| self.flows[flow].queues.get(class.index()).copied());
         queue
             .filter(|queue| *queue != NIL)
             .map_or(0, |queue| u64::from(self.queues[queue].waiting))

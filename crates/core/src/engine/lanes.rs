@@ -1,28 +1,19 @@
 //! Jobs in their lanes, lanes in their queues, queues in their classes.
 
 use super::Core;
-use super::parts::{Bay, Entry, Lane, NIL, Place, Queue, Rank, Spot, State, Tag};
+use super::parts::{Entry, Lane, NIL, Place, State};
+use super::tags::{Rank, Tag};
+use crate::ahead::fetch;
 use crate::config::{Bound, Policy};
 use crate::heap::NOWHERE;
 use crate::id::Class;
 use crate::job::Job;
 use crate::time::Time;
 
-/// Up to so many lanes of a queue are looked through.
-const FEW: usize = 2;
-
-/// Spreads the numbers of a queue and a bay, which are ours and nobody else's to choose.
-#[inline]
-fn spread(queue: u32, bay: u32) -> u64 {
-    let word = u64::from(queue) << 32 | u64::from(bay);
-    let word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    word ^ word >> 32
-}
-
 impl<P> Core<P> {
-    /// Puts a job at the tail of its lane.
+    /// Puts a job at the tail of its lane, which is probably that one.
     #[inline(always)]
-    pub(super) fn enqueue(&mut self, now: Time, slot: u32) {
+    pub(super) fn enqueue(&mut self, now: Time, slot: u32, guess: u32) {
         self.serial += 1;
         let entry = &mut self.jobs[slot];
         entry.state = State::Waiting;
@@ -32,7 +23,7 @@ impl<P> Core<P> {
         }
         let (class, flow, bay) = (entry.class, entry.flow, entry.bay);
         let timed = entry.expire_at < Time::MAX || !entry.timer.is_none();
-        let (owner, id) = self.lane(class, flow, bay);
+        let (owner, id) = self.lane(class, flow, bay, guess);
         self.take_place(class, flow, owner);
         let lane = &mut self.lanes[id];
         lane.len += 1;
@@ -63,7 +54,7 @@ impl<P> Core<P> {
         let entry = &mut self.jobs[slot];
         entry.state = State::Waiting;
         let (class, flow, bay, seq) = (entry.class, entry.flow, entry.bay, entry.seq);
-        let (queue, lane) = self.lane(class, flow, bay);
+        let (queue, lane) = self.lane(class, flow, bay, NIL);
         self.take_place(class, flow, queue);
         let alone = self.lanes[lane].alone;
         if alone != NIL {
@@ -208,7 +199,16 @@ impl<P> Core<P> {
                 lane.place = Place::Empty;
                 open.remove(at, set);
             }
-            Place::Open => open.rekey(at, self.jobs[head].seq, set),
+            Place::Open => {
+                let first = &self.jobs[head];
+                // By the time this one is granted, the one after it is near, and so is its own key.
+                if let Some(second) = self.jobs.look(first.lane_next) {
+                    fetch(&second.serial);
+                    fetch(&second.key);
+                }
+                self.keys.fetch(first.key.spread());
+                open.rekey(at, first.seq, set);
+            }
             Place::Behind | Place::Ahead => return self.parked_head_changed(id),
             Place::Saving(target) => return self.unsave(target),
         }
@@ -309,97 +309,6 @@ impl<P> Core<P> {
         }
     }
 
-    /// The queue and the lane of a job.
-    fn lane(&mut self, class: Class, flow: u32, bay: u32) -> (u32, u32) {
-        let queue = self.queue(class, flow);
-        // A lane often has its queue's number: they are made together, and most queues have one. Then nothing waits for the
-        // queue's own list, which is another miss of the cache.
-        if let Some(lane) = self.lanes.look(queue)
-            && lane.queue == queue
-            && lane.bay == bay
-        {
-            return (queue, queue);
-        }
-        // Most queues have a lane or two: looking at them is cheaper than hashing.
-        let lanes = &self.queues[queue].lanes[..];
-        let known = match lanes.len() <= FEW {
-            true => lanes.iter().find(|(of, _)| *of == bay).map(|lane| lane.1),
-            false => self.find_lane(queue, bay),
-        };
-        let lane = match known {
-            Some(lane) => lane,
-            None => self.new_lane(queue, bay),
-        };
-        (queue, lane)
-    }
-
-    /// The lane of a queue and a bay, if there is one.
-    pub(super) fn find_lane(&self, queue: u32, bay: u32) -> Option<u32> {
-        let is = |lane: &u32| {
-            let lane = &self.lanes[*lane];
-            lane.queue == queue && lane.bay == bay
-        };
-        self.lane_ids.find(spread(queue, bay), is).copied()
-    }
-
-    fn new_lane(&mut self, queue: u32, bay: u32) -> u32 {
-        let Bay { lanes, targets, .. } = &mut self.bays[bay as usize];
-        let alone = match targets[..] {
-            [target] => target,
-            _ => NIL,
-        };
-        let lane = self.lanes.insert(Lane {
-            queue,
-            bay,
-            alone,
-            head: NIL,
-            tail: NIL,
-            len: 0,
-            place: Place::Empty,
-        });
-        let spot = Spot {
-            age_at: NOWHERE,
-            bay_at: lanes.len() as u32,
-        };
-        match self.lane_spots.get_mut(lane as usize) {
-            Some(free) => *free = spot,
-            None => {
-                self.lane_spots.push(spot);
-                self.lane_at.push(NOWHERE);
-            }
-        }
-        lanes.push(lane);
-        self.queues[queue].lanes.push((bay, lane));
-        let lanes = &self.lanes;
-        let hash = |lane: &u32| spread(lanes[*lane].queue, lanes[*lane].bay);
-        self.lane_ids.insert_unique(spread(queue, bay), lane, hash);
-        lane
-    }
-
-    /// Takes a lane that has been removed out of the table of lanes.
-    pub(super) fn forget_lane_id(&mut self, lane: u32) {
-        let Lane { queue, bay, .. } = self.lanes[lane];
-        let found = self
-            .lane_ids
-            .find_entry(spread(queue, bay), |other| *other == lane);
-        if let Ok(entry) = found {
-            entry.remove();
-        }
-    }
-
-    fn queue(&mut self, class: Class, flow: u32) -> u32 {
-        let queue = self.flows[flow].queues[class.index()];
-        if queue != NIL {
-            return queue;
-        }
-        let queue = self.queues.insert(Queue::new(class, flow));
-        if self.queue_at.len() <= queue as usize {
-            self.queue_at.push(NOWHERE);
-        }
-        self.flows[flow].queues[class.index()] = queue;
-        queue
-    }
-
     /// Ends a job that is not leased, and hands it back.
     pub(super) fn end_unleased(&mut self, now: Time, slot: u32) -> Job<P> {
         match self.jobs[slot].state {
@@ -430,7 +339,7 @@ impl<P> Core<P> {
         let entry = &mut self.jobs[slot];
         entry.serial = 0;
         if entry.keyed {
-            super::admit::remove(&mut self.keys, entry.key, slot);
+            self.keys.remove(entry.key.spread(), slot);
         }
         self.jobs.remove(slot);
     }

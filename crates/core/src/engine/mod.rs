@@ -14,9 +14,11 @@ mod flows;
 mod health;
 mod inspect;
 mod lanes;
+mod locate;
 mod park;
 mod parts;
 mod shed;
+mod tags;
 mod timers;
 
 pub use inspect::{ClassView, FlowView, TargetView, View};
@@ -25,18 +27,18 @@ use crate::config::{Bound, ClassConfig, Config, ConfigError};
 use crate::event::{Event, Refused};
 use crate::forecast::Forecast;
 use crate::gate::Gate;
-use crate::id::{Flow, Key, Ticket};
+use crate::id::{Key, Ticket};
+use crate::index::Index;
 use crate::job::{Cancelled, Job, Lease};
 use crate::table::Table;
 use crate::target::Target;
 use crate::time::Time;
 use crate::wheel::Wheel;
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashTable};
-use parts::{
-    Bay, ClassState, Entry, FlowState, Holders, Lane, Later, Queue, Spot, State, Tag, Timer,
-};
+use hashbrown::HashMap;
+use parts::{Bay, ClassState, Entry, FlowState, Holders, Lane, Later, Queue, Spot, State, Timer};
 use std::collections::VecDeque;
+use tags::Tag;
 
 /// The scheduling core. `P` is the payload of its jobs.
 ///
@@ -97,11 +99,12 @@ pub struct Core<P> {
     due: Vec<(Time, Timer)>,
     events: VecDeque<Event<P>>,
     /// The jobs that have a key, and the delayed ones that hold their delay key.
-    keys: HashTable<u32>,
-    delay_keys: HashTable<u32>,
-    flow_ids: HashMap<Flow, u32, FixedState>,
+    keys: Index,
+    delay_keys: Index,
+    flow_ids: Index,
+    hasher: FixedState,
     /// Lanes by queue and bay.
-    lane_ids: HashTable<u32>,
+    lane_ids: Index,
     bay_ids: HashMap<Box<[u32]>, u32, FixedState>,
     /// How many jobs may wait for a target that alone can serve them.
     most_alone: usize,
@@ -157,10 +160,11 @@ impl<P> Core<P> {
             wheel: Wheel::new(),
             due: Vec::new(),
             events: VecDeque::new(),
-            keys: HashTable::new(),
-            delay_keys: HashTable::new(),
-            flow_ids: HashMap::with_hasher(hasher.clone()),
-            lane_ids: HashTable::new(),
+            keys: Index::default(),
+            delay_keys: Index::default(),
+            flow_ids: Index::default(),
+            hasher: hasher.clone(),
+            lane_ids: Index::default(),
             bay_ids: HashMap::with_hasher(hasher),
             most_alone: config.waiting_for_one(),
             sweep_at: 1024,
@@ -246,8 +250,8 @@ impl<P> Core<P> {
     /// The live job with that key.
     #[must_use]
     pub fn find(&self, key: Key) -> Option<Ticket> {
-        let has = |slot: &u32| self.jobs[*slot].key == key;
-        let slot = *self.keys.find(key.spread(), has)?;
+        let has = |slot| self.jobs[slot].key == key;
+        let slot = self.keys.find(key.spread(), has)?;
         Some(self.ticket(slot))
     }
 

@@ -5,7 +5,8 @@
 //! by one, in policy order, for as long as it stays open.
 
 use super::Core;
-use super::parts::{Lane, NIL, Parked, Place, Rank};
+use super::parts::{Lane, NIL, Parked, Place};
+use super::tags::Rank;
 use crate::gate::Pass;
 use crate::heap::NOWHERE;
 use crate::id::Class;

@@ -7,6 +7,7 @@
 //! What there may be ten thousands of is a line or two of the cache, and begins where the processor fetches: with many flows or
 //! targets nearly every look is a miss. Pairs of lines begin at a multiple of 128 bytes, because they are fetched together.
 
+use super::tags::{Owed, Pace, Rank, Tag};
 use crate::config::ClassConfig;
 use crate::forecast::Forecast;
 use crate::gate::Gate;
@@ -17,184 +18,48 @@ use crate::stats::ClassStats;
 use crate::time::Time;
 use crate::wheel::TimerId;
 use smallvec::SmallVec;
-use std::cmp::Ordering;
 
 /// The index of nothing.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Virtual time: cost over weight, scaled so that a cost of 1 over the largest weight is not lost.
-pub(super) type Tag = u128;
-
-/// A weight, kept as what a cost of 1 moves a tag by: multiplying is cheaper than dividing.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace(u64);
-
-impl Pace {
-    pub(super) fn of(weight: u32) -> Self {
-        Pace((1 << 48) / u64::from(weight.max(1)))
-    }
-
-    /// How far a charge moves a tag. A job that costs nothing still takes a turn.
-    #[inline]
-    pub(super) fn span(self, cost: Cost) -> Tag {
-        Tag::from(cost.0.max(1)) * Tag::from(self.0)
-    }
-}
-
-/// What a queue or class that waits was charged too much and could not get back by its tag, because the clock had
-/// passed the place where the tag belonged.
-///
-/// Without it, estimates that are too high cost a backlogged class part of its share whenever several jobs run at
-/// once. It pays for later grants, is never more than what is charged for the jobs in flight, and is forfeited
-/// when nothing waits any more: idle or parked earns nothing.
-#[derive(Debug, Default)]
-pub(super) struct Owed {
-    credit: Tag,
-    /// The cost charged for the jobs in flight.
-    in_flight: u64,
-    /// The most that was in flight at once since something waits.
-    most: u64,
-}
-
-impl Owed {
-    /// A job of that cost was leased.
-    #[inline]
-    pub(super) fn enter(&mut self, cost: Cost) {
-        self.in_flight = self.in_flight.saturating_add(cost.0);
-        self.most = self.most.max(self.in_flight);
-    }
-
-    /// A job that was leased at that cost is back.
-    #[inline]
-    pub(super) fn leave(&mut self, cost: Cost) {
-        self.in_flight = self.in_flight.saturating_sub(cost.0);
-    }
-
-    /// What is left of a charge after the credit has paid for what it can.
-    #[inline]
-    pub(super) fn pay(&mut self, charge: Tag) -> Tag {
-        if self.credit == 0 {
-            return charge;
-        }
-        let paid = charge.min(self.credit);
-        self.credit -= paid;
-        charge - paid
-    }
-
-    /// Nothing waits any more.
-    #[inline]
-    pub(super) fn forfeit(&mut self) {
-        self.credit = 0;
-        self.most = self.in_flight;
-    }
-
-    /// Where a tag belongs after a correction. Never behind the clock: what that takes away from one who waits is owed.
-    /// One that the clock had passed already was idle or parked, and is owed nothing.
-    pub(super) fn correct(
-        &mut self,
-        tag: Tag,
-        clock: Tag,
-        (charged, actual): (Cost, Cost),
-        pace: Pace,
-        waits: bool,
-    ) -> Tag {
-        let (less, more) = (pace.span(charged), pace.span(actual));
-        if more >= less {
-            return (tag + self.pay(more - less)).max(clock);
-        }
-        let surplus = less - more;
-        if waits && tag >= clock {
-            let lost = surplus.saturating_sub(tag - clock);
-            self.credit = (self.credit + lost).min(pace.span(Cost(self.most)));
-        }
-        tag.saturating_sub(surplus).max(clock)
-    }
-}
-
-/// The order of lanes and queues inside a class: the tag, then the age of the head. The tag is kept in halves, which
-/// makes a heap of ranks a third smaller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rank {
-    tag: [u64; 2],
-    pub(super) seq: u64,
-}
-
-impl Rank {
-    #[inline]
-    pub(super) fn new(tag: Tag, seq: u64) -> Self {
-        let tag = [(tag >> 64) as u64, tag as u64];
-        Rank { tag, seq }
-    }
-
-    #[inline]
-    pub(super) fn tag(self) -> Tag {
-        Tag::from(self.tag[0]) << 64 | Tag::from(self.tag[1])
-    }
-}
-
-impl Ord for Rank {
-    #[inline]
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.tag().cmp(&other.tag())).then(self.seq.cmp(&other.seq))
-    }
-}
-
-impl PartialOrd for Rank {
-    #[inline]
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-
-    /// As one number of three words: without a branch, which matters in a heap of thousands.
-    #[inline]
-    fn lt(&self, other: &Self) -> bool {
-        let (_, less) = self.seq.borrowing_sub(other.seq, false);
-        let (_, less) = self.tag[1].borrowing_sub(other.tag[1], less);
-        self.tag[0].borrowing_sub(other.tag[0], less).1
-    }
-
-    #[inline]
-    fn le(&self, other: &Self) -> bool {
-        !other.lt(self)
-    }
-}
-
-/// A live job: with a small payload, two cache lines.
+/// A live job: with a small payload, two lines of the cache, in this order. The first has what its lane and a grant ask for.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Entry<P> {
     /// Tells this job from all others that had the same slot; 0 for one that has ended.
     pub(super) serial: u64,
-    pub(super) state: State,
-    pub(super) payload: Option<P>,
-    pub(super) class: Class,
-    pub(super) flow: u32,
-    pub(super) cost: Cost,
-    pub(super) targets: TargetSet,
-    pub(super) bay: u32,
-    /// Means nothing unless it is `keyed`.
-    pub(super) key: Key,
-    pub(super) keyed: bool,
-    /// Whether it has a delay key, and whether it holds it. The key is in [`Later`].
-    pub(super) has_delay_key: bool,
-    pub(super) holds_delay_key: bool,
-    /// The end of time if it does not.
-    pub(super) expire_at: Time,
     /// Its place in the order of arrival; a retry gets a new one.
     pub(super) seq: u64,
+    pub(super) cost: Cost,
     /// Since when it was ready to run, counted from the first time; the end of time if it never was.
     pub(super) since: Time,
-    pub(super) attempts: u32,
+    pub(super) state: State,
+    pub(super) lane: u32,
+    pub(super) lane_prev: u32,
+    pub(super) lane_next: u32,
+    pub(super) flow: u32,
     pub(super) used: u32,
+    pub(super) class: Class,
     /// Charged already, before it was sent elsewhere.
     pub(super) prepaid: bool,
     pub(super) cancelled: bool,
     pub(super) probing: bool,
+    /// Means nothing unless it is `keyed`.
+    pub(super) key: Key,
+    /// The end of time if it does not.
+    pub(super) expire_at: Time,
+    pub(super) targets: TargetSet,
+    pub(super) bay: u32,
+    pub(super) attempts: u32,
     pub(super) timer: TimerId,
-    pub(super) lane: u32,
-    pub(super) lane_prev: u32,
-    pub(super) lane_next: u32,
+    pub(super) keyed: bool,
+    /// Whether it has a delay key, and whether it holds it. The key is in [`Later`].
+    pub(super) has_delay_key: bool,
+    pub(super) holds_delay_key: bool,
+    pub(super) payload: Option<P>,
 }
+
+const _: () = assert!(std::mem::size_of::<Entry<u64>>() == 128);
 
 /// What only a job that is delayed, or would share a delay with others, needs: apart, so that the others are smaller.
 #[derive(Clone, Copy, Debug)]
@@ -298,6 +163,8 @@ pub(super) struct Spot {
     pub(super) age_at: u32,
     /// Its position in its bay's list.
     pub(super) bay_at: u32,
+    /// The next lane of its queue.
+    pub(super) sibling: u32,
 }
 
 /// Where a lane stands.
@@ -327,9 +194,9 @@ pub(super) struct Queue {
     /// Its position among its class's holders.
     pub(super) held_at: u32,
     pub(super) class: Class,
+    /// The newest of its lanes; the others follow.
+    pub(super) lanes: u32,
     pub(super) owed: Owed,
-    /// Its lanes, by bay.
-    pub(super) lanes: SmallVec<[(u32, u32); 2]>,
 }
 
 impl Queue {
@@ -338,25 +205,26 @@ impl Queue {
             class,
             flow,
             tag: 0,
-            owed: Owed::default(),
             open: SmallHeap::default(),
             waiting: 0,
             held_at: NOWHERE,
-            lanes: SmallVec::new(),
+            lanes: NIL,
+            owed: Owed::default(),
         }
     }
 }
 
+/// Two lines of the cache, in this order.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(super) struct FlowState {
     pub(super) id: Flow,
-    pub(super) weight: u32,
-    pub(super) pace: Pace,
-    pub(super) gate: Gate,
     /// By class; `NIL` where it has none.
     pub(super) queues: SmallVec<[u32; 10]>,
     pub(super) waiting: u32,
+    pub(super) weight: u32,
+    pub(super) gate: Gate,
+    pub(super) pace: Pace,
     pub(super) delayed: u32,
     /// Its position among the holders, with a shared bound.
     pub(super) held_at: u32,

@@ -107,8 +107,8 @@ impl<P> Core<P> {
 
     /// The newest job of a queue. Only who sheds asks, so it is looked for rather than kept.
     fn newest(&self, queue: u32) -> Option<u32> {
-        let lanes = &self.queues.get(queue)?.lanes;
-        let tails = lanes.iter().map(|(_, lane)| self.lanes[*lane].tail);
+        let first = self.queues.get(queue)?.lanes;
+        let tails = self.siblings(first).map(|lane| self.lanes[lane].tail);
         tails
             .filter(|slot| *slot != NIL)
             .max_by_key(|slot| self.jobs[*slot].seq)

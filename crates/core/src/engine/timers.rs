@@ -1,7 +1,7 @@
 //! What time brings: jobs that are due or expire, gates that open.
 
 use super::Core;
-use super::parts::{State, Timer};
+use super::parts::{NIL, State, Timer};
 use crate::config::OnSuspend;
 use crate::event::{Event, Unservable};
 use crate::target::TargetState;
@@ -74,7 +74,7 @@ impl<P> Core<P> {
         self.delayed -= 1;
         let flow = self.jobs[slot].flow;
         self.flows[flow].delayed -= 1;
-        self.enqueue(now, slot);
+        self.enqueue(now, slot, NIL);
     }
 
     fn put_off(&mut self, slot: u32, until: Time) {

@@ -1,7 +1,8 @@
 //! Flows that come and go by the thousand.
 
 use headworks_core::{
-    Bound, Config, Core, Flow, Job, Outcome, Policy, TargetConfig, TargetId, Time, Verdict,
+    Bound, Class, ClassConfig, Config, Core, Flow, Job, Outcome, Policy, TargetConfig, TargetId,
+    Time, Verdict,
 };
 use std::collections::BTreeSet;
 
@@ -58,4 +59,37 @@ fn a_lane_that_was_forgotten_is_nobodys() {
             assert_eq!(run(&mut core), std::mem::take(&mut handed_in));
         }
     }
+}
+
+#[test]
+fn a_reload_that_adds_a_class_leaves_what_waits_where_it_is() {
+    let config = |classes| Config {
+        classes: vec![ClassConfig::weight(1); classes],
+        ..Config::default()
+    };
+    let mut core = Core::new(config(2), Time::ZERO).expect("a good configuration");
+    let submit = |core: &mut Core<(u64, u8)>, flow, class| {
+        let job = Job::new((flow, class)).flow(Flow(flow)).class(Class(class));
+        core.submit(Time::ZERO, job).expect("there is room");
+    };
+    for flow in 0..3 {
+        submit(&mut core, flow, 1);
+    }
+    core.reconfigure(Time::ZERO, config(3))
+        .expect("a class may be added");
+    for flow in 0..4 {
+        submit(&mut core, flow, 2);
+    }
+    for flow in 0..3 {
+        assert_eq!(core.waiting_for(Class(1), Flow(flow)), 1);
+    }
+    let mut ran = BTreeSet::new();
+    while let Some(lease) = core.next(Time::ZERO) {
+        let (flow, class) = lease.payload;
+        assert_eq!((lease.flow, lease.class), (Flow(flow), Class(class)));
+        ran.insert(lease.payload);
+        core.finish(Time::ZERO, lease, Outcome::DONE, Verdict::Fine);
+    }
+    let all = [(0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (2, 2), (3, 2)];
+    assert_eq!(ran, BTreeSet::from(all));
 }

@@ -31,17 +31,27 @@ impl<P> Core<P> {
         }
     }
 
-    /// Has what an arrival will ask for brought near, all at once: each look would otherwise wait for the one before.
+    /// Has what an arrival will ask for brought near, all at once: each look would otherwise wait for the one before. Says what is
+    /// probably its flow, by the hash of the flow's name.
     #[inline]
-    pub(super) fn fetch_queue_and_lane(&self, job: &Job<P>, flow: u32) {
-        let queue = self.flows[flow].queues[job.class.index()];
+    pub(super) fn fetch_for(&self, job: &Job<P>, name: u64) -> u32 {
+        if let Some(key) = job.key {
+            self.keys.fetch(key.spread());
+        }
+        let (SetRef::One(target) | SetRef::Many(target)) = job.targets.0;
+        fetch_at(&self.targets, target);
+        let Some(guess) = self.flow_ids.guess(name) else {
+            return NIL;
+        };
+        fetch(&self.flows[guess]);
+        let queue = self.queue_of(guess, job.class);
         self.fetch_queue(queue);
         fetch_at(&self.queue_at, queue);
         if self.has_many_lanes() {
             // The bay of a target often has its number.
-            let (SetRef::One(bay) | SetRef::Many(bay)) = job.targets.0;
-            self.lane_ids.fetch(spread(queue, bay));
+            self.lane_ids.fetch(spread(queue, target));
         }
+        guess
     }
 
     fn has_many_lanes(&self) -> bool {
@@ -51,7 +61,7 @@ impl<P> Core<P> {
     /// What is probably the lane of a job. It is brought near.
     #[inline]
     pub(super) fn guess_lane(&self, class: Class, flow: u32, bay: u32) -> u32 {
-        let queue = self.flows[flow].queues[class.index()];
+        let queue = self.queue_of(flow, class);
         let guess = match self.has_many_lanes() {
             true => self.lane_ids.guess(spread(queue, bay)).unwrap_or(NIL),
             // A lane often has its queue's number: they are made together, and most queues have one.
@@ -138,7 +148,7 @@ impl<P> Core<P> {
     }
 
     fn queue(&mut self, class: Class, flow: u32) -> u32 {
-        let queue = self.flows[flow].queues[class.index()];
+        let queue = self.queue_of(flow, class);
         if queue != NIL {
             return queue;
         }
@@ -146,7 +156,7 @@ impl<P> Core<P> {
         if self.queue_at.len() <= queue as usize {
             self.queue_at.push(NOWHERE);
         }
-        self.flows[flow].queues[class.index()] = queue;
+        *self.queue_of_mut(flow, class.index()) = queue;
         queue
     }
 }

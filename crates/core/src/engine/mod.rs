@@ -70,6 +70,8 @@ pub struct Core<P> {
     /// The position of each queue among its class's. Kept apart, because every change of order moves several.
     queue_at: Vec<u32>,
     flows: Table<FlowState>,
+    /// The queues of each flow, by class. Side by side, because an arrival finds its queue here, and needs nothing else to ask for it.
+    queue_ids: Vec<u32>,
     classes: Vec<ClassState>,
     /// The tags of the classes. Side by side, because a choice looks at all that are live.
     tags: Vec<Tag>,
@@ -134,6 +136,7 @@ impl<P> Core<P> {
             queues: Table::default(),
             queue_at: Vec::new(),
             flows: Table::default(),
+            queue_ids: Vec::new(),
             classes: config
                 .classes
                 .iter()

@@ -5,6 +5,7 @@
 
 use super::Core;
 use super::parts::{Entry, State};
+use crate::ahead::fetch_at;
 use crate::config::{Bound, OnSuspend};
 use crate::event::{Event, Reason, Refused};
 use crate::forecast::Forecast;
@@ -86,6 +87,14 @@ impl<P> Core<P> {
         now: Time,
         job: &Job<P>,
     ) -> Result<(u32, u32, Option<Time>), Reason> {
+        if let Some(key) = job.key {
+            self.keys.fetch(key.spread());
+        }
+        if let SetRef::One(target) = job.targets.0 {
+            fetch_at(&self.targets, target);
+        }
+        let name = self.hasher.hash_one(job.flow);
+        let guess = self.guess_flow(name);
         if self.draining {
             return Err(Reason::Draining);
         }
@@ -95,8 +104,13 @@ impl<P> Core<P> {
         if job.expire_at.is_some_and(|at| at <= now) {
             return Err(Reason::Expired);
         }
-        let name = self.hasher.hash_one(job.flow);
-        let guess = self.fetch_for(job, name);
+        let known = self
+            .flows
+            .look(guess)
+            .is_some_and(|flow| flow.id == job.flow);
+        if known {
+            self.fetch_queue_and_lane(job, guess);
+        }
         let (bay, usable_at) = self.servers(now, job)?;
         let mut due = job.start_at.filter(|at| *at > now);
         match usable_at {
@@ -105,9 +119,9 @@ impl<P> Core<P> {
             Some(until) if self.config.on_suspend == OnSuspend::Delay => due = due.max(Some(until)),
             _ => {}
         }
-        let flow = match self.flows.look(guess) {
-            Some(flow) if flow.id == job.flow => guess,
-            _ => self.flow(now, job.flow, name),
+        let flow = match known {
+            true => guess,
+            false => self.flow(now, job.flow, name),
         };
         if !self.flows[flow].gate.fits(job.cost) {
             return Err(Reason::TooLarge);

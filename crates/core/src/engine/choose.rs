@@ -296,10 +296,7 @@ impl<P> Core<P> {
         stats.granted += 1;
         stats.waits.record_nanos(waited);
         self.dequeue(now, slot);
-        if let Some((_, next)) = self.classes[class.index()].ready.top() {
-            // The next of this class, for its next turn.
-            self.fetch_queue(next);
-        }
+        self.fetch_next(class);
         if aged {
             self.classes[class.index()].stats.aged += 1;
             // Its lane may have been parked: then only this moves its queue.

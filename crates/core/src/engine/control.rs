@@ -1,7 +1,7 @@
 //! Pausing, draining, and new settings for a core at work.
 
 use super::Core;
-use super::parts::{ClassState, Holders, Place, State};
+use super::parts::{ClassState, Holders, NIL, Place, State};
 use super::tags::Pace;
 use crate::config::{Config, ConfigError, OnSuspend};
 use crate::event::{Event, Unservable};
@@ -89,9 +89,10 @@ impl<P> Core<P> {
                     .push(ClassState::new(*class, self.config.bookings)),
             }
         }
-        let had = self.tags.len();
         self.tags.resize(self.classes.len(), 0);
-        self.widen_flows(had);
+        for (_, flow) in self.flows.iter_mut() {
+            flow.queues.resize(self.classes.len(), NIL);
+        }
     }
 
     fn apply_flows(&mut self, now: Time) {

@@ -81,7 +81,7 @@ impl<P> Core<P> {
         {
             self.correct_tags(class, flow, charged, actual);
         }
-        let queue = self.queue_of(flow, class);
+        let queue = self.flows[flow].queues[class.index()];
         self.queues[queue].owed.leave(charged);
         self.classes[class.index()].owed.leave(charged);
         target
@@ -92,7 +92,7 @@ impl<P> Core<P> {
         if self.config.policy == Policy::Fifo {
             return;
         }
-        let id = self.queue_of(flow, class);
+        let id = self.flows[flow].queues[class.index()];
         let pace = self.flows[flow].pace;
         let queue = &mut self.queues[id];
         let state = &mut self.classes[class.index()];

@@ -3,46 +3,31 @@
 use super::Core;
 use super::parts::{FlowState, NIL};
 use super::tags::Pace;
+use crate::ahead::fetch;
 use crate::gate::Gate;
 use crate::heap::NOWHERE;
-use crate::id::{Class, Flow};
+use crate::id::Flow;
 use crate::time::Time;
 use crate::wheel::TimerId;
+use smallvec::SmallVec;
 use std::hash::BuildHasher;
 
 impl<P> Core<P> {
-    /// A flow's queues, by class; `NIL` where it has none.
-    #[inline]
-    pub(super) fn queues_of(&self, flow: u32) -> &[u32] {
-        let classes = self.classes.len();
-        &self.queue_ids[flow as usize * classes..][..classes]
-    }
-
-    /// A flow's queue in a class; `NIL` if it has none.
-    #[inline]
-    pub(super) fn queue_of(&self, flow: u32, class: Class) -> u32 {
-        self.queue_ids[flow as usize * self.classes.len() + class.index()]
-    }
-
-    #[inline]
-    pub(super) fn queue_of_mut(&mut self, flow: u32, class: usize) -> &mut u32 {
-        &mut self.queue_ids[flow as usize * self.classes.len() + class]
-    }
-
-    /// Makes room for the queues of classes that are new.
-    pub(super) fn widen_flows(&mut self, had: usize) {
-        let has = self.classes.len();
-        let mut wider = vec![NIL; self.flows.end() as usize * has];
-        for (new, old) in wider.chunks_mut(has).zip(self.queue_ids.chunks(had)) {
-            new[..had].copy_from_slice(old);
-        }
-        self.queue_ids = wider;
-    }
-
     /// The flow of a name and its hash, if it is known.
     #[inline]
     pub(super) fn find_flow(&self, id: Flow, hash: u64) -> Option<u32> {
         self.flow_ids.find(hash, |flow| self.flows[flow].id == id)
+    }
+
+    /// What is probably the flow with that hash of its name. It is brought near.
+    #[inline]
+    pub(super) fn guess_flow(&self, hash: u64) -> u32 {
+        let guess = self.flow_ids.guess(hash).unwrap_or(NIL);
+        if let Some(flow) = self.flows.look(guess) {
+            fetch(&flow.id);
+            fetch(&flow.gate);
+        }
+        guess
     }
 
     /// The flow of a name and its hash, made if there is none.
@@ -63,16 +48,13 @@ impl<P> Core<P> {
             weight: config.weight,
             pace: Pace::of(config.weight),
             gate: Gate::new(config.limits, now),
+            queues: SmallVec::from_elem(NIL, self.classes.len()),
             waiting: 0,
             delayed: 0,
             held_at: NOWHERE,
             parked: false,
             timer: TimerId::NONE,
         });
-        let rows = self.flows.end() as usize * self.classes.len();
-        if self.queue_ids.len() < rows {
-            self.queue_ids.resize(rows, NIL);
-        }
         let (flows, hasher) = (&self.flows, &self.hasher);
         self.flow_ids
             .insert(hash, flow, |flow| hasher.hash_one(flows[flow].id));
@@ -96,6 +78,7 @@ impl<P> Core<P> {
             delayed,
             parked,
             ref mut gate,
+            ref queues,
             ..
         } = self.flows[flow];
         if waiting > 0 || delayed > 0 || parked || gate.running() > 0 || !gate.is_fresh(now) {
@@ -105,11 +88,7 @@ impl<P> Core<P> {
             let queue = &self.queues[*queue];
             queue.tag > self.classes[queue.class.index()].clock
         };
-        !self
-            .queues_of(flow)
-            .iter()
-            .filter(|queue| **queue != NIL)
-            .any(owes)
+        !queues.iter().filter(|queue| **queue != NIL).any(owes)
     }
 
     fn forget(&mut self, flow: u32) {
@@ -119,17 +98,15 @@ impl<P> Core<P> {
         if !state.timer.is_none() {
             self.wheel.cancel(state.timer);
         }
+        let queues = std::mem::take(&mut state.queues);
         let flows = &mut self.flows;
         self.holders
             .forget(flows[flow].held_at, |flow, at| flows[flow].held_at = at);
-        for class in 0..self.classes.len() {
-            let id = std::mem::replace(self.queue_of_mut(flow, class), NIL);
-            if id == NIL {
-                continue;
-            }
+        for id in queues.into_iter().filter(|queue| *queue != NIL) {
             self.queues.remove(id);
             let mut next = std::mem::replace(&mut self.queues[id].lanes, NIL);
             let queues = &mut self.queues;
+            let class = queues[id].class.index();
             let at = queues[id].held_at;
             self.classes[class]
                 .holders

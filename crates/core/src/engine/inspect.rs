@@ -142,7 +142,7 @@ impl<P> Core<P> {
     pub fn waiting_for(&self, class: Class, flow: Flow) -> u64 {
         let queue = self
             .find_flow(flow, self.hasher.hash_one(flow))
-            .and_then(|flow| self.queues_of(flow).get(class.index()).copied());
+            .and_then(|flow| self.flows[flow].queues.get(class.index()).copied());
         queue
             .filter(|queue| *queue != NIL)
             .map_or(0, |queue| u64::from(self.queues[queue].waiting))

@@ -31,27 +31,46 @@ impl<P> Core<P> {
         }
     }
 
-    /// Has what an arrival will ask for brought near, all at once: each look would otherwise wait for the one before. Says what is
-    /// probably its flow, by the hash of the flow's name.
+    /// After a grant: has what the next one of this class will ask for brought near. First its queue and lane; at the next grant, when
+    /// they are near, what lies behind the lane.
     #[inline]
-    pub(super) fn fetch_for(&self, job: &Job<P>, name: u64) -> u32 {
-        if let Some(key) = job.key {
-            self.keys.fetch(key.spread());
-        }
-        let (SetRef::One(target) | SetRef::Many(target)) = job.targets.0;
-        fetch_at(&self.targets, target);
-        let Some(guess) = self.flow_ids.guess(name) else {
-            return NIL;
+    pub(super) fn fetch_next(&mut self, class: Class) {
+        let next = match self.classes[class.index()].ready.top() {
+            Some((_, queue)) => {
+                self.fetch_queue(queue);
+                match self.has_many_lanes() {
+                    // Queues are few, and near.
+                    true => self.queues[queue].open.top().map_or(NIL, |(_, lane)| lane),
+                    false => queue,
+                }
+            }
+            None => NIL,
         };
-        fetch(&self.flows[guess]);
-        let queue = self.queue_of(guess, job.class);
+        let before = std::mem::replace(&mut self.expected, next);
+        if let Some(lane) = self.lanes.look(next) {
+            fetch(lane);
+        }
+        let Some(lane) = self.lanes.look(before) else {
+            return;
+        };
+        fetch_at(&self.targets, lane.alone);
+        if let Some(head) = self.jobs.look(lane.head) {
+            fetch(&head.serial);
+            fetch(&head.key);
+        }
+    }
+
+    /// Has what an arrival will ask for brought near, all at once: each look would otherwise wait for the one before.
+    #[inline]
+    pub(super) fn fetch_queue_and_lane(&self, job: &Job<P>, flow: u32) {
+        let queue = self.flows[flow].queues[job.class.index()];
         self.fetch_queue(queue);
         fetch_at(&self.queue_at, queue);
         if self.has_many_lanes() {
             // The bay of a target often has its number.
-            self.lane_ids.fetch(spread(queue, target));
+            let (SetRef::One(bay) | SetRef::Many(bay)) = job.targets.0;
+            self.lane_ids.fetch(spread(queue, bay));
         }
-        guess
     }
 
     fn has_many_lanes(&self) -> bool {
@@ -61,7 +80,7 @@ impl<P> Core<P> {
     /// What is probably the lane of a job. It is brought near.
     #[inline]
     pub(super) fn guess_lane(&self, class: Class, flow: u32, bay: u32) -> u32 {
-        let queue = self.queue_of(flow, class);
+        let queue = self.flows[flow].queues[class.index()];
         let guess = match self.has_many_lanes() {
             true => self.lane_ids.guess(spread(queue, bay)).unwrap_or(NIL),
             // A lane often has its queue's number: they are made together, and most queues have one.
@@ -148,7 +167,7 @@ impl<P> Core<P> {
     }
 
     fn queue(&mut self, class: Class, flow: u32) -> u32 {
-        let queue = self.queue_of(flow, class);
+        let queue = self.flows[flow].queues[class.index()];
         if queue != NIL {
             return queue;
         }
@@ -156,7 +175,7 @@ impl<P> Core<P> {
         if self.queue_at.len() <= queue as usize {
             self.queue_at.push(NOWHERE);
         }
-        *self.queue_of_mut(flow, class.index()) = queue;
+        self.flows[flow].queues[class.index()] = queue;
         queue
     }
 }

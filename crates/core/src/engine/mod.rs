@@ -70,8 +70,6 @@ pub struct Core<P> {
     /// The position of each queue among its class's. Kept apart, because every change of order moves several.
     queue_at: Vec<u32>,
     flows: Table<FlowState>,
-    /// The queues of each flow, by class. Side by side, because an arrival finds its queue here, and needs nothing else to ask for it.
-    queue_ids: Vec<u32>,
     classes: Vec<ClassState>,
     /// The tags of the classes. Side by side, because a choice looks at all that are live.
     tags: Vec<Tag>,
@@ -90,6 +88,8 @@ pub struct Core<P> {
     delayed: u64,
     running: u64,
     since_aged: u32,
+    /// The lane that will probably be granted next in the class that was granted last.
+    expected: u32,
     /// The classes that have aging.
     aging: u64,
     /// Lanes parked in a bay, and targets whose bucket is saved for a lane.
@@ -136,7 +136,6 @@ impl<P> Core<P> {
             queues: Table::default(),
             queue_at: Vec::new(),
             flows: Table::default(),
-            queue_ids: Vec::new(),
             classes: config
                 .classes
                 .iter()
@@ -155,6 +154,7 @@ impl<P> Core<P> {
             delayed: 0,
             running: 0,
             since_aged: 0,
+            expected: parts::NIL,
             aging: aging(&config),
             parked: 0,
             saved: 0,

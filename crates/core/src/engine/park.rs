@@ -314,8 +314,8 @@ impl<P> Core<P> {
     }
 
     fn flow_changed(&mut self, flow: u32) {
-        for class in 0..self.classes.len() {
-            let queue = self.queues_of(flow)[class];
+        for class in 0..self.flows[flow].queues.len() {
+            let queue = self.flows[flow].queues[class];
             if queue != NIL {
                 self.queue_changed(queue);
             }

@@ -214,20 +214,22 @@ impl Queue {
     }
 }
 
-/// Two lines of the cache, in this order: jobs that come and go ask for the first alone.
+/// Two lines of the cache, in this order.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(super) struct FlowState {
     pub(super) id: Flow,
-    pub(super) gate: Gate,
-    pub(super) pace: Pace,
+    /// By class; `NIL` where it has none.
+    pub(super) queues: SmallVec<[u32; 10]>,
     pub(super) waiting: u32,
     pub(super) weight: u32,
-    /// Its gate is shut, and its queues are out of their classes' heaps.
-    pub(super) parked: bool,
+    pub(super) gate: Gate,
+    pub(super) pace: Pace,
     pub(super) delayed: u32,
     /// Its position among the holders, with a shared bound.
     pub(super) held_at: u32,
+    /// Its gate is shut, and its queues are out of their classes' heaps.
+    pub(super) parked: bool,
     pub(super) timer: TimerId,
 }
 

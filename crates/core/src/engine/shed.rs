@@ -33,7 +33,7 @@ impl<P> Core<P> {
             }
         }
         // Who holds an equal part already is refused without looking at everybody.
-        let own = self.queue_of(flow, class);
+        let own = self.flows[flow].queues[class.index()];
         let own = self
             .find_lane(own, bay)
             .map_or(0, |lane| u64::from(self.lanes[lane].len));
@@ -55,7 +55,7 @@ impl<P> Core<P> {
         let (holders, held) = match self.config.bound {
             Bound::Shared(_) => (&self.holders, u64::from(state.waiting)),
             Bound::PerClass(_) => {
-                let queue = self.queues.get(self.queue_of(flow, class));
+                let queue = self.queues.get(state.queues[class.index()]);
                 (
                     &self.classes[class.index()].holders,
                     queue.map_or(0, |queue| u64::from(queue.waiting)),
@@ -75,7 +75,7 @@ impl<P> Core<P> {
             Bound::Shared(_) => {
                 let after = holding(u64::from(state.waiting) + 1, weight);
                 let (key, most) = self.greatest_flow()?;
-                let queues = self.queues_of(most).iter();
+                let queues = self.flows[most].queues.iter();
                 let jobs = queues.filter_map(|queue| self.newest(*queue));
                 jobs.max_by_key(|slot| self.jobs[*slot].seq)
                     .filter(|_| key < after)
@@ -83,7 +83,7 @@ impl<P> Core<P> {
             Bound::PerClass(_) => {
                 let held = self
                     .queues
-                    .get(self.queue_of(flow, class))
+                    .get(state.queues[class.index()])
                     .map_or(0, |queue| u64::from(queue.waiting));
                 let (key, most) = self.greatest_queue(class)?;
                 self.newest(most)

@@ -10,6 +10,7 @@ use crate::state::{State, Summary, roll_up};
 use crate::status::Compare;
 use crate::store::{Lock, Store, When, Writer, log, meta, set_meta};
 use headworks_core::Backoff;
+use headworks_storage::shown;
 use headworks_storage::{Backend, Folder, Requests, failpoint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -201,7 +202,7 @@ impl Job {
         let sides = ["source", "destination"].into_iter().zip(&self.own);
         let inside = sides.filter_map(|(side, own)| {
             let path = own.as_ref()?.path();
-            let path = path.escape_ascii();
+            let path = shown(&path);
             Some(format!(
                 "the state file `{path}` is inside the {side}: it, and what belongs to it, is not part of the tree"
             ))
@@ -403,7 +404,7 @@ fn identify(
         return Ok(());
     };
     if let Some((source, destination)) = between.filter(|_| is_other) {
-        let show = |a: &[u8], b: &[u8]| format!("{} -> {}", a.escape_ascii(), b.escape_ascii());
+        let show = |a: &[u8], b: &[u8]| format!("{} -> {}", shown(a), shown(b));
         return Err(Error::OtherJob {
             was: show(&was, &there),
             wanted: show(&absolute(source), &absolute(destination)),

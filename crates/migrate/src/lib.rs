@@ -25,7 +25,7 @@ pub use control::{Request, ask};
 pub use copy::{CopyOptions, Delete, Preflight};
 pub use error::{Error, Result};
 pub use filter::Filters;
-pub use headworks_storage::Requests;
+pub use headworks_storage::{Requests, shown};
 pub use job::{Job, Settings};
 pub use panel::{MigrateConfig, Migrations};
 pub use progress::{Doing, Live, LiveSide, Pace, Phase, Progress, Round, SideProgress};

@@ -6,6 +6,7 @@ use crate::progress::Phase;
 use crate::state::{State, leader, status};
 use crate::status::Status;
 use crate::store::{FolderId, Pair, When, give_rows, path_of, read_pairs, set_meta};
+use headworks_storage::shown;
 use headworks_storage::{Backend, Kind};
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde::Serialize;
@@ -67,8 +68,7 @@ impl Verified {
     fn add(&mut self, path: &[u8], reason: String) {
         *self.differences.entry(reason.clone()).or_default() += 1;
         if self.examples.len() < 100 {
-            self.examples
-                .push((path.escape_ascii().to_string(), reason));
+            self.examples.push((shown(path).to_string(), reason));
         }
     }
 }

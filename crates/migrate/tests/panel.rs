@@ -3,6 +3,7 @@
 use headworks_migrate::{CopyOptions, Filters, Job, MigrateConfig, Migrations, Settings, State};
 use headworks_service::panel::{Args, Body, Cell, Cursor, Panel, Row, Snapshot};
 use headworks_service::shutdown::Shutdown;
+use headworks_storage::shown;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +162,7 @@ async fn failures_are_shown_with_their_cause_and_the_next_step() {
     state
         .lines(|line| {
             if line.kind == headworks_storage::Kind::Folder {
-                folder = line.path.escape_ascii().to_string();
+                folder = shown(&line.path).to_string();
             }
             Ok(())
         })

@@ -1,5 +1,6 @@
 //! What can go wrong at a storage, by what the caller can do about it.
 
+use crate::shown;
 use std::time::Duration;
 
 /// The result of a call to a backend.
@@ -69,7 +70,7 @@ impl Error {
         path: &[u8],
         cause: impl Into<String>,
     ) -> Error {
-        let path = path.escape_ascii().to_string();
+        let path = shown(path).to_string();
         let cause = cause.into();
         Error {
             kind,

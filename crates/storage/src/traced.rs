@@ -4,6 +4,7 @@ use crate::backend::{
     Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Page, Requests, Upload, UploadPlan,
 };
 use crate::error::Result;
+use crate::shown;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -49,7 +50,7 @@ impl Traced {
     }
 
     fn line(&self, what: &str, path: &[u8]) -> String {
-        format!("{} {what} {}\n", self.side, path.escape_ascii())
+        format!("{} {what} {}\n", self.side, shown(path))
     }
 
     fn note(&self, what: &str, path: &[u8]) {

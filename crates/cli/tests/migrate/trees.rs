@@ -1,6 +1,8 @@
 //! Trees that end as they should, whatever they hold and whatever fails.
 
 use super::support::{Place, text};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
@@ -154,6 +156,56 @@ fn a_folder_that_cannot_be_listed_makes_its_subtree_unknown_and_nothing_else() {
         "{told}"
     );
     assert!(place.expect(0, &["explain", &folder]).contains("unknown"));
+    let below = format!("{folder}/a/b");
+    let told = place.expect(1, &["explain", &below]);
+    assert!(
+        told.contains(&format!("above it, {folder}:")) && told.contains("permission denied"),
+        "{told}"
+    );
+    place.expect(1, &["explain", "no such thing"]);
+}
+
+#[test]
+fn names_are_shown_as_they_are_written() {
+    let place = Place::new();
+    let folder = place.path("src").join("Büro");
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in [
+        "報告 1.pdf",
+        "back\\slash",
+        "line\nbreak",
+        "gpj.\u{202e}exe",
+    ] {
+        std::fs::write(folder.join(name), name).unwrap();
+    }
+    std::fs::write(folder.join(OsStr::from_bytes(b"latin \xe9")), "").unwrap();
+    place.expect(0, &["plan", "src", "dst"]);
+    let told = place.expect(0, &["review", "--json"]);
+    let mut names: Vec<String> = (told.lines())
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| line["path"].as_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    let expected = [
+        "Büro",
+        "Büro/back\\\\slash",
+        "Büro/gpj.\\u{202e}exe",
+        "Büro/latin \\xe9",
+        "Büro/line\\nbreak",
+        "Büro/報告 1.pdf",
+    ];
+    assert_eq!(names, expected);
+    assert!(
+        place
+            .expect(0, &["review", "--csv"])
+            .contains("\nBüro/報告 1.pdf,file,")
+    );
+    assert!(place.expect(0, &["review"]).contains("Büro"));
+    assert!(
+        place
+            .expect(0, &["explain", "Büro/報告 1.pdf"])
+            .starts_with("Büro/報告 1.pdf\n")
+    );
 }
 
 #[test]

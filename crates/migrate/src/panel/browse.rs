@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::state::{Listed, State};
 use crate::store::FolderId;
 use headworks_service::panel::{Cell, Cursor, Page, Row, Unit};
+use headworks_storage::{shown, unshown};
 use serde::{Deserialize, Serialize};
 
 /// Rows in a page.
@@ -68,35 +69,12 @@ impl Browse {
 
 /// The id of an entry of a job: bytes that are no UTF-8 must come back as they were.
 pub(super) fn entry_id(job: &str, path: &[u8]) -> String {
-    serde_json::to_string(&(job, path.escape_ascii().to_string())).unwrap_or_default()
+    serde_json::to_string(&(job, shown(path).to_string())).unwrap_or_default()
 }
 
 pub(super) fn parse_entry(id: &str) -> Option<(String, Vec<u8>)> {
     let (job, path): (String, String) = serde_json::from_str(id).ok()?;
-    Some((job, unescape(&path)?))
-}
-
-/// The reverse of `escape_ascii`.
-fn unescape(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes().iter();
-    while let Some(&byte) = rest.next() {
-        if byte != b'\\' {
-            bytes.push(byte);
-            continue;
-        }
-        bytes.push(match rest.next()? {
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'x' => {
-                let digits = [*rest.next()?, *rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            &other => other,
-        });
-    }
-    Some(bytes)
+    Some((job, unshown(&path)?))
 }
 
 /// A pattern that matches this path and no other.
@@ -144,7 +122,7 @@ fn row(at: &Browse, entry: &Listed) -> Row {
     Row {
         id: entry_id(&at.job, &entry.path),
         cells: vec![
-            Cell::Text(entry.name.escape_ascii().to_string()),
+            Cell::Text(shown(&entry.name).to_string()),
             Cell::from(entry.status),
             if entry.folder.is_some() {
                 number(found.entries)

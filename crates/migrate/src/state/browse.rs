@@ -7,6 +7,7 @@ use crate::state::Count;
 use crate::status::Status;
 use crate::store::{FolderId, Pair, meta, path_of, read_folder};
 use headworks_storage::Folder;
+use headworks_storage::shown;
 use rusqlite::{OptionalExtension, params};
 
 /// What a plan found at and below a folder.
@@ -125,7 +126,7 @@ impl State {
             let name: Vec<u8> = row.get(1)?;
             let path = Folder::from_bytes(row.get(0)?).join(&name);
             let failed = Failed {
-                path: path.escape_ascii().to_string(),
+                path: shown(&path).to_string(),
                 phase: row.get(2)?,
                 kind: row.get(3)?,
                 cause: row.get(4)?,

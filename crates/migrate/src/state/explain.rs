@@ -3,7 +3,7 @@
 use super::{Explained, State, class, hex, status};
 use crate::error::Result;
 use crate::store::{FolderId, Pair, find_pair, folder_at};
-use headworks_storage::Folder;
+use headworks_storage::{Entry, Folder, shown};
 use rusqlite::{OptionalExtension, params};
 
 impl State {
@@ -15,20 +15,54 @@ impl State {
         let path = path.strip_suffix(b"/").unwrap_or(path);
         let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         let (folder, name) = path.split_at(cut);
-        let shown = path.escape_ascii().to_string();
+        let title = shown(path).to_string();
         let parent = folder_at(&self.read, &Folder::from_bytes(folder.to_vec()))?;
-        let mut lines = vec![shown];
+        let mut lines = vec![title];
         let Some(parent) = parent else {
             lines.push(
                 "the folder it would be in is not on the source, not listed yet, or excluded"
                     .into(),
             );
-            return Ok(Explained { lines });
+            self.explain_above(folder, &mut lines)?;
+            let known = false;
+            return Ok(Explained { known, lines });
         };
-        match find_pair(&self.read, parent, name)? {
-            Some(pair) => self.explain_pair(&pair, &mut lines)?,
-            None => lines.push(self.explain_extra(parent, name)?),
+        let known = match find_pair(&self.read, parent, name)? {
+            Some(pair) => {
+                self.explain_pair(&pair, &mut lines)?;
+                true
+            }
+            None => self.explain_extra(parent, name, &mut lines)?,
+        };
+        self.explain_failures(parent, name, &mut lines)?;
+        Ok(Explained { known, lines })
+    }
+
+    /// Why nothing is known below a folder, if that is because one above it failed.
+    fn explain_above(&self, folder: &[u8], lines: &mut Vec<String>) -> Result<()> {
+        let mut path = folder.strip_suffix(b"/").unwrap_or(folder);
+        while !path.is_empty() {
+            let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+            let (above, name) = path.split_at(cut);
+            if let Some(parent) = folder_at(&self.read, &Folder::from_bytes(above.to_vec()))? {
+                let before = lines.len();
+                self.explain_failures(parent, name, lines)?;
+                if lines.len() > before {
+                    lines.insert(before, format!("above it, {}:", shown(path)));
+                    break;
+                }
+            }
+            path = above.strip_suffix(b"/").unwrap_or(above);
         }
+        Ok(())
+    }
+
+    fn explain_failures(
+        &self,
+        parent: FolderId,
+        name: &[u8],
+        lines: &mut Vec<String>,
+    ) -> Result<()> {
         let mut statement = self
             .read
             .prepare("SELECT phase, cause, attempts FROM failure WHERE parent = ? AND name = ?")?;
@@ -40,14 +74,14 @@ impl State {
                 "failed while: {phase}, after {attempts} attempts: {cause}"
             ));
         }
-        Ok(Explained { lines })
+        Ok(())
     }
 
     fn explain_pair(&self, pair: &Pair, lines: &mut Vec<String>) -> Result<()> {
         let compare = self.compare()?;
         let status = status(&self.read, &compare, pair)?;
         let class = class(pair, status, self.pass()?);
-        let shown = |entry: &headworks_storage::Entry| {
+        let shown = |entry: &Entry| {
             let time = entry.modified.map_or("unknown".into(), crate::clock);
             format!("{:?}, {} bytes, modified {time}", entry.kind, entry.size)
         };
@@ -80,14 +114,21 @@ impl State {
         Ok(())
     }
 
-    fn explain_extra(&self, parent: FolderId, name: &[u8]) -> Result<String> {
+    /// What is known of a name that is not on the source; `false` if nothing is.
+    fn explain_extra(
+        &self,
+        parent: FolderId,
+        name: &[u8],
+        lines: &mut Vec<String>,
+    ) -> Result<bool> {
         let query = "SELECT count(*) FROM destination WHERE parent = ? AND name = ?";
         let there: i64 = self
             .read
             .query_row(query, params![parent, name], |row| row.get(0))?;
-        Ok(match there {
+        lines.push(match there {
             0 => "not on the source, and not known at the destination".into(),
             _ => "status: not_on_src (at the destination only; a copy leaves it unless told to delete)".into(),
-        })
+        });
+        Ok(there > 0)
     }
 }

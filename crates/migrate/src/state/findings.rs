@@ -210,6 +210,8 @@ impl Failed {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explained {
+    /// Whether the job has heard of the path.
+    pub known: bool,
     /// The lines to show.
     pub lines: Vec<String>,
 }

@@ -18,6 +18,7 @@ use crate::store::{
     FolderId, Pair, Plain, ROOT, Store, each_pair, meta, path_of, plain_files, read_pairs,
 };
 use headworks_storage::Kind;
+use headworks_storage::shown;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -70,7 +71,7 @@ impl State {
         Ok(match value {
             Some(rusqlite::types::Value::Text(text)) => text,
             Some(rusqlite::types::Value::Integer(number)) => number.to_string(),
-            Some(rusqlite::types::Value::Blob(bytes)) => bytes.escape_ascii().to_string(),
+            Some(rusqlite::types::Value::Blob(bytes)) => shown(&bytes).to_string(),
             _ => String::new(),
         })
     }
@@ -322,7 +323,7 @@ impl State {
             let mut path: Vec<u8> = row.get(0)?;
             path.extend(row.get::<_, Vec<u8>>(1)?);
             each(&Failed {
-                path: path.escape_ascii().to_string(),
+                path: shown(&path).to_string(),
                 phase: row.get(2)?,
                 kind: row.get(3)?,
                 cause: row.get(4)?,

@@ -8,6 +8,7 @@ use crate::cloud::keys::Keys;
 use crate::cloud::paged::{Batch, Item, Pages, try_to_take};
 use crate::cloud::{Call, percent, xml};
 use crate::error::{Error, ErrorKind, Result};
+use crate::shown;
 use crate::{BoxFuture, Entry, Folder, Kind};
 use http::Method;
 use std::sync::Arc;
@@ -172,7 +173,7 @@ fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Batch, String> {
     };
     for (key, mut item) in items {
         let Some(name) = key.strip_prefix(prefix) else {
-            return Err(format!("`{}` was not asked for", key.escape_ascii()));
+            return Err(format!("`{}` was not asked for", shown(&key)));
         };
         let (Item::Entry(entry) | Item::Stub(entry)) = &mut item;
         entry.name = name.to_vec();

@@ -5,6 +5,7 @@ use super::packet::{Name, Packet, Reply, Status};
 use super::server::{Handle, Line, Server, attributes, entry, follow, odd, open};
 use crate::backend::{Listing, Page};
 use crate::error::{ErrorKind, Result};
+use crate::shown;
 use crate::{BoxFuture, Entry, Folder, Kind};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
@@ -89,7 +90,7 @@ impl SftpListing {
     ) -> std::result::Result<Option<Entry>, Failure> {
         let bytes = name.name.as_ref();
         if bytes.is_empty() || bytes.contains(&b'/') || bytes.contains(&0) {
-            let words = format!("the server lists `{}`", bytes.escape_ascii());
+            let words = format!("the server lists `{}`", shown(bytes));
             return Err(Failure::Wrong(ErrorKind::Other, words));
         }
         match fill(line, &self.path, &name).await {

@@ -13,6 +13,7 @@ use crate::backend::{
 use crate::cloud::Answer;
 use crate::cloud::chunks::{Ranges, Reading};
 use crate::error::{Error, ErrorKind, Result};
+use crate::shown;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 use http::HeaderMap;
 use server::Server;
@@ -96,7 +97,7 @@ fn inside(folder: &[u8], found: Vec<(Vec<u8>, Entry)>) -> std::result::Result<Ve
         match child {
             _ if path == folder => itself = true,
             Some(name) if !name.is_empty() && !name.contains(&b'/') => entries.push(entry),
-            _ => return Err(format!("`{}` was not asked for", path.escape_ascii())),
+            _ => return Err(format!("`{}` was not asked for", shown(&path))),
         }
     }
     match itself {

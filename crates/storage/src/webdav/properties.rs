@@ -1,6 +1,7 @@
 //! What a server says of files and folders.
 
 use crate::cloud::{percent, xml};
+use crate::shown;
 use crate::{Entry, Kind};
 
 /// What is asked for.
@@ -24,7 +25,7 @@ pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>
             "getlastmodified" => text.clone_into(&mut changed),
             // Of the resource itself, not of a property that it does not have.
             "status" if names.len() == 3 && !text.contains(" 2") => {
-                failed.get_or_insert_with(|| format!("`{}`: {text}", path.escape_ascii()));
+                failed.get_or_insert_with(|| format!("`{}`: {text}", shown(&path)));
             }
             "multistatus" if names.len() == 1 => last.clone_into(&mut root),
             "getetag" if !text.is_empty() => etag = Some(text.trim_matches('"').to_owned()),

@@ -4,6 +4,7 @@ use crate::report::{data, note};
 use anyhow::Result;
 use headworks_migrate::{
     Count, Failed, Line, Outcome, Preflight, Progress, Requests, State, Status, Summary, Verified,
+    shown,
 };
 use headworks_service::exit::Exit;
 use indicatif::HumanBytes;
@@ -86,7 +87,7 @@ pub(crate) fn preflight(found: &Preflight, json: bool) -> Result<Exit> {
 
 /// A line of the review as a machine wants it; names that are no UTF-8 are escaped.
 fn machine(line: &Line, json: bool) -> String {
-    let path = line.path.escape_ascii().to_string();
+    let path = shown(&line.path).to_string();
     let (kind, status) = (
         format!("{:?}", line.kind).to_lowercase(),
         line.status.word(),
@@ -140,7 +141,7 @@ pub(crate) fn review(state: &State, json: bool, csv: bool) -> Result<Exit> {
         }
         let conflict = matches!(line.status, Status::TypeConflict | Status::NameConflict);
         if conflict && conflicts.len() < SHOWN {
-            conflicts.push(format!("  {}  {}\n", line.status, line.path.escape_ascii()));
+            conflicts.push(format!("  {}  {}\n", line.status, shown(&line.path)));
         }
         Ok(())
     })?;
@@ -157,7 +158,7 @@ pub(crate) fn review(state: &State, json: bool, csv: bool) -> Result<Exit> {
             let name = if folder.is_empty() {
                 ".".into()
             } else {
-                folder.escape_ascii().to_string()
+                shown(folder).to_string()
             };
             format!("  {}", row(&name, *count))
         }),
@@ -166,11 +167,7 @@ pub(crate) fn review(state: &State, json: bool, csv: bool) -> Result<Exit> {
         &mut text,
         "to copy, biggest:",
         biggest.iter().map(|(size, path)| {
-            format!(
-                "  {:>12}  {}\n",
-                HumanBytes(*size).to_string(),
-                path.escape_ascii()
-            )
+            format!("  {:>12}  {}\n", HumanBytes(*size).to_string(), shown(path))
         }),
     );
     heading(&mut text, "conflicts:", conflicts.into_iter());
@@ -350,8 +347,12 @@ pub(crate) fn log(state: &State) -> Result<Exit> {
 }
 
 pub(crate) fn explain(state: &State, path: &OsStr) -> Result<Exit> {
-    for line in state.explain(path.as_bytes())?.lines {
+    let told = state.explain(path.as_bytes())?;
+    for line in told.lines {
         data(&format!("{line}\n"))?;
     }
-    Ok(Exit::Done)
+    Ok(match told.known {
+        true => Exit::Done,
+        false => Exit::Failed,
+    })
 }

@@ -4,6 +4,7 @@ use crate::cloud::dress::version;
 use crate::cloud::held::place;
 use crate::cloud::{percent, xml};
 use crate::entry::WRITTEN;
+use crate::shown;
 use crate::{Entry, Kind};
 
 /// What one page of the far side holds.
@@ -60,7 +61,7 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answe
             key
         };
         let Some(name) = key.strip_prefix(prefix) else {
-            return Err(format!("`{}` was not asked for", key.escape_ascii()));
+            return Err(format!("`{}` was not asked for", shown(&key)));
         };
         let is_folder = entry.kind == Kind::Folder;
         let name = if is_folder {

@@ -2,6 +2,7 @@
 
 use crate::backend::Cursor;
 use crate::cloud::held::{Frames, Held, frame, place};
+use crate::shown;
 use crate::{Entry, Kind};
 use std::cmp::Ordering;
 
@@ -115,7 +116,7 @@ impl Range {
 }
 
 fn disordered(place: &[u8], after: &[u8]) -> String {
-    let (place, after) = (place.escape_ascii(), after.escape_ascii());
+    let (place, after) = (shown(place), shown(after));
     format!("the listing is in no order: `{place}` comes after `{after}`")
 }
 

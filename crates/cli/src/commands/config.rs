@@ -26,7 +26,9 @@ Examples:
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Check a file without its environment, and report every problem at once.
+    /// Check a file by itself, without `HEADWORKS_…` variables, and report every problem at once.
+    ///
+    /// Secrets that it names (`env:NAME`, `file:PATH`) must be there, as they must when it is used.
     ///
     /// Reads TOML, and the YAML and INI files of predecessors, in which unknown keys are only
     /// warnings. Exit code 2 if anything is wrong.

@@ -62,6 +62,8 @@ fn permanent_deletion_needs_a_limit_and_keeps_to_it() {
     place.make_tree("src", 3, 3);
     place.make_tree("dst", 9, 3);
     place.expect(2, &["run", "src", "dst", "--delete=permanent"]);
+    let told = place.expect(2, &["run", "src", "dst", "--max-delete=1"]);
+    assert!(told.contains("--delete=permanent"), "{told}");
     let told = place.expect(
         1,
         &["run", "src", "dst", "--delete=permanent", "--max-delete=1"],

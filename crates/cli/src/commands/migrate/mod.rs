@@ -267,8 +267,12 @@ fn copy_options(flags: &CopyFlags) -> Result<CopyOptions> {
     options.bwlimit = flags.bwlimit;
     options.checksum = flags.checksum;
     options.delete = match (flags.delete, flags.max_delete) {
-        (None, _) => Delete::Keep,
-        (Some(DeleteFlag::Quarantine), _) => Delete::Quarantine,
+        (None, None) => Delete::Keep,
+        (Some(DeleteFlag::Quarantine), None) => Delete::Quarantine,
+        (None | Some(DeleteFlag::Quarantine), Some(_)) => {
+            let words = "--max-delete bounds --delete=permanent, which was not asked for: leave it out, or ask for that";
+            return Err(UsageError(words.into()).into());
+        }
         (Some(DeleteFlag::Permanent), Some(limit)) => Delete::Permanent { limit },
         (Some(DeleteFlag::Permanent), None) => {
             let words =

@@ -82,12 +82,9 @@ impl Rate {
 
 /// The bucket: starts full.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
 pub(crate) struct Bucket {
     rate: Rate,
     level: i128,
-    /// The level of a full one.
-    full: i128,
     at: Time,
 }
 
@@ -96,7 +93,6 @@ impl Bucket {
         Bucket {
             rate,
             level: full(rate),
-            full: full(rate),
             at: now,
         }
     }
@@ -109,7 +105,6 @@ impl Bucket {
             self.level.min(full(rate))
         };
         self.rate = rate;
-        self.full = full(rate);
     }
 
     #[inline]
@@ -117,9 +112,7 @@ impl Bucket {
         let nanos = i128::from(now.as_nanos().saturating_sub(self.at.as_nanos()));
         if nanos > 0 {
             self.at = now;
-            self.level = self
-                .full
-                .min(self.level + nanos * i128::from(self.rate.micros));
+            self.level = full(self.rate).min(self.level + nanos * i128::from(self.rate.micros));
         }
     }
 
@@ -127,7 +120,7 @@ impl Bucket {
     #[inline]
     pub(crate) fn ready_at(&mut self, now: Time, cost: Cost) -> Option<Time> {
         self.refill(now);
-        let missing = units(cost).min(self.full) - self.level;
+        let missing = units(cost).min(full(self.rate)) - self.level;
         if missing <= 0 {
             return None;
         }
@@ -146,7 +139,7 @@ impl Bucket {
     /// Gives `cost` back, up to the burst.
     pub(crate) fn refund(&mut self, now: Time, cost: Cost) {
         self.refill(now);
-        self.level = self.full.min(self.level + units(cost));
+        self.level = full(self.rate).min(self.level + units(cost));
     }
 
     /// Whether a surplus of an estimate is given back.
@@ -156,7 +149,7 @@ impl Bucket {
 
     pub(crate) fn is_full(&mut self, now: Time) -> bool {
         self.refill(now);
-        self.level >= self.full
+        self.level >= full(self.rate)
     }
 
     /// What is in it; negative when in debt.
@@ -170,6 +163,8 @@ fn units(cost: Cost) -> i128 {
     i128::from(cost.0) * UNIT
 }
 
+/// The level of a full one.
+#[inline]
 fn full(rate: Rate) -> i128 {
     units(rate.burst)
 }
@@ -179,7 +174,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[inline]
     fn refills_exactly() {
         let mut bucket = Bucket::new(Rate::per_second(3.0), Time::ZERO);
         bucket.charge(Time::ZERO, Cost(3));

@@ -6,6 +6,7 @@ use crate::bucket::{Bucket, Rate};
 use crate::config::Limits;
 use crate::id::Cost;
 use crate::time::Time;
+use std::borrow::BorrowMut;
 
 /// Whether a gate would let a job through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,20 +19,21 @@ pub(crate) enum Pass {
     Short(Time),
 }
 
-/// Small, because there may be one for each of very many flows: buckets are elsewhere, each in a cache line of its own,
-/// and only where there is a rate.
+/// Small, because there may be one for each of very many flows: buckets are elsewhere, and only where there is a rate. `B` is
+/// `Bucket` where most gates limit cost, so that it is at hand.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate {
+#[repr(C)]
+pub(crate) struct Gate<B = Box<Bucket>> {
     running: u32,
     /// The largest number if there is no limit.
     concurrent: u32,
     /// The largest cost if there is no limit.
     max_cost: Cost,
     requests: Option<Box<Bucket>>,
-    cost: Option<Box<Bucket>>,
+    cost: Option<B>,
 }
 
-impl Gate {
+impl<B: BorrowMut<Bucket> + From<Bucket>> Gate<B> {
     pub(crate) fn new(limits: Limits, now: Time) -> Self {
         let mut gate = Gate {
             running: 0,
@@ -68,7 +70,7 @@ impl Gate {
     /// When the cost of a job will be there; `None` if it is.
     #[inline]
     pub(crate) fn short(&mut self, now: Time, cost: Cost) -> Option<Time> {
-        self.cost.as_mut()?.ready_at(now, cost)
+        self.cost.as_mut()?.borrow_mut().ready_at(now, cost)
     }
 
     #[inline]
@@ -94,21 +96,19 @@ impl Gate {
             bucket.charge(now, Cost(1));
         }
         if let Some(bucket) = &mut self.cost {
-            bucket.charge(now, cost);
+            bucket.borrow_mut().charge(now, cost);
         }
     }
 
-    /// A job ended.
+    /// A job ended. What was charged is corrected by what it drew, if that is known.
     #[inline]
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self, now: Time, charged: Cost, actual: Option<Cost>) {
         debug_assert!(self.running > 0, "a gate is left as often as it is entered");
         self.running -= 1;
-    }
-
-    /// Corrects what was charged by what was drawn.
-    #[inline]
-    pub(crate) fn correct(&mut self, now: Time, charged: Cost, actual: Cost) {
-        let Some(bucket) = &mut self.cost else { return };
+        let (Some(bucket), Some(actual)) = (&mut self.cost, actual) else {
+            return;
+        };
+        let bucket = bucket.borrow_mut();
         if actual > charged {
             bucket.charge(now, Cost(actual.0 - charged.0));
         } else if bucket.refunds() {
@@ -119,28 +119,32 @@ impl Gate {
     /// Takes a charge back whole, because the job will be charged elsewhere.
     pub(crate) fn refund(&mut self, now: Time, charged: Cost) {
         if let Some(bucket) = &mut self.cost {
-            bucket.refund(now, charged);
+            bucket.borrow_mut().refund(now, charged);
         }
     }
 
     /// Whether it remembers nothing that a new gate would not.
     pub(crate) fn is_fresh(&mut self, now: Time) -> bool {
-        [&mut self.requests, &mut self.cost]
-            .into_iter()
-            .flatten()
-            .all(|bucket| bucket.is_full(now))
+        let requests = self.requests.as_mut().map(BorrowMut::borrow_mut);
+        let cost = self.cost.as_mut().map(BorrowMut::borrow_mut);
+        let mut buckets = [requests, cost].into_iter().flatten();
+        buckets.all(|bucket: &mut Bucket| bucket.is_full(now))
     }
 
     /// What is in its buckets: requests, cost.
     pub(crate) fn levels(&self) -> (Option<f64>, Option<f64>) {
-        let level = |bucket: &Option<Box<Bucket>>| bucket.as_ref().map(|bucket| bucket.level());
-        (level(&self.requests), level(&self.cost))
+        let requests = self.requests.as_ref().map(|bucket| bucket.level());
+        let cost = self.cost.as_ref().map(|bucket| bucket.borrow().level());
+        (requests, cost)
     }
 }
 
-fn reconfigure(bucket: &mut Option<Box<Bucket>>, rate: Option<Rate>, now: Time) {
+fn reconfigure<B>(bucket: &mut Option<B>, rate: Option<Rate>, now: Time)
+where
+    B: BorrowMut<Bucket> + From<Bucket>,
+{
     match (&mut *bucket, rate) {
-        (Some(bucket), Some(rate)) => bucket.set_rate(now, rate),
-        (_, rate) => *bucket = rate.map(|rate| Box::new(Bucket::new(rate, now))),
+        (Some(bucket), Some(rate)) => bucket.borrow_mut().set_rate(now, rate),
+        (_, rate) => *bucket = rate.map(|rate| Bucket::new(rate, now).into()),
     }
 }

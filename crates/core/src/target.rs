@@ -1,5 +1,6 @@
 //! A far side, and what we know of its health.
 
+use crate::bucket::Bucket;
 use crate::config::TargetConfig;
 use crate::gate::{Gate, Pass};
 use crate::heap::NOWHERE;
@@ -69,29 +70,37 @@ pub enum Disabled {
 #[repr(C, align(128))]
 pub(crate) struct Target {
     pub(crate) state: TargetState,
-    pub(crate) gate: Gate,
-    /// Jobs waiting that only it can serve.
-    pub(crate) waiting: usize,
     /// The bay of this target alone.
     pub(crate) bay: u32,
     /// The lane for whose head its cost bucket is saved.
     pub(crate) saved_for: u32,
-    pub(crate) granted: u64,
+    /// Jobs waiting that only it can serve.
+    pub(crate) waiting: u32,
     /// Faults in a row.
     pub(crate) faults: u32,
-    /// The job that probes it, while on probation.
-    pub(crate) probe: bool,
+    /// Its cost bucket begins the second line.
+    pub(crate) gate: Gate<Bucket>,
+    pub(crate) granted: u64,
+    pub(crate) seldom: Box<Seldom>,
+}
+
+const _: () = assert!(std::mem::size_of::<Target>() == 128);
+
+/// What is seldom asked of a target.
+#[derive(Clone, Debug)]
+pub(crate) struct Seldom {
+    pub(crate) config: TargetConfig,
     /// Every bay that it is part of.
     pub(crate) bays: Vec<u32>,
+    /// Whether a job probes it, while on probation.
+    pub(crate) probe: bool,
     pub(crate) timer: TimerId,
     pub(crate) timer_at: Time,
-    pub(crate) config: Box<TargetConfig>,
 }
 
 impl Target {
     pub(crate) fn new(config: TargetConfig, bay: u32, now: Time) -> Self {
         Target {
-            config: Box::new(config),
             state: if config.enabled {
                 TargetState::Active
             } else {
@@ -101,14 +110,17 @@ impl Target {
             },
             gate: Gate::new(config.limits, now),
             faults: 0,
-            probe: false,
             bay,
-            bays: vec![bay],
             saved_for: NOWHERE,
-            timer: TimerId::NONE,
-            timer_at: Time::MAX,
             waiting: 0,
             granted: 0,
+            seldom: Box::new(Seldom {
+                config,
+                bays: vec![bay],
+                probe: false,
+                timer: TimerId::NONE,
+                timer_at: Time::MAX,
+            }),
         }
     }
 
@@ -118,7 +130,7 @@ impl Target {
         match self.state {
             TargetState::Suspended { until } => return Some(Pass::Shut(Some(until))),
             TargetState::Disabled { .. } => return Some(Pass::Shut(None)),
-            TargetState::Probation if self.probe => return Some(Pass::Shut(None)),
+            TargetState::Probation if self.seldom.probe => return Some(Pass::Shut(None)),
             TargetState::Active | TargetState::Probation => {}
         }
         if self.saved_for != NOWHERE {
@@ -138,7 +150,7 @@ impl Target {
 
     /// How busy it is for its weight: the least busy target of a set serves next.
     pub(crate) fn load(&self) -> (u64, u64) {
-        let weight = u64::from(self.config.weight);
+        let weight = u64::from(self.seldom.config.weight);
         (
             (u64::from(self.gate.running()) << 20) / weight,
             (self.granted << 20) / weight,

@@ -175,7 +175,7 @@ impl<P> Core<P> {
     /// Whether one more job may wait for a target that alone can serve it.
     pub(super) fn has_room_alone(&self, bay: u32) -> bool {
         match self.bays[bay as usize].targets[..] {
-            [target] => self.targets[target as usize].waiting < self.most_alone,
+            [target] => (self.targets[target as usize].waiting as usize) < self.most_alone,
             _ => true,
         }
     }
@@ -214,7 +214,9 @@ impl<P> Core<P> {
     ) -> Result<Entrance, Reason> {
         let room = match job.targets.0 {
             // Without a look at its bay, which is nowhere near.
-            SetRef::One(target) => self.targets[target as usize].waiting < self.most_alone,
+            SetRef::One(target) => {
+                (self.targets[target as usize].waiting as usize) < self.most_alone
+            }
             SetRef::Many(_) => self.has_room_alone(bay),
         };
         if room {

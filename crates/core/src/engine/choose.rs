@@ -264,7 +264,7 @@ impl<P> Core<P> {
         far.gate.enter(now, Some(cost));
         far.granted += 1;
         if far.state == TargetState::Probation {
-            far.probe = true;
+            far.seldom.probe = true;
             entry.probing = true;
         }
         self.gate.enter(now, charge);

@@ -111,7 +111,7 @@ impl<P> Core<P> {
                 self.push_target(config);
                 continue;
             };
-            *target.config = config;
+            target.seldom.config = config;
             target.gate.reconfigure(config.limits, now);
             let configured = TargetState::Disabled {
                 reason: Disabled::Configured,

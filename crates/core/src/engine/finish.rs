@@ -63,18 +63,12 @@ impl<P> Core<P> {
         };
         let (charged, flow, class) = (entry.cost, entry.flow, entry.class);
         self.running -= 1;
-        for gate in [
-            &mut self.gate,
-            &mut self.flows[flow].gate,
-            &mut self.targets[target as usize].gate,
-        ] {
-            gate.leave();
-            if let Some(actual) = actual {
-                gate.correct(now, charged, actual);
-            }
-        }
+        let far = &mut self.targets[target as usize];
+        self.gate.leave(now, charged, actual);
+        self.flows[flow].gate.leave(now, charged, actual);
+        far.gate.leave(now, charged, actual);
         if elsewhere {
-            self.targets[target as usize].gate.refund(now, charged);
+            far.gate.refund(now, charged);
         }
         if let Some(actual) = actual
             && actual != charged

@@ -93,7 +93,7 @@ impl<P> Core<P> {
         let bay = self.new_bay(ids);
         self.bay_ids.insert(ids.into(), bay);
         for id in ids {
-            self.targets[*id as usize].bays.push(bay);
+            self.targets[*id as usize].seldom.bays.push(bay);
         }
         bay
     }
@@ -142,7 +142,7 @@ impl<P> Core<P> {
         let probing = std::mem::take(&mut self.jobs[slot].probing);
         let state = &mut self.targets[target as usize];
         if probing {
-            state.probe = false;
+            state.seldom.probe = false;
         }
         let deciding = probing && state.state == TargetState::Probation;
         match verdict {
@@ -155,11 +155,11 @@ impl<P> Core<P> {
             }
             Verdict::Fault => {
                 state.faults += 1;
-                let threshold = state.config.fault_threshold;
+                let threshold = state.seldom.config.fault_threshold;
                 let enough = threshold > 0 && state.faults >= threshold;
                 if deciding || (enough && state.state == TargetState::Active) {
                     state.faults = 0;
-                    let until = now + state.config.suspend_for;
+                    let until = now + state.seldom.config.suspend_for;
                     self.change_target(now, target, TargetState::Suspended { until });
                 }
             }
@@ -203,8 +203,8 @@ impl<P> Core<P> {
         if let TargetState::Suspended { until } = state {
             self.arm_target(target, until);
         }
-        for index in 0..self.targets[target as usize].bays.len() {
-            let bay = self.targets[target as usize].bays[index];
+        for index in 0..self.targets[target as usize].seldom.bays.len() {
+            let bay = self.targets[target as usize].seldom.bays[index];
             if state.is_usable() {
                 if !before.is_usable() {
                     self.bays[bay as usize].usable_since = now;

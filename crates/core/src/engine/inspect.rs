@@ -111,7 +111,7 @@ impl<P> Core<P> {
         Some(TargetView {
             state: target.state,
             running: target.gate.running(),
-            waiting: target.waiting as u64,
+            waiting: u64::from(target.waiting),
             faults: target.faults,
             granted: target.granted,
             levels: target.gate.levels(),

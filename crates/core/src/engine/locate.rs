@@ -53,7 +53,10 @@ impl<P> Core<P> {
         let Some(lane) = self.lanes.look(before) else {
             return;
         };
-        fetch_at(&self.targets, lane.alone);
+        if let Some(target) = self.targets.get(lane.alone as usize) {
+            fetch(&target.state);
+            fetch(&target.granted);
+        }
         if let Some(head) = self.jobs.look(lane.head) {
             fetch(&head.serial);
             fetch(&head.key);

@@ -218,8 +218,8 @@ impl<P> Core<P> {
 
     fn open_bays_of(&mut self, target: u32) {
         self.unsave(target);
-        for index in 0..self.targets[target as usize].bays.len() {
-            let bay = self.targets[target as usize].bays[index];
+        for index in 0..self.targets[target as usize].seldom.bays.len() {
+            let bay = self.targets[target as usize].seldom.bays[index];
             self.unsave_bay(bay);
             self.open_bay(bay);
         }
@@ -265,8 +265,8 @@ impl<P> Core<P> {
         self.disarm_target(target);
         self.lanes[lane].place = Place::Empty;
         self.head_changed(lane);
-        for index in 0..self.targets[target as usize].bays.len() {
-            let bay = self.targets[target as usize].bays[index];
+        for index in 0..self.targets[target as usize].seldom.bays.len() {
+            let bay = self.targets[target as usize].seldom.bays[index];
             self.open_bay(bay);
         }
     }

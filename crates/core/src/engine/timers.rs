@@ -30,7 +30,7 @@ impl<P> Core<P> {
         for (_, timer) in &due {
             match *timer {
                 Timer::Job(slot) => self.jobs[slot].timer = TimerId::NONE,
-                Timer::Target(target) => self.targets[target as usize].timer = TimerId::NONE,
+                Timer::Target(target) => self.targets[target as usize].seldom.timer = TimerId::NONE,
                 Timer::Flow(flow) => self.flows[flow].timer = TimerId::NONE,
             }
         }
@@ -110,7 +110,7 @@ impl<P> Core<P> {
 
     /// Has a target looked at again at that time, or earlier.
     pub(super) fn arm_target(&mut self, target: u32, at: Time) {
-        let state = &mut self.targets[target as usize];
+        let state = &mut self.targets[target as usize].seldom;
         if !state.timer.is_none() {
             if state.timer_at <= at {
                 return;
@@ -124,9 +124,9 @@ impl<P> Core<P> {
     /// Whatever a target was to be looked at again for is to be found out anew. A suspension stays.
     pub(super) fn disarm_target(&mut self, target: u32) {
         let state = &mut self.targets[target as usize];
-        if !state.timer.is_none() && !matches!(state.state, TargetState::Suspended { .. }) {
-            self.wheel.cancel(state.timer);
-            state.timer = TimerId::NONE;
+        if !state.seldom.timer.is_none() && !matches!(state.state, TargetState::Suspended { .. }) {
+            self.wheel.cancel(state.seldom.timer);
+            state.seldom.timer = TimerId::NONE;
         }
     }
 

@@ -95,9 +95,10 @@ pub(crate) fn measure(report: &mut Report) {
     }
 }
 
-/// The time of a job in each of two shapes, in turns: what else the machine does, it does to both.
+/// The time of a job in each of two shapes, in turns: what else the machine does, it does to both. A turn is long, because it begins
+/// with a cache full of the other's.
 fn walls(shapes: [Shape; 2]) -> [f64; 2] {
-    let jobs = 200_000;
+    let jobs = 1_000_000;
     let mut cores = shapes.map(|(queued, flows, targets)| {
         let mut core = prepared(queued, flows, targets);
         pass(&mut core, queued, flows, targets, jobs);

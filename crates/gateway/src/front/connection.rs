@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::body::{BoxError, GatewayBody};
 use super::line::Line;
+use super::marks::instead;
 use super::route::{self, Desk};
 use crate::wire::http1::{Framing, Head, MAX_HEAD, head_end, read_head, write_head};
 use crate::wire::{Problem, http1};
@@ -191,14 +192,24 @@ impl Connection {
             (true, true) => None,
             (true, false) => Some("keep-alive"),
         };
+        self.line.heard = false;
         let output = &mut self.line.output;
         write_head(parts.status, &parts.headers, framing, word, output);
         if !manner.head_only && framing != Framing::Nothing {
             let passed = self.pass(&mut body, framing, patience).await;
-            if passed.is_err() && framing == Framing::Close {
-                self.line.reset();
+            if let Err(error) = passed {
+                let unheard = Some(&error).filter(|_| !self.line.heard);
+                if let Some(problem) = unheard.and_then(problem) {
+                    // In a box: it is this same function.
+                    let answer = instead(&parts.headers, problem);
+                    self.line.output.clear();
+                    return Box::pin(self.answer(answer, manner)).await;
+                }
+                if framing == Framing::Close {
+                    self.line.reset();
+                }
+                return Err(error);
             }
-            passed?;
         }
         // Who has the whole answer finds that nothing is held for it any more.
         drop(body);
@@ -319,6 +330,11 @@ fn parts(head: Head) -> Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
     (parts.method, parts.uri, parts.headers) = (head.method, head.uri, head.headers);
     parts
+}
+
+/// Why an answer cannot be given, if that can be said.
+fn problem(error: &io::Error) -> Option<&Problem> {
+    error.get_ref()?.downcast_ref()
 }
 
 fn gone() -> BoxError {

@@ -34,6 +34,8 @@ pub(super) struct Line {
     stream: TcpStream,
     pub(super) input: BytesMut,
     pub(super) output: Vec<u8>,
+    /// Whether any of the answer that is being given may have been sent.
+    pub(super) heard: bool,
     /// The body that comes next in the input.
     body: Option<Length>,
     expects: bool,
@@ -45,6 +47,7 @@ impl Line {
             stream,
             input: BytesMut::new(),
             output: Vec::new(),
+            heard: false,
             body: None,
             expects: false,
         }
@@ -86,6 +89,7 @@ impl Line {
 
     /// Sends the output; a client that takes nothing for `patience` is gone.
     pub(super) async fn flush(&mut self, patience: Duration) -> io::Result<()> {
+        self.heard |= !self.output.is_empty();
         let Line { stream, output, .. } = self;
         let mut sent = 0;
         while sent < output.len() {

@@ -68,6 +68,26 @@ impl Marks {
     }
 }
 
+/// Our own answer to a problem, instead of one that has these headers and cannot be given.
+pub(super) fn instead(headers: &HeaderMap, problem: &Problem) -> Response<GatewayBody> {
+    let dialect = match headers.contains_key(ANTHROPIC_ID) {
+        true => Dialect::Anthropic,
+        false => Dialect::OpenAi,
+    };
+    let id = headers.get(REQUEST).and_then(|id| id.to_str().ok());
+    let marks = Marks {
+        id: id.unwrap_or_default().to_owned(),
+        ..Marks::default()
+    };
+    let mut response = marks.refuse(dialect, problem);
+    for name in [CLASS, WAIT, POSITION, UPSTREAM] {
+        if let Some(value) = headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}
+
 /// Most requests do not wait.
 fn number(number: u64) -> HeaderValue {
     match number {

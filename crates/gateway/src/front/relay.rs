@@ -179,8 +179,8 @@ impl Live {
         ))
     }
 
-    /// The last thing that a client hears: an event where one can be told, otherwise the end of its connection, so that
-    /// it does not take half an answer for a whole one.
+    /// The last thing that a client hears: an event where one can be told, otherwise the problem, if it has heard nothing yet, or
+    /// the end of its connection, so that it does not take half an answer for a whole one.
     fn words(&self, problem: Problem) -> Result<Bytes, BoxError> {
         let source = self.source.as_ref();
         match source.filter(|source| source.held.events && source.meter.is_between_events()) {
@@ -188,7 +188,7 @@ impl Live {
                 let id = source.held.shared.journal.ids.name(source.held.number);
                 Ok(problem.event(source.held.dialect, &id))
             }
-            None => Err(problem.message.into()),
+            None => Err(problem.into()),
         }
     }
 

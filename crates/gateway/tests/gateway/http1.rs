@@ -143,6 +143,39 @@ async fn who_waits_for_leave_to_send_its_body_gets_it() {
     assert_eq!(statuses(&answer), ["200"]);
 }
 
+/// What breaks before a byte of it has been passed on is said, so that no client takes it for a connection that was idle for too
+/// long, and asks again.
+#[tokio::test]
+async fn an_answer_that_breaks_before_it_begins_is_said_to() {
+    let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-theirs: 1\r\n\r\n";
+    for (version, size) in [
+        ("HTTP/1.1", "zz"),
+        ("HTTP/1.0", "-1"),
+        ("HTTP/1.1", "fffffffffffffffff"),
+    ] {
+        let answer: &str = format!("{head}{size}\r\n{{}}\r\n").leak();
+        let upstream = Upstream::start(move |_| Act::Last(answer)).await;
+        let running = Running::before(&upstream, "");
+        let request = raw_request(CHAT, &chat(10, false)).replace("HTTP/1.1", version);
+        // The connection goes on, if it would have.
+        let next = "GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        let told = ask(&running, &(request + next)).await;
+        let both: &[&str] = if version == "HTTP/1.1" {
+            &["502", "200"]
+        } else {
+            &["502"]
+        };
+        assert_eq!(statuses(&told), both, "{told}");
+        assert!(
+            told.contains("x-headworks-reason: upstream_broke_off\r\n"),
+            "{told}"
+        );
+        assert!(told.contains("x-headworks-upstream: "), "{told}");
+        assert!(!told.contains("x-theirs"), "{told}");
+        running.is_idle().await;
+    }
+}
+
 #[tokio::test]
 async fn old_clients_get_no_chunks() {
     let upstream = Upstream::start(|_| Act::Stream {

@@ -74,6 +74,14 @@ pub enum Error {
     /// A pattern, size or time cannot be read.
     #[error("{0}")]
     BadOption(String),
+    /// A location makes no sense, or what is needed to use it is missing. Nothing has been asked of it yet.
+    #[error("{side}: {error}")]
+    BadPlace {
+        /// Which one.
+        side: &'static str,
+        /// What is wrong with it.
+        error: headworks_storage::Error,
+    },
     /// A storage does not work at all.
     #[error("{side}: {error}{}", advice(error))]
     Storage {
@@ -99,7 +107,7 @@ pub enum Error {
     Rounds(#[from] headworks_core::rounds::RoundsError),
 }
 
-/// What to do about a storage that does not work; its own words say what to do about a location that makes no sense.
+/// What to do about a storage that does not work.
 fn advice(error: &headworks_storage::Error) -> &'static str {
     match error.kind() {
         ErrorKind::Unsupported | ErrorKind::Other => "",

@@ -82,7 +82,7 @@ pub(crate) mod stage {
 /// password.
 fn are_usable(source: &OsStr, destination: &OsStr) -> Result<()> {
     for (side, place) in [("source", source), ("destination", destination)] {
-        headworks_storage::open(place).map_err(|error| Error::Storage { side, error })?;
+        headworks_storage::open(place).map_err(|error| Error::BadPlace { side, error })?;
     }
     // Where each is, and what it is called.
     let places = [source, destination].map(|place| {
@@ -130,7 +130,7 @@ impl Job {
         let open = |side, key| -> Result<Arc<dyn Backend>> {
             let place = place(key)?;
             let backend =
-                headworks_storage::open(&place).map_err(|error| Error::Storage { side, error })?;
+                headworks_storage::open(&place).map_err(|error| Error::BadPlace { side, error })?;
             Ok(traced(backend, side))
         };
         let own = [place("source")?, place("destination")?].map(|tree| own_place(state, &tree));

@@ -156,7 +156,7 @@ fn passwords_in_urls_are_neither_kept_nor_shown() {
         "webdav://host/#LEAKED",
     ] {
         let place = Place::new();
-        let told = place.expect(1, &["plan", url, "dst"]);
+        let told = place.expect(2, &["plan", url, "dst"]);
         assert!(!told.contains("LEAKED"), "{told}");
         let left = std::fs::read_dir(place.path(".")).unwrap().count();
         assert_eq!(left, 0, "{url}");

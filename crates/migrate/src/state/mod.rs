@@ -80,7 +80,7 @@ impl State {
         let open = |side, key| {
             let place: Option<Vec<u8>> = meta(&self.read, key)?;
             let place = OsString::from_vec(place.unwrap_or_default());
-            headworks_storage::open(&place).map_err(|error| Error::Storage { side, error })
+            headworks_storage::open(&place).map_err(|error| Error::BadPlace { side, error })
         };
         let (source, destination) = (
             open("source", "source")?,

@@ -28,6 +28,7 @@ pub(crate) fn run(command: &MigrateCommand) -> Result<Exit> {
             Some(
                 Error::NotNow(_)
                 | Error::BadOption(_)
+                | Error::BadPlace { .. }
                 | Error::OtherJob { .. }
                 | Error::NoState(_)
                 | Error::NotState { .. },

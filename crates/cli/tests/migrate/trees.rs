@@ -49,6 +49,9 @@ fn a_delta_pass_copies_what_changed_and_quarantines_what_went() {
     assert!(told.contains("type_conflict"), "{told}");
     let told = place.expect(0, &["run", "src", "dst", "--delete=quarantine"]);
     assert!(told.contains("copied"), "{told}");
+    let moved = "3 entries of the destination were moved to .headworks-quarantine/pass-3\n";
+    assert!(told.contains(moved), "{told}");
+    assert!(place.expect(0, &["report"]).contains(moved));
     let kept = place.path("dst/.headworks-quarantine/pass-3");
     assert!(kept.join("f0/g0/file-2").exists() && kept.join("f2/g2/file-0").exists());
     std::fs::rename(place.path("dst/.headworks-quarantine"), place.path("kept")).unwrap();
@@ -70,11 +73,19 @@ fn permanent_deletion_needs_a_limit_and_keeps_to_it() {
     );
     assert!(told.contains("more than the limit of 1"), "{told}");
     assert!(place.path("dst/f5/g5/file-0").exists());
-    place.expect(
-        0,
-        &["run", "src", "dst", "--delete=permanent", "--max-delete=50"],
+    // Killed between a deletion and the note of it, it counts that one when it finds it gone.
+    let words = ["run", "src", "dst", "--delete=permanent", "--max-delete=50"];
+    let mut killed = place.command(&words);
+    killed.env("HEADWORKS_FAILPOINT", "after-put-away:3");
+    assert_eq!(killed.output().unwrap().status.code(), None);
+    let told = place.expect(0, &words);
+    assert!(
+        told.contains("\n6 entries of the destination were deleted\n"),
+        "{told}"
     );
     place.judge("src", "dst");
+    let told = place.expect(0, &words);
+    assert!(!told.contains("deleted"), "{told}");
 }
 
 const SYNTH: &str =

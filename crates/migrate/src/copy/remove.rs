@@ -96,10 +96,18 @@ impl Copy<'_> {
             _ => {}
         }
         let name = name.to_vec();
+        let counter = match self.options.delete {
+            Delete::Quarantine => "quarantined",
+            _ => "deleted",
+        };
         let write = move |transaction: &rusqlite::Transaction<'_>| {
             let mut delete = transaction
                 .prepare_cached("DELETE FROM destination WHERE parent = ? AND name = ?")?;
-            delete.execute(params![parent, name])?;
+            // As often as it is forgotten, however often it was tried.
+            if delete.execute(params![parent, name])? > 0 {
+                let more = "INSERT INTO meta VALUES (?, 1) ON CONFLICT (key) DO UPDATE SET value = value + 1";
+                transaction.prepare_cached(more)?.execute([counter])?;
+            }
             if let Some(below) = below {
                 move_below(transaction, below, Dst::Conflict, Dst::Missing)?;
             }

@@ -129,6 +129,12 @@ pub struct Outcome {
     pub source: Count,
     /// What is at the destination only.
     pub not_on_src: u64,
+    /// What was moved from the destination to quarantine in this pass.
+    #[serde(default)]
+    pub quarantined: u64,
+    /// What was deleted at the destination in this pass.
+    #[serde(default)]
+    pub deleted: u64,
     /// Folders that could not be listed.
     pub failed_folders: u64,
 }

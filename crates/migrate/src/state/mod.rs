@@ -259,6 +259,12 @@ impl State {
             Ok(())
         })?;
         outcome.failed_folders = self.failed_folders()?;
+        let put_away = |key| -> Result<u64> {
+            let count: Option<i64> = meta(&self.read, key)?;
+            Ok(count.unwrap_or(0).cast_unsigned())
+        };
+        outcome.quarantined = put_away("quarantined")?;
+        outcome.deleted = put_away("deleted")?;
         let query = "SELECT sum(entries), sum(bytes) FROM (
              SELECT count(*) entries, coalesce(sum(size), 0) bytes FROM source WHERE parent <> 0
              UNION ALL SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM files)";

@@ -265,6 +265,19 @@ pub(crate) fn outcome(
             outcome.not_on_src
         );
     }
+    if outcome.quarantined > 0 {
+        text += &format!(
+            "{} entries of the destination were moved to .headworks-quarantine/pass-{}\n",
+            outcome.quarantined,
+            state.fact("pass")?
+        );
+    }
+    if outcome.deleted > 0 {
+        text += &format!(
+            "{} entries of the destination were deleted\n",
+            outcome.deleted
+        );
+    }
     if !outcome.adds_up() {
         text += "the classes do not add up to what is on the source: please report this\n";
     }

@@ -5,6 +5,7 @@ use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use headworks_storage::{Entry, Folder, Kind};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -29,6 +30,32 @@ pub struct Filters {
     pub max_age: Option<Duration>,
     /// Whether devices, pipes and sockets are copied where that is possible.
     pub specials: bool,
+}
+
+/// As they are written on the command line.
+impl fmt::Display for Filters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pattern = |flag: &str, pattern: &String| format!("--{flag} '{pattern}'");
+        let bytes = |flag: &str, bytes: u64| format!("--{flag} {bytes}");
+        let age = |flag: &str, age: Duration| format!("--{flag} {}s", age.as_secs());
+        let include = self.include.iter().map(|text| pattern("include", text));
+        let exclude = self.exclude.iter().map(|text| pattern("exclude", text));
+        let others = [
+            self.min_size.map(|least| bytes("min-size", least)),
+            self.max_size.map(|most| bytes("max-size", most)),
+            self.min_age.map(|least| age("min-age", least)),
+            self.max_age.map(|most| age("max-age", most)),
+            self.specials.then(|| "--specials".to_owned()),
+        ];
+        let words: Vec<String> = include
+            .chain(exclude)
+            .chain(others.into_iter().flatten())
+            .collect();
+        match words.is_empty() {
+            true => f.write_str("none"),
+            false => f.write_str(&words.join(" ")),
+        }
+    }
 }
 
 /// Filters, ready to be asked.
@@ -82,6 +109,10 @@ impl Filter {
             filters: filters.clone(),
             began,
         })
+    }
+
+    pub(crate) fn filters(&self) -> &Filters {
+        &self.filters
     }
 
     pub(crate) fn excludes(&self, folder: &Folder, entry: &Entry) -> bool {

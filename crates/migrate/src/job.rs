@@ -196,6 +196,12 @@ impl Job {
         State::open(self.store.path())
     }
 
+    /// Which entries take part.
+    #[must_use]
+    pub fn filters(&self) -> &Filters {
+        self.filter.filters()
+    }
+
     /// What whoever runs it should know before it begins.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
@@ -411,7 +417,34 @@ fn identify(
             wanted: show(&absolute(source), &absolute(destination)),
         });
     }
-    Ok(())
+    match between {
+        Some(_) => take_filters(connection, filters),
+        None => Ok(()),
+    }
+}
+
+/// Other filters than the job has are for the next pass. None at all leave it as it is: the same command goes on with a job.
+fn take_filters(connection: &rusqlite::Connection, filters: &Filters) -> Result<()> {
+    let stored: String = meta(connection, "filters")?.unwrap_or_default();
+    let stored: Filters = serde_json::from_str(&stored).unwrap_or_default();
+    if *filters == Filters::default() || *filters == stored {
+        return Ok(());
+    }
+    Filter::new(filters, 0)?;
+    let at: String = meta(connection, "stage")?.unwrap_or_default();
+    if !matches!(at.as_str(), stage::PLANNED | stage::DONE) {
+        let words = format!(
+            "this job is under way with other filters ({stored}): go on without any, and give others when it is done, or name another state file"
+        );
+        return Err(Error::NotNow(words));
+    }
+    let transaction = connection.unchecked_transaction()?;
+    let text = serde_json::to_string(filters).unwrap_or_default();
+    set_meta(&transaction, "filters", text)?;
+    // A plan that was made with others is none.
+    set_meta(&transaction, "stage", stage::DONE)?;
+    log(&transaction, &format!("filters from now on: {filters}"))?;
+    Ok(transaction.commit()?)
 }
 
 /// Where the state file is in a tree, if it is.

@@ -48,10 +48,9 @@ impl Verified {
 
     /// A line for the log.
     fn words(&self, options: VerifyOptions) -> String {
-        let how = if options.hash {
-            "by hash"
-        } else {
-            "by attributes"
+        let how = match options.hash {
+            true => format!("({} by hash)", self.hashed),
+            false => "by attributes".to_owned(),
         };
         let wrong: u64 = self.differences.values().sum();
         let of = self.entries;

@@ -404,3 +404,54 @@ fn it_stops_when_told_to_although_nobody_reads_what_it_says() {
     assert!(told.unwrap().success());
     until("it has stopped", || child.try_wait().unwrap().is_some());
 }
+
+#[test]
+fn other_filters_are_for_the_next_pass() {
+    let place = Place::new();
+    place.make_tree("src", 2, 2);
+    place.expect(0, &["run", "src", "dst"]);
+    std::fs::write(place.path("src/secret"), "s").unwrap();
+    std::fs::write(place.path("src/open"), "o").unwrap();
+    let told = place.expect(0, &["run", "src", "dst", "--exclude", "secret"]);
+    assert!(told.contains("excluded"), "{told}");
+    assert!(place.path("dst/open").exists() && !place.path("dst/secret").exists());
+    // The job keeps them, and says so.
+    let told = place.expect(0, &["run", "src", "dst"]);
+    assert!(
+        told.contains("with the filters of this job: --exclude 'secret'"),
+        "{told}"
+    );
+    assert!(!place.path("dst/secret").exists());
+    // A plan that was made with others is made again.
+    place.expect(0, &["plan", "src", "dst", "--exclude", "nothing"]);
+    place.expect(0, &["run", "src", "dst", "--exclude", "open"]);
+    assert!(place.path("dst/secret").exists());
+    place.expect(2, &["run", "src", "dst", "--exclude", "{"]);
+    let told = place.expect(0, &["log"]);
+    assert!(
+        told.contains("filters from now on: --exclude 'open'"),
+        "{told}"
+    );
+    // What is under way is not changed.
+    place.python(
+        "import sqlite3; db = sqlite3.connect('job.db'); db.execute(\"UPDATE meta SET value = 'copying' WHERE key = 'stage'\"); db.commit()",
+        &[],
+    );
+    let told = place.expect(2, &["run", "src", "dst", "--exclude", "x"]);
+    assert!(told.contains("other filters (--exclude 'open')"), "{told}");
+    place.expect(0, &["run", "src", "dst", "--exclude", "open"]);
+}
+
+#[test]
+fn a_copy_of_a_pass_that_is_done_says_so() {
+    let place = Place::new();
+    place.make_tree("src", 1, 1);
+    place.expect(0, &["run", "src", "dst"]);
+    let told = place.expect(0, &["copy"]);
+    assert!(told.contains("this pass is done"), "{told}");
+    std::fs::remove_file(place.path("dst/f0/g0/file-0")).unwrap();
+    let told = place.expect(4, &["verify"]);
+    assert!(told.contains("run SRC DST` again"), "{told}");
+    place.expect(0, &["run", "src", "dst"]);
+    place.judge("src", "dst");
+}

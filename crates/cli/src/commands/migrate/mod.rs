@@ -165,6 +165,10 @@ fn work(
         for remark in job.remarks() {
             note(&remark.to_string());
         }
+        let kept = job.filters();
+        if places.is_some() && *filters == Filters::default() && kept != filters {
+            note(&format!("with the filters of this job: {kept}"));
+        }
         let shutdown = Shutdown::new();
         shutdown.on_signals()?;
         let stop = job.stop();
@@ -208,6 +212,11 @@ async fn plan(job: &Job, json: bool) -> Result<Exit> {
 async fn copy_or_look(job: &Job, options: &CopyOptions, dry: bool, json: bool) -> Result<Exit> {
     if dry {
         return show::preflight(&job.preflight(options).await?, json);
+    }
+    if job.state()?.fact("stage")? == "done" {
+        note(
+            "this pass is done, and nothing is copied: `headworks migrate run SRC DST` begins the next",
+        );
     }
     let outcome = job.copy(options).await?;
     show::outcome(&job.state()?, &outcome, Some(&job.progress()), json)

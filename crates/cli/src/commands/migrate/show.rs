@@ -348,6 +348,9 @@ pub(crate) fn verified(verified: &Verified, json: bool) -> Result<Exit> {
     for (path, reason) in verified.examples.iter().take(SHOWN) {
         text += &format!("  {path}: {reason}\n");
     }
+    if !verified.is_good() {
+        text += "`headworks migrate run SRC DST` again copies what is missing or different\n";
+    }
     data(&text)?;
     Ok(exit)
 }

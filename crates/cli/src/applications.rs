@@ -61,7 +61,7 @@ fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     let config = reloader.current();
     let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
     let gateway = Gateway::start(&config.section::<GatewayConfig>(), outbound, shutdown)?;
-    gateway.follow(reloader, shutdown);
+    gateway.follow(reloader);
     let base = format!("http://{}/v1", gateway.address());
     Ok(Started {
         places: format!("{base} (OpenAI and Anthropic)"),
@@ -80,7 +80,7 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     let config = reloader.current();
     let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
     let tracker = Tracker::start(&config.section::<TrackerConfig>(), outbound, shutdown)?;
-    tracker.follow(reloader, shutdown);
+    tracker.follow(reloader);
     let http = tracker
         .http()
         .iter()

@@ -249,3 +249,31 @@ fn a_variable_that_is_not_unicode_is_named() {
     let ended = Ended::from(command.env("NONE_OF_OURS", odd).output().expect("it runs"));
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
+
+#[test]
+fn rates_that_are_no_rates_are_refused_wherever_they_are_written() {
+    let folder = Folder::new();
+    for (rate, text) in [
+        (
+            "[[gateway.tenant]]\nname = 'a'\nmax_rps = inf\n",
+            "a rate is",
+        ),
+        (
+            "[[gateway.tenant]]\nname = 'a'\nmax_tokens_per_sec = -5.0\n",
+            "a rate is",
+        ),
+        (
+            "[[gateway.rule]]\nname = 'r'\nfrom = '08:00'\nto = '09:00'\nmax_rps = nan\n",
+            "a rate is",
+        ),
+        (
+            "[tracker]\nrate_limit_initial_per_sec = inf\n",
+            "a positive number",
+        ),
+    ] {
+        folder.write("rates.toml", rate);
+        let ended = folder.run(&["config", "check", "rates.toml"]);
+        assert_eq!(ended.code, Some(2), "{rate}: {ended:?}");
+        assert!(ended.stderr.contains(text), "{rate}: {ended:?}");
+    }
+}

@@ -217,6 +217,12 @@ fn a_page_that_cannot_be_written_is_refused_before_the_run() {
             "{ended:?}"
         );
     }
+    // Nor does it take the place of what it is made from.
+    folder.write("same.toml", SMALL);
+    let ended = folder.run(&["sim", "same.toml", "--html", "./same.toml"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let kept = std::fs::read_to_string(folder.path().join("same.toml"));
+    assert_eq!(kept.expect("it is still there"), SMALL);
     // A page that was there survives a run that fails; one that was not is not left behind empty.
     folder.write("old.html", "old");
     folder.write("small.toml", SMALL);

@@ -169,6 +169,18 @@ fn serves_reloads_and_stops() {
         "{body}"
     );
 
+    // What an application cannot take is not said to be in effect.
+    for wrong in [
+        "[gateway]\nscheduler_priority_levels = 3\n",
+        "[tracker]\nforwarders_file = 'none.yml'\n",
+    ] {
+        let text = format!("[admin]\nlisten = '127.0.0.1:0'\n[log]\nlevel = 'debug'\n{wrong}");
+        folder.write("headworks.toml", &text);
+        let (status, body) = up.with_token("/admin/reload", &["--request", "POST"]);
+        assert_eq!(status, 422, "{body}");
+        assert!(body.contains("keeps its configuration: "), "{body}");
+    }
+
     folder.write(
         "headworks.toml",
         "[admin]\nlisten = '127.0.0.1:0'\n[log]\nlevel = 'debug'\n",

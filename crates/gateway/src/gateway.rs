@@ -89,18 +89,11 @@ impl Gateway {
     }
 
     /// Follows the configuration as it is reloaded.
-    pub fn follow(&self, reloader: &Reloader, shutdown: &Shutdown) {
-        let (mut configs, gateway, stop) = (reloader.subscribe(), self.clone(), shutdown.token());
-        shutdown.spawn("gateway reload", async move {
-            while let Some(Ok(())) = stop.run_until_cancelled(configs.changed()).await {
-                let config = configs.borrow_and_update().section::<GatewayConfig>();
-                let gateway = gateway.clone();
-                // It reads the file with the keys.
-                let applied = tokio::task::spawn_blocking(move || gateway.apply(config)).await;
-                if let Ok(Err(error)) = applied {
-                    tracing::error!(%error, "the gateway keeps its configuration");
-                }
-            }
+    pub fn follow(&self, reloader: &Reloader) {
+        let gateway = self.clone();
+        reloader.follow(move |config| {
+            let applied = gateway.apply(config.section::<GatewayConfig>());
+            applied.map_err(|error| format!("the gateway keeps its configuration: {error}"))
         });
     }
 

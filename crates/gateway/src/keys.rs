@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use headworks_core::Class;
+use headworks_service::bounded;
 use sha2::{Digest, Sha256};
 
 use crate::config::{GatewayConfig, KeySettings};
@@ -167,13 +168,11 @@ impl KeyFile {
             path: path.to_path_buf(),
             cause,
         };
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(KeyFile::default());
-            }
-            Err(cause) => return Err(unusable(cause.to_string())),
-        };
+        if matches!(path.try_exists(), Ok(false)) {
+            return Ok(KeyFile::default());
+        }
+        let bytes = bounded::read(path).map_err(unusable)?;
+        let text = String::from_utf8(bytes).map_err(|_| unusable("it is not UTF-8".into()))?;
         let file: KeyFile = toml::from_str(&text).map_err(|cause| unusable(cause.to_string()))?;
         for key in &file.key {
             crate::config::key_is_right(key, levels)

@@ -4,7 +4,7 @@ use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
 
-use crate::config::{GatewayConfig, RuleSettings};
+use crate::config::{GatewayConfig, RuleSettings, rates_are_right};
 
 /// When a rule holds.
 #[derive(Clone, Debug)]
@@ -31,6 +31,10 @@ impl Rule {
             .any(|tenant| tenant.weight == Some(0) || tenant.max_concurrent == Some(0));
         if none || settings.weights.contains(&0) || settings.max_concurrent == Some(0) {
             return Err("weights and max_concurrent must be at least 1".to_owned());
+        }
+        rates_are_right([settings.max_rps, settings.max_tokens_per_sec])?;
+        for tenant in &settings.tenant {
+            rates_are_right([tenant.max_rps, tenant.max_tokens_per_sec])?;
         }
         Ok(Rule {
             days: settings

@@ -10,8 +10,19 @@ use std::path::Path;
 /// No configuration, certificate list or secret is larger.
 const MOST: u64 = 16 << 20;
 
-/// The content of the file at `path`, or why there is none and what to do.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+/// The content of the file at `path`.
+///
+/// # Errors
+/// Why there is none, and what to do.
+pub fn read(path: &Path) -> Result<Vec<u8>, String> {
+    read_up_to(path, MOST)
+}
+
+/// The same for a list, which may be longer.
+///
+/// # Errors
+/// Why there is none, and what to do.
+pub fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     // Before it is opened: opening a pipe waits for its writer.
     let about = std::fs::metadata(path).map_err(|cause| cause.to_string())?;
     if about.is_dir() {
@@ -22,13 +33,13 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     }
     let mut content = Vec::new();
     let file = File::open(path).map_err(|cause| cause.to_string())?;
-    file.take(MOST + 1)
+    file.take(most + 1)
         .read_to_end(&mut content)
         .map_err(|cause| cause.to_string())?;
-    if content.len() as u64 > MOST {
+    if content.len() as u64 > most {
         return Err(format!(
             "it is larger than {} MiB; is it the right file?",
-            MOST >> 20
+            most >> 20
         ));
     }
     Ok(content)

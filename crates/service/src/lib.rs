@@ -10,7 +10,7 @@
 extern crate self as headworks_service;
 
 pub mod admin;
-mod bounded;
+pub mod bounded;
 pub mod config;
 mod error;
 pub mod exit;

@@ -1,13 +1,13 @@
 //! A new configuration without a new start.
 //!
-//! The [`Reloader`] owns the sources and publishes; whoever wants to follow subscribes. A file is
-//! read and checked in full first: a bad one changes nothing.
+//! The [`Reloader`] owns the sources and publishes; whoever wants to follow subscribes, or has to agree first. A file is
+//! read and checked in full, and taken by all or by none: a bad one changes nothing.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::config::{Config, Problems, Schema, Shown, Sources};
+use crate::config::{Config, Origin, Problem, Problems, Schema, Shown, Sources};
 use crate::error::Error;
 use crate::shutdown::Shutdown;
 
@@ -23,7 +23,11 @@ struct Inner {
     published: watch::Sender<Arc<Config>>,
     /// Two reloads at once would publish in the wrong order.
     turn: Mutex<()>,
+    followers: Mutex<Vec<Follower>>,
 }
+
+/// Takes a configuration, or says why not; then it has kept the one before.
+type Follower = Arc<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
 /// What a reload changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -56,6 +60,7 @@ impl Reloader {
             sources,
             published: watch::Sender::new(Arc::new(config)),
             turn: Mutex::new(()),
+            followers: Mutex::default(),
         };
         Ok(Reloader {
             inner: Arc::new(inner),
@@ -74,6 +79,34 @@ impl Reloader {
         self.inner.published.subscribe()
     }
 
+    /// Has `take` put every new configuration into effect, or say why it cannot be, where blocking is allowed. What one does not
+    /// take, the others give back.
+    pub fn follow(&self, take: impl Fn(&Config) -> Result<(), String> + Send + Sync + 'static) {
+        self.followers().push(Arc::new(take));
+    }
+
+    fn followers(&self) -> MutexGuard<'_, Vec<Follower>> {
+        let followers = self.inner.followers.lock();
+        followers.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a configuration to all who follow.
+    fn offer(&self, config: &Config) -> Result<(), Problems> {
+        let followers = self.followers().clone();
+        for (index, take) in followers.iter().enumerate() {
+            let Err(text) = take(config) else { continue };
+            let before = self.current();
+            for took in &followers[..index] {
+                if let Err(error) = took(&before) {
+                    tracing::error!(%error, "what was in effect before cannot be put back");
+                }
+            }
+            let problem = Problem::new(Origin::Default, "", text);
+            return Err(Problems::sorted(vec![problem]));
+        }
+        Ok(())
+    }
+
     /// Reads the sources again. Reads files, so call it where blocking is allowed.
     ///
     /// # Errors
@@ -84,10 +117,12 @@ impl Reloader {
             .turn
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let outcome = self.inner.schema.load(&self.inner.sources).map(|config| {
+        let read = self.inner.schema.load(&self.inner.sources);
+        let outcome = read.and_then(|config| {
+            self.offer(&config)?;
             let reloaded = difference(&self.current(), &config);
             self.inner.published.send_replace(Arc::new(config));
-            reloaded
+            Ok(reloaded)
         });
         drop(turn);
         report(&outcome);
@@ -216,6 +251,36 @@ mod tests {
             follower.borrow_and_update().section::<LogConfig>().level,
             "debug"
         );
+    }
+
+    #[test]
+    fn what_one_does_not_take_the_others_give_back() {
+        let file = File::new("refused", "[log]\nlevel = 'info'\n");
+        let sources = Sources::new().file(&file.0);
+        let reloader = Reloader::start(Schema::shared(), sources).unwrap();
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let noted = taken.clone();
+        reloader.follow(move |config| {
+            let level = config.section::<LogConfig>().level.clone();
+            noted.lock().unwrap().push(level);
+            Ok(())
+        });
+        reloader.follow(
+            |config| match config.section::<LogConfig>().level.as_str() {
+                "trace" => Err("that is too much".into()),
+                _ => Ok(()),
+            },
+        );
+        file.write("[log]\nlevel = 'trace'\n");
+        let problems = reloader.reload().unwrap_err();
+        assert_eq!(
+            problems.iter().next().unwrap().to_string(),
+            "that is too much"
+        );
+        assert_eq!(*taken.lock().unwrap(), ["trace", "info"]);
+        assert_eq!(reloader.current().section::<LogConfig>().level, "info");
+        file.write("[log]\nlevel = 'warn'\n");
+        assert_eq!(reloader.reload().unwrap().changed, ["log.level"]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Who is served, and with what: lists of torrents in files, and networks of clients.
 
+use headworks_service::bounded;
 use headworks_service::proxies::Network;
 use headworks_tracker_wire::InfoHash;
 use std::collections::HashSet;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -32,8 +32,8 @@ pub enum AccessError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
-        cause: io::Error,
+        /// Why.
+        cause: String,
     },
     /// A line names no torrent.
     #[error("the list of torrents {}, line {line}: expected 40 (or 64) hexadecimal digits, got `{text}`", path.display())]
@@ -89,8 +89,14 @@ impl Access {
     }
 }
 
+/// Some twenty million torrents.
+const MOST: u64 = 1 << 30;
+
 fn read(path: &Path) -> Result<Hashes, AccessError> {
-    let text = std::fs::read_to_string(path);
+    let text = bounded::read_up_to(path, MOST).and_then(|bytes| {
+        let text = String::from_utf8(bytes);
+        text.map_err(|_| "it is not UTF-8".to_owned())
+    });
     let path = || path.to_owned();
     let text = text.map_err(|cause| AccessError::Read {
         path: path(),

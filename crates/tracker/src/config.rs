@@ -162,6 +162,12 @@ fn objections(config: &TrackerConfig) -> Vec<Objection> {
         "max_forwarder_workers",
         "must not be below `forwarder_workers`",
     );
+    let rate = config.rate_limit_initial_per_sec;
+    object(
+        !rate.is_finite() || rate < 0.0,
+        "rate_limit_initial_per_sec",
+        "a positive number, or 0",
+    );
     object(
         config.forwarder_workers == 0,
         "forwarder_workers",

@@ -4,6 +4,7 @@ use crate::access::AccessError;
 use crate::forwarders::ListError;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use thiserror::Error;
 
 /// What keeps a tracker from starting.
@@ -27,6 +28,14 @@ pub enum Error {
         "{0} forwarders since the start are too many: restart to forget those that are no longer listed"
     )]
     TooManyForwarders(usize),
+    /// What is named as the snapshot cannot be one.
+    #[error("the snapshot {}: {cause}; name another with `snapshot_file`", path.display())]
+    Snapshot {
+        /// What is named.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
     /// The queue's settings cannot work.
     #[error("the forward queue: {0}")]
     Queue(#[from] headworks_core::ConfigError),

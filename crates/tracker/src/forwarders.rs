@@ -1,5 +1,6 @@
 //! The trackers that are asked too, as an operator lists them.
 
+use headworks_service::bounded;
 use headworks_service::config::Secret;
 use http::Uri;
 use saphyr::{LoadableYamlNode, Yaml};
@@ -75,7 +76,7 @@ impl Forwarder {
 pub enum ListError {
     /// The file cannot be read.
     #[error("cannot read the list of forwarders {0}: {1}")]
-    Read(String, std::io::Error),
+    Read(String, String),
     /// It is no YAML.
     #[error("the list of forwarders {0} is not valid YAML: {1}")]
     Yaml(String, String),
@@ -90,8 +91,11 @@ pub enum ListError {
 /// The first thing that is wrong with it.
 pub fn read(path: &Path) -> Result<Vec<Forwarder>, ListError> {
     let name = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|cause| ListError::Read(name.clone(), cause))?;
+    let text = bounded::read(path).and_then(|bytes| {
+        let text = String::from_utf8(bytes);
+        text.map_err(|_| "it is not UTF-8".to_owned())
+    });
+    let text = text.map_err(|cause| ListError::Read(name.clone(), cause))?;
     parse(&name, &text)
 }
 

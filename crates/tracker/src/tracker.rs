@@ -51,7 +51,13 @@ impl Tracker {
         drop(entered);
         let plane = Arc::new(Plane { shared, forwarding });
         if let Some(path) = &config.snapshot_file {
-            let torrents = snapshot::load(&plane.shared, &names(&plane), path);
+            let torrents =
+                snapshot::load(&plane.shared, &names(&plane), path).map_err(|cause| {
+                    Error::Snapshot {
+                        path: path.clone(),
+                        cause,
+                    }
+                })?;
             tracing::info!(torrents, "loaded from the snapshot");
         }
         let serving = serve::start(&plane)?;
@@ -124,18 +130,11 @@ impl Tracker {
     }
 
     /// Follows the configuration as it is reloaded.
-    pub fn follow(&self, reloader: &Reloader, shutdown: &Shutdown) {
-        let (mut configs, tracker, stop) = (reloader.subscribe(), self.clone(), shutdown.token());
-        shutdown.spawn("tracker reload", async move {
-            while let Some(Ok(())) = stop.run_until_cancelled(configs.changed()).await {
-                let config = configs.borrow_and_update().section::<TrackerConfig>();
-                let tracker = tracker.clone();
-                // It reads files.
-                let applied = tokio::task::spawn_blocking(move || tracker.apply(&config)).await;
-                if let Ok(Err(error)) = applied {
-                    tracing::error!(%error, "the tracker keeps its configuration");
-                }
-            }
+    pub fn follow(&self, reloader: &Reloader) {
+        let tracker = self.clone();
+        reloader.follow(move |config| {
+            let applied = tracker.apply(&config.section::<TrackerConfig>());
+            applied.map_err(|error| format!("the tracker keeps its configuration: {error}"))
         });
     }
 }

@@ -3,7 +3,7 @@
 mod page;
 mod progress;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
@@ -54,6 +54,9 @@ pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit>
         return Ok(Exit::Done);
     }
     let scenario = scenario(command)?;
+    if let Some(page) = &command.html {
+        is_no_input(page, command)?;
+    }
     // Before the run, which may take minutes.
     let page = command.html.as_deref().map(Page::open).transpose()?;
     let report = report(command, &scenario)?;
@@ -70,6 +73,29 @@ pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit>
     } else {
         Exit::DifferencesFound
     })
+}
+
+/// A page in the place of what it was made from would be a bad bargain.
+fn is_no_input(page: &Path, command: &SimCommand) -> Result<(), UsageError> {
+    let Ok(real) = page.canonicalize() else {
+        return Ok(());
+    };
+    let scenario = command.scenario.as_deref().map(Path::new);
+    let inputs = scenario.into_iter().chain(command.trace.as_deref());
+    let is_input = |input: &Path| input.canonicalize().is_ok_and(|input| input == real);
+    if !real.is_file() || inputs.into_iter().any(is_input) {
+        let why = if real.is_file() {
+            "it is what is simulated"
+        } else {
+            "it is no regular file"
+        };
+        let words = format!(
+            "`{}` cannot be written: {why}; name another file with --html",
+            page.display()
+        );
+        return Err(UsageError(words));
+    }
+    Ok(())
 }
 
 impl From<SimError> for UsageError {

@@ -80,6 +80,19 @@ fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
             );
             found.push(Objection::new("tenant", text));
         }
+        if let Err(text) = rates_are_right([tenant.max_rps, tenant.max_tokens_per_sec]) {
+            let text = format!("{}: {text}", tenant.name);
+            found.push(Objection::new("tenant", text));
+        }
+    }
+}
+
+/// What is wrong with rates, wherever they were written.
+pub(crate) fn rates_are_right(rates: [Option<f64>; 2]) -> Result<(), String> {
+    let wrong = |rate: &f64| !rate.is_finite() || *rate < 0.0;
+    match rates.iter().flatten().any(wrong) {
+        true => Err("a rate is a positive number, or 0 for no limit".into()),
+        false => Ok(()),
     }
 }
 
@@ -155,14 +168,7 @@ fn upstream_is_right(upstream: &UpstreamSettings) -> Result<(), String> {
     if upstream.weight == 0 || upstream.max_concurrent == Some(0) {
         return Err("weight and max_concurrent must be at least 1".into());
     }
-    for rate in [upstream.max_rps, upstream.max_tokens_per_sec]
-        .into_iter()
-        .flatten()
-    {
-        if !rate.is_finite() || rate < 0.0 {
-            return Err("a rate is a positive number, or 0 for no limit".into());
-        }
-    }
+    rates_are_right([upstream.max_rps, upstream.max_tokens_per_sec])?;
     for (least, most, name) in [
         (upstream.min_rps, upstream.max_rps, "rps"),
         (

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use check::key_is_right;
+pub(crate) use check::{key_is_right, rates_are_right};
 pub use parts::{
     ClassSettings, KeySettings, Kind, ModelLimits, RuleSettings, TenantRule, TenantSettings,
     UpstreamSettings,

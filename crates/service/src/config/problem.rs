@@ -65,7 +65,9 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.origin)?;
+        if self.origin != Origin::Default || !self.key.is_empty() {
+            write!(f, "{}: ", self.origin)?;
+        }
         if !self.key.is_empty() {
             write!(f, "`{}`: ", self.key)?;
         }

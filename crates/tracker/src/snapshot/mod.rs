@@ -60,17 +60,36 @@ pub(crate) fn save(shared: &Shared, names: &[String], path: &Path) -> io::Result
     std::fs::rename(&beside, path)
 }
 
-/// Loads what was saved at `path`, and says how many torrents that were. A file that cannot be used is set aside.
-pub(crate) fn load(shared: &Shared, names: &[String], path: &Path) -> usize {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return 0,
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the snapshot cannot be read: starting without it");
-            return 0;
-        }
+/// Loads what was saved at `path`, and says how many torrents that were. A damaged one is set aside.
+///
+/// # Errors
+/// When there is something else, which would be overwritten, or nothing can be written there.
+pub(crate) fn load(shared: &Shared, names: &[String], path: &Path) -> Result<usize, String> {
+    let bytes = match std::fs::metadata(path) {
+        Ok(about) if !about.is_file() => return Err("it is not a regular file".into()),
+        Ok(_) => std::fs::read(path),
+        Err(error) => Err(error),
     };
-    match read::decode(&bytes, names) {
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Better now than when everything is to be saved.
+            let new = beside(path, "new");
+            let made = std::fs::File::create(&new);
+            made.map_err(|error| format!("cannot be written: {error}"))?;
+            let _ = std::fs::remove_file(new);
+            return Ok(0);
+        }
+        Err(error) => return Err(format!("cannot be read: {error}")),
+    };
+    let decoded = match read::decode(&bytes, names) {
+        // One that was cut short is damaged.
+        Err(error @ SnapshotError::Foreign) if !MAGIC.starts_with(&bytes) => {
+            return Err(error.to_string());
+        }
+        decoded => decoded,
+    };
+    Ok(match decoded {
         Ok(torrents) => {
             let count = torrents.len();
             for saved in torrents {
@@ -85,7 +104,7 @@ pub(crate) fn load(shared: &Shared, names: &[String], path: &Path) -> usize {
             tracing::warn!(path = %path.display(), %error, moved, aside = %aside.display(), "the snapshot cannot be used: starting without it");
             0
         }
-    }
+    })
 }
 
 /// Reads the bytes as a file, and as the body of a whole one; for fuzzers.

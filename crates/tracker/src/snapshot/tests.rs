@@ -88,15 +88,35 @@ fn forwarders_are_known_by_name() {
 }
 
 #[test]
+fn what_is_no_snapshot_is_refused_and_left_as_it_is() {
+    let folder = std::env::temp_dir().join(format!("headworks-foreign-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let refused = |path: &Path| load(&empty(), &names(), path).unwrap_err();
+    let notes = folder.join("notes");
+    std::fs::write(&notes, "a letter").unwrap();
+    assert!(refused(&notes).contains("no snapshot"));
+    assert_eq!(std::fs::read(&notes).unwrap(), b"a letter");
+    assert!(refused(&folder).contains("not a regular file"));
+    assert!(refused(Path::new("/dev/null")).contains("not a regular file"));
+    assert!(refused(&folder.join("no/such")).contains("cannot be written"));
+    // What there is not yet will be.
+    assert_eq!(load(&empty(), &names(), &folder.join("new")), Ok(0));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    std::fs::write(&notes, b"HWTR").unwrap();
+    assert_eq!(load(&empty(), &names(), &notes), Ok(0), "it was cut short");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn a_damaged_file_is_set_aside() {
     let path = std::env::temp_dir().join(format!("headworks-snapshot-{}", std::process::id()));
     let shared = full();
     save(&shared, &names(), &path).unwrap();
-    assert_eq!(load(&empty(), &names(), &path), 3);
+    assert_eq!(load(&empty(), &names(), &path), Ok(3));
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[100] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    assert_eq!(load(&empty(), &names(), &path), 0);
+    assert_eq!(load(&empty(), &names(), &path), Ok(0));
     assert!(!path.exists());
     std::fs::remove_file(beside(&path, "damaged")).unwrap();
     assert_eq!(

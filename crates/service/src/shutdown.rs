@@ -60,6 +60,8 @@ struct Running {
 pub struct Drained {
     /// Names of the tasks that did not stop in time and were dropped.
     pub left: Vec<String>,
+    /// Somebody did not want to wait: work may have been cut short.
+    pub forced: bool,
 }
 
 impl Shutdown {
@@ -142,11 +144,12 @@ impl Shutdown {
             () = self.forced.cancelled() => false,
         };
         let left = if in_time { Vec::new() } else { self.running() };
+        let forced = self.forced.is_cancelled();
         self.forced.cancel();
         for name in &left {
             tracing::warn!(task = name, "did not stop in time and was dropped");
         }
-        Drained { left }
+        Drained { left, forced }
     }
 
     /// Waits for SIGINT or SIGTERM and asks everyone to stop; a second one forces.
@@ -228,7 +231,7 @@ mod tests {
             7
         });
         assert_eq!(shutdown.running(), ["listens"]);
-        assert_eq!(shutdown.drain(GRACE).await, Drained { left: vec![] });
+        assert_eq!(shutdown.drain(GRACE).await, Drained { left: vec![], forced: false });
         assert_eq!(task.await.unwrap(), Some(7));
     }
 
@@ -249,7 +252,8 @@ mod tests {
         shutdown.spawn("stuck", std::future::pending::<()>());
         shutdown.force();
         let began = tokio::time::Instant::now();
-        assert_eq!(shutdown.drain(GRACE).await.left, ["stuck"]);
+        let end = shutdown.drain(GRACE).await;
+        assert_eq!((end.left, end.forced), (vec!["stuck".to_owned()], true));
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 

@@ -88,7 +88,7 @@ async fn serve(
     shutdown.requested().await;
     let grace = reloader.current().section::<ShutdownConfig>().grace;
     let end = shutdown.drain(grace).await;
-    if end.left.is_empty() {
+    if end.left.is_empty() && !end.forced {
         tracing::info!("stopped");
         return Ok(Exit::Done);
     }

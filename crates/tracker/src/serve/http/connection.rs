@@ -19,7 +19,7 @@ pub(crate) struct Connection {
     unsent: Vec<u8>,
     /// No more requests: it ends when everything is sent.
     closing: bool,
-    /// When it last said anything.
+    /// When it last began a request or ended one: a byte now and then keeps nothing open.
     pub(crate) heard: Seconds,
 }
 
@@ -71,15 +71,18 @@ impl Connection {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Turn::Read,
             Err(_) => return Turn::End,
         };
-        self.heard = desk.now;
         output.clear();
         if self.partial.is_empty() {
+            self.heard = desk.now;
             let used = self.requests(&input[..length], desk, output);
             self.partial.extend_from_slice(&input[used..length]);
         } else {
             let mut partial = std::mem::take(&mut self.partial);
             partial.extend_from_slice(&input[..length]);
             let used = self.requests(&partial, desk, output);
+            if used > 0 {
+                self.heard = desk.now;
+            }
             partial.drain(..used);
             self.partial = partial;
         }

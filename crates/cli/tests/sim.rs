@@ -203,6 +203,49 @@ fn a_run_without_an_end_ends_with_words() {
     assert!(!ended.stderr.contains('\r'), "progress is for terminals");
 }
 
+/// Small files that would make much of little: each is refused before it does.
+#[test]
+fn what_would_fill_memory_is_refused() {
+    let load = |name: &str, rest: &str| format!("[[loads]]\nname = '{name}'\n{rest}\n");
+    let poisson = "arrivals = { kind = 'poisson', rate = 1.0 }\n";
+    let flows = format!("{poisson}flow = 'x'\nflows = 600000\nclass = 'all'");
+    let closed = "arrivals = { kind = 'closed', clients = 1000000, think = '1s' }";
+    let many = |load: &dyn Fn(u32) -> String| (0..12).map(load).collect::<String>();
+    let tree = |tree: &str| {
+        format!(
+            "[[targets]]\nname = 's'\n[rounds]\ntree = '{tree}'\nleader = 's'\nfollower = 's'\n"
+        )
+    };
+    let outages = "[[targets.outages]]\nfrom = '1s'\nfor = '1s'\n".repeat(3);
+    for (text, key) in [
+        (many(&|n| load(&n.to_string(), &flows)), "flows"),
+        (many(&|n| load(&n.to_string(), closed)), "arrivals.clients"),
+        (
+            load(
+                "b",
+                "arrivals = { kind = 'bursts', size = 4294967295, every = '8760h' }",
+            ),
+            "load `b`",
+        ),
+        (
+            format!("[[targets]]\nname = '{}'\n", "n".repeat(201)),
+            "targets[0].name",
+        ),
+        (
+            format!("[[targets]]\nname = 't'\ncount = 1000000\n{outages}"),
+            "targets[0].outages",
+        ),
+        (tree("depth=0&dirs=1&files=900000000"), "rounds.tree"),
+        (tree("depth=1&dirs=100000000&files=0"), "rounds.tree"),
+    ] {
+        let folder = Folder::new();
+        folder.write("much.toml", &format!("duration = '1m'\n{text}"));
+        let ended = folder.run(&["sim", "much.toml"]);
+        assert_eq!(ended.code, Some(2), "{key}: {ended:?}");
+        assert!(ended.stderr.contains(key), "{key}: {ended:?}");
+    }
+}
+
 #[test]
 fn a_page_that_cannot_be_written_is_refused_before_the_run() {
     let folder = Folder::new();

@@ -231,7 +231,13 @@ mod tests {
             7
         });
         assert_eq!(shutdown.running(), ["listens"]);
-        assert_eq!(shutdown.drain(GRACE).await, Drained { left: vec![], forced: false });
+        assert_eq!(
+            shutdown.drain(GRACE).await,
+            Drained {
+                left: vec![],
+                forced: false
+            }
+        );
         assert_eq!(task.await.unwrap(), Some(7));
     }
 

@@ -106,6 +106,18 @@ pub enum SimError {
         /// How far it came.
         simulated: std::time::Duration,
     },
+    /// A run that would not fit into memory.
+    #[error(
+        "stopped with {live} requests waiting, running or about to come back at once, and {} simulated; give far sides a shorter latency, \
+         clients fewer tries, or the loads a lower rate",
+        crate::report::seconds(simulated.as_secs_f64())
+    )]
+    TooMany {
+        /// How many.
+        live: u64,
+        /// How far it came.
+        simulated: std::time::Duration,
+    },
     /// A line of a trace that is not a request.
     #[error("{place}: {field}: {problem}")]
     Trace {

@@ -3,6 +3,7 @@
 use super::{Load, Pick, Scenario};
 use crate::error::SimError;
 use headworks_core::Time;
+use headworks_synth::Arrivals;
 
 /// Steps that a run may take unless it is told otherwise: a minute, more or less.
 pub(super) const MOST_STEPS: u64 = 200_000_000;
@@ -33,6 +34,12 @@ impl Scenario {
             Pick::Any(_) | Pick::One(_) => 1,
         };
         let until = load.until.min(Time::ZERO + self.duration);
-        rate * until.since(Time::ZERO + load.from).as_secs_f64() * each as f64
+        let jobs = rate * until.since(Time::ZERO + load.from).as_secs_f64();
+        // However long the pause after it is, the first burst comes.
+        let least = match load.arrivals {
+            Arrivals::Bursts { size, .. } => f64::from(size),
+            _ => 0.0,
+        };
+        jobs.max(least) * each as f64
     }
 }

@@ -29,6 +29,10 @@ impl Agenda {
         self.heap.push(Reverse((at, self.set, what)));
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     pub(super) fn next_at(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }

@@ -34,6 +34,8 @@ const WALK: u32 = u32::MAX - 1;
 
 /// Whoever watches is told after so many steps.
 const TELL_EVERY: u64 = 1 << 16;
+/// Requests that may wait, run or be about to come back at once: some gigabytes.
+const MOST_LIVE: u64 = 5_000_000;
 
 /// The payload of simulated jobs.
 #[derive(Clone, Copy, Debug)]
@@ -214,14 +216,17 @@ impl<'a> Simulation<'a> {
 
     /// Whether it did all that it may do; it then ends with an error.
     fn is_exhausted(&mut self) -> bool {
-        if self.steps < self.scenario.max_steps {
+        let live = self.agenda.len() as u64 + self.core.waiting();
+        if self.steps < self.scenario.max_steps && live <= MOST_LIVE {
             return false;
         }
         let Progress {
             steps, simulated, ..
         } = self.progress();
-        self.failed
-            .get_or_insert(SimError::TooLong { steps, simulated });
+        self.failed.get_or_insert(match live <= MOST_LIVE {
+            true => SimError::TooLong { steps, simulated },
+            false => SimError::TooMany { live, simulated },
+        });
         true
     }
 

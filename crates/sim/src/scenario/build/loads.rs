@@ -9,6 +9,9 @@ use headworks_core::{Class, MAX_SET, Time};
 use headworks_synth::{Arrivals, Distribution};
 use std::time::Duration;
 
+/// Clients, flows or targets of all loads.
+const TOGETHER: u64 = 10_000_000;
+
 pub(super) fn load_of(
     file: &LoadFile,
     duration: Duration,
@@ -79,6 +82,33 @@ pub(super) fn load_of(
         until,
     };
     Ok(classes.into_iter().map(load).collect())
+}
+
+/// What all loads together ask for: each alone may be within its limits.
+pub(super) fn are_not_too_many(loads: &[Load]) -> Checked<()> {
+    let clients = |load: &Load| match load.arrivals {
+        Arrivals::Closed { clients, .. } => u64::from(clients),
+        _ => 0,
+    };
+    let targets = |load: &Load| match &load.request.pick {
+        Pick::Any(targets) | Pick::One(targets) | Pick::Each(targets) => targets.len(),
+    };
+    let together = |key: &str, count: u64| {
+        let problem = format!("with the loads before it {count}; at most {TOGETHER} are possible");
+        match count > TOGETHER {
+            true => Err(Wrong::new(key, problem)),
+            false => Ok(()),
+        }
+    };
+    together("arrivals.clients", loads.iter().map(clients).sum())?;
+    together(
+        "flows",
+        loads.iter().map(|load| load.flows.len() as u64).sum(),
+    )?;
+    together(
+        "targets",
+        loads.iter().map(|load| targets(load) as u64).sum(),
+    )
 }
 
 fn any(targets: Vec<u32>) -> Checked<Pick> {

@@ -40,7 +40,9 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
     let mut loads = Vec::new();
     for (index, load) in file.loads.iter().enumerate() {
         let built = loads::load_of(load, file.duration.0, &lookup, &mut names);
-        loads.extend(built.map_err(|wrong| wrong.below(&format!("loads[{index}]")))?);
+        let below = |wrong: Wrong| wrong.below(&format!("loads[{index}]"));
+        loads.extend(built.map_err(below)?);
+        loads::are_not_too_many(&loads).map_err(below)?;
     }
     let trace = file.trace.unwrap_or_default();
     let trace = loads::trace_of(&trace, &lookup).map_err(|wrong| wrong.below("trace"))?;

@@ -11,6 +11,9 @@ use std::time::Duration;
 /// More of one thing than this is a slip of the pen.
 const MOST: u64 = 1_000_000;
 
+/// Bytes of a name: there may be a million of it.
+const LONGEST: usize = 200;
+
 /// Gives each name a number.
 #[derive(Default)]
 pub(super) struct Interner {
@@ -54,6 +57,13 @@ pub(super) fn member(group: &str, number: u64) -> String {
 pub(super) fn shown(key: &str, name: &str) -> Checked<()> {
     if name.is_empty() {
         return Err(Wrong::new(key, "is empty; write a name"));
+    }
+    if name.len() > LONGEST {
+        let problem = format!(
+            "is {} bytes long; at most {LONGEST} are possible",
+            name.len()
+        );
+        return Err(Wrong::new(key, problem));
     }
     plain(key, name)
 }

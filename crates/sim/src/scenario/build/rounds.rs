@@ -24,6 +24,13 @@ pub(super) fn rounds_of(
         );
         return Err(Wrong::new("tree", problem));
     }
+    let inside = file.tree.dirs.mean() + file.tree.files.mean();
+    if inside > 1e6 {
+        let problem = format!(
+            "has about {inside:.1e} entries in a folder; at most 1e6 can be simulated, so make dirs or files smaller"
+        );
+        return Err(Wrong::new("tree", problem));
+    }
     let class = match &file.class {
         Some(name) => lookup.class("class", name)?,
         None => Class(0),

@@ -8,15 +8,17 @@ use super::names::{member, most, part, positive, shown, some_time};
 use super::scheduler::{limits, weight};
 use headworks_core::{Config, TargetConfig, Time};
 use headworks_synth::Distribution;
+use std::collections::HashSet;
 use std::time::Duration;
 
 pub(super) fn targets(files: &[TargetFile], config: &mut Config) -> Checked<Vec<FarSide>> {
     let mut targets = Vec::new();
+    let mut taken = HashSet::new();
+    let mut outages = 0;
     for (index, file) in files.iter().enumerate() {
         let below = |wrong: Wrong| wrong.below(&format!("targets[{index}]"));
         let (settings, far) = target_of(file).map_err(below)?;
-        let repeated = |target: &FarSide| target.group == file.name || target.name == file.name;
-        if targets.iter().any(repeated) {
+        if !taken.insert(file.name.clone()) {
             let problem = format!(
                 "`{}` is the name of an earlier one; give each its own",
                 file.name
@@ -28,11 +30,14 @@ pub(super) fn targets(files: &[TargetFile], config: &mut Config) -> Checked<Vec<
             return Err(below(Wrong::new("count", "must be at least 1")));
         }
         most("count", count + targets.len() as u64).map_err(below)?;
+        outages += count * far.outages.len() as u64;
+        most("outages", outages).map_err(below)?;
         for number in 1..=count {
             let name = match file.count {
                 None => file.name.clone(),
                 Some(_) => member(&file.name, number),
             };
+            taken.insert(name.clone());
             config.targets.push(settings);
             targets.push(FarSide {
                 name,

@@ -126,6 +126,8 @@ fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
     std::fs::write(folder.path().join("latin.toml"), b"seed = 1\n# caf\xe9").expect("written");
     folder.write("bad.csv", "0.1,1,a,3\n0.2,x,b,2\n");
     folder.write("typo.csv", "O.0,1,a,1\n0.2,1,b,2\n");
+    let more = "0.1,1,a,3\n".repeat(200_000);
+    folder.write("open.csv", &format!("# \"\n0,1,\"a,1\n{more}"));
     for (args, words) in [
         (&["sim", "bad.toml"][..], ["bad.toml:2", "polcy", "policy"]),
         (
@@ -135,6 +137,10 @@ fn what_is_wrong_is_named_with_file_line_key_and_the_way_out() {
         (
             &["sim", "--trace", "typo.csv"],
             ["typo.csv:1", "O.0", "seconds"],
+        ),
+        (
+            &["sim", "--trace", "open.csv"],
+            ["open.csv", "a megabyte", "a quote not closed"],
         ),
         (&["sim", "nope"], ["nope", "greedy-tenant", "file"]),
         (

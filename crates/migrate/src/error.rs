@@ -56,8 +56,13 @@ pub enum Error {
         holder: String,
     },
     /// The state file cannot be locked.
-    #[error("the state file cannot be locked: {0}")]
-    Lock(std::io::Error),
+    #[error("the state file cannot be locked: {}: {cause}", path.display())]
+    Lock {
+        /// The file beside it that is locked.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
     /// The state file belongs to another job.
     #[error(
         "the state file is for `{was}`, not `{wanted}`; name another state file, or remove this one if it was a mistake"

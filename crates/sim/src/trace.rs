@@ -33,8 +33,11 @@ pub(crate) struct Trace<'a> {
 /// Lines with an end: whatever has none for so long is no trace, and would fill memory.
 struct Lines<'a> {
     lines: Box<dyn Read + 'a>,
-    /// Bytes since the last line ended.
+    /// Bytes since the last line ended; one inside quotes does not.
     long: usize,
+    last: u8,
+    quoted: bool,
+    comment: bool,
 }
 
 const LONGEST_LINE: usize = 1 << 20;
@@ -42,15 +45,32 @@ const LONGEST_LINE: usize = 1 << 20;
 impl Read for Lines<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.lines.read(into)?;
-        let read = &into[..count];
-        match read.iter().rposition(|byte| *byte == b'\n') {
-            Some(end) => self.long = count - end,
-            None => self.long += count,
+        for byte in &into[..count] {
+            self.see(*byte);
         }
         if self.long > LONGEST_LINE {
-            return Err(io::Error::other("a line is longer than a megabyte"));
+            let words = "a line is longer than a megabyte; is a quote not closed?";
+            return Err(io::Error::other(words));
         }
         Ok(count)
+    }
+}
+
+impl Lines<'_> {
+    fn see(&mut self, byte: u8) {
+        self.long += 1;
+        // What counts is a quote at the beginning of a field, the next one, and one right behind that.
+        let mut last = byte;
+        match byte {
+            b'"' if self.quoted => self.quoted = false,
+            b'"' if !self.comment && matches!(self.last, b'\n' | b',' | b'"') => self.quoted = true,
+            b'"' => last = 0,
+            _ if self.quoted => {}
+            b'\n' => (self.long, self.comment) = (0, false),
+            b'#' if self.last == b'\n' => self.comment = true,
+            _ => {}
+        }
+        self.last = last;
     }
 }
 
@@ -71,7 +91,13 @@ impl<'a> Trace<'a> {
             .trim(Trim::All)
             .comment(Some(b'#'))
             .buffer_capacity(1 << 16)
-            .from_reader(Lines { lines, long: 0 });
+            .from_reader(Lines {
+                lines,
+                long: 0,
+                last: b'\n',
+                quoted: false,
+                comment: false,
+            });
         Trace {
             file,
             reader,

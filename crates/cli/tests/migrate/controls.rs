@@ -443,6 +443,18 @@ fn other_filters_are_for_the_next_pass() {
 }
 
 #[test]
+fn a_state_file_in_no_folder_is_refused_with_words() {
+    let place = Place::new();
+    place.make_tree("src", 1, 1);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_headworks"));
+    command.current_dir(place.path("."));
+    command.args(["migrate", "plan", "src", "dst", "--state", "no/such/job.db"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("folder no/such does not exist"));
+}
+
+#[test]
 fn a_copy_of_a_pass_that_is_done_says_so() {
     let place = Place::new();
     place.make_tree("src", 1, 1);

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use rustix::fs::FlockOperation;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -29,14 +29,28 @@ impl Lock {
             let words = "the state file has a second name (a hard link): remove one of the two";
             return Err(Error::NotNow(words.into()));
         }
+        let folder = state
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+            let words = format!(
+                "the state file's folder {} does not exist: make it, or name another with --state",
+                folder.display()
+            );
+            return Err(Error::NotNow(words));
+        }
         let path = lock_path(state);
+        let unusable = |cause: io::Error| Error::Lock {
+            path: path.clone(),
+            cause,
+        };
         let options = File::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(&path);
-        let mut file = options.map_err(Error::Lock)?;
+        let mut file = options.map_err(unusable)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -45,7 +59,7 @@ impl Lock {
                 let holder = holder.trim().to_owned();
                 return Err(Error::Locked { holder });
             }
-            Err(errno) => return Err(Error::Lock(errno.into())),
+            Err(errno) => return Err(unusable(errno.into())),
         }
         let host = rustix::system::uname()
             .nodename()
@@ -56,8 +70,8 @@ impl Lock {
             std::process::id(),
             crate::clock(crate::now())
         );
-        file.set_len(0).map_err(Error::Lock)?;
-        file.write_all(words.as_bytes()).map_err(Error::Lock)?;
+        file.set_len(0).map_err(unusable)?;
+        file.write_all(words.as_bytes()).map_err(unusable)?;
         Ok(Lock { _file: file })
     }
 }

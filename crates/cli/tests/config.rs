@@ -251,7 +251,7 @@ fn a_variable_that_is_not_unicode_is_named() {
 }
 
 #[test]
-fn rates_that_are_no_rates_are_refused_wherever_they_are_written() {
+fn rates_and_ports_that_are_none_are_refused_wherever_they_are_written() {
     let folder = Folder::new();
     for (rate, text) in [
         (
@@ -269,6 +269,14 @@ fn rates_that_are_no_rates_are_refused_wherever_they_are_written() {
         (
             "[tracker]\nrate_limit_initial_per_sec = inf\n",
             "a positive number",
+        ),
+        (
+            "[[gateway.upstream]]\nname = 'u'\nurl = 'http://127.0.0.1:99999'\n",
+            "the port is not",
+        ),
+        (
+            "[[tracker.forwarders]]\nuri = 'http://127.0.0.1:99999/announce'\n",
+            "the port of forwarder",
         ),
     ] {
         folder.write("rates.toml", rate);

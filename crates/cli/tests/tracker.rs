@@ -212,3 +212,12 @@ fn check_tells_who_can_be_asked() {
     );
     assert!(!ended.stdout.contains("secret"));
 }
+
+#[test]
+fn what_is_no_torrent_is_not_asked_about() {
+    for torrent in ["xyz", "0123", &"g".repeat(40)] {
+        let ended = Folder::new().run(&["tracker", "explain", torrent]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("hexadecimal"), "{ended:?}");
+    }
+}

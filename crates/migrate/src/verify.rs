@@ -77,6 +77,8 @@ const PAGE: usize = 2048;
 const AT_ONCE: usize = 16;
 /// What is said of a file whose bytes are other ones.
 const DAMAGED: &str = "different (hash)";
+/// What is said of what is not there.
+const MISSING: &str = "missing";
 
 impl Job {
     /// Looks at every entry at the destination again, whatever the state file says of it.
@@ -165,8 +167,15 @@ impl Job {
         verified.hashed += u64::from(seen.hash.is_some());
         let path = seen.path;
         if let Some(reason) = seen.reason {
+            let (parent, name) = (seen.parent, seen.name);
             if reason == DAMAGED {
-                self.write(move |transaction| lost(transaction, seen.parent, &seen.name))
+                let write = move |transaction: &Transaction<'_>| {
+                    lost(transaction, parent, &name)?;
+                    set_meta(transaction, "stage", stage::PLANNED)
+                };
+                self.write(write).await?;
+            } else if reason == MISSING {
+                self.write(move |transaction| lost(transaction, parent, &name))
                     .await?;
             }
             verified.add(&path, reason);
@@ -194,13 +203,14 @@ impl Job {
     }
 }
 
-/// Bytes that are not those that were copied: no plan would see it, because size and time are right. So the destination counts as not
-/// having the file, and the job as not done: who runs it again copies it again.
+/// The destination counts as not having it from now on.
+///
+/// Of bytes that are not those that were copied no plan would know, because size and time are right: then the job is not done, and who
+/// runs it again copies from the plan that there is. What is missing the next pass will find.
 fn lost(transaction: &Transaction<'_>, parent: FolderId, name: &[u8]) -> rusqlite::Result<()> {
     give_rows(transaction, parent)?;
     let delete = "DELETE FROM destination WHERE parent = ? AND name = ?";
-    transaction.execute(delete, params![parent, name])?;
-    set_meta(transaction, "stage", stage::PLANNED)
+    transaction.execute(delete, params![parent, name]).map(drop)
 }
 
 /// One entry to look at.
@@ -263,7 +273,7 @@ impl Look {
         let there = match looked {
             Ok(there) => there,
             Err(error) if error.kind() == headworks_storage::ErrorKind::NotFound => {
-                return Ok((Some("missing".into()), None));
+                return Ok((Some(MISSING.into()), None));
             }
             Err(error) => return Err(error),
         };

@@ -59,6 +59,14 @@ impl Forwarder {
         let Some(uri) = self.parsed() else {
             return Err(format!("the uri of forwarder `{name}` is no address"));
         };
+        // Without the name and password before the host.
+        let place = uri.authority().map_or("", http::uri::Authority::as_str);
+        let place = place.rsplit('@').next().unwrap_or_default();
+        if uri.host().is_some_and(|host| place != host) && uri.port_u16().is_none() {
+            return Err(format!(
+                "the port of forwarder `{name}` is not a number from 0 to 65535"
+            ));
+        }
         match uri.scheme_str() {
             Some("http" | "https") if uri.host().is_some() => Ok(()),
             Some("udp") if uri.port_u16().is_some() => Ok(()),

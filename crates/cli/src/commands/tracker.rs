@@ -13,6 +13,7 @@ use crate::applications::{TRACKER, schema};
 use crate::arguments::Common;
 use crate::commands::instance::Instance;
 use crate::commands::up;
+use crate::report::UsageError;
 use crate::{overrides, report};
 
 /// What only this command takes. Its keys' flags are made from its section.
@@ -72,6 +73,14 @@ pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
             check_list(&list, outbound, Duration::from_secs(*timeout), *json)
         }
         Some(Task::Explain { torrent, at, json }) => {
+            let digits = torrent.len();
+            let is_hash =
+                matches!(digits, 40 | 64) && torrent.bytes().all(|b| b.is_ascii_hexdigit());
+            if !is_hash {
+                let words =
+                    format!("`{torrent}` is no torrent: write its 40 (or 64) hexadecimal digits");
+                return Err(UsageError(words).into());
+            }
             let instance = Instance::find(at.as_deref(), &common)?;
             explain(&instance, torrent, *json)
         }

@@ -464,6 +464,14 @@ fn a_copy_of_a_pass_that_is_done_says_so() {
     std::fs::remove_file(place.path("dst/f0/g0/file-0")).unwrap();
     let told = place.expect(4, &["verify"]);
     assert!(told.contains("run SRC DST` again"), "{told}");
+    // From then on nobody says that it is there.
+    assert!(place.expect(3, &["report"]).contains("left"));
+    assert!(place.expect(3, &["copy"]).contains("this pass is done"));
+    assert!(
+        place
+            .expect(0, &["explain", "f0/g0/file-0"])
+            .contains("class: left")
+    );
     place.expect(0, &["run", "src", "dst"]);
     place.judge("src", "dst");
 }

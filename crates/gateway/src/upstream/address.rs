@@ -31,6 +31,12 @@ impl Address {
         if authority.as_str().contains('@') {
             return Err("`url` has a name or password before its host: put the key into `api_key`, as in \"env:KEY\"".into());
         }
+        // A port that is none would be left out without a word.
+        if authority.as_str() != authority.host() && authority.port_u16().is_none() {
+            return Err(format!(
+                "`url` is `{text}`: the port is not a number from 0 to 65535"
+            ));
+        }
         let path = parts.path_and_query.map(|path| path.path().to_owned());
         let path = path.unwrap_or_default();
         let path = match path.trim_end_matches('/') {

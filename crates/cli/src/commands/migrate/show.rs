@@ -278,6 +278,9 @@ pub(crate) fn outcome(
             outcome.deleted
         );
     }
+    if outcome.has_differences() {
+        text += "what could not be there is named by `headworks migrate review --csv`\n";
+    }
     if !outcome.adds_up() {
         text += "the classes do not add up to what is on the source: please report this\n";
     }

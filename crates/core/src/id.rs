@@ -100,7 +100,10 @@ pub struct Booking(pub u64);
 /// A name of which at most one live job may exist.
 ///
 /// 128 bits of a keyed hash: make it with [`KeySeed::key`], and nobody outside can make two collide.
+// Not aligned to 16: whether there is one would be 16 bytes too, which are written in halves and read at once, and a processor waits
+// until both halves have left for its cache (ADR 27).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(Rust, packed(8))]
 pub struct Key(pub u128);
 
 impl Key {

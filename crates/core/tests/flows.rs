@@ -1,8 +1,8 @@
 //! Flows that come and go by the thousand.
 
 use headworks_core::{
-    Bound, Class, ClassConfig, Config, Core, Flow, Job, Outcome, Policy, TargetConfig, TargetId,
-    Time, Verdict,
+    Bound, Class, ClassConfig, Config, Core, Cost, Flow, Job, Outcome, Policy, TargetConfig,
+    TargetId, Time, Verdict,
 };
 use std::collections::BTreeSet;
 
@@ -92,4 +92,67 @@ fn a_reload_that_adds_a_class_leaves_what_waits_where_it_is() {
     }
     let all = [(0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (2, 2), (3, 2)];
     assert_eq!(ran, BTreeSet::from(all));
+}
+
+/// What is granted next, its flow and its cost; it is done at once.
+fn serve(core: &mut Core<()>) -> (u64, u64) {
+    let lease = core.next(Time::ZERO).expect("something waits");
+    let (flow, cost) = (lease.flow.0, lease.cost.0);
+    core.finish(Time::ZERO, lease, Outcome::DONE, Verdict::Fine);
+    (flow, cost)
+}
+
+fn offer(core: &mut Core<()>, class: u8, flow: u64, cost: u64) {
+    let job = Job::new(())
+        .class(Class(class))
+        .flow(Flow(flow))
+        .cost(Cost(cost));
+    core.submit(Time::ZERO, job).expect("there is room");
+}
+
+/// In each class flow 1 is served a long job, and rests.
+fn after_a_long_job(classes: usize) -> Core<()> {
+    let mut core = Core::new(weighted(classes), Time::ZERO).expect("a good configuration");
+    for class in 0..classes as u8 {
+        offer(&mut core, class, 1, 100);
+        assert_eq!(serve(&mut core), (1, 100));
+    }
+    core
+}
+
+fn weighted(classes: usize) -> Config {
+    Config {
+        classes: vec![ClassConfig::weight(1); classes],
+        policy: Policy::Wfq,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn who_rests_is_remembered_by_what_it_had() {
+    let mut core = after_a_long_job(1);
+    // Others are served with what it left behind.
+    for flow in 2..4 {
+        offer(&mut core, 0, flow, 10);
+        assert_eq!(serve(&mut core), (flow, 10));
+    }
+    offer(&mut core, 0, 1, 1);
+    for _ in 0..3 {
+        offer(&mut core, 0, 2, 10);
+    }
+    let order: Vec<u64> = (0..4).map(|_| serve(&mut core).0).collect();
+    assert_eq!(order, [2, 2, 2, 1]);
+}
+
+#[test]
+fn who_rests_is_remembered_over_a_reload_that_adds_a_class() {
+    let mut core = after_a_long_job(2);
+    core.reconfigure(Time::ZERO, weighted(5))
+        .expect("classes may be added");
+    offer(&mut core, 1, 1, 1);
+    for _ in 0..3 {
+        offer(&mut core, 1, 2, 10);
+    }
+    let order: Vec<u64> = (0..4).map(|_| serve(&mut core).0).collect();
+    assert_eq!(order, [2, 2, 2, 1]);
 }

@@ -90,6 +90,7 @@ impl<P> Core<P> {
             }
         }
         self.tags.resize(self.classes.len(), 0);
+        self.resting.widen(self.classes.len());
         for (_, flow) in self.flows.iter_mut() {
             flow.queues.resize(self.classes.len(), NIL);
         }

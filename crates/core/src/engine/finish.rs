@@ -28,12 +28,13 @@ impl<P> Core<P> {
             Outcome::Unused => Some(Cost(0)),
             _ => None,
         };
-        let flow = self.jobs[slot].flow;
+        let (flow, class) = (self.jobs[slot].flow, self.jobs[slot].class);
         let target = self.leave(now, slot, actual, outcome == Outcome::Elsewhere);
         self.judge(now, slot, target, verdict);
         let settled = self.settle(now, slot, target, outcome, lease.payload);
         self.open_target(target);
         self.open_flow(flow);
+        self.rest(class, flow);
         settled
     }
 
@@ -48,10 +49,12 @@ impl<P> Core<P> {
         }
         let target = self.leave(now, ticket.slot, None, false);
         self.judge(now, ticket.slot, target, verdict);
-        let flow = self.jobs[ticket.slot].flow;
+        let entry = &self.jobs[ticket.slot];
+        let (flow, class) = (entry.flow, entry.class);
         self.end_leased(ticket.slot, |ended| &mut ended.failed);
         self.open_target(target);
         self.open_flow(flow);
+        self.rest(class, flow);
         true
     }
 

@@ -6,7 +6,7 @@ use super::tags::Pace;
 use crate::ahead::fetch;
 use crate::gate::Gate;
 use crate::heap::NOWHERE;
-use crate::id::Flow;
+use crate::id::{Class, Flow};
 use crate::time::Time;
 use crate::wheel::TimerId;
 use smallvec::SmallVec;
@@ -55,6 +55,7 @@ impl<P> Core<P> {
             parked: false,
             timer: TimerId::NONE,
         });
+        self.resting.begin(flow);
         let (flows, hasher) = (&self.flows, &self.hasher);
         self.flow_ids
             .insert(hash, flow, |flow| hasher.hash_one(flows[flow].id));
@@ -68,6 +69,11 @@ impl<P> Core<P> {
             .collect();
         for flow in idle {
             self.forget(flow);
+        }
+        for bay in 0..self.bays.len() {
+            for queue in std::mem::take(&mut self.bays[bay].spare) {
+                self.forget_queue(queue);
+            }
         }
         self.sweep_at = (2 * self.flows.len()).max(1024);
     }
@@ -84,11 +90,14 @@ impl<P> Core<P> {
         if waiting > 0 || delayed > 0 || parked || gate.running() > 0 || !gate.is_fresh(now) {
             return false;
         }
-        let owes = |queue: &u32| {
-            let queue = &self.queues[*queue];
-            queue.tag > self.classes[queue.class.index()].clock
+        let owes = |class: usize| {
+            let tag = match queues[class] {
+                NIL => *self.resting.tag(flow, Class(class as u8)),
+                queue => self.queues[queue].tag,
+            };
+            tag > self.classes[class].clock
         };
-        !queues.iter().filter(|queue| **queue != NIL).any(owes)
+        !(0..queues.len()).any(owes)
     }
 
     fn forget(&mut self, flow: u32) {
@@ -102,21 +111,49 @@ impl<P> Core<P> {
         let flows = &mut self.flows;
         self.holders
             .forget(flows[flow].held_at, |flow, at| flows[flow].held_at = at);
-        for id in queues.into_iter().filter(|queue| *queue != NIL) {
-            self.queues.remove(id);
-            let mut next = std::mem::replace(&mut self.queues[id].lanes, NIL);
-            let queues = &mut self.queues;
-            let class = queues[id].class.index();
-            let at = queues[id].held_at;
-            self.classes[class]
-                .holders
-                .forget(at, |queue, at| queues[queue].held_at = at);
-            while next != NIL {
-                let lane = next;
-                next = self.lane_spots[lane as usize].sibling;
-                self.forget_lane(lane);
-            }
+        for queue in queues.into_iter().filter(|queue| *queue != NIL) {
+            self.unhold(queue);
+            self.forget_queue(queue);
         }
+    }
+
+    /// Takes a queue without jobs out of what its class's holders hold.
+    #[inline]
+    fn unhold(&mut self, id: u32) {
+        let queues = &mut self.queues;
+        let (class, at) = (queues[id].class.index(), queues[id].held_at);
+        self.classes[class]
+            .holders
+            .forget(at, |queue, at| queues[queue].held_at = at);
+    }
+
+    fn forget_queue(&mut self, id: u32) {
+        self.queues.remove(id);
+        let mut next = std::mem::replace(&mut self.queues[id].lanes, NIL);
+        while next != NIL {
+            let lane = next;
+            next = self.lane_spots[lane as usize].sibling;
+            self.forget_lane(lane);
+        }
+    }
+
+    /// Gives up a flow's queue in a class, if it has no jobs and one lane: the next who needs one will find it near. Only the tag is
+    /// kept.
+    #[inline]
+    pub(super) fn rest(&mut self, class: Class, flow: u32) {
+        let state = &mut self.flows[flow];
+        let id = state.queues[class.index()];
+        let Some(queue) = self.queues.look(id) else {
+            return;
+        };
+        if queue.waiting > 0 || queue.lane_count != 1 || state.gate.running() > 0 {
+            return;
+        }
+        *self.resting.tag(flow, class) = queue.tag;
+        state.queues[class.index()] = NIL;
+        let bay = self.lanes[queue.lanes].bay;
+        self.bays[bay as usize].spare.push(id);
+        self.unhold(id);
     }
 
     fn forget_lane(&mut self, lane: u32) {

@@ -105,6 +105,7 @@ impl<P> Core<P> {
             parked: Vec::new(),
             parked_classes: 0,
             open: false,
+            spare: Vec::new(),
             usable_since: self.now,
         });
         self.bays.len() as u32 - 1

@@ -3,7 +3,6 @@
 use super::Core;
 use super::parts::{Entry, Lane, NIL, Place, State};
 use super::tags::{Rank, Tag};
-use crate::ahead::fetch;
 use crate::config::{Bound, Policy};
 use crate::heap::NOWHERE;
 use crate::id::Class;
@@ -201,12 +200,6 @@ impl<P> Core<P> {
             }
             Place::Open => {
                 let first = &self.jobs[head];
-                // By the time this one is granted, the one after it is near, and so is its own key.
-                if let Some(second) = self.jobs.look(first.lane_next) {
-                    fetch(&second.serial);
-                    fetch(&second.key);
-                }
-                self.keys.fetch(first.key.spread());
                 open.rekey(at, first.seq, set);
             }
             Place::Behind | Place::Ahead => return self.parked_head_changed(id),

@@ -31,8 +31,9 @@ impl<P> Core<P> {
         }
     }
 
-    /// After a grant: has what the next one of this class will ask for brought near. First its queue and lane; at the next grant, when
-    /// they are near, what lies behind the lane.
+    /// After a grant: has what the next one of this class will ask for brought near, in three steps, each when what the one before
+    /// it brought is there. Its queue and lane; at the next grant, of whatever class, the lane's head; at the one after that, the
+    /// job that will be the head then, and the place of the head's key.
     #[inline]
     pub(super) fn fetch_next(&mut self, class: Class) {
         let next = match self.classes[class.index()].ready.top() {
@@ -46,20 +47,28 @@ impl<P> Core<P> {
             }
             None => NIL,
         };
-        let before = std::mem::replace(&mut self.expected, next);
+        let [last, before] = self.expected;
+        self.expected = [next, last];
         if let Some(lane) = self.lanes.look(next) {
             fetch(lane);
         }
-        let Some(lane) = self.lanes.look(before) else {
-            return;
-        };
-        if let Some(target) = self.targets.get(lane.alone as usize) {
-            fetch(&target.state);
-            fetch(&target.granted);
+        if let Some(lane) = self.lanes.look(before)
+            && let Some(head) = self.jobs.look(lane.head)
+        {
+            self.keys.fetch(head.key.spread());
+            if let Some(second) = self.jobs.look(head.lane_next) {
+                fetch(&second.serial);
+            }
         }
-        if let Some(head) = self.jobs.look(lane.head) {
-            fetch(&head.serial);
-            fetch(&head.key);
+        if let Some(lane) = self.lanes.look(last) {
+            if let Some(target) = self.targets.get(lane.alone as usize) {
+                fetch(&target.state);
+                fetch(&target.granted);
+            }
+            if let Some(head) = self.jobs.look(lane.head) {
+                fetch(&head.serial);
+                fetch(&head.key);
+            }
         }
     }
 
@@ -67,6 +76,7 @@ impl<P> Core<P> {
     #[inline]
     pub(super) fn fetch_queue_and_lane(&self, job: &Job<P>, flow: u32) {
         let queue = self.flows[flow].queues[job.class.index()];
+        self.resting.fetch(flow, job.class);
         self.fetch_queue(queue);
         fetch_at(&self.queue_at, queue);
         if self.has_many_lanes() {
@@ -98,7 +108,10 @@ impl<P> Core<P> {
 
     /// The queue and the lane of a job.
     pub(super) fn lane(&mut self, class: Class, flow: u32, bay: u32, guess: u32) -> (u32, u32) {
-        let queue = self.queue(class, flow);
+        let queue = self.flows[flow].queues[class.index()];
+        if queue == NIL {
+            return self.new_queue(class, flow, bay);
+        }
         if let Some(lane) = self.lanes.look(guess)
             && lane.queue == queue
             && lane.bay == bay
@@ -144,10 +157,12 @@ impl<P> Core<P> {
             len: 0,
             place: Place::Empty,
         });
+        let owner = &mut self.queues[queue];
+        owner.lane_count += 1;
         let spot = Spot {
             age_at: NOWHERE,
             bay_at: lanes.len() as u32,
-            sibling: std::mem::replace(&mut self.queues[queue].lanes, lane),
+            sibling: std::mem::replace(&mut owner.lanes, lane),
         };
         match self.lane_spots.get_mut(lane as usize) {
             Some(free) => *free = spot,
@@ -169,16 +184,23 @@ impl<P> Core<P> {
         self.lane_ids.remove(spread(queue, bay), lane);
     }
 
-    fn queue(&mut self, class: Class, flow: u32) -> u32 {
-        let queue = self.flows[flow].queues[class.index()];
-        if queue != NIL {
-            return queue;
+    /// A queue for a flow that has none in that class, and its lane.
+    fn new_queue(&mut self, class: Class, flow: u32, bay: u32) -> (u32, u32) {
+        let spare = self.bays[bay as usize].spare.pop();
+        let id = match spare {
+            Some(queue) => queue,
+            None => self.queues.insert(Queue::new()),
+        };
+        let queue = &mut self.queues[id];
+        (queue.class, queue.flow) = (class, flow);
+        queue.tag = *self.resting.tag(flow, class);
+        self.flows[flow].queues[class.index()] = id;
+        if spare.is_some() {
+            return (id, queue.lanes);
         }
-        let queue = self.queues.insert(Queue::new(class, flow));
-        if self.queue_at.len() <= queue as usize {
+        if self.queue_at.len() <= id as usize {
             self.queue_at.push(NOWHERE);
         }
-        self.flows[flow].queues[class.index()] = queue;
-        queue
+        (id, self.new_lane(id, bay))
     }
 }

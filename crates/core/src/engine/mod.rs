@@ -38,7 +38,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parts::{Bay, ClassState, Entry, FlowState, Holders, Lane, Later, Queue, Spot, State, Timer};
 use std::collections::VecDeque;
-use tags::Tag;
+use tags::{Resting, Tag};
 
 /// The scheduling core. `P` is the payload of its jobs.
 ///
@@ -70,6 +70,8 @@ pub struct Core<P> {
     /// The position of each queue among its class's. Kept apart, because every change of order moves several.
     queue_at: Vec<u32>,
     flows: Table<FlowState>,
+    /// The tags of flows in the classes in which they have no queue.
+    resting: Resting,
     classes: Vec<ClassState>,
     /// The tags of the classes. Side by side, because a choice looks at all that are live.
     tags: Vec<Tag>,
@@ -88,8 +90,8 @@ pub struct Core<P> {
     delayed: u64,
     running: u64,
     since_aged: u32,
-    /// The lane that will probably be granted next in the class that was granted last.
-    expected: u32,
+    /// The lanes that will probably be granted next in the class that was granted last, and in the one before it.
+    expected: [u32; 2],
     /// The classes that have aging.
     aging: u64,
     /// Lanes parked in a bay, and targets whose bucket is saved for a lane.
@@ -136,6 +138,7 @@ impl<P> Core<P> {
             queues: Table::default(),
             queue_at: Vec::new(),
             flows: Table::default(),
+            resting: Resting::new(config.classes.len()),
             classes: config
                 .classes
                 .iter()
@@ -154,7 +157,7 @@ impl<P> Core<P> {
             delayed: 0,
             running: 0,
             since_aged: 0,
-            expected: parts::NIL,
+            expected: [parts::NIL; 2],
             aging: aging(&config),
             parked: 0,
             saved: 0,

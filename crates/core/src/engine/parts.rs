@@ -196,19 +196,22 @@ pub(super) struct Queue {
     pub(super) class: Class,
     /// The newest of its lanes; the others follow.
     pub(super) lanes: u32,
+    pub(super) lane_count: u32,
     pub(super) owed: Owed,
 }
 
 impl Queue {
-    pub(super) fn new(class: Class, flow: u32) -> Self {
+    /// Nobody's yet.
+    pub(super) fn new() -> Self {
         Queue {
-            class,
-            flow,
+            class: Class(0),
+            flow: NIL,
             tag: 0,
             open: SmallHeap::default(),
             waiting: 0,
             held_at: NOWHERE,
             lanes: NIL,
+            lane_count: 0,
             owed: Owed::default(),
         }
     }
@@ -326,6 +329,8 @@ pub(super) struct Bay {
     pub(super) targets: SmallVec<[u32; 2]>,
     /// Every lane of this target set.
     pub(super) lanes: Vec<u32>,
+    /// Queues whose only lane is one of these, and which are nobody's: they wait for the next who needs one.
+    pub(super) spare: Vec<u32>,
     /// By class; empty until a lane parks.
     pub(super) parked: Vec<Parked>,
     /// The classes that have parked lanes.

@@ -1,6 +1,7 @@
 //! Virtual time: what fair shares are measured in.
 
-use crate::id::Cost;
+use crate::ahead::fetch;
+use crate::id::{Class, Cost};
 use std::cmp::Ordering;
 
 /// Virtual time: cost over weight, scaled so that a cost of 1 over the largest weight is not lost.
@@ -89,6 +90,58 @@ impl Owed {
             self.credit = (self.credit + lost).min(pace.span(Cost(self.most)));
         }
         tag.saturating_sub(surplus).max(clock)
+    }
+}
+
+/// The tags of flows in classes in which they have no queue.
+#[derive(Debug)]
+pub(super) struct Resting {
+    tags: Vec<Tag>,
+    classes: usize,
+}
+
+impl Resting {
+    pub(super) fn new(classes: usize) -> Self {
+        Resting {
+            tags: Vec::new(),
+            classes,
+        }
+    }
+
+    #[inline]
+    pub(super) fn tag(&mut self, flow: u32, class: Class) -> &mut Tag {
+        &mut self.tags[flow as usize * self.classes + class.index()]
+    }
+
+    /// Has a tag brought near.
+    #[inline]
+    pub(super) fn fetch(&self, flow: u32, class: Class) {
+        let at = flow as usize * self.classes + class.index();
+        if let Some(tag) = self.tags.get(at) {
+            fetch(tag);
+        }
+    }
+
+    /// A flow that has never had a tag.
+    pub(super) fn begin(&mut self, flow: u32) {
+        let (from, to) = (
+            flow as usize * self.classes,
+            (flow as usize + 1) * self.classes,
+        );
+        if self.tags.len() < to {
+            self.tags.resize(to, 0);
+        }
+        self.tags[from..to].fill(0);
+    }
+
+    /// Makes room for more classes.
+    pub(super) fn widen(&mut self, classes: usize) {
+        let mut wider = Vec::with_capacity(self.tags.len() / self.classes * classes);
+        for tags in self.tags.chunks(self.classes) {
+            wider.extend_from_slice(tags);
+            wider.resize(wider.len() + classes - self.classes, 0);
+        }
+        (self.tags, self.classes) = (wider, classes);
     }
 }
 

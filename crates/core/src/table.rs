@@ -5,10 +5,17 @@
 
 use std::ops::{Index, IndexMut};
 
+/// What lies in a table says itself whether it is still in use: a list of who is would be one more place to look at.
+pub(crate) trait Slot {
+    fn is_live(&self) -> bool;
+
+    /// It is no longer in use. The rest of it stays as it is.
+    fn end(&mut self);
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Table<T> {
     items: Vec<T>,
-    live: Vec<bool>,
     free: Vec<u32>,
 }
 
@@ -16,13 +23,12 @@ impl<T> Default for Table<T> {
     fn default() -> Self {
         Table {
             items: Vec::new(),
-            live: Vec::new(),
             free: Vec::new(),
         }
     }
 }
 
-impl<T> Table<T> {
+impl<T: Slot> Table<T> {
     pub(crate) fn insert(&mut self, item: T) -> u32 {
         let mut item = Some(item);
         let (id, new) = self.claim(|| item.take().expect("it is asked for once"));
@@ -33,21 +39,19 @@ impl<T> Table<T> {
     }
 
     /// Takes a number for something that is written where it will lie, over what lay there before or is `vacant`: a large
-    /// item is not made elsewhere and moved.
+    /// item is not made elsewhere and moved. Whoever writes it makes it live.
     #[inline(always)]
     pub(crate) fn claim(&mut self, vacant: impl FnOnce() -> T) -> (u32, &mut T) {
         if self.free.is_empty() {
             self.grow(vacant());
         }
         let id = self.free.pop().expect("there is one now");
-        self.live[id as usize] = true;
         (id, &mut self.items[id as usize])
     }
 
     #[cold]
     fn grow(&mut self, item: T) {
         self.items.push(item);
-        self.live.push(false);
         // As many numbers can come free as there are: room for them is made here, not on removal.
         self.free.reserve(self.items.capacity());
         self.free.push((self.items.len() - 1) as u32);
@@ -56,15 +60,15 @@ impl<T> Table<T> {
     /// Frees a number. What it named is still there to be looked at until the next insert.
     #[inline]
     pub(crate) fn remove(&mut self, id: u32) {
-        debug_assert!(self.live[id as usize], "nothing is removed twice");
-        self.live[id as usize] = false;
+        let item = &mut self.items[id as usize];
+        debug_assert!(item.is_live(), "nothing is removed twice");
+        item.end();
         self.free.push(id);
     }
 
     #[inline]
     pub(crate) fn get(&self, id: u32) -> Option<&T> {
-        let live = *self.live.get(id as usize)?;
-        live.then(|| &self.items[id as usize])
+        self.look(id).filter(|item| item.is_live())
     }
 
     /// What a number names or last named.
@@ -83,13 +87,13 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let items = self.items.iter().zip(&self.live).enumerate();
-        items.filter_map(|(id, (item, live))| live.then_some((id as u32, item)))
+        (0..).zip(&self.items).filter(|(_, item)| item.is_live())
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        let items = self.items.iter_mut().zip(&self.live).enumerate();
-        items.filter_map(|(id, (item, live))| live.then_some((id as u32, item)))
+        (0..)
+            .zip(&mut self.items)
+            .filter(|(_, item)| item.is_live())
     }
 }
 
@@ -112,18 +116,30 @@ impl<T> IndexMut<u32> for Table<T> {
 mod tests {
     use super::*;
 
+    impl Slot for Option<char> {
+        fn is_live(&self) -> bool {
+            self.is_some()
+        }
+        fn end(&mut self) {
+            *self = None;
+        }
+    }
+
     #[test]
     fn numbers_are_reused() {
         let mut table = Table::default();
-        let (a, b) = (table.insert('a'), table.insert('b'));
+        let (a, b) = (table.insert(Some('a')), table.insert(Some('b')));
         table.remove(a);
         assert_eq!(
             (table.get(a), table.get(b), table.len()),
-            (None, Some(&'b'), 1)
+            (None, Some(&Some('b')), 1)
         );
-        assert_eq!(table.insert('c'), a);
+        assert_eq!(table.insert(Some('c')), a);
         assert_eq!(
-            table.iter().map(|(_, item)| *item).collect::<String>(),
+            table
+                .iter()
+                .filter_map(|(_, item)| *item)
+                .collect::<String>(),
             "cb"
         );
     }

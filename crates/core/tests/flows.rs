@@ -110,9 +110,15 @@ fn offer(core: &mut Core<()>, class: u8, flow: u64, cost: u64) {
     core.submit(Time::ZERO, job).expect("there is room");
 }
 
-/// In each class flow 1 is served a long job, and rests.
+/// In each class flow 1 is served a long job, and rests, where there are many flows.
 fn after_a_long_job(classes: usize) -> Core<()> {
     let mut core = Core::new(weighted(classes), Time::ZERO).expect("a good configuration");
+    for flow in 100..2000 {
+        offer(&mut core, 0, flow, 1);
+    }
+    while core.waiting() > 0 {
+        serve(&mut core);
+    }
     for class in 0..classes as u8 {
         offer(&mut core, class, 1, 100);
         assert_eq!(serve(&mut core), (1, 100));
@@ -124,6 +130,8 @@ fn weighted(classes: usize) -> Config {
     Config {
         classes: vec![ClassConfig::weight(1); classes],
         policy: Policy::Wfq,
+        bound: Bound::Shared(2000),
+        max_waiting: Some(2000),
         ..Config::default()
     }
 }

@@ -49,7 +49,6 @@ impl<P> Core<P> {
         // Whether another has its key is asked as late as can be: by then the answer is near.
         let slot = self.write(&job, bay, flow, State::Waiting);
         if self.is_duplicate(&job) {
-            self.jobs[slot].serial = 0;
             self.jobs.remove(slot);
             return Err(self.turn_away(now, job, Reason::Duplicate));
         }

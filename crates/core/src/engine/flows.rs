@@ -12,6 +12,10 @@ use crate::wheel::TimerId;
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
 
+/// So many queues are near anyway: to give them up and take them again would be work for nothing. Fewer in tests, which then go both
+/// ways.
+const FEW: usize = if cfg!(debug_assertions) { 8 } else { 1024 };
+
 impl<P> Core<P> {
     /// The flow of a name and its hash, if it is known.
     #[inline]
@@ -137,10 +141,18 @@ impl<P> Core<P> {
         }
     }
 
-    /// Gives up a flow's queue in a class, if it has no jobs and one lane: the next who needs one will find it near. Only the tag is
-    /// kept.
+    /// After the end of a job: where there are many queues, a flow without jobs in a class gives up its queue there.
     #[inline]
     pub(super) fn rest(&mut self, class: Class, flow: u32) {
+        if self.queues.len() > FEW {
+            self.give_up_queue(class, flow);
+        }
+    }
+
+    /// Gives up a flow's queue in a class, if it has no jobs and one lane: the next who needs one will find it near. Only the tag is
+    /// kept.
+    #[inline(never)]
+    fn give_up_queue(&mut self, class: Class, flow: u32) {
         let state = &mut self.flows[flow];
         let id = state.queues[class.index()];
         let Some(queue) = self.queues.look(id) else {
@@ -157,7 +169,6 @@ impl<P> Core<P> {
     }
 
     fn forget_lane(&mut self, lane: u32) {
-        self.lanes.remove(lane);
         self.forget_lane_id(lane);
         let bay_at = self.lane_spots[lane as usize].bay_at;
         let lanes = &mut self.bays[self.lanes[lane].bay as usize].lanes;
@@ -165,7 +176,6 @@ impl<P> Core<P> {
         if let Some(moved) = lanes.get(bay_at as usize) {
             self.lane_spots[*moved as usize].bay_at = bay_at;
         }
-        // Nobody is to take it for the lane of a queue that has its number.
-        self.lanes[lane].queue = NIL;
+        self.lanes.remove(lane);
     }
 }

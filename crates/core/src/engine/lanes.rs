@@ -329,8 +329,7 @@ impl<P> Core<P> {
     /// Takes a job out of every table. What was known of it can be looked at until the next insert.
     #[inline(always)]
     pub(super) fn forget_job(&mut self, slot: u32) {
-        let entry = &mut self.jobs[slot];
-        entry.serial = 0;
+        let entry = &self.jobs[slot];
         if entry.keyed {
             self.keys.remove(entry.key.spread(), slot);
         }

@@ -76,7 +76,9 @@ impl<P> Core<P> {
     #[inline]
     pub(super) fn fetch_queue_and_lane(&self, job: &Job<P>, flow: u32) {
         let queue = self.flows[flow].queues[job.class.index()];
-        self.resting.fetch(flow, job.class);
+        if queue == NIL {
+            return self.resting.fetch(flow, job.class);
+        }
         self.fetch_queue(queue);
         fetch_at(&self.queue_at, queue);
         if self.has_many_lanes() {
@@ -178,13 +180,14 @@ impl<P> Core<P> {
         lane
     }
 
-    /// Takes a lane that has been removed out of the table of lanes.
+    /// Takes a lane that will be removed out of the table of names.
     pub(super) fn forget_lane_id(&mut self, lane: u32) {
         let Lane { queue, bay, .. } = self.lanes[lane];
         self.lane_ids.remove(spread(queue, bay), lane);
     }
 
     /// A queue for a flow that has none in that class, and its lane.
+    #[inline(never)]
     fn new_queue(&mut self, class: Class, flow: u32, bay: u32) -> (u32, u32) {
         let spare = self.bays[bay as usize].spare.pop();
         let id = match spare {

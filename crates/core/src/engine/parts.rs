@@ -15,6 +15,7 @@ use crate::heap::{Heap, NOWHERE, SmallHeap};
 use crate::id::{Class, Cost, Flow, Key, TargetSet};
 use crate::job::Job;
 use crate::stats::ClassStats;
+use crate::table::Slot;
 use crate::time::Time;
 use crate::wheel::TimerId;
 use smallvec::SmallVec;
@@ -84,6 +85,18 @@ pub(super) enum State {
     Delayed,
     Waiting,
     Running { target: u32 },
+}
+
+impl<P> Slot for Entry<P> {
+    #[inline]
+    fn is_live(&self) -> bool {
+        self.serial != 0
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        self.serial = 0;
+    }
 }
 
 impl<P> Entry<P> {
@@ -156,6 +169,17 @@ pub(super) struct Lane {
     pub(super) place: Place,
 }
 
+impl Slot for Lane {
+    fn is_live(&self) -> bool {
+        self.queue != NIL
+    }
+
+    /// Nobody is to take it for the lane of a queue that has its number.
+    fn end(&mut self) {
+        self.queue = NIL;
+    }
+}
+
 /// Where a lane stands in what few ask for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spot {
@@ -189,6 +213,7 @@ pub(super) struct Queue {
     pub(super) tag: Tag,
     /// Lanes that are not parked, by the age of their heads.
     pub(super) open: SmallHeap<u64>,
+    /// `NIL` for one that was forgotten.
     pub(super) flow: u32,
     pub(super) waiting: u32,
     /// Its position among its class's holders.
@@ -198,6 +223,16 @@ pub(super) struct Queue {
     pub(super) lanes: u32,
     pub(super) lane_count: u32,
     pub(super) owed: Owed,
+}
+
+impl Slot for Queue {
+    fn is_live(&self) -> bool {
+        self.flow != NIL
+    }
+
+    fn end(&mut self) {
+        self.flow = NIL;
+    }
 }
 
 impl Queue {
@@ -225,6 +260,7 @@ pub(super) struct FlowState {
     /// By class; `NIL` where it has none.
     pub(super) queues: SmallVec<[u32; 10]>,
     pub(super) waiting: u32,
+    /// 0 for one that was forgotten.
     pub(super) weight: u32,
     pub(super) gate: Gate,
     pub(super) pace: Pace,
@@ -234,6 +270,16 @@ pub(super) struct FlowState {
     /// Its gate is shut, and its queues are out of their classes' heaps.
     pub(super) parked: bool,
     pub(super) timer: TimerId,
+}
+
+impl Slot for FlowState {
+    fn is_live(&self) -> bool {
+        self.weight != 0
+    }
+
+    fn end(&mut self) {
+        self.weight = 0;
+    }
 }
 
 #[derive(Debug)]

@@ -28,6 +28,8 @@ struct Chunk {
     /// Of each number a byte of its hash, which is not 0; 0 where there is none. The last bytes are of none: they count those who
     /// passed by because it was full.
     tags: [u8; 16],
+    /// Each with four more bits of its hash above it, so that seldom a name that is not there is taken for one that is: its owner
+    /// would have to be looked at, and is far.
     numbers: [u32; ROOM],
 }
 
@@ -77,6 +79,16 @@ fn tag(hash: u64) -> u8 {
     ((hash >> 56) as u8).max(1)
 }
 
+/// How many bits a number has.
+pub(crate) const BITS: u32 = 28;
+const MASK: u32 = (1 << BITS) - 1;
+
+/// A number with what is above it.
+#[inline]
+fn marked(hash: u64, number: u32) -> u32 {
+    number | (hash >> 24) as u32 & !MASK
+}
+
 impl Default for Index {
     fn default() -> Self {
         Index {
@@ -107,7 +119,7 @@ impl Index {
     pub(crate) fn guess(&self, hash: u64) -> Option<u32> {
         let chunk = &self.chunks[hash as usize & (self.chunks.len() - 1)];
         let place = chunk.places(tag(hash)).next()?;
-        Some(chunk.numbers[place])
+        Some(chunk.numbers[place] & MASK)
     }
 
     /// The number that has this hash, and `is` the one.
@@ -117,8 +129,8 @@ impl Index {
         for at in self.way(hash) {
             let chunk = &self.chunks[at];
             for place in chunk.places(tag) {
-                let number = chunk.numbers[place];
-                if is(number) {
+                let number = chunk.numbers[place] & MASK;
+                if chunk.numbers[place] == marked(hash, number) && is(number) {
                     return Some(number);
                 }
             }
@@ -145,7 +157,7 @@ impl Index {
             let chunk = &mut self.chunks[at];
             if let Some(place) = chunk.places(0).next() {
                 chunk.tags[place] = tag(hash);
-                chunk.numbers[place] = number;
+                chunk.numbers[place] = marked(hash, number);
                 return;
             }
             chunk.set_passed(chunk.passed() + 1);
@@ -158,6 +170,7 @@ impl Index {
         for chunk in std::mem::replace(&mut self.chunks, more) {
             for (tag, number) in chunk.tags.into_iter().zip(chunk.numbers) {
                 if tag != 0 {
+                    let number = number & MASK;
                     self.put(hash_of(number), number);
                 }
             }
@@ -167,7 +180,7 @@ impl Index {
     /// Removes a number that is there.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, number: u32) {
-        let tag = tag(hash);
+        let (tag, number) = (tag(hash), marked(hash, number));
         for at in self.way(hash) {
             let chunk = &mut self.chunks[at];
             for place in chunk.places(tag) {
@@ -197,7 +210,7 @@ mod tests {
             let mut model = BTreeSet::new();
             let hash = |number: u32| {
                 let hash = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                (hash >> 32) & ((1 << bits) - 1) | (hash & 3) << 56
+                (hash >> 32) & ((1 << bits) - 1) | (hash & 3) << 56 | (hash >> 2 & 3) << 52
             };
             for (insert, number) in ops {
                 match (insert, model.contains(&number)) {

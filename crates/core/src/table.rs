@@ -3,6 +3,7 @@
 //! What is removed stays where it is until its number is used again: nothing is moved, so taking a job out costs nothing
 //! beyond noting that its place is free.
 
+use crate::index::BITS;
 use std::ops::{Index, IndexMut};
 
 /// What lies in a table says itself whether it is still in use: a list of who is would be one more place to look at.
@@ -51,6 +52,7 @@ impl<T: Slot> Table<T> {
 
     #[cold]
     fn grow(&mut self, item: T) {
+        assert!(self.items.len() < 1 << BITS, "more than can be numbered");
         self.items.push(item);
         // As many numbers can come free as there are: room for them is made here, not on removal.
         self.free.reserve(self.items.capacity());

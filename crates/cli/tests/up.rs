@@ -169,7 +169,10 @@ fn serves_reloads_and_stops() {
         "{body}"
     );
 
-    // What an application cannot take is not said to be in effect.
+    // What an application cannot take is not said to be in effect, and what was changed by hand stays.
+    let body = ["--request", "POST", "--data", r#"{"max_concurrent": 7}"#];
+    let (status, changed) = up.with_token("/admin/panels/gateway/act/change", &body);
+    assert_eq!(status, 200, "{changed}");
     for wrong in [
         "[gateway]\nscheduler_priority_levels = 3\n",
         "[tracker]\nforwarders_file = 'none.yml'\n",
@@ -179,6 +182,8 @@ fn serves_reloads_and_stops() {
         let (status, body) = up.with_token("/admin/reload", &["--request", "POST"]);
         assert_eq!(status, 422, "{body}");
         assert!(body.contains("keeps its configuration: "), "{body}");
+        let panel = up.with_token("/admin/panels/gateway", &[]).1;
+        assert!(panel.contains(r#""now":"7""#), "{panel}");
     }
 
     folder.write(

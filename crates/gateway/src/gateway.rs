@@ -85,15 +85,18 @@ impl Gateway {
     /// # Errors
     /// When it cannot be; then nothing has changed.
     pub fn apply(&self, config: Arc<GatewayConfig>) -> Result<(), Error> {
-        self.shared.apply(config)
+        self.shared.apply(config).map(drop)
     }
 
     /// Follows the configuration as it is reloaded.
     pub fn follow(&self, reloader: &Reloader) {
         let gateway = self.clone();
         reloader.follow(move |config| {
-            let applied = gateway.apply(config.section::<GatewayConfig>());
-            applied.map_err(|error| format!("the gateway keeps its configuration: {error}"))
+            let applied = gateway.shared.apply(config.section::<GatewayConfig>());
+            let keeps = |error| format!("the gateway keeps its configuration: {error}");
+            let before = applied.map_err(keeps)?;
+            let shared = gateway.shared.clone();
+            Ok(Box::new(move || shared.put_back(before)))
         });
     }
 

@@ -46,6 +46,12 @@ pub(crate) struct Shared {
     day: Mutex<(i64, u32)>,
 }
 
+/// What was in force before a reload.
+pub(crate) struct Before {
+    plan: Arc<Plan>,
+    overlay: Overlay,
+}
+
 impl Shared {
     pub(crate) fn new(
         config: &Arc<GatewayConfig>,
@@ -81,8 +87,8 @@ impl Shared {
         }))
     }
 
-    /// Puts a new configuration in force. A bad one changes nothing.
-    pub(crate) fn apply(&self, config: Arc<GatewayConfig>) -> Result<(), Error> {
+    /// Puts a new configuration in force, and says what was before. A bad one changes nothing.
+    pub(crate) fn apply(&self, config: Arc<GatewayConfig>) -> Result<Before, Error> {
         let keys = read_keys(&config)?;
         if keys.are_open() && !config.listen.ip().to_canonical().is_loopback() {
             return Err(Error::Exposed(config.listen));
@@ -91,12 +97,29 @@ impl Shared {
         let mut overlay = self.overlay.lock();
         let scheduling = plan.scheduling(Timestamp::now(), &self.seed, &self.learned.lock());
         self.permits.reconfigure(scheduling)?;
-        *overlay = Overlay::default();
-        self.plan.store(Arc::new(plan));
+        let before = Before {
+            overlay: std::mem::take(&mut *overlay),
+            plan: self.plan.swap(Arc::new(plan)),
+        };
         drop(overlay);
+        self.look_again();
+        Ok(before)
+    }
+
+    /// Puts back what was in force before, with what had been changed by hand.
+    pub(crate) fn put_back(&self, before: Before) {
+        let mut overlay = self.overlay.lock();
+        *overlay = before.overlay;
+        self.plan.store(before.plan);
+        drop(overlay);
+        self.refresh();
+        self.look_again();
+    }
+
+    /// Has what depends on the configuration found out anew.
+    fn look_again(&self) {
         self.day.lock().0 = i64::MIN;
         self.changed.notify_one();
-        Ok(())
     }
 
     /// What the scheduler is told now, with `overlay` over what is configured.

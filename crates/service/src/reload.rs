@@ -26,8 +26,11 @@ struct Inner {
     followers: Mutex<Vec<Follower>>,
 }
 
-/// Takes a configuration, or says why not; then it has kept the one before.
-type Follower = Arc<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
+/// Takes a configuration and says how to take it back; or says why not, and has kept the one before.
+type Follower = Arc<dyn Fn(&Config) -> Result<Undo, String> + Send + Sync>;
+
+/// Puts back what was in effect before.
+pub type Undo = Box<dyn FnOnce() + Send>;
 
 /// What a reload changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -80,8 +83,8 @@ impl Reloader {
     }
 
     /// Has `take` put every new configuration into effect, or say why it cannot be, where blocking is allowed. What one does not
-    /// take, the others give back.
-    pub fn follow(&self, take: impl Fn(&Config) -> Result<(), String> + Send + Sync + 'static) {
+    /// take, the others undo.
+    pub fn follow(&self, take: impl Fn(&Config) -> Result<Undo, String> + Send + Sync + 'static) {
         self.followers().push(Arc::new(take));
     }
 
@@ -93,16 +96,16 @@ impl Reloader {
     /// Hands a configuration to all who follow.
     fn offer(&self, config: &Config) -> Result<(), Problems> {
         let followers = self.followers().clone();
-        for (index, take) in followers.iter().enumerate() {
-            let Err(text) = take(config) else { continue };
-            let before = self.current();
-            for took in &followers[..index] {
-                if let Err(error) = took(&before) {
-                    tracing::error!(%error, "what was in effect before cannot be put back");
+        let mut taken = Vec::<Undo>::new();
+        for take in &followers {
+            match take(config) {
+                Ok(undo) => taken.push(undo),
+                Err(text) => {
+                    taken.into_iter().rev().for_each(|undo| undo());
+                    let problem = Problem::new(Origin::Default, "", text);
+                    return Err(Problems::sorted(vec![problem]));
                 }
             }
-            let problem = Problem::new(Origin::Default, "", text);
-            return Err(Problems::sorted(vec![problem]));
         }
         Ok(())
     }
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_does_not_take_the_others_give_back() {
+    fn what_one_does_not_take_the_others_undo() {
         let file = File::new("refused", "[log]\nlevel = 'info'\n");
         let sources = Sources::new().file(&file.0);
         let reloader = Reloader::start(Schema::shared(), sources).unwrap();
@@ -263,12 +266,15 @@ mod tests {
         reloader.follow(move |config| {
             let level = config.section::<LogConfig>().level.clone();
             noted.lock().unwrap().push(level);
-            Ok(())
+            let noted = noted.clone();
+            Ok(Box::new(move || {
+                noted.lock().unwrap().push("as before".into());
+            }))
         });
         reloader.follow(
             |config| match config.section::<LogConfig>().level.as_str() {
                 "trace" => Err("that is too much".into()),
-                _ => Ok(()),
+                _ => Ok(Box::new(|| panic!("it was asked last"))),
             },
         );
         file.write("[log]\nlevel = 'trace'\n");
@@ -277,7 +283,7 @@ mod tests {
             problems.iter().next().unwrap().to_string(),
             "that is too much"
         );
-        assert_eq!(*taken.lock().unwrap(), ["trace", "info"]);
+        assert_eq!(*taken.lock().unwrap(), ["trace", "as before"]);
         assert_eq!(reloader.current().section::<LogConfig>().level, "info");
         file.write("[log]\nlevel = 'warn'\n");
         assert_eq!(reloader.reload().unwrap().changed, ["log.level"]);

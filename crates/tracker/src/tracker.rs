@@ -120,21 +120,35 @@ impl Tracker {
     /// # Errors
     /// When it cannot be; then nothing has changed.
     pub fn apply(&self, config: &TrackerConfig) -> Result<(), Error> {
+        let plan = Plan::new(config, &self.plane.shared.plan().stations)?;
+        self.take(Arc::new(plan)).map(drop)
+    }
+
+    /// Puts a plan in force, and says which one was.
+    fn take(&self, plan: Arc<Plan>) -> Result<Arc<Plan>, Error> {
         let Plane { shared, forwarding } = &*self.plane;
-        let plan = Plan::new(config, &shared.plan().stations)?;
         forwarding.make_room(&plan)?;
-        shared.plan.store(Arc::new(plan));
+        let before = shared.plan.swap(plan);
         shared.swarms.all_due();
         forwarding.watch.look();
-        Ok(())
+        Ok(before)
     }
 
     /// Follows the configuration as it is reloaded.
     pub fn follow(&self, reloader: &Reloader) {
         let tracker = self.clone();
         reloader.follow(move |config| {
-            let applied = tracker.apply(&config.section::<TrackerConfig>());
-            applied.map_err(|error| format!("the tracker keeps its configuration: {error}"))
+            let stations = &tracker.plane.shared.plan().stations;
+            let plan = Plan::new(&config.section::<TrackerConfig>(), stations);
+            let taken = plan.and_then(|plan| tracker.take(Arc::new(plan)));
+            let keeps = |error| format!("the tracker keeps its configuration: {error}");
+            let before = taken.map_err(keeps)?;
+            let tracker = tracker.clone();
+            Ok(Box::new(move || {
+                if let Err(error) = tracker.take(before) {
+                    tracing::error!(%error, "the tracker's plan from before cannot be put back");
+                }
+            }))
         });
     }
 }

@@ -112,6 +112,13 @@ impl Scaler {
         self.wake
     }
 
+    /// Whether [`decide`](Self::decide) would change something, now or when its pace allows. A driver that is not
+    /// asked to call anyway need not call while this is `false`.
+    #[must_use]
+    pub fn wants_change(&self, fill: u32, workers: usize, idle: usize) -> bool {
+        self.wish(fill, workers, idle) != Scale::Hold
+    }
+
     fn wish(&self, fill: u32, workers: usize, idle: usize) -> Scale {
         if workers < self.base {
             return Scale::Up;

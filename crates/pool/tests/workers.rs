@@ -3,8 +3,8 @@
 mod support;
 
 use futures_util::FutureExt;
-use headworks_core::{Backoff, Bound, Class, Config, Job, Thresholds};
-use headworks_pool::{Cancel, How, Notice, Pool, Report, Workers};
+use headworks_core::{Backoff, Bound, Class, Config, Job, Limits, Thresholds};
+use headworks_pool::{Cancel, How, Notice, Pool, Report, Run, Workers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -334,4 +334,66 @@ async fn a_pool_that_is_dropped_hands_back_what_waits() {
         notices.recv().await.is_none(),
         "the worker ends its job and leaves"
     );
+}
+
+/// Waits until all work is held back but one worker more than the base has nothing to do, then counts wake-ups.
+async fn wake_ups_with_an_idle_extra_worker(scale: u8, bound: usize, waiting: u64) -> u64 {
+    let limits = Limits {
+        concurrent: Some(1),
+        ..Limits::default()
+    };
+    let mut workers = Workers::new(1, 3);
+    workers.thresholds.scale = scale;
+    let config = Config {
+        bound: Bound::Shared(bound),
+        limits,
+        ..Config::default()
+    };
+    let release = Arc::new(Semaphore::new(0));
+    let handler = {
+        let release = release.clone();
+        Closure::new(move |_run: &mut Run<'_, u64>| {
+            let release = release.clone();
+            async move {
+                release.acquire().await.expect("open").forget();
+                Report::done()
+            }
+            .boxed()
+        })
+    };
+    let pool = Pool::new(config, workers, handler).expect("a good configuration");
+    // Full enough for every worker there may be.
+    for n in 0..bound as u64 {
+        pool.submit(Job::new(n)).expect("there is room");
+    }
+    for _ in 0..10 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(pool.metrics().workers, 3);
+    // One runs, and so many wait for it.
+    let done = bound as u64 - 1 - waiting;
+    release.add_permits(done as usize);
+    until("the others are done", || pool.inspect().waiting == waiting).await;
+    tokio::time::advance(Duration::from_secs(10)).await;
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    let before = pool.metrics().wakes;
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    pool.metrics().wakes - before
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_filled_between_the_marks_with_idle_workers_is_idle() {
+    assert_eq!(wake_ups_with_an_idle_extra_worker(60, 20, 10).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_pool_that_scales_early_is_idle() {
+    assert_eq!(wake_ups_with_an_idle_extra_worker(20, 20, 0).await, 0);
 }

@@ -242,13 +242,15 @@ impl<P> Core<P> {
         self.events.pop_front()
     }
 
-    /// When time alone will change the answer of [`next`](Self::next) or bring an event. Early by a little at
-    /// worst, after cancellations.
+    /// When time alone will change the answer of [`next`](Self::next) or bring an event. Later than the time of the last
+    /// call, or the next call changes something; early by a little at worst, after cancellations.
     #[must_use]
     pub fn wake_at(&self) -> Option<Time> {
         let timer = self.wheel.next_at();
         match self.gate_at {
-            Some(gate) if !self.paused => Some(timer.map_or(gate, |timer| timer.min(gate))),
+            Some(gate) if !self.paused && self.waiting > 0 => {
+                Some(timer.map_or(gate, |timer| timer.min(gate)))
+            }
             _ => timer,
         }
     }

@@ -19,6 +19,11 @@ impl<P> Core<P> {
         if self.wheel.next_at().is_some_and(|at| at <= self.now) {
             self.fire();
         }
+        // From here on `next` may answer differently: whoever has somebody to run a job asks it after this call, and for
+        // everybody else that time has passed.
+        if self.gate_at.is_some_and(|at| at <= self.now) {
+            self.gate_at = None;
+        }
         self.now
     }
 

@@ -43,7 +43,6 @@ impl Workers {
 /// How many workers there should be, and when that is worth a thought.
 pub(super) struct Scaling {
     pub(super) scaler: Scaler,
-    pub(super) base: usize,
     pub(super) max: usize,
     pub(super) thresholds: Thresholds,
     /// The timer knows that the scaler has something to decide.
@@ -58,7 +57,7 @@ impl Scaling {
             thresholds,
         } = workers;
         self.scaler.reconfigure(base, max, thresholds);
-        (self.base, self.max, self.thresholds) = (base, max, thresholds);
+        (self.max, self.thresholds) = (max, thresholds);
     }
 
     pub(super) fn new(workers: Workers) -> Self {
@@ -71,7 +70,6 @@ impl Scaling {
         scaler.reconfigure(base, max, thresholds);
         Scaling {
             scaler,
-            base,
             max,
             thresholds,
             told: false,
@@ -83,23 +81,12 @@ impl<P> State<P> {
     /// Whether the scaler should be asked, and has not been told yet.
     #[inline]
     pub(super) fn wants_scaling(&mut self) -> bool {
-        let Scaling {
-            base,
-            max,
-            told,
-            thresholds,
-            ..
-        } = self.scaling;
-        if told || max == 0 {
+        if self.scaling.told || self.scaling.max == 0 {
             return false;
         }
-        let scales = || {
-            let (waiting, capacity) = (self.core.waiting(), self.core.capacity());
-            waiting > 0 && thresholds.at(waiting as usize, capacity as usize).scales()
-        };
-        let wants = self.workers < base
-            || (self.workers < max && scales())
-            || (self.workers > base && !self.idle.is_empty());
+        // Asked of the scaler itself: what it would answer with "hold" must not wake anybody.
+        let (fill, idle) = (self.fill(), self.idle.len());
+        let wants = self.scaling.scaler.wants_change(fill, self.workers, idle);
         self.scaling.told = wants;
         wants
     }
@@ -109,14 +96,20 @@ impl<P> State<P> {
         if self.scaling.max == 0 {
             return (Scale::Hold, None);
         }
-        let pressure = self
-            .scaling
-            .thresholds
-            .at(self.core.waiting() as usize, self.core.capacity() as usize);
+        let fill = self.fill();
         let scaler = &mut self.scaling.scaler;
-        let scale = scaler.decide(now, pressure.fill(), self.workers, self.idle.len());
+        let scale = scaler.decide(now, fill, self.workers, self.idle.len());
         let again = scaler.wake_at();
         self.scaling.told = again.is_some();
         (scale, again)
+    }
+
+    fn fill(&self) -> u32 {
+        let (waiting, capacity) = (self.core.waiting(), self.core.capacity());
+        let pressure = self
+            .scaling
+            .thresholds
+            .at(waiting as usize, capacity as usize);
+        pressure.fill()
     }
 }

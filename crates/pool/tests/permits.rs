@@ -311,3 +311,49 @@ async fn a_try_that_would_have_to_wait_costs_nobody_a_place() {
     drop((first, waiting));
     assert!(pool.try_acquire(job(2)).is_ok());
 }
+
+/// A waiter whose job has expired, but which has not heard of it yet, goes away. The timer task cannot run in
+/// between: this is the only thread.
+#[tokio::test]
+async fn a_wait_dropped_after_its_expiry_loses_no_other_waiter() {
+    let pool = Permits::new(slots(1)).expect("a good configuration");
+    let first = pool.acquire(Job::new(())).await.expect("granted");
+    for _ in 0..3 {
+        let expire_at = pool.now() + Duration::from_millis(1);
+        let mut hasty = Box::pin(pool.acquire(Job::new(()).expire_at(expire_at)));
+        assert!(futures_util::poll!(&mut hasty).is_pending());
+        while pool.now() <= expire_at {
+            std::hint::spin_loop();
+        }
+        drop(hasty);
+    }
+    let mut patient = Box::pin(pool.acquire(Job::new(())));
+    assert!(futures_util::poll!(&mut patient).is_pending());
+    assert_eq!(pool.inspect().waiting, 1);
+    first.finish(Report::done());
+    assert!(futures_util::poll!(&mut patient).is_ready());
+}
+
+/// Lets the pool's tasks run as often as they like, and says how often its timer woke up.
+async fn wake_ups(pool: &Permits) -> u64 {
+    let before = pool.metrics().wakes;
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    pool.metrics().wakes - before
+}
+
+/// The last waiter for a global rate leaves: the time at which it would have been granted passes, once.
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_last_rate_limited_waiter_left_is_idle() {
+    let mut config = slots(10);
+    config.limits.requests = Some(Rate::per_second(1.0));
+    let pool = Permits::new(config).expect("a good configuration");
+    drop(pool.acquire(Job::new(())).await.expect("granted"));
+    let mut waits = Box::pin(pool.acquire(Job::new(())));
+    assert!(futures_util::poll!(&mut waits).is_pending());
+    drop(waits);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    wake_ups(&pool).await;
+    assert_eq!(wake_ups(&pool).await, 0);
+}

@@ -168,8 +168,12 @@ impl<P> Shell<P> {
                 }
                 Some(Word::Denied(_) | Word::Leave) => {}
                 None => {
-                    state.callers -= 1;
-                    state.core.cancel(now, ticket);
+                    // The call moves time on, so the job may expire in it. Then it is the event that counts the
+                    // caller out, and it must find the seat.
+                    if let Cancelled::Removed(_) = state.core.cancel(now, ticket) {
+                        state.callers -= 1;
+                    }
+                    state.pass_events_on();
                 }
             }
             state.check_drained();

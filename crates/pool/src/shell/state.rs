@@ -74,9 +74,7 @@ impl<P> State<P> {
         if self.callers > 0 || !self.idle.is_empty() {
             self.grant(now);
         }
-        while let Some(event) = self.core.poll_event() {
-            self.pass_on(event);
-        }
+        self.pass_events_on();
         let wake = self.core.wake_at();
         let sooner = wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed));
         if sooner || self.wants_scaling() {
@@ -84,6 +82,14 @@ impl<P> State<P> {
                 self.armed = wake;
             }
             self.after.wake.extend(self.timer.take());
+        }
+    }
+
+    /// Passes on what the core has to tell.
+    #[inline]
+    pub(super) fn pass_events_on(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            self.pass_on(event);
         }
     }
 

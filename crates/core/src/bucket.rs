@@ -7,7 +7,7 @@ use crate::id::Cost;
 use crate::time::Time;
 use std::time::Duration;
 
-/// So many of the bucket's units make a cost of 1: micro-cost per second × nanoseconds.
+/// The bucket's units per cost of 1: micro-cost per second × nanoseconds.
 const UNIT: i128 = 1_000_000_000_000_000;
 
 /// A rate and its burst.
@@ -27,8 +27,8 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So much a second, with a burst of one second's worth, at least 1. What is not a positive number, or is below
-    /// one in a million seconds, counts as that least rate.
+    /// A rate per second, with a burst of one second's worth, at least 1. Anything that is not a positive
+    /// number, or is below one per million seconds, counts as that lowest rate.
     #[must_use]
     pub fn per_second(rate: f64) -> Self {
         let micros = if rate.is_finite() {
@@ -43,7 +43,7 @@ impl Rate {
         }
     }
 
-    /// One every so often, and never two at once.
+    /// One per interval, and never two at once.
     #[must_use]
     pub fn every(interval: Duration) -> Self {
         Rate::per_second(1.0 / interval.as_secs_f64().max(1e-9)).with_burst(Cost(1))
@@ -58,7 +58,7 @@ impl Rate {
         }
     }
 
-    /// The same rate for a far side that reserves up front: a surplus of the estimate is not given back.
+    /// The same rate for a provider that reserves up front: a surplus of the estimate is not refunded.
     #[must_use]
     pub const fn without_refund(self) -> Self {
         Rate {
@@ -67,13 +67,13 @@ impl Rate {
         }
     }
 
-    /// What may start at once when nothing did for a while.
+    /// The cost that may start at once after a pause.
     #[must_use]
     pub const fn burst(self) -> Cost {
         self.burst
     }
 
-    /// So much a second.
+    /// The rate per second.
     #[must_use]
     pub fn as_per_second(self) -> f64 {
         self.micros as f64 / 1e6
@@ -97,7 +97,7 @@ impl Bucket {
         }
     }
 
-    /// Takes a new rate from now on, keeping what is in the bucket, or the debt. A full bucket stays full.
+    /// Applies a new rate from now on, keeping the level or the debt. A full bucket stays full.
     pub(crate) fn set_rate(&mut self, now: Time, rate: Rate) {
         self.level = if self.is_full(now) {
             full(rate)
@@ -112,37 +112,45 @@ impl Bucket {
         let nanos = i128::from(now.as_nanos().saturating_sub(self.at.as_nanos()));
         if nanos > 0 {
             self.at = now;
-            self.level = full(self.rate).min(self.level + nanos * i128::from(self.rate.micros));
+            let gained = nanos * i128::from(self.rate.micros);
+            self.level = full(self.rate).min(self.level.saturating_add(gained));
         }
     }
 
-    /// When there is enough for `cost`; what is larger than the burst needs a full bucket.
+    /// When there is enough for `cost`, if there is not now; more than the burst needs a full bucket.
     #[inline]
     pub(crate) fn ready_at(&mut self, now: Time, cost: Cost) -> Option<Time> {
         self.refill(now);
-        let missing = units(cost).min(full(self.rate)) - self.level;
-        if missing <= 0 {
-            return None;
-        }
+        let missing = units(cost).min(full(self.rate)).saturating_sub(self.level);
+        (missing > 0).then(|| now + self.time_for(missing))
+    }
+
+    /// The earliest time at which `cost` can have passed in all, in any number of charges.
+    pub(crate) fn passed_at(&mut self, now: Time, cost: Cost) -> Time {
+        self.refill(now);
+        now + self.time_for(units(cost).saturating_sub(self.level))
+    }
+
+    fn time_for(&self, missing: i128) -> Duration {
         let micros = i128::from(self.rate.micros);
-        let nanos = (missing + micros - 1) / micros;
-        Some(now + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+        let nanos = missing.max(0).saturating_add(micros - 1) / micros;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// Takes `cost`, into debt if need be.
     #[inline]
     pub(crate) fn charge(&mut self, now: Time, cost: Cost) {
         self.refill(now);
-        self.level -= units(cost);
+        self.level = self.level.saturating_sub(units(cost));
     }
 
     /// Gives `cost` back, up to the burst.
     pub(crate) fn refund(&mut self, now: Time, cost: Cost) {
         self.refill(now);
-        self.level = full(self.rate).min(self.level + units(cost));
+        self.level = full(self.rate).min(self.level.saturating_add(units(cost)));
     }
 
-    /// Whether a surplus of an estimate is given back.
+    /// Whether a surplus of an estimate is refunded.
     pub(crate) fn refunds(&self) -> bool {
         self.rate.refund
     }
@@ -152,7 +160,7 @@ impl Bucket {
         self.level >= full(self.rate)
     }
 
-    /// What is in it; negative when in debt.
+    /// The level; negative when in debt.
     pub(crate) fn level(&self) -> f64 {
         self.level as f64 / UNIT as f64
     }

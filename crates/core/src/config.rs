@@ -46,10 +46,10 @@ pub struct Config {
     pub backoff: Backoff,
     /// Attempts of a job in total.
     pub attempts: u32,
-    /// How long a delayed job that finds no place is put off.
-    pub put_off: Duration,
-    /// Whether a job that is sure to expire before its turn is refused at once.
-    pub refuse_hopeless: bool,
+    /// How long a delayed job that finds no place is postponed, at least 10 ms.
+    pub postpone_by: Duration,
+    /// Whether a job that is expected to expire before its turn is refused at once.
+    pub refuse_unreachable: bool,
     /// Seeds the hash tables: random in production, fixed in simulations. It changes no decision.
     pub seed: u64,
 }
@@ -70,8 +70,8 @@ impl Default for Config {
             on_suspend: OnSuspend::Keep,
             backoff: Backoff::default(),
             attempts: 3,
-            put_off: Duration::from_secs(10),
-            refuse_hopeless: false,
+            postpone_by: Duration::from_secs(10),
+            refuse_unreachable: false,
             seed: 0,
         }
     }
@@ -301,7 +301,7 @@ impl Config {
                 return Err(ConfigError::Weight(name.to_string()));
             }
             if let Some(displaced) = class.displaces
-                && (displaced <= name || displaced.index() >= self.classes.len())
+                && (displaced <= name || usize::from(displaced.0) >= self.classes.len())
             {
                 return Err(ConfigError::Displaces {
                     class: name,
@@ -328,7 +328,7 @@ impl Config {
     }
 
     /// How many jobs may wait for one target that alone can serve them.
-    pub(crate) fn waiting_for_one(&self) -> usize {
+    pub(crate) fn max_waiting_at_target(&self) -> usize {
         // All places there are: with a bound for each class, one target must be able to hold what they all may.
         let bound = match self.bound {
             Bound::Shared(places) => places,

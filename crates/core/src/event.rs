@@ -2,7 +2,7 @@
 
 use crate::id::{Booking, TargetId, Ticket};
 use crate::job::Job;
-use crate::target::TargetState;
+use crate::targets::TargetState;
 use crate::time::Time;
 use std::fmt;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub enum Event<P> {
         booking: Option<Booking>,
     },
     /// It was due, but there was no place: it stays delayed.
-    PutOff {
+    Postponed {
         /// Its ticket.
         ticket: Ticket,
         /// When it is due next.
@@ -114,8 +114,8 @@ pub enum Reason {
     UnknownClass,
     /// Its time was over before it came.
     Expired,
-    /// It would wait longer than it has time for.
-    Hopeless,
+    /// It is expected to expire before its turn.
+    DeadlineUnreachable,
     /// The core drains.
     Draining,
 }
@@ -133,7 +133,7 @@ impl Reason {
         Reason::Suspended,
         Reason::UnknownClass,
         Reason::Expired,
-        Reason::Hopeless,
+        Reason::DeadlineUnreachable,
         Reason::Draining,
     ];
 
@@ -151,7 +151,7 @@ impl Reason {
             Reason::Suspended => "suspended",
             Reason::UnknownClass => "unknown_class",
             Reason::Expired => "expired",
-            Reason::Hopeless => "hopeless",
+            Reason::DeadlineUnreachable => "deadline_unreachable",
             Reason::Draining => "draining",
         }
     }
@@ -164,7 +164,7 @@ impl fmt::Display for Reason {
 }
 
 /// A job that was not admitted, handed back.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub struct Refused<P> {
     /// Why.
     pub reason: Reason,
@@ -180,10 +180,21 @@ impl<P> fmt::Display for Refused<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "refused: {}", self.reason)?;
         match self.retry_after {
-            Some(after) => write!(f, "; come back in {:.1} s", after.as_secs_f64()),
+            Some(after) => write!(f, "; retry in {:.1} s", after.as_secs_f64()),
             None => Ok(()),
         }
     }
 }
 
-impl<P: fmt::Debug> std::error::Error for Refused<P> {}
+impl<P> fmt::Debug for Refused<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the payload, so that a refusal is an error whatever its job carries.
+        f.debug_struct("Refused")
+            .field("reason", &self.reason)
+            .field("retry_after", &self.retry_after)
+            .field("booking", &self.booking)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P> std::error::Error for Refused<P> {}

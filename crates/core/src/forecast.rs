@@ -34,7 +34,7 @@ const SMOOTHING: f64 = 1.0 / 128.0;
 /// The forecast for one bound.
 #[derive(Clone, Debug)]
 pub struct Forecast {
-    pace: Pace,
+    drain: DrainRate,
     bookings: VecDeque<Promise>,
     first: u64,
     live: usize,
@@ -47,22 +47,60 @@ pub struct Forecast {
     most: usize,
 }
 
-/// How fast places are freed.
+/// How fast places are freed by grants.
+///
+/// Only grants count. A job that expires, is cancelled, shed or delayed frees a place as well, but says nothing
+/// about how fast the targets serve.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
-    /// Mean time between two places being freed, in nanoseconds.
+pub(crate) struct DrainRate {
+    /// Mean time between two grants, in nanoseconds.
     interval: Option<f64>,
     /// How far an interval is from the mean, on average.
     deviation: f64,
-    /// Over how many intervals that is.
+    /// The number of intervals that the mean is taken over.
     seen: u32,
-    /// When the last place was freed.
-    freed_at: Option<Time>,
+    /// When the last grant was, if jobs were left waiting.
+    last: Option<Time>,
 }
 
-impl Pace {
-    /// How uneven intervals are: none if they are all alike, one if they are as uneven as those of random times. Of few
-    /// intervals little is known.
+impl DrainRate {
+    /// A job was granted; `still` jobs wait. A queue that is empty says nothing about its speed.
+    #[inline]
+    pub(crate) fn grant(&mut self, now: Time, still: u64) {
+        if let Some(before) = self.last {
+            let took = now.as_nanos().saturating_sub(before.as_nanos()) as f64;
+            self.seen = REMEMBERED.min(self.seen + 1);
+            let seen = f64::from(self.seen);
+            let mean = self.interval.get_or_insert(took);
+            *mean += (took - *mean) / seen;
+            self.deviation += ((took - *mean).abs() - self.deviation) / seen;
+        }
+        self.last = (still > 0).then_some(now);
+    }
+
+    /// Nothing waits any more: the time until the next grant is not an interval.
+    #[inline]
+    pub(crate) fn emptied(&mut self) {
+        self.last = None;
+    }
+
+    /// The mean time between two grants, if that is known.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        self.interval
+            .map(|nanos| Duration::from_nanos(nanos as u64))
+    }
+
+    /// When the next grant is to be expected.
+    pub(crate) fn next_grant(&self, now: Time) -> Duration {
+        let Some(interval) = self.interval() else {
+            return UNKNOWN;
+        };
+        let since = self.last.map_or(Duration::ZERO, |last| now.since(last));
+        interval.saturating_sub(since).max(interval / 2)
+    }
+
+    /// How uneven intervals are: 0 if they are all alike, 1 if they are as uneven as those of random times.
+    /// Little is known from few intervals.
     fn unevenness(&self) -> f64 {
         let seen = self.deviation / self.interval.unwrap_or(1.0).max(1.0) / RANDOM;
         let unknown = 1.0 / f64::from(self.seen.max(1)).sqrt();
@@ -83,8 +121,8 @@ impl Forecast {
     #[must_use]
     pub fn new(most: usize) -> Self {
         Forecast {
-            pace: Pace::default(),
-            bookings: VecDeque::with_capacity(most.min(4096)),
+            drain: DrainRate::default(),
+            bookings: VecDeque::new(),
             first: 0,
             live: 0,
             cursor: 0,
@@ -99,40 +137,28 @@ impl Forecast {
         self.most = most;
     }
 
-    /// A place was freed; `still` says how many are taken yet. An empty queue tells nothing about its speed.
+    /// A job was granted and freed its place; `still` says how many wait yet.
     #[inline]
     pub fn freed(&mut self, now: Time, still: usize) {
-        let pace = &mut self.pace;
-        if let Some(before) = pace.freed_at {
-            let took = now.as_nanos().saturating_sub(before.as_nanos()) as f64;
-            pace.seen = REMEMBERED.min(pace.seen + 1);
-            let mean = pace.interval.get_or_insert(took);
-            // Mostly it is the constant, which makes two multiplications of two divisions.
-            let part = |of: f64| match pace.seen {
-                REMEMBERED => of * (1.0 / REMEMBERED as f64),
-                seen => of / f64::from(seen),
-            };
-            *mean += part(took - *mean);
-            pace.deviation += part((took - *mean).abs() - pace.deviation);
-        }
-        pace.freed_at = (still > 0).then_some(now);
+        self.drain.grant(now, still as u64);
     }
 
-    /// What it knows of the speed, to be put back with [`set_pace`](Self::set_pace) after a place that changed hands.
-    pub(crate) fn pace(&self) -> Pace {
-        self.pace
-    }
-
-    pub(crate) fn set_pace(&mut self, pace: Pace) {
-        self.pace = pace;
+    /// Nothing waits any more.
+    #[inline]
+    pub fn emptied(&mut self) {
+        self.drain.emptied();
     }
 
     /// The mean time between two places being freed, if that is known.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
-        self.pace
-            .interval
-            .map(|nanos| Duration::from_nanos(nanos as u64))
+        self.drain.interval()
+    }
+
+    /// The jobs that were promised a place and are expected to come for it.
+    #[must_use]
+    pub fn expected_claims(&self) -> u64 {
+        self.expected(self.live).ceil() as u64
     }
 
     /// How long somebody with `ahead` jobs in front of them will wait.
@@ -197,15 +223,15 @@ impl Forecast {
     /// How much longer than its mean it may take until so many places are freed: at random times that is rarely more
     /// than twice the root of their number, at even ones nothing; and the mean is a guess, too.
     fn spare(&self, missing: f64, places: usize) -> Option<Duration> {
-        let random = 2.0 * missing.sqrt() * self.pace.unevenness();
+        let random = 2.0 * missing.sqrt() * self.drain.unevenness();
         let spare = (random + missing / 16.0).min(places as f64 / 4.0);
-        Duration::try_from_secs_f64(spare * self.pace.interval? / 1e9).ok()
+        Duration::try_from_secs_f64(spare * self.drain.interval? / 1e9).ok()
     }
 
     /// How long until the next place that nobody was promised, when `free` of all `places` are free now.
     #[must_use]
     pub fn next_free(&self, now: Time, free: usize, places: usize) -> Duration {
-        let Some(interval) = self.pace.interval else {
+        let Some(interval) = self.drain.interval else {
             return UNKNOWN;
         };
         // Everybody who comes for a promised place takes one: so many must still be freed.
@@ -222,9 +248,20 @@ impl Forecast {
     /// Books the next place that nobody was promised. Says how long to wait for it, and the booking, unless
     /// there are too many or it is too far away.
     pub fn book(&mut self, now: Time, free: usize, places: usize) -> (Duration, Option<Booking>) {
+        self.book_after(now, Duration::ZERO, free, places)
+    }
+
+    /// The same for a caller that knows a wait before which no place can be free.
+    pub fn book_after(
+        &mut self,
+        now: Time,
+        least: Duration,
+        free: usize,
+        places: usize,
+    ) -> (Duration, Option<Booking>) {
         self.lapse(now);
-        let wait = self.next_free(now, free, places);
-        if wait >= LONGEST || self.bookings.len() >= self.most || self.pace.interval.is_none() {
+        let wait = self.next_free(now, free, places).max(least).min(LONGEST);
+        if wait >= LONGEST || self.bookings.len() >= self.most || self.drain.interval.is_none() {
             return (wait, None);
         }
         let due = now + wait;

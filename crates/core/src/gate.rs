@@ -1,150 +1,180 @@
-//! A gate: concurrency, requests a second and cost a second of everything, of a flow, or of a target.
+//! A gate: limits on concurrency, requests per second and cost per second of everything, a flow or a target.
 //!
-//! A gate is looked at before a job is taken. It never decides who goes; it says whether one may.
+//! A gate is checked before a job is taken. It never decides which job goes next; it says whether one may.
 
 use crate::bucket::{Bucket, Rate};
 use crate::config::Limits;
 use crate::id::Cost;
 use crate::time::Time;
-use std::borrow::BorrowMut;
 
-/// Whether a gate would let a job through.
+/// Whether a gate would admit a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// It may go.
     Open,
-    /// Nothing may go: until a job ends, or until that time.
+    /// No job may go until that time, or until another one ends.
     Shut(Option<Time>),
     /// Only the cost is missing, and will be there at that time.
     Short(Time),
 }
 
-/// Small, because there may be one for each of very many flows: buckets are elsewhere, and only where there is a rate. `B` is
-/// `Bucket` where most gates limit cost, so that it is at hand.
-#[derive(Clone, Debug)]
-#[repr(C)]
-pub(crate) struct Gate<B = Box<Bucket>> {
-    running: u32,
-    /// The largest number if there is no limit.
-    concurrent: u32,
-    /// The largest cost if there is no limit.
-    max_cost: Cost,
-    requests: Option<Box<Bucket>>,
-    cost: Option<B>,
+/// What becomes of a grant's charge when its job leaves the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Charge {
+    /// It stays: nothing is known about the actual cost.
+    Kept,
+    /// It is corrected to the actual cost.
+    Actual(Cost),
+    /// It is returned whole, the request included: the target did nothing.
+    Returned,
 }
 
-impl<B: BorrowMut<Bucket> + From<Bucket>> Gate<B> {
+/// The gate. Buckets exist only where there is a rate, because there may be a gate for each of very many flows.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    running: u32,
+    concurrent: Option<u32>,
+    max_cost: Option<Cost>,
+    requests: Option<Box<Bucket>>,
+    cost: Option<Box<Bucket>>,
+}
+
+impl Gate {
     pub(crate) fn new(limits: Limits, now: Time) -> Self {
-        let mut gate = Gate {
+        let bucket = |rate: Rate| Box::new(Bucket::new(rate, now));
+        Gate {
             running: 0,
-            concurrent: u32::MAX,
-            max_cost: Cost(u64::MAX),
-            requests: None,
-            cost: None,
-        };
-        gate.reconfigure(limits, now);
-        gate
+            concurrent: limits.concurrent,
+            max_cost: limits.max_cost,
+            requests: limits.requests.map(bucket),
+            cost: limits.cost.map(bucket),
+        }
     }
 
     pub(crate) fn reconfigure(&mut self, limits: Limits, now: Time) {
-        self.concurrent = limits.concurrent.unwrap_or(u32::MAX);
-        self.max_cost = limits.max_cost.unwrap_or(Cost(u64::MAX));
-        reconfigure(&mut self.requests, limits.requests, now);
-        reconfigure(&mut self.cost, limits.cost, now);
+        self.concurrent = limits.concurrent;
+        self.max_cost = limits.max_cost;
+        for (bucket, rate) in [
+            (&mut self.requests, limits.requests),
+            (&mut self.cost, limits.cost),
+        ] {
+            match (bucket.as_deref_mut(), rate) {
+                (Some(bucket), Some(rate)) => bucket.set_rate(now, rate),
+                (_, rate) => *bucket = rate.map(|rate| Box::new(Bucket::new(rate, now))),
+            }
+        }
     }
 
     pub(crate) fn running(&self) -> u32 {
         self.running
     }
 
-    /// Whether any job may go, whatever its cost.
+    /// Whether any job may go, whatever its cost: never [`Pass::Short`].
     #[inline]
-    pub(crate) fn shut(&mut self, now: Time) -> Option<Pass> {
-        if self.running >= self.concurrent {
-            return Some(Pass::Shut(None));
+    pub(crate) fn pass_any(&mut self, now: Time) -> Pass {
+        if self.concurrent.is_some_and(|most| self.running >= most) {
+            return Pass::Shut(None);
         }
-        let at = self.requests.as_mut()?.ready_at(now, Cost(1))?;
-        Some(Pass::Shut(Some(at)))
+        let requests = self.requests.as_mut();
+        match requests.and_then(|bucket| bucket.ready_at(now, Cost(1))) {
+            Some(at) => Pass::Shut(Some(at)),
+            None => Pass::Open,
+        }
     }
 
-    /// When the cost of a job will be there; `None` if it is.
+    /// When the cost of a job will be there, if it is not now.
     #[inline]
-    pub(crate) fn short(&mut self, now: Time, cost: Cost) -> Option<Time> {
-        self.cost.as_mut()?.borrow_mut().ready_at(now, cost)
+    pub(crate) fn short_until(&mut self, now: Time, cost: Cost) -> Option<Time> {
+        self.cost.as_mut()?.ready_at(now, cost)
     }
 
+    /// Whether a job of that cost may go.
     #[inline]
     pub(crate) fn pass(&mut self, now: Time, cost: Cost) -> Pass {
-        if let Some(shut) = self.shut(now) {
-            return shut;
+        match self.pass_any(now) {
+            Pass::Open => self.short_until(now, cost).map_or(Pass::Open, Pass::Short),
+            shut => shut,
         }
-        self.short(now, cost).map_or(Pass::Open, Pass::Short)
     }
 
     /// Whether a job of that cost could ever go.
     #[inline]
     pub(crate) fn fits(&self, cost: Cost) -> bool {
-        cost <= self.max_cost
+        self.max_cost.is_none_or(|most| cost <= most)
     }
 
-    /// Lets a job through. `cost` is `None` when it was charged before.
+    /// The earliest time at which that many more jobs can have been granted.
+    pub(crate) fn granted_at(&mut self, now: Time, jobs: u64) -> Time {
+        let requests = self.requests.as_mut();
+        requests.map_or(now, |bucket| bucket.passed_at(now, Cost(jobs)))
+    }
+
+    /// Admits a job and charges it.
     #[inline]
-    pub(crate) fn enter(&mut self, now: Time, cost: Option<Cost>) {
+    pub(crate) fn enter(&mut self, now: Time, cost: Cost) {
         self.running += 1;
-        let Some(cost) = cost else { return };
         if let Some(bucket) = &mut self.requests {
             bucket.charge(now, Cost(1));
         }
         if let Some(bucket) = &mut self.cost {
-            bucket.borrow_mut().charge(now, cost);
+            bucket.charge(now, cost);
         }
     }
 
-    /// A job ended. What was charged is corrected by what it drew, if that is known.
+    /// A job ended.
     #[inline]
-    pub(crate) fn leave(&mut self, now: Time, charged: Cost, actual: Option<Cost>) {
-        debug_assert!(self.running > 0, "a gate is left as often as it is entered");
+    pub(crate) fn leave(&mut self, now: Time, charged: Cost, charge: Charge) {
         self.running -= 1;
-        let (Some(bucket), Some(actual)) = (&mut self.cost, actual) else {
-            return;
-        };
-        let bucket = bucket.borrow_mut();
-        if actual > charged {
-            bucket.charge(now, Cost(actual.0 - charged.0));
-        } else if bucket.refunds() {
-            bucket.refund(now, Cost(charged.0 - actual.0));
+        if charge == Charge::Returned
+            && let Some(bucket) = &mut self.requests
+        {
+            bucket.refund(now, Cost(1));
         }
-    }
-
-    /// Takes a charge back whole, because the job will be charged elsewhere.
-    pub(crate) fn refund(&mut self, now: Time, charged: Cost) {
-        if let Some(bucket) = &mut self.cost {
-            bucket.borrow_mut().refund(now, charged);
+        let Some(bucket) = &mut self.cost else { return };
+        match charge {
+            Charge::Kept => {}
+            Charge::Actual(actual) if actual > charged => {
+                bucket.charge(now, Cost(actual.0 - charged.0));
+            }
+            Charge::Actual(actual) if bucket.refunds() => {
+                bucket.refund(now, Cost(charged.0 - actual.0));
+            }
+            Charge::Actual(_) => {}
+            Charge::Returned => bucket.refund(now, charged),
         }
     }
 
     /// Whether it remembers nothing that a new gate would not.
     pub(crate) fn is_fresh(&mut self, now: Time) -> bool {
-        let requests = self.requests.as_mut().map(BorrowMut::borrow_mut);
-        let cost = self.cost.as_mut().map(BorrowMut::borrow_mut);
-        let mut buckets = [requests, cost].into_iter().flatten();
-        buckets.all(|bucket: &mut Bucket| bucket.is_full(now))
+        let mut buckets = [&mut self.requests, &mut self.cost].into_iter().flatten();
+        self.running == 0 && buckets.all(|bucket| bucket.is_full(now))
     }
 
-    /// What is in its buckets: requests, cost.
+    /// The levels of its buckets: requests, cost.
     pub(crate) fn levels(&self) -> (Option<f64>, Option<f64>) {
-        let requests = self.requests.as_ref().map(|bucket| bucket.level());
-        let cost = self.cost.as_ref().map(|bucket| bucket.borrow().level());
-        (requests, cost)
+        let level = |bucket: &Option<Box<Bucket>>| bucket.as_ref().map(|bucket| bucket.level());
+        (level(&self.requests), level(&self.cost))
     }
 }
 
-fn reconfigure<B>(bucket: &mut Option<B>, rate: Option<Rate>, now: Time)
-where
-    B: BorrowMut<Bucket> + From<Bucket>,
-{
-    match (&mut *bucket, rate) {
-        (Some(bucket), Some(rate)) => bucket.borrow_mut().set_rate(now, rate),
-        (_, rate) => *bucket = rate.map(|rate| Bucket::new(rate, now).into()),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unused_grant_is_returned_whole_also_without_refunds() {
+        let limits = Limits {
+            requests: Some(Rate::per_second(1.0)),
+            cost: Some(Rate::per_second(10.0).without_refund()),
+            ..Limits::default()
+        };
+        let mut gate = Gate::new(limits, Time::ZERO);
+        gate.enter(Time::ZERO, Cost(10));
+        assert_ne!(gate.pass(Time::ZERO, Cost(1)), Pass::Open);
+        gate.leave(Time::ZERO, Cost(10), Charge::Returned);
+        assert_eq!(gate.pass(Time::ZERO, Cost(10)), Pass::Open);
+        gate.enter(Time::ZERO, Cost(10));
+        gate.leave(Time::ZERO, Cost(10), Charge::Actual(Cost(1)));
+        assert_eq!(gate.levels(), (Some(0.0), Some(0.0)));
     }
 }

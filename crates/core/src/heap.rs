@@ -1,142 +1,128 @@
-//! A 4-ary min-heap whose entries can be found again, re-keyed and removed.
+//! A 4-ary min-heap whose members can be re-keyed and removed.
 //!
-//! The heap tells its owner where each entry stands, by a function handed in with every call, so that
-//! the position lives in the entry itself and costs no look-up. Four children a node keep it shallow: ten
-//! thousand entries are seven levels.
+//! [`Positions`] remember where each member stands. Several heaps can share them as long as no member is
+//! in two at once: a lane is either open in its flow queue or blocked in its target group, never both.
+//! Four children per node keep a heap shallow: ten thousand members are seven levels.
 
+use crate::table::Id;
 use smallvec::SmallVec;
 use std::marker::PhantomData;
-use std::ops::DerefMut;
 
-/// The position of what is in no heap.
-pub(crate) const NOWHERE: u32 = u32::MAX;
-
+/// Where each member stands in the heap that it is in.
 #[derive(Clone, Debug)]
-pub(crate) struct Heap<K, I = Vec<(K, u32)>> {
-    items: I,
-    key: PhantomData<K>,
+pub(crate) struct Positions<I> {
+    at: Vec<u32>,
+    id: PhantomData<I>,
 }
 
-impl<K, I: Default> Default for Heap<K, I> {
+const ABSENT: u32 = u32::MAX;
+
+impl<I> Default for Positions<I> {
     fn default() -> Self {
-        Heap {
-            items: I::default(),
-            key: PhantomData,
+        Positions {
+            at: Vec::new(),
+            id: PhantomData,
         }
     }
 }
 
-/// A heap of which there are very many, most of one entry: that lies in the heap itself.
-pub(crate) type SmallHeap<K> = Heap<K, SmallVec<[(K, u32); 1]>>;
+impl<I: Id> Positions<I> {
+    #[inline]
+    fn get(&self, id: I) -> Option<usize> {
+        let at = *self.at.get(id.index())?;
+        (at != ABSENT).then_some(at as usize)
+    }
 
-/// Where the entries of a heap lie.
-pub(crate) trait Items<T>: DerefMut<Target = [T]> {
-    fn push(&mut self, item: T);
-    fn swap_remove(&mut self, at: usize) -> T;
-    fn clear(&mut self);
-}
+    #[inline]
+    fn set(&mut self, id: I, at: usize) {
+        self.at[id.index()] = at as u32;
+    }
 
-impl<T> Items<T> for Vec<T> {
     #[inline]
-    fn push(&mut self, item: T) {
-        self.push(item);
+    fn enter(&mut self, id: I) {
+        if self.at.len() <= id.index() {
+            self.at.resize(id.index() + 1, ABSENT);
+        }
     }
-    #[inline]
-    fn swap_remove(&mut self, at: usize) -> T {
-        self.swap_remove(at)
-    }
-    fn clear(&mut self) {
-        self.clear();
-    }
-}
 
-impl<T> Items<T> for SmallVec<[T; 1]> {
+    /// Whether a member is in one of the heaps.
     #[inline]
-    fn push(&mut self, item: T) {
-        self.push(item);
-    }
-    #[inline]
-    fn swap_remove(&mut self, at: usize) -> T {
-        self.swap_remove(at)
-    }
-    fn clear(&mut self) {
-        self.clear();
+    pub(crate) fn contains(&self, id: I) -> bool {
+        self.get(id).is_some()
     }
 }
 
-impl<K: Copy + Ord, I: Items<(K, u32)>> Heap<K, I> {
+/// The heap. Most of those in flow queues have one member, which lies in the heap itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Heap<K, I> {
+    items: SmallVec<[(K, I); 1]>,
+}
+
+impl<K, I> Default for Heap<K, I> {
+    fn default() -> Self {
+        Heap {
+            items: SmallVec::new(),
+        }
+    }
+}
+
+impl<K: Copy + Ord, I: Id> Heap<K, I> {
     #[inline]
-    pub(crate) fn top(&self) -> Option<(K, u32)> {
+    pub(crate) fn first(&self) -> Option<(K, I)> {
         self.items.first().copied()
     }
 
+    /// Adds a member.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    /// The entry at that position.
-    pub(crate) fn get(&self, at: usize) -> Option<(K, u32)> {
-        self.items.get(at).copied()
-    }
-
-    pub(crate) fn key(&self, at: u32) -> K {
-        self.items[at as usize].0
-    }
-
-    #[inline]
-    pub(crate) fn push(&mut self, key: K, id: u32, mut place: impl FnMut(u32, u32)) {
-        let last = self.items.len();
+    pub(crate) fn push(&mut self, positions: &mut Positions<I>, key: K, id: I) {
+        positions.enter(id);
         self.items.push((key, id));
-        let items = &mut self.items[..];
-        if last == 0 || items[(last - 1) / 4].0 <= key {
-            place(id, last as u32);
-        } else {
-            up(items, last, &mut place);
-        }
+        let last = self.items.len() - 1;
+        up(&mut self.items, positions, last);
     }
 
-    /// Gives the entry at `at` another key.
+    /// Gives a member another key.
     #[inline]
-    pub(crate) fn rekey(&mut self, at: u32, key: K, mut place: impl FnMut(u32, u32)) {
-        let (items, at) = (&mut self.items[..], at as usize);
-        let smaller = key < items[at].0;
-        items[at].0 = key;
+    pub(crate) fn rekey(&mut self, positions: &mut Positions<I>, key: K, id: I) {
+        let at = positions.get(id).expect("a member has a position");
+        let smaller = key < self.items[at].0;
+        self.items[at].0 = key;
         if smaller {
-            up(items, at, &mut place);
+            up(&mut self.items, positions, at);
         } else {
-            down(items, at, &mut place);
+            down(&mut self.items, positions, at);
         }
     }
 
-    /// Removes the entry at `at`; its position becomes [`NOWHERE`].
+    /// Adds a member, or gives it another key.
     #[inline]
-    pub(crate) fn remove(&mut self, at: u32, mut place: impl FnMut(u32, u32)) {
-        let at = at as usize;
-        let (key, id) = self.items.swap_remove(at);
-        place(id, NOWHERE);
-        let items = &mut self.items[..];
-        if at < items.len() {
-            if items[at].0 < key {
-                up(items, at, &mut place);
+    pub(crate) fn set(&mut self, positions: &mut Positions<I>, key: K, id: I) {
+        if positions.contains(id) {
+            self.rekey(positions, key, id);
+        } else {
+            self.push(positions, key, id);
+        }
+    }
+
+    /// Removes a member.
+    #[inline]
+    pub(crate) fn remove(&mut self, positions: &mut Positions<I>, id: I) {
+        let at = positions.get(id).expect("a member has a position");
+        let (key, _) = self.items.swap_remove(at);
+        positions.set(id, ABSENT as usize);
+        if at < self.items.len() {
+            if self.items[at].0 < key {
+                up(&mut self.items, positions, at);
             } else {
-                down(items, at, &mut place);
+                down(&mut self.items, positions, at);
             }
         }
     }
-
-    /// Removes all; `forget` is told of each.
-    pub(crate) fn clear(&mut self, mut forget: impl FnMut(u32)) {
-        for (_, id) in self.items.iter() {
-            forget(*id);
-        }
-        self.items.clear();
-    }
 }
 
-/// Moves the entry at `at` up to where it belongs. Both ways work on a slice: where the entries lie is found out once.
+/// Moves the member at `at` up to where it belongs.
 #[inline]
-fn up<K: Copy + Ord>(items: &mut [(K, u32)], mut at: usize, place: &mut impl FnMut(u32, u32)) {
+fn up<K: Copy + Ord, I: Id>(items: &mut [(K, I)], positions: &mut Positions<I>, mut at: usize) {
     let item = items[at];
     while at > 0 {
         let parent = (at - 1) / 4;
@@ -144,64 +130,66 @@ fn up<K: Copy + Ord>(items: &mut [(K, u32)], mut at: usize, place: &mut impl FnM
             break;
         }
         items[at] = items[parent];
-        place(items[at].1, at as u32);
+        positions.set(items[at].1, at);
         at = parent;
     }
     items[at] = item;
-    place(item.1, at as u32);
+    positions.set(item.1, at);
 }
 
-/// Moves the entry at `at` down to where it belongs.
+/// Moves the member at `at` down to where it belongs.
 #[inline]
-fn down<K: Copy + Ord>(items: &mut [(K, u32)], mut at: usize, place: &mut impl FnMut(u32, u32)) {
+fn down<K: Copy + Ord, I: Id>(items: &mut [(K, I)], positions: &mut Positions<I>, mut at: usize) {
     let item = items[at];
     loop {
         let first = at * 4 + 1;
         let end = items.len().min(first + 4);
-        if first >= end {
+        let Some(least) = (first..end).min_by_key(|child| items[*child].0) else {
             break;
-        }
-        let mut least = first;
-        for other in first + 1..end {
-            if items[other].0 < items[least].0 {
-                least = other;
-            }
-        }
+        };
         if item.0 <= items[least].0 {
             break;
         }
         items[at] = items[least];
-        place(items[at].1, at as u32);
+        positions.set(items[at].1, at);
         at = least;
     }
     items[at] = item;
-    place(item.1, at as u32);
+    positions.set(item.1, at);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::ids;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    ids! {
+        TestId;
+    }
 
     proptest! {
         #[test]
-        fn agrees_with_a_sorted_list(ops in prop::collection::vec((0u8..4, 0u32..40, 0u64..100), 1..300)) {
-            let mut heap = SmallHeap::default();
-            let mut at = [NOWHERE; 40];
-            let mut model: Vec<Option<u64>> = vec![None; 40];
-            for (op, id, key) in ops {
-                let slot = id as usize;
-                match (op, model[slot]) {
-                    (0 | 1, None) => { heap.push((key, id), id, |i, p| at[i as usize] = p); model[slot] = Some(key); }
-                    (2, Some(_)) => { let p = at[slot]; heap.rekey(p, (key, id), |i, p| at[i as usize] = p); model[slot] = Some(key); }
-                    (3, Some(_)) => { let p = at[slot]; heap.remove(p, |i, p| at[i as usize] = p); model[slot] = None; }
+        fn agrees_with_a_sorted_map(ops in prop::collection::vec((0u8..3, 0u32..50, 0usize..20), 1..300)) {
+            let mut heap = Heap::default();
+            let mut positions = Positions::default();
+            let mut model: BTreeMap<usize, u32> = BTreeMap::new();
+            for (op, key, index) in ops {
+                let id = TestId::from_index(index);
+                prop_assert_eq!(positions.contains(id), model.contains_key(&index));
+                match op {
+                    0 | 1 => {
+                        heap.set(&mut positions, key, id);
+                        model.insert(index, key);
+                    }
+                    _ if model.remove(&index).is_some() => heap.remove(&mut positions, id),
                     _ => {}
                 }
-                let least = model.iter().enumerate().filter_map(|(i, k)| k.map(|k| (k, i as u32))).min();
-                prop_assert_eq!(heap.top().map(|(k, _)| k), least);
-                for (i, k) in model.iter().enumerate() {
-                    prop_assert_eq!(at[i] == NOWHERE, k.is_none());
-                    if k.is_some() { prop_assert_eq!(heap.key(at[i]).1, i as u32); }
+                let least = model.values().min().copied();
+                prop_assert_eq!(heap.first().map(|(key, _)| key), least);
+                if let Some((key, id)) = heap.first() {
+                    prop_assert_eq!(model[&id.index()], key);
                 }
             }
         }

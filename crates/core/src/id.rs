@@ -1,7 +1,8 @@
 //! Names for the things that scheduling speaks of. All are small, `Copy`, and mean nothing outside their core.
 
+use crate::table::{Id, ids};
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash, RandomState};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
@@ -9,8 +10,13 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Class(pub u8);
 
-impl Class {
-    pub(crate) fn index(self) -> usize {
+impl Id for Class {
+    fn from_index(index: usize) -> Self {
+        Class(index as u8)
+    }
+
+    #[inline]
+    fn index(self) -> usize {
         usize::from(self.0)
     }
 }
@@ -67,11 +73,11 @@ impl TargetId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetSet(pub(crate) SetRef);
 
-/// Single targets need no registration: their set is made when first used.
+/// A single target's set exists from the start; larger ones are registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum SetRef {
     One(u32),
-    Many(u32),
+    Many(GroupId),
 }
 
 impl Default for SetRef {
@@ -89,8 +95,22 @@ impl From<TargetId> for TargetSet {
 /// An admitted job, for as long as it lives. A ticket of a job that ended matches no later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
-    pub(crate) slot: u32,
+    pub(crate) job: JobId,
+    /// Tells this job from every other one that had the same id.
     pub(crate) serial: u64,
+}
+
+ids! {
+    /// A live job.
+    JobId;
+    /// A flow that has jobs, or limits worth remembering.
+    FlowId;
+    /// A flow's queue in one class; an id of that class alone.
+    QueueId;
+    /// The jobs of one flow queue that the same targets may serve.
+    LaneId;
+    /// A set of targets.
+    GroupId;
 }
 
 /// A refused job's claim on a place to come. See [`Forecast`](crate::Forecast).
@@ -100,20 +120,8 @@ pub struct Booking(pub u64);
 /// A name of which at most one live job may exist.
 ///
 /// 128 bits of a keyed hash: make it with [`KeySeed::key`], and nobody outside can make two collide.
-// Not aligned to 16: whether there is one would be 16 bytes too, which are written in halves and read at once, and a processor waits
-// until both halves have left for its cache (ADR 27).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(Rust, packed(8))]
 pub struct Key(pub u128);
-
-impl Key {
-    /// Its place in a table. It is a hash already; keys that somebody made of small numbers are spread, too.
-    #[inline]
-    pub(crate) fn spread(self) -> u64 {
-        let word = (self.0 >> 64) as u64 ^ self.0 as u64;
-        word.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
-    }
-}
 
 /// The secret with which an application turns names into [`Key`]s and hostile numbers into [`Flow`]s.
 ///
@@ -132,6 +140,14 @@ impl KeySeed {
     #[must_use]
     pub const fn new(a: u64, b: u64) -> Self {
         KeySeed(a, b)
+    }
+
+    /// A seed of its own for this process. The engine itself never draws a random number: this is for the
+    /// application that names its jobs.
+    #[must_use]
+    pub fn random() -> Self {
+        let draw = || RandomState::new().hash_one(0u8);
+        KeySeed(draw(), draw())
     }
 
     /// The key of a name.

@@ -12,25 +12,33 @@
 //! | [`Backoff`], [`Forecast`] | when to come back |
 //! | [`Wheel`] | timers, for drivers as well |
 
-mod ahead;
+mod aging;
 mod backoff;
+mod blocked;
 mod bucket;
+mod classes;
 mod config;
 mod coordinator;
+mod delayed;
 mod engine;
 mod event;
+mod fair_queue;
+mod flows;
 mod forecast;
 mod gate;
 mod heap;
 mod id;
-mod index;
 mod job;
+mod jobs;
+mod lanes;
+mod list;
+mod occupancy;
 mod pressure;
 pub mod rounds;
 mod scaler;
 mod stats;
 mod table;
-mod target;
+mod targets;
 mod time;
 mod wheel;
 
@@ -50,6 +58,6 @@ pub use pressure::{Pressure, Thresholds};
 pub use rounds::Rounds;
 pub use scaler::{Scale, Scaler};
 pub use stats::{ClassStats, Ended, Waits};
-pub use target::{Disabled, TargetState};
+pub use targets::{Disabled, TargetState};
 pub use time::Time;
 pub use wheel::{TimerId, Wheel};

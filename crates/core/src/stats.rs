@@ -17,8 +17,8 @@ pub struct ClassStats {
     pub aged: u64,
     /// Attempts that are to be repeated.
     pub retried: u64,
-    /// Jobs put off because no place was free when they were due.
-    pub put_off: u64,
+    /// Jobs postponed because no place was free when they were due.
+    pub postponed: u64,
     /// Jobs refused, by [`Reason::ALL`].
     pub refused: [u64; Reason::ALL.len()],
     /// How jobs ended.

@@ -1,116 +1,181 @@
-//! Things with stable small numbers, reused when free.
+//! A slab whose slots are addressed by an id type of their own.
 //!
-//! What is removed stays where it is until its number is used again: nothing is moved, so taking a job out costs nothing
-//! beyond noting that its place is free.
+//! Every kind of thing that the engine stores has its own id type, so that a lane cannot be looked up
+//! with the id of a flow. Ids are reused after a removal; whoever keeps one across calls must know that
+//! its owner still lives, or keep a [`Ticket`](crate::Ticket), which has a serial number as well.
 
-use crate::index::BITS;
+use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-/// What lies in a table says itself whether it is still in use: a list of who is would be one more place to look at.
-pub(crate) trait Slot {
-    fn is_live(&self) -> bool;
-
-    /// It is no longer in use. The rest of it stays as it is.
-    fn end(&mut self);
+/// An id of a [`Table`].
+pub(crate) trait Id: Copy + Eq {
+    fn from_index(index: usize) -> Self;
+    fn index(self) -> usize;
 }
+
+/// A 32-bit index counted from 1, so that an `Option` of an id built on it costs nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RawId(NonZeroU32);
+
+impl RawId {
+    pub(crate) fn from_index(index: usize) -> Self {
+        let number = u32::try_from(index + 1)
+            .ok()
+            .and_then(NonZeroU32::new)
+            .expect("fewer than 2³² live at once");
+        RawId(number)
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+impl std::fmt::Debug for RawId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.index().fmt(f)
+    }
+}
+
+/// Declares id types.
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(crate::table::RawId);
+
+        impl crate::table::Id for $name {
+            fn from_index(index: usize) -> Self {
+                $name(crate::table::RawId::from_index(index))
+            }
+            #[inline]
+            fn index(self) -> usize {
+                self.0.index()
+            }
+        }
+    )*};
+}
+pub(crate) use ids;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Table<T> {
-    items: Vec<T>,
-    free: Vec<u32>,
+enum Slot<I, T> {
+    Vacant { next: Option<I> },
+    Taken(T),
 }
 
-impl<T> Default for Table<T> {
+/// Values with stable ids.
+#[derive(Clone, Debug)]
+pub(crate) struct Table<I, T> {
+    slots: Vec<Slot<I, T>>,
+    free: Option<I>,
+    len: usize,
+    id: PhantomData<I>,
+}
+
+impl<I, T> Default for Table<I, T> {
     fn default() -> Self {
         Table {
-            items: Vec::new(),
-            free: Vec::new(),
+            slots: Vec::new(),
+            free: None,
+            len: 0,
+            id: PhantomData,
         }
     }
 }
 
-impl<T: Slot> Table<T> {
-    pub(crate) fn insert(&mut self, item: T) -> u32 {
-        let mut item = Some(item);
-        let (id, new) = self.claim(|| item.take().expect("it is asked for once"));
-        if let Some(item) = item {
-            *new = item;
-        }
+impl<I: Id, T> Table<I, T> {
+    #[inline]
+    pub(crate) fn insert(&mut self, value: T) -> I {
+        self.len += 1;
+        let Some(id) = self.free else {
+            self.slots.push(Slot::Taken(value));
+            return I::from_index(self.slots.len() - 1);
+        };
+        let slot = &mut self.slots[id.index()];
+        let Slot::Vacant { next } = *slot else {
+            unreachable!("the free list holds vacant slots")
+        };
+        self.free = next;
+        *slot = Slot::Taken(value);
         id
     }
 
-    /// Takes a number for something that is written where it will lie, over what lay there before or is `vacant`: a large
-    /// item is not made elsewhere and moved. Whoever writes it makes it live.
-    #[inline(always)]
-    pub(crate) fn claim(&mut self, vacant: impl FnOnce() -> T) -> (u32, &mut T) {
-        if self.free.is_empty() {
-            self.grow(vacant());
+    /// Removes a value that is there.
+    #[inline]
+    pub(crate) fn remove(&mut self, id: I) -> T {
+        let vacant = Slot::Vacant { next: self.free };
+        let Slot::Taken(value) = std::mem::replace(&mut self.slots[id.index()], vacant) else {
+            unreachable!("a value is removed once")
+        };
+        self.free = Some(id);
+        self.len -= 1;
+        value
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: I) -> Option<&T> {
+        match self.slots.get(id.index()) {
+            Some(Slot::Taken(value)) => Some(value),
+            _ => None,
         }
-        let id = self.free.pop().expect("there is one now");
-        (id, &mut self.items[id as usize])
-    }
-
-    #[cold]
-    fn grow(&mut self, item: T) {
-        assert!(self.items.len() < 1 << BITS, "more than can be numbered");
-        self.items.push(item);
-        // As many numbers can come free as there are: room for them is made here, not on removal.
-        self.free.reserve(self.items.capacity());
-        self.free.push((self.items.len() - 1) as u32);
-    }
-
-    /// Frees a number. What it named is still there to be looked at until the next insert.
-    #[inline]
-    pub(crate) fn remove(&mut self, id: u32) {
-        let item = &mut self.items[id as usize];
-        debug_assert!(item.is_live(), "nothing is removed twice");
-        item.end();
-        self.free.push(id);
-    }
-
-    #[inline]
-    pub(crate) fn get(&self, id: u32) -> Option<&T> {
-        self.look(id).filter(|item| item.is_live())
-    }
-
-    /// What a number names or last named.
-    #[inline]
-    pub(crate) fn look(&self, id: u32) -> Option<&T> {
-        self.items.get(id as usize)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.items.len() - self.free.len()
+        self.len
     }
 
-    /// One past the largest number given out.
-    pub(crate) fn end(&self) -> u32 {
-        self.items.len() as u32
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(index, slot)| match slot {
+                Slot::Taken(value) => Some((I::from_index(index), value)),
+                Slot::Vacant { .. } => None,
+            })
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        (0..).zip(&self.items).filter(|(_, item)| item.is_live())
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (I, &mut T)> {
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter_map(|(index, slot)| match slot {
+            Slot::Taken(value) => Some((I::from_index(index), value)),
+            Slot::Vacant { .. } => None,
+        })
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        (0..)
-            .zip(&mut self.items)
-            .filter(|(_, item)| item.is_live())
+    /// The ids in use, collected, for callers that change the table meanwhile.
+    pub(crate) fn ids(&self) -> Vec<I> {
+        self.iter().map(|(id, _)| id).collect()
+    }
+
+    /// Gives memory back after many values were removed from the end.
+    pub(crate) fn shrink(&mut self) {
+        if self.len == 0 {
+            *self = Table::default();
+        }
     }
 }
 
-impl<T> Index<u32> for Table<T> {
+impl<I: Id, T> Index<I> for Table<I, T> {
     type Output = T;
+
     #[inline]
-    fn index(&self, id: u32) -> &T {
-        &self.items[id as usize]
+    fn index(&self, id: I) -> &T {
+        match &self.slots[id.index()] {
+            Slot::Taken(value) => value,
+            Slot::Vacant { .. } => unreachable!("an id in use names a value"),
+        }
     }
 }
 
-impl<T> IndexMut<u32> for Table<T> {
+impl<I: Id, T> IndexMut<I> for Table<I, T> {
     #[inline]
-    fn index_mut(&mut self, id: u32) -> &mut T {
-        &mut self.items[id as usize]
+    fn index_mut(&mut self, id: I) -> &mut T {
+        match &mut self.slots[id.index()] {
+            Slot::Taken(value) => value,
+            Slot::Vacant { .. } => unreachable!("an id in use names a value"),
+        }
     }
 }
 
@@ -118,30 +183,27 @@ impl<T> IndexMut<u32> for Table<T> {
 mod tests {
     use super::*;
 
-    impl Slot for Option<char> {
-        fn is_live(&self) -> bool {
-            self.is_some()
-        }
-        fn end(&mut self) {
-            *self = None;
-        }
+    ids! {
+        TestId;
     }
 
     #[test]
-    fn numbers_are_reused() {
-        let mut table = Table::default();
-        let (a, b) = (table.insert(Some('a')), table.insert(Some('b')));
-        table.remove(a);
+    fn an_optional_id_is_as_small_as_an_id() {
+        assert_eq!(size_of::<Option<TestId>>(), 4);
+    }
+
+    #[test]
+    fn ids_are_reused() {
+        let mut table = Table::<TestId, char>::default();
+        let (a, b) = (table.insert('a'), table.insert('b'));
+        assert_eq!(table.remove(a), 'a');
         assert_eq!(
             (table.get(a), table.get(b), table.len()),
-            (None, Some(&Some('b')), 1)
+            (None, Some(&'b'), 1)
         );
-        assert_eq!(table.insert(Some('c')), a);
+        assert_eq!(table.insert('c'), a);
         assert_eq!(
-            table
-                .iter()
-                .filter_map(|(_, item)| *item)
-                .collect::<String>(),
+            table.iter().map(|(_, value)| *value).collect::<String>(),
             "cb"
         );
     }

@@ -5,24 +5,16 @@
 //! timer costs the same whether ten or ten million others run. Entries of one slot lie side by side in memory, and are
 //! sorted when it comes: timers fire in the order of their times, and at equal times in the order in which they were set.
 
+use crate::table::RawId;
 use crate::time::Time;
 
 const TICK_BITS: u32 = 18;
 const LEVELS: usize = 6;
 const SLOTS: usize = 256;
-const NIL: u32 = u32::MAX;
 
 /// A timer that was set. Valid until it fires or is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimerId(u32);
-
-impl TimerId {
-    pub(crate) const NONE: TimerId = TimerId(NIL);
-
-    pub(crate) fn is_none(self) -> bool {
-        self.0 == NIL
-    }
-}
+pub struct TimerId(RawId);
 
 /// The wheel. What a timer means is the caller's `T`.
 ///
@@ -41,9 +33,10 @@ impl TimerId {
 pub struct Wheel<T> {
     slots: Vec<Slot<T>>,
     occupied: [[u64; SLOTS / 64]; LEVELS],
-    /// Where each timer is, by its number; a free number's place names the next free one.
+    /// Where each timer is, by its id.
     places: Vec<Place>,
-    free: u32,
+    /// Ids to be used again.
+    free: Vec<RawId>,
     tick: u64,
     serial: u64,
     len: usize,
@@ -58,7 +51,7 @@ struct Entry<T> {
     time: Time,
     /// The order in which timers were set.
     serial: u64,
-    id: u32,
+    id: RawId,
     what: T,
 }
 
@@ -93,7 +86,7 @@ impl<T: Copy> Wheel<T> {
             slots: std::iter::repeat_with(empty).take(LEVELS * SLOTS).collect(),
             occupied: [[0; SLOTS / 64]; LEVELS],
             places: Vec::new(),
-            free: NIL,
+            free: Vec::new(),
             tick: 0,
             serial: 0,
             len: 0,
@@ -116,14 +109,10 @@ impl<T: Copy> Wheel<T> {
 
     /// Sets a timer. One in the past fires at the next [`advance`](Self::advance).
     pub fn set(&mut self, time: Time, what: T) -> TimerId {
-        let id = self.free;
-        let id = if id == NIL {
+        let id = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place { slot: 0, at: 0 });
-            (self.places.len() - 1) as u32
-        } else {
-            self.free = self.places[id as usize].at;
-            id
-        };
+            RawId::from_index(self.places.len() - 1)
+        });
         self.len += 1;
         self.serial += 1;
         self.next = self.next.min(time);
@@ -138,11 +127,11 @@ impl<T: Copy> Wheel<T> {
 
     /// Takes a timer back. It must be running.
     pub fn cancel(&mut self, timer: TimerId) {
-        let Place { slot, at } = self.places[timer.0 as usize];
+        let Place { slot, at } = self.places[timer.0.index()];
         let entries = &mut self.slots[slot as usize].entries;
         let gone = entries.swap_remove(at as usize);
         if let Some(moved) = entries.get(at as usize) {
-            self.places[moved.id as usize].at = at;
+            self.places[moved.id.index()].at = at;
         } else if entries.is_empty() {
             self.vacate(slot as usize);
         }
@@ -229,7 +218,7 @@ impl<T: Copy> Wheel<T> {
         if entries.is_empty() {
             self.occupied[level][slot % SLOTS / 64] |= 1 << (slot % 64);
         }
-        self.places[entry.id as usize] = Place {
+        self.places[entry.id.index()] = Place {
             slot: slot as u32,
             at: entries.len() as u32,
         };
@@ -244,9 +233,8 @@ impl<T: Copy> Wheel<T> {
     }
 
     #[inline]
-    fn release(&mut self, id: u32) {
-        self.places[id as usize].at = self.free;
-        self.free = id;
+    fn release(&mut self, id: RawId) {
+        self.free.push(id);
         self.len -= 1;
     }
 }

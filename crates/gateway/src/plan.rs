@@ -182,7 +182,7 @@ impl Plan {
             targets: self.targets(learned),
             // One upstream is the normal case here: its places are those of the classes.
             max_waiting: Some(usize::MAX),
-            refuse_hopeless: true,
+            refuse_unreachable: true,
             seed: seed.key(&"tables").0 as u64,
             ..Config::default()
         };
@@ -291,7 +291,7 @@ fn pass_through(config: &mut Config) {
     config.policy = Policy::Fifo;
     config.limits = Limits::default();
     config.flows = BTreeMap::new();
-    config.refuse_hopeless = false;
+    config.refuse_unreachable = false;
     for target in &mut config.targets {
         target.limits = Limits::default();
     }

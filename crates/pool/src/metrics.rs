@@ -89,7 +89,7 @@ impl Metrics {
                 "put_off",
                 "due jobs that found no place",
                 Kind::Counter,
-                stats.put_off,
+                stats.postponed,
             );
             let ended = &stats.ended;
             for (how, value) in [

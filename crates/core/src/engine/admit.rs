@@ -1,28 +1,46 @@
-//! Who may wait.
+//! Which jobs may wait.
 //!
-//! A bound holds for each class or for all together. When it is reached, an arrival whose flow holds less than its share
-//! takes the place of the newest job of the flow that holds most; everyone else is refused and told when to come back.
+//! A bound holds for each class or for all together. When it is reached, an arrival whose flow holds less than
+//! its share takes the place of the newest job of the flow that holds most; everyone else is refused and told
+//! when to try again.
 
 use super::Core;
-use super::parts::{Entry, State};
-use crate::ahead::fetch_at;
-use crate::config::{Bound, OnSuspend};
+use crate::config::{Bound, OnSuspend, Policy};
 use crate::event::{Event, Reason, Refused};
-use crate::forecast::Forecast;
-use crate::id::{Booking, Class, Key, SetRef, TargetSet, Ticket};
+use crate::forecast::{Forecast, LONGEST};
+use crate::id::{Booking, Class, FlowId, GroupId, JobId, LaneId, QueueId, Ticket};
 use crate::job::Job;
-use crate::target::TargetState;
+use crate::occupancy::Burden;
 use crate::time::Time;
-use crate::wheel::TimerId;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
+/// No client is told to try again sooner than this, however fast jobs are served.
+const SHORTEST_HINT: Duration = Duration::from_millis(1);
+
+/// Whether an arrival may take the place of a job that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shedding {
+    Allowed,
+    Never,
+}
+
+/// An arrival that passed every check but that for a place.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    group: GroupId,
+    /// Its flow, if that has a state already: a refused job leaves none behind.
+    flow: Option<FlowId>,
+    weight: u32,
+    /// When it starts, if not now, and whether that is the end of a suspension.
+    due: Option<(Time, bool)>,
+}
+
 /// How an arrival comes by its place.
-enum Entrance {
-    /// One is free for it.
+#[derive(Clone, Copy, Debug)]
+enum Place {
     Free,
-    /// This job gives up its own.
-    Shed(u32),
+    /// This job gives its place up.
+    Shed(JobId),
 }
 
 impl<P> Core<P> {
@@ -30,204 +48,222 @@ impl<P> Core<P> {
         clippy::result_large_err,
         reason = "a refusal hands the job back by value: boxing it would allocate"
     )]
-    pub(super) fn admit(&mut self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
-        let (bay, flow, due) = match self.examine_arrival(now, &job) {
-            Ok(arrival) => arrival,
-            Err(reason) => return Err(self.turn_away(now, job, reason)),
-        };
-        if due.is_some() && self.is_duplicate(&job) {
-            return Err(self.turn_away(now, job, Reason::Duplicate));
-        }
-        if let Some(due) = due {
-            return Ok(self.admit_delayed(job, bay, flow, due));
-        }
-        let lane = self.guess_lane(job.class, flow, bay);
-        let entrance = match self.entrance(now, &job, flow, bay) {
-            Ok(entrance) => entrance,
-            Err(reason) => return Err(self.turn_away(now, job, reason)),
-        };
-        // Whether another has its key is asked as late as can be: by then the answer is near.
-        let slot = self.write(&job, bay, flow, State::Waiting);
-        if self.is_duplicate(&job) {
-            self.jobs.remove(slot);
-            return Err(self.turn_away(now, job, Reason::Duplicate));
-        }
-        if let Entrance::Shed(victim) = entrance {
-            self.shed(now, victim);
-        }
-        self.keep(slot, job);
-        self.enqueue(now, slot, lane);
-        Ok(self.ticket(slot))
-    }
-
-    #[inline]
-    fn is_duplicate(&self, job: &Job<P>) -> bool {
-        job.key.is_some_and(|key| self.find(key).is_some())
-    }
-
-    /// Refuses a job. That it is a duplicate comes before what else may speak against it.
-    #[inline(never)]
-    fn turn_away(&mut self, now: Time, job: Job<P>, reason: Reason) -> Refused<P> {
-        let reason = match reason {
-            Reason::Draining | Reason::UnknownClass | Reason::Expired => reason,
-            _ if self.is_duplicate(&job) => Reason::Duplicate,
-            reason => reason,
-        };
-        if reason == Reason::Full {
-            return self.refuse_full(now, job);
-        }
-        let after = self.retry_hint(now, &job, reason);
-        self.refuse(job, reason, after, None)
-    }
-
-    /// Everything but the bound: where the job belongs, and when it starts if that is not now.
-    fn examine_arrival(
+    pub(super) fn admit(
         &mut self,
         now: Time,
-        job: &Job<P>,
-    ) -> Result<(u32, u32, Option<Time>), Reason> {
-        if let Some(key) = job.key {
-            self.keys.fetch(key.spread());
+        job: Job<P>,
+        shedding: Shedding,
+    ) -> Result<Ticket, Refused<P>> {
+        let group = match self.find_servers(now, &job) {
+            Ok(group) => group,
+            Err(reason) => return Err(self.refuse(now, job, reason, None, shedding)),
+        };
+        let placed = self.check_arrival(now, &job, group).and_then(|arrival| {
+            let place = match arrival.due {
+                Some(_) => Place::Free,
+                None => self.find_place(now, &job, arrival, shedding)?,
+            };
+            Ok((arrival, place))
+        });
+        match placed {
+            Ok((arrival, place)) => Ok(self.keep(now, job, arrival, place)),
+            Err(reason) => {
+                let refused = self.refuse(now, job, reason, Some(group), shedding);
+                self.drop_unused_group(group);
+                Err(refused)
+            }
         }
-        if let SetRef::One(target) = job.targets.0 {
-            fetch_at(&self.targets, target);
-        }
-        let name = self.hasher.hash_one(job.flow);
-        let guess = self.guess_flow(name);
+    }
+
+    /// Those of the job's targets that could ever serve it.
+    #[inline]
+    fn find_servers(&mut self, now: Time, job: &Job<P>) -> Result<GroupId, Reason> {
         if self.draining {
             return Err(Reason::Draining);
         }
-        if job.class.index() >= self.classes.len() {
+        if self.classes.get(job.class).is_none() {
             return Err(Reason::UnknownClass);
         }
         if job.expire_at.is_some_and(|at| at <= now) {
             return Err(Reason::Expired);
         }
-        let known = self
-            .flows
-            .look(guess)
-            .is_some_and(|flow| flow.id == job.flow);
-        if known {
-            self.fetch_queue_and_lane(job, guess);
+        if job.key.is_some_and(|key| self.jobs.find(key).is_some()) {
+            return Err(Reason::Duplicate);
         }
-        let (bay, usable_at) = self.servers(now, job)?;
-        let mut due = job.start_at.filter(|at| *at > now);
-        match usable_at {
-            Some(Time::MAX) => return Err(Reason::NoTarget),
-            Some(_) if self.config.on_suspend == OnSuspend::End => return Err(Reason::Suspended),
-            Some(until) if self.config.on_suspend == OnSuspend::Delay => due = due.max(Some(until)),
-            _ => {}
-        }
-        let flow = match known {
-            true => guess,
-            false => self.flow(now, job.flow, name),
-        };
-        if !self.flows[flow].gate.fits(job.cost) {
-            return Err(Reason::TooLarge);
-        }
-        if due.is_some() {
-            if self.delayed >= self.config.delayed_bound as u64 {
-                return Err(Reason::DelayedFull);
-            }
-            if job.delay_key.is_some_and(|key| self.is_delayed(key)) {
-                return Err(Reason::Merged);
-            }
-        } else if self.is_hopeless(now, job) {
-            return Err(Reason::Hopeless);
-        }
-        Ok((bay, flow, due))
-    }
-
-    /// Who may serve a job, and when the first of them is usable, if none is now.
-    #[inline]
-    fn servers(&mut self, now: Time, job: &Job<P>) -> Result<(u32, Option<Time>), Reason> {
-        if let SetRef::One(target) = job.targets.0
-            && let Some(target) = self.targets.get(target as usize)
-            && target.state.is_usable()
-        {
-            let fits = target.gate.fits(job.cost) && self.gate.fits(job.cost);
-            return fits.then_some((target.bay, None)).ok_or(Reason::TooLarge);
-        }
-        let bay = self.bay_of(job.targets).ok_or(Reason::NoTarget)?;
+        let named = self.targets.group_of(job.targets).ok_or(Reason::NoTarget)?;
         if !self.gate.fits(job.cost) {
             return Err(Reason::TooLarge);
         }
-        let bay = self.bay_that_fits(bay, job.cost).ok_or(Reason::TooLarge)?;
-        Ok((bay, self.usable_at(now, bay)))
+        let fitting = self.targets.that_fit(named, job.cost, now);
+        fitting.ok_or(Reason::TooLarge)
     }
 
+    /// Everything but the bound.
     #[inline]
-    fn is_hopeless(&mut self, now: Time, job: &Job<P>) -> bool {
-        let Some(expire) = job.expire_at.filter(|_| self.config.refuse_hopeless) else {
-            return false;
+    fn check_arrival(
+        &mut self,
+        now: Time,
+        job: &Job<P>,
+        group: GroupId,
+    ) -> Result<Arrival, Reason> {
+        let mut due = job.start_at.filter(|at| *at > now).map(|at| (at, false));
+        match self.targets.usable_at(group) {
+            None => {}
+            Some(Time::MAX) => return Err(Reason::NoTarget),
+            Some(until) => match self.config.on_suspend {
+                OnSuspend::End => return Err(Reason::Suspended),
+                OnSuspend::Delay => due = due.max(Some((until, true))),
+                OnSuspend::Keep => {}
+            },
+        }
+        let flow = self.flows.find(job.flow);
+        let weight = match flow {
+            Some(flow) => self.flows[flow].weight(),
+            None => self.config.flow(job.flow).weight,
         };
-        let ahead = if self.shares_bound() {
-            self.waiting
-        } else {
-            self.classes[job.class.index()].waiting
+        let fits = match flow {
+            Some(flow) => self.flows[flow].gate.fits(job.cost),
+            None => {
+                (self.config.flow(job.flow).limits.max_cost).is_none_or(|most| job.cost <= most)
+            }
         };
-        self.forecast(job.class)
-            .wait(ahead as usize)
-            .is_some_and(|wait| now + wait > expire)
+        if !fits {
+            return Err(Reason::TooLarge);
+        }
+        let arrival = Arrival {
+            group,
+            flow,
+            weight,
+            due,
+        };
+        if due.is_some() {
+            if self.delayed.len() >= self.config.delayed_bound as u64 {
+                return Err(Reason::DelayedFull);
+            }
+            if job.delay_key.is_some_and(|key| self.delayed.has_key(key)) {
+                return Err(Reason::Merged);
+            }
+        } else if self.config.refuse_unreachable
+            && let Some(expire_at) = job.expire_at
+            && now + self.expected_wait(job.class, arrival) > expire_at
+        {
+            return Err(Reason::DeadlineUnreachable);
+        }
+        Ok(arrival)
+    }
+
+    /// How long an arrival would wait at the place that the policy gives it.
+    fn expected_wait(&self, class: Class, arrival: Arrival) -> Duration {
+        let suspended = self.targets.usable_at(arrival.group);
+        let suspended = suspended.map_or(Duration::ZERO, |at| at.since(self.now));
+        let queue = arrival.flow.and_then(|flow| self.flows[flow].queue(class));
+        let ahead = self.jobs_ahead(class, queue, arrival.weight);
+        let forecast = match self.config.bound {
+            Bound::Shared(_) => &self.forecast,
+            Bound::PerClass(_) => &self.classes[class].forecast,
+        };
+        let served = forecast.wait(ahead as usize).unwrap_or(Duration::ZERO);
+        served.max(suspended)
+    }
+
+    /// How many waiting jobs of the same bound would go before an arrival: those of its own flow, and as many of
+    /// the others as their weights entitle them to meanwhile.
+    fn jobs_ahead(&self, class: Class, queue: Option<QueueId>, weight: u32) -> u64 {
+        let waiting = |class: Class| self.classes[class].waiting();
+        let shared = self.shares_bound();
+        if self.config.policy == Policy::Fifo {
+            return if shared {
+                self.waiting()
+            } else {
+                waiting(class)
+            };
+        }
+        let occupancy = &self.classes[class].occupancy;
+        let own = queue.map_or(0, |queue| occupancy.held(queue));
+        let own_weight = if own > 0 { u64::from(weight) } else { 0 };
+        let others = fair_part(own + 1, occupancy.weights() - own_weight, u64::from(weight));
+        let in_class = own + others.min(occupancy.taken() - own);
+        if !shared {
+            return in_class;
+        }
+        let mut ahead = in_class;
+        for index in 0..self.classes.len() {
+            let other = Class(index as u8);
+            let policy = self.config.policy;
+            if other == class {
+                continue;
+            } else if policy.shares(class) && policy.shares(other) {
+                let (theirs, ours) = (
+                    self.classes[other].config.weight,
+                    self.classes[class].config.weight,
+                );
+                let part = fair_part(in_class + 1, u64::from(theirs), u64::from(ours));
+                ahead += part.min(waiting(other));
+            } else if other < class {
+                ahead += waiting(other);
+            }
+        }
+        ahead
     }
 
     /// Whether one more job may wait for a target that alone can serve it.
-    pub(super) fn has_room_alone(&self, bay: u32) -> bool {
-        match self.bays[bay as usize].targets[..] {
-            [target] => (self.targets[target as usize].waiting as usize) < self.most_alone,
-            _ => true,
-        }
+    pub(super) fn has_room_at_target(&self, group: GroupId) -> bool {
+        let target = self.targets.group(group).sole_target();
+        target.is_none_or(|target| {
+            self.targets[target].waiting < self.config.max_waiting_at_target() as u64
+        })
     }
 
     fn places_taken(&self, class: Class) -> u64 {
         match self.config.bound {
-            Bound::Shared(_) => self.waiting,
-            Bound::PerClass(_) => self.classes[class.index()].waiting,
+            Bound::Shared(_) => self.occupancy.taken(),
+            Bound::PerClass(_) => self.classes[class].waiting(),
         }
     }
 
-    /// Places that nobody has; booked ones count as free.
+    /// Places that no job has; booked ones count as free.
     pub(super) fn places_free(&self, class: Class) -> u64 {
         (self.config.bound.places() as u64).saturating_sub(self.places_taken(class))
     }
 
-    /// More wait than may, after a reload to a smaller bound: nobody is let in, not even for another.
-    fn is_over(&self, class: Class) -> bool {
+    /// More wait than may, after a reload to a smaller bound: nobody is admitted, not even for another.
+    fn is_over_bound(&self, class: Class) -> bool {
         self.places_taken(class) > self.config.bound.places() as u64
     }
 
-    pub(super) fn forecast(&mut self, class: Class) -> &mut Forecast {
+    fn forecast(&mut self, class: Class) -> &mut Forecast {
         match self.config.bound {
             Bound::Shared(_) => &mut self.forecast,
-            Bound::PerClass(_) => &mut self.classes[class.index()].forecast,
+            Bound::PerClass(_) => &mut self.classes[class].forecast,
         }
     }
 
-    /// How an arrival comes by a place of its target and of its bound.
-    fn entrance(
+    /// How an arrival comes by a place at its target and under its bound.
+    fn find_place(
         &mut self,
         now: Time,
         job: &Job<P>,
-        flow: u32,
-        bay: u32,
-    ) -> Result<Entrance, Reason> {
-        let room = match job.targets.0 {
-            // Without a look at its bay, which is nowhere near.
-            SetRef::One(target) => {
-                (self.targets[target as usize].waiting as usize) < self.most_alone
-            }
-            SetRef::Many(_) => self.has_room_alone(bay),
-        };
-        if room {
-            return self.place(now, job, flow).ok_or(Reason::Full);
+        arrival: Arrival,
+        shedding: Shedding,
+    ) -> Result<Place, Reason> {
+        if self.has_room_at_target(arrival.group) {
+            let place = self.find_place_in_bound(now, job, arrival, shedding);
+            return place.ok_or(Reason::Full);
         }
-        let victim = self.victim_in(bay, job.class, flow);
-        let victim = victim.filter(|_| !self.is_over(job.class));
-        victim.map(Entrance::Shed).ok_or(Reason::TargetFull)
+        let may_shed = shedding == Shedding::Allowed && !self.is_over_bound(job.class);
+        let victim = may_shed
+            .then(|| self.victim_at_target(job.class, arrival))
+            .flatten();
+        victim.map(Place::Shed).ok_or(Reason::TargetFull)
     }
 
-    /// How an arrival comes by a place of its bound.
-    fn place(&mut self, now: Time, job: &Job<P>, flow: u32) -> Option<Entrance> {
+    fn find_place_in_bound(
+        &mut self,
+        now: Time,
+        job: &Job<P>,
+        arrival: Arrival,
+        shedding: Shedding,
+    ) -> Option<Place> {
         let free = self.places_free(job.class) as usize;
         let places = self.config.bound.places();
         let kept = self.forecast(job.class).kept(now, places);
@@ -236,167 +272,286 @@ impl<P> Core<P> {
             let ahead = forecast.ahead_of(now, booking);
             if ahead.is_some_and(|ahead| free > ahead) {
                 forecast.release(booking);
-                return Some(Entrance::Free);
+                return Some(Place::Free);
             }
         }
         if free > kept {
-            return Some(Entrance::Free);
+            return Some(Place::Free);
         }
-        if self.is_over(job.class) {
+        if self.is_over_bound(job.class) || shedding == Shedding::Never {
             return None;
         }
-        let victim = match self.holds_less_than_its_share(job.class, flow) {
-            true => self.victim(job.class, flow),
-            false => None,
-        };
-        let victim = victim.or_else(|| self.displaced(job.class))?;
-        // What is left was promised to others: only who could shed somebody for it may have it.
+        let victim = self
+            .victim(job.class, arrival)
+            .or_else(|| self.displaced(job.class))?;
+        // The places that are left were promised to others: only an arrival that could shed a job may have one.
         Some(match free {
-            0 => Entrance::Shed(victim),
-            _ => Entrance::Free,
+            0 => Place::Shed(victim),
+            _ => Place::Free,
         })
     }
 
-    fn shed(&mut self, now: Time, slot: u32) {
-        let ticket = self.ticket(slot);
-        let class = self.jobs[slot].class;
-        // The place goes from one to another: it tells nothing about how fast places are freed.
-        let pace = self.forecast(class).pace();
-        let job = self.end_unleased(now, slot);
-        self.forecast(class).set_pace(pace);
-        self.classes[class.index()].stats.ended.shed += 1;
-        // Its own place is free only until the arrival takes it.
-        let (after, booking) = self.book(now, job.class, 1);
+    /// The newest job of the flow that holds most for its weight, if the arrival's flow holds less than its
+    /// share and will hold less than that flow.
+    fn victim(&mut self, class: Class, arrival: Arrival) -> Option<JobId> {
+        let Arrival { flow, weight, .. } = arrival;
+        let places = self.config.bound.places() as u64;
+        match self.config.bound {
+            Bound::Shared(_) => {
+                if !self.occupancy.is_below_share(flow, weight, places) {
+                    return None;
+                }
+                let held = flow.map_or(0, |flow| self.occupancy.held(flow));
+                let (burden, most) = self.occupancy.largest()?;
+                let queues = self.flows[most].queues();
+                let newest = queues
+                    .iter()
+                    .filter_map(|(class, queue)| self.newest(*class, *queue));
+                let newest = newest.max_by_key(|job| self.jobs[*job].seq);
+                newest.filter(|_| burden > Burden::of(held + 1, weight))
+            }
+            Bound::PerClass(_) => {
+                let queue = flow.and_then(|flow| self.flows[flow].queue(class));
+                let occupancy = &mut self.classes[class].occupancy;
+                if !occupancy.is_below_share(queue, weight, places) {
+                    return None;
+                }
+                let held = queue.map_or(0, |queue| occupancy.held(queue));
+                let (burden, most) = occupancy.largest()?;
+                let newest = self.newest(class, most);
+                newest.filter(|_| burden > Burden::of(held + 1, weight))
+            }
+        }
+    }
+
+    /// With a shared bound: the newest job of the flow that holds most in the least urgent class that `class` may
+    /// displace.
+    fn displaced(&mut self, class: Class) -> Option<JobId> {
+        let from = (self.classes[class].config.displaces).filter(|_| self.shares_bound())?;
+        let last = self.classes.len() as u8;
+        let (class, queue) = (from.0..last).rev().find_map(|class| {
+            let (_, queue) = self.classes[Class(class)].occupancy.largest()?;
+            Some((Class(class), queue))
+        })?;
+        self.newest(class, queue)
+    }
+
+    /// The newest job of a flow queue.
+    fn newest(&self, class: Class, queue: QueueId) -> Option<JobId> {
+        let lanes = self.classes[class].queue(queue).lanes().iter();
+        let tails = lanes.filter_map(|lane| self.lanes.tail(*lane));
+        tails.max_by_key(|job| self.jobs[*job].seq)
+    }
+
+    /// The job that gives its place at a target up for an arrival that only this target can serve: the newest of
+    /// the least urgent class that it displaces, or of the flow that holds most of the places there, if that is
+    /// more for its weight than the arrival's flow will hold. The place must count towards the arrival's bound, so
+    /// that one is given for one.
+    fn victim_at_target(&self, class: Class, arrival: Arrival) -> Option<JobId> {
+        let shared = self.shares_bound();
+        let lanes = self.lanes.in_group(arrival.group);
+        let candidates = || {
+            let keyed = lanes.iter().map(|lane| (*lane, self.lanes.key(*lane)));
+            keyed.filter(move |(_, key)| shared || key.class == class)
+        };
+        let newest = |lane: LaneId| self.lanes.tail(lane).expect("a lane in the list has jobs");
+        let seq = |lane: LaneId| self.jobs[newest(lane)].seq;
+        let displaces = self.classes[class].config.displaces.filter(|_| shared);
+        if let Some(from) = displaces {
+            let displaced = candidates().filter(|(_, key)| key.class >= from);
+            let last = displaced.max_by_key(|(lane, key)| (key.class, seq(*lane)));
+            if let Some((lane, _)) = last {
+                return Some(newest(lane));
+            }
+        }
+        let held = |flow: Option<FlowId>| -> u64 {
+            let own = candidates().filter(|(_, key)| Some(key.flow) == flow);
+            own.map(|(lane, _)| u64::from(self.lanes.len(lane))).sum()
+        };
+        let own = held(arrival.flow);
+        // A flow that holds an equal part already is refused without looking at everybody.
+        if (own + 1) * lanes.len() as u64 > self.config.max_waiting_at_target() as u64 {
+            return None;
+        }
+        let (longest, key) =
+            candidates().max_by_key(|(lane, _)| (self.lanes.len(*lane), seq(*lane)))?;
+        let most = Burden::of(held(Some(key.flow)), self.flows[key.flow].weight());
+        (most > Burden::of(own + 1, arrival.weight)).then(|| newest(longest))
+    }
+
+    /// Admits a job.
+    #[inline]
+    fn keep(&mut self, now: Time, job: Job<P>, arrival: Arrival, place: Place) -> Ticket {
+        // Before the victim ends, which may be the last job that the group is for.
+        self.targets.retain(arrival.group);
+        if let Place::Shed(victim) = place {
+            self.shed(now, victim);
+        }
+        let flow = match arrival.flow {
+            Some(flow) => flow,
+            None => self.add_flow(now, job.flow),
+        };
+        let class = job.class;
+        let attempts = job.attempts.unwrap_or(self.config.attempts).max(1);
+        let id = self.jobs.insert(job, flow, arrival.group, attempts);
+        self.classes[class].stats.admitted += 1;
+        match arrival.due {
+            Some((due, suspended)) => self.enter_delay(id, due, suspended),
+            None => self.enter_lane(now, id),
+        }
+        self.jobs.ticket(id)
+    }
+
+    fn add_flow(&mut self, now: Time, name: crate::id::Flow) -> FlowId {
+        if self.flows.wants_sweep() {
+            self.sweep_flows(now);
+        }
+        self.flows.insert(name, self.config.flow(name), now)
+    }
+
+    /// Forgets flows that have no jobs and whose rates are full. What they had beyond their share is remembered.
+    fn sweep_flows(&mut self, now: Time) {
+        for flow in self.flows.ids() {
+            let waiting = self.occupancy.held(flow);
+            let state = &mut self.flows[flow];
+            if waiting > 0 || state.delayed > 0 || !state.gate.is_fresh(now) {
+                continue;
+            }
+            if let Some(timer) = state.timer.take() {
+                self.timers.cancel(timer);
+            }
+            let (name, queues) = (state.name(), state.queues());
+            for (class, queue) in queues {
+                self.classes.requeue(class, queue, true);
+                let queue = self.classes[class].remove_queue(queue, name);
+                for lane in queue.lanes() {
+                    self.lanes.remove(*lane);
+                }
+            }
+            self.occupancy.forget(flow);
+            self.flows.remove(flow);
+        }
+        self.flows.swept();
+    }
+
+    fn shed(&mut self, now: Time, victim: JobId) {
+        let ticket = self.jobs.ticket(victim);
+        let class = self.jobs[victim].class;
+        // The place that it gives up is taken at once.
+        let (retry_after, booking) = self.book(now, class, 1);
+        let job = self.end_unleased(now, victim);
+        self.classes[class].stats.ended.shed += 1;
         self.events.push_back(Event::Shed {
             ticket,
             job,
-            retry_after: Some(after),
+            retry_after: Some(retry_after.max(SHORTEST_HINT)),
             booking,
         });
     }
 
-    fn refuse_full(&mut self, now: Time, job: Job<P>) -> Refused<P> {
-        if let Some(booking) = job.booking {
-            self.forecast(job.class).release(booking);
-        }
-        let (after, booking) = self.book(now, job.class, 0);
-        self.refuse(job, Reason::Full, Some(after), booking)
-    }
-
-    /// Books a place, of those that are free but for `taken`.
+    /// Books the next place that becomes free, apart from those that are `taken` at once.
     fn book(&mut self, now: Time, class: Class, taken: u64) -> (Duration, Option<Booking>) {
-        let free = self.places_free(class).saturating_sub(taken);
-        let places = self.config.bound.places();
-        self.forecast(class).book(now, free as usize, places)
+        let (free, places) = (self.places_free(class), self.config.bound.places());
+        let free = free.saturating_sub(taken) as usize;
+        let least = self.least_wait(now, class, free as u64);
+        let (after, booking) = self.forecast(class).book_after(now, least, free, places);
+        (after, booking)
     }
 
-    fn retry_hint(&mut self, now: Time, job: &Job<P>, reason: Reason) -> Option<Duration> {
-        match reason {
-            Reason::TargetFull | Reason::Hopeless => {
-                let (free, places) = (self.places_free(job.class), self.config.bound.places());
-                Some(
-                    self.forecast(job.class)
-                        .next_free(now, free as usize, places),
-                )
-            }
-            Reason::Suspended => {
-                let bay = self.bay_of(job.targets)?;
-                self.usable_at(now, bay).map(|at| at.since(now))
-            }
-            _ => None,
-        }
+    /// A wait that no place can become free before: grants are limited by the rate over everything.
+    fn least_wait(&mut self, now: Time, class: Class, free: u64) -> Duration {
+        let claims = self.forecast(class).expected_claims();
+        let missing = (claims + 1).saturating_sub(free);
+        self.gate.granted_at(now, missing).since(now).min(LONGEST)
     }
 
     fn refuse(
         &mut self,
+        now: Time,
         job: Job<P>,
         reason: Reason,
-        retry_after: Option<Duration>,
-        booking: Option<Booking>,
+        group: Option<GroupId>,
+        shedding: Shedding,
     ) -> Refused<P> {
-        if let Some(class) = self.classes.get_mut(job.class.index()) {
+        if let Some(class) = self.classes.get_mut(job.class) {
             class.stats.refused[reason as usize] += 1;
         }
+        let (retry_after, booking) = match reason {
+            Reason::Full => {
+                if let Some(booking) = job.booking {
+                    self.forecast(job.class).release(booking);
+                }
+                match shedding {
+                    Shedding::Allowed => {
+                        let (after, booking) = self.book(now, job.class, 0);
+                        (Some(after), booking)
+                    }
+                    Shedding::Never => (Some(self.next_place(now, job.class)), None),
+                }
+            }
+            _ => (self.retry_after(now, &job, reason, group), None),
+        };
         Refused {
             reason,
-            retry_after,
+            retry_after: retry_after.map(|after| after.max(SHORTEST_HINT)),
             booking,
             job,
         }
     }
 
-    fn admit_delayed(&mut self, job: Job<P>, bay: u32, flow: u32, due: Time) -> Ticket {
-        let slot = self.write(&job, bay, flow, State::Delayed);
-        self.keep(slot, job);
-        self.hold_delay_key(slot);
-        self.become_delayed(slot, due);
-        self.ticket(slot)
+    fn next_place(&mut self, now: Time, class: Class) -> Duration {
+        let (free, places) = (self.places_free(class), self.config.bound.places());
+        let least = self.least_wait(now, class, free);
+        let next = self.forecast(class).next_free(now, free as usize, places);
+        next.max(least)
     }
 
-    /// Writes down all that is known of a job but its payload, which [`keep`](Self::keep) adds.
-    #[inline(always)]
-    fn write(&mut self, job: &Job<P>, bay: u32, flow: u32, state: State) -> u32 {
-        self.serial += 1;
-        let attempts = job.attempts.unwrap_or(self.config.attempts).max(1);
-        let (slot, entry) = self.jobs.claim(Entry::vacant);
-        entry.serial = self.serial;
-        entry.state = state;
-        entry.class = job.class;
-        entry.flow = flow;
-        entry.cost = job.cost;
-        entry.targets = job.targets;
-        entry.bay = bay;
-        entry.key = job.key.unwrap_or(Key(0));
-        entry.keyed = job.key.is_some();
-        entry.has_delay_key = job.delay_key.is_some();
-        entry.holds_delay_key = false;
-        entry.expire_at = job.expire_at.unwrap_or(Time::MAX);
-        entry.seq = self.serial;
-        entry.since = Time::MAX;
-        entry.attempts = attempts;
-        entry.used = 0;
-        entry.prepaid = false;
-        entry.cancelled = false;
-        entry.probing = false;
-        entry.timer = TimerId::NONE;
-        slot
-    }
-
-    /// Keeps a job that was written down, and its keys.
-    #[inline(always)]
-    fn keep(&mut self, slot: u32, job: Job<P>) {
-        self.jobs[slot].payload = Some(job.payload);
-        if let Some(key) = job.key {
-            let jobs = &self.jobs;
-            let hash = |slot| jobs[slot].key.spread();
-            self.keys.insert(key.spread(), slot, hash);
-        }
-        if let Some(key) = job.delay_key {
-            self.later(slot).delay_key = key;
-        }
-        self.classes[job.class.index()].stats.admitted += 1;
-    }
-
-    pub(super) fn bay_of(&self, targets: TargetSet) -> Option<u32> {
-        match targets.0 {
-            SetRef::One(target) => self.targets.get(target as usize).map(|target| target.bay),
-            SetRef::Many(bay) => ((bay as usize) < self.bays.len()).then_some(bay),
+    /// When trying again would help, for refusals that book no place.
+    fn retry_after(
+        &mut self,
+        now: Time,
+        job: &Job<P>,
+        reason: Reason,
+        group: Option<GroupId>,
+    ) -> Option<Duration> {
+        let group = group?;
+        let usable = self.targets.usable_at(group).filter(|at| *at < Time::MAX);
+        let suspended = usable.map(|at| at.since(now));
+        match reason {
+            Reason::Suspended => suspended,
+            Reason::TargetFull => {
+                let target = self.targets.group(group).sole_target()?;
+                let target = &mut self.targets[target];
+                let rate = target.gate.granted_at(now, 1).since(now);
+                let over_all = self.gate.granted_at(now, 1).since(now);
+                let served = target.drain.next_grant(now);
+                let after = served
+                    .max(rate)
+                    .max(over_all)
+                    .max(suspended.unwrap_or_default());
+                Some(after.min(LONGEST))
+            }
+            Reason::DeadlineUnreachable => {
+                let flow = self.flows.find(job.flow);
+                let weight = self.config.flow(job.flow).weight;
+                let arrival = Arrival {
+                    group,
+                    flow,
+                    weight,
+                    due: None,
+                };
+                let wait = self.expected_wait(job.class, arrival);
+                let budget = job.expire_at.map_or(Duration::ZERO, |at| at.since(now));
+                let interval = self.forecast(job.class).interval().unwrap_or_default();
+                Some(wait.saturating_sub(budget).max(interval).min(LONGEST))
+            }
+            _ => None,
         }
     }
+}
 
-    /// When the first of a bay's targets is usable: `None` if one is, the end of time if all are disabled.
-    pub(super) fn usable_at(&self, now: Time, bay: u32) -> Option<Time> {
-        let at = |target: &u32| match self.targets[*target as usize].state {
-            TargetState::Active | TargetState::Probation => now,
-            TargetState::Suspended { until } => until,
-            TargetState::Disabled { .. } => Time::MAX,
-        };
-        let first = self.bays[bay as usize]
-            .targets
-            .iter()
-            .map(at)
-            .min()
-            .unwrap_or(Time::MAX);
-        (first > now).then_some(first)
-    }
+/// How many jobs a competitor of weight `theirs` is served while one of weight `ours` is served `turns`.
+fn fair_part(turns: u64, theirs: u64, ours: u64) -> u64 {
+    let part = u128::from(turns) * u128::from(theirs) / u128::from(ours.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
 }

@@ -1,44 +1,44 @@
-//! Targets: their sets, and how their health decides who may wait for them.
+//! Targets: their sets, and what their health means for the jobs that wait for them.
 
 use super::Core;
-use super::parts::Bay;
 use crate::config::{ConfigError, MAX_SET, OnSuspend, TargetConfig};
 use crate::event::{Event, Unservable};
-use crate::id::{Cost, SetRef, TargetId, TargetSet};
+use crate::id::{GroupId, JobId, SetRef, TargetId, TargetSet};
 use crate::job::Verdict;
-use crate::target::{Disabled, Target, TargetState};
+use crate::targets::{Target, TargetState};
 use crate::time::Time;
 
 impl<P> Core<P> {
-    /// The set of these targets, for [`Job::targets`](crate::Job::targets). The same targets always give the same set.
+    /// The set of these targets, for [`Job::targets`](crate::Job::targets). The same targets always give the
+    /// same set.
     ///
     /// # Errors
     /// If it is empty, too large, or names a target that does not exist.
     pub fn targets(&mut self, targets: &[TargetId]) -> Result<TargetSet, ConfigError> {
-        if let Some(unknown) = targets
-            .iter()
-            .find(|target| target.index() >= self.targets.len())
-        {
+        let unknown = |target: &&TargetId| target.index() >= self.targets.len();
+        if let Some(unknown) = targets.iter().find(unknown) {
             return Err(ConfigError::UnknownTarget(unknown.index()));
         }
-        let mut ids: Vec<u32> = targets.iter().map(|target| target.0).collect();
+        let mut ids = targets.to_vec();
         ids.sort_unstable();
         ids.dedup();
         match *ids {
             [] => Err(ConfigError::EmptySet),
-            [one] => Ok(TargetSet(SetRef::One(one))),
+            [one] => Ok(TargetSet(SetRef::One(one.0))),
             _ if ids.len() > MAX_SET => Err(ConfigError::LargeSet(ids.len())),
-            _ => Ok(TargetSet(SetRef::Many(self.bay(&ids)))),
+            _ => Ok(TargetSet(SetRef::Many(
+                self.targets.register(&ids, self.now),
+            ))),
         }
     }
 
     /// The state of a target.
     #[must_use]
     pub fn target_state(&self, target: TargetId) -> Option<TargetState> {
-        self.targets.get(target.index()).map(|target| target.state)
+        self.targets.get(target).map(Target::state)
     }
 
-    /// Puts a target into a state: an operator's hand, a probe's result, a roll-back.
+    /// Puts a target into a state: an operator's decision, a probe's result, a roll-back.
     pub fn set_target(&mut self, now: Time, target: TargetId, state: TargetState) {
         let now = self.tick(now);
         if target.index() < self.targets.len() {
@@ -46,13 +46,13 @@ impl<P> Core<P> {
                 TargetState::Suspended { until } if until <= now => TargetState::Probation,
                 state => state,
             };
-            self.targets[target.index()].faults = 0;
-            self.change_target(now, target.0, state);
+            self.targets[target].forgive();
+            self.change_target(now, target, state);
         }
     }
 
-    /// Adds a target to a core at work, with the next number in order. It is part of [`Core::config`] from then on: a
-    /// later [`reconfigure`](Core::reconfigure) must name it.
+    /// Adds a target to a core at work, with the next number in order. It is part of [`Core::config`] from
+    /// then on: a later [`reconfigure`](Core::reconfigure) must name it.
     ///
     /// ```
     /// use headworks_core::{Config, Core, Job, TargetConfig, Time};
@@ -67,122 +67,23 @@ impl<P> Core<P> {
     /// # Errors
     /// If one of its settings cannot work; then nothing has changed.
     pub fn add_target(&mut self, now: Time, config: TargetConfig) -> Result<TargetId, ConfigError> {
-        let id = self.targets.len() as u32;
-        config.check(id as usize)?;
-        self.tick(now);
+        config.check(self.targets.len())?;
+        let now = self.tick(now);
         self.config.targets.push(config);
-        self.most_alone = self.config.waiting_for_one();
-        self.push_target(config);
-        Ok(TargetId(id))
+        Ok(self.targets.add(config, now))
     }
 
-    pub(super) fn push_target(&mut self, config: TargetConfig) {
-        let id = self.targets.len() as u32;
-        let bay = self.new_bay(&[id]);
-        self.targets.push(Target::new(config, bay, self.now));
-    }
-
-    /// The bay of a sorted set of targets, made if there is none.
-    fn bay(&mut self, ids: &[u32]) -> u32 {
-        if let [one] = *ids {
-            return self.targets[one as usize].bay;
-        }
-        if let Some(bay) = self.bay_ids.get(ids) {
-            return *bay;
-        }
-        let bay = self.new_bay(ids);
-        self.bay_ids.insert(ids.into(), bay);
-        for id in ids {
-            self.targets[*id as usize].seldom.bays.push(bay);
-        }
-        bay
-    }
-
-    fn new_bay(&mut self, ids: &[u32]) -> u32 {
-        self.bays.push(Bay {
-            targets: ids.into(),
-            lanes: Vec::new(),
-            parked: Vec::new(),
-            parked_classes: 0,
-            open: false,
-            spare: Vec::new(),
-            usable_since: self.now,
-        });
-        self.bays.len() as u32 - 1
-    }
-
-    /// The targets of a bay that could ever serve a job of that cost.
-    pub(super) fn bay_that_fits(&mut self, bay: u32, cost: Cost) -> Option<u32> {
-        let targets = &self.bays[bay as usize].targets;
-        if targets
-            .iter()
-            .all(|target| self.targets[*target as usize].gate.fits(cost))
-        {
-            return Some(bay);
-        }
-        let fit: Vec<u32> = targets
-            .iter()
-            .copied()
-            .filter(|target| self.targets[*target as usize].gate.fits(cost))
-            .collect();
-        (!fit.is_empty()).then(|| self.bay(&fit))
-    }
-
-    pub(super) fn bay_without(&mut self, bay: u32, target: u32) -> Option<u32> {
-        let rest: Vec<u32> = self.bays[bay as usize]
-            .targets
-            .iter()
-            .copied()
-            .filter(|other| *other != target)
-            .collect();
-        (!rest.is_empty()).then(|| self.bay(&rest))
-    }
-
-    /// What an attempt tells of its target.
-    pub(super) fn judge(&mut self, now: Time, slot: u32, target: u32, verdict: Verdict) {
-        let probing = std::mem::take(&mut self.jobs[slot].probing);
-        let state = &mut self.targets[target as usize];
-        if probing {
-            state.seldom.probe = false;
-        }
-        let deciding = probing && state.state == TargetState::Probation;
-        match verdict {
-            Verdict::Unknown => {}
-            Verdict::Fine => {
-                state.faults = 0;
-                if deciding {
-                    self.change_target(now, target, TargetState::Active);
-                }
-            }
-            Verdict::Fault => {
-                state.faults += 1;
-                let threshold = state.seldom.config.fault_threshold;
-                let enough = threshold > 0 && state.faults >= threshold;
-                if deciding || (enough && state.state == TargetState::Active) {
-                    state.faults = 0;
-                    let until = now + state.seldom.config.suspend_for;
-                    self.change_target(now, target, TargetState::Suspended { until });
-                }
-            }
-            Verdict::Overload { until } => match state.state {
-                TargetState::Disabled { .. } => {}
-                TargetState::Suspended { until: known } if known >= until => {}
-                _ if until <= now => {}
-                _ => self.change_target(now, target, TargetState::Suspended { until }),
-            },
-            Verdict::Gone => self.change_target(
-                now,
-                target,
-                TargetState::Disabled {
-                    reason: Disabled::Gone,
-                },
-            ),
+    /// What an attempt says about its target.
+    pub(super) fn judge(&mut self, now: Time, job: JobId, target: TargetId, verdict: Verdict) {
+        let probing = std::mem::take(&mut self.jobs[job].probing);
+        if let Some(state) = self.targets[target].judge(now, probing, verdict) {
+            self.change_target(now, target, state);
         }
     }
 
     /// A target's timer: its suspension is over, or a bucket has refilled.
-    pub(super) fn target_due(&mut self, now: Time, target: u32) {
-        match self.targets[target as usize].state {
+    pub(super) fn target_due(&mut self, now: Time, target: TargetId) {
+        match self.targets[target].state() {
             TargetState::Suspended { until } if until <= now => {
                 self.change_target(now, target, TargetState::Probation);
             }
@@ -191,41 +92,73 @@ impl<P> Core<P> {
         }
     }
 
-    pub(super) fn change_target(&mut self, now: Time, target: u32, state: TargetState) {
-        let before = std::mem::replace(&mut self.targets[target as usize].state, state);
+    pub(super) fn change_target(&mut self, now: Time, target: TargetId, state: TargetState) {
+        let before = self.targets[target].set_state(state);
         if before == state {
             return;
         }
-        self.events.push_back(Event::TargetChanged {
-            target: TargetId(target),
-            state,
-        });
-        self.unsave(target);
+        self.events
+            .push_back(Event::TargetChanged { target, state });
+        self.unreserve(target);
         if let TargetState::Suspended { until } = state {
+            // The one timer of the target is for the end of the suspension; an earlier one of before is not.
+            if let Some((_, timer)) = self.targets[target].timer.take() {
+                self.timers.cancel(timer);
+            }
             self.arm_target(target, until);
         }
-        for index in 0..self.targets[target as usize].seldom.bays.len() {
-            let bay = self.targets[target as usize].seldom.bays[index];
-            if state.is_usable() {
-                if !before.is_usable() {
-                    self.bays[bay as usize].usable_since = now;
-                    self.ages_changed(bay);
-                }
-                continue;
-            }
-            match self.usable_at(now, bay) {
-                None => {}
-                Some(Time::MAX) => self.fail_bay(now, bay, Unservable::NoTarget),
-                Some(until) => match self.config.on_suspend {
-                    OnSuspend::Keep => {}
-                    OnSuspend::Delay => self.delay_bay(now, bay, until),
-                    OnSuspend::End => self.fail_bay(now, bay, Unservable::Suspended),
-                },
+        for group in self.targets[target].groups().to_vec() {
+            if !state.is_usable() {
+                self.group_lost_target(now, group);
+            } else if !before.is_usable() {
+                self.group_gained_target(now, group);
             }
         }
         if state.is_usable() {
             self.open_target(target);
         }
+    }
+
+    /// A target of the group is usable again.
+    fn group_gained_target(&mut self, now: Time, group: GroupId) {
+        // A job that ends here may have been the last of a group that goes with it.
+        self.targets.retain(group);
+        self.targets.group_mut(group).usable_since = now;
+        for lane in self.lanes.in_group(group).to_vec() {
+            self.update_age(lane);
+        }
+        self.release_suspended(now, group);
+        self.release_group(group);
+    }
+
+    /// A target of the group is no longer usable: if it was the last, its jobs end, are delayed or stay.
+    fn group_lost_target(&mut self, now: Time, group: GroupId) {
+        let (reason, until) = match (self.targets.usable_at(group), self.config.on_suspend) {
+            (None, _) => return,
+            (Some(Time::MAX), _) => (Unservable::NoTarget, None),
+            (Some(_), OnSuspend::Keep) => return,
+            (Some(until), OnSuspend::Delay) => (Unservable::Suspended, Some(until)),
+            (Some(_), OnSuspend::End) => (Unservable::Suspended, None),
+        };
+        self.targets.retain(group);
+        for job in self.waiting_in_group(group) {
+            match until {
+                Some(until) => {
+                    self.leave_lane(now, job, false);
+                    self.suspend(job, until);
+                }
+                None => self.fail_unleased(now, job, reason),
+            }
+        }
+        self.release_group(group);
+    }
+
+    /// The jobs that wait in a group, in the order of arrival.
+    fn waiting_in_group(&self, group: GroupId) -> Vec<JobId> {
+        let lanes = self.lanes.in_group(group).iter();
+        let mut jobs: Vec<JobId> = lanes.flat_map(|lane| self.lanes.jobs(*lane)).collect();
+        jobs.sort_unstable_by_key(|job| self.jobs[*job].seq);
+        jobs
     }
 }
 

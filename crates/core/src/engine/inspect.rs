@@ -1,11 +1,10 @@
 //! What a core looks like from outside.
 
 use super::Core;
-use super::parts::NIL;
+use crate::classes::ClassState;
 use crate::id::{Class, Flow, TargetId};
 use crate::stats::ClassStats;
-use crate::target::TargetState;
-use std::hash::BuildHasher;
+use crate::targets::TargetState;
 
 /// A picture of a core.
 #[derive(Clone, Debug)]
@@ -81,25 +80,22 @@ impl<P> Core<P> {
     /// A picture of the whole.
     #[must_use]
     pub fn inspect(&self) -> View {
+        let class = |class: &ClassState| ClassView {
+            weight: class.config.weight,
+            waiting: class.waiting(),
+            stats: class.stats.clone(),
+        };
         View {
-            waiting: self.waiting,
-            delayed: self.delayed,
+            waiting: self.waiting(),
+            delayed: self.delayed(),
             running: self.running,
             paused: self.paused,
             draining: self.draining,
             capacity: self.capacity(),
             levels: self.gate.levels(),
-            classes: self
-                .classes
-                .iter()
-                .map(|class| ClassView {
-                    weight: class.config.weight,
-                    waiting: class.waiting,
-                    stats: class.stats.clone(),
-                })
-                .collect(),
-            targets: (0..self.targets.len() as u32)
-                .filter_map(|target| self.inspect_target(TargetId(target)))
+            classes: self.classes.iter().map(class).collect(),
+            targets: (self.targets.ids())
+                .filter_map(|target| self.inspect_target(target))
                 .collect(),
         }
     }
@@ -107,57 +103,62 @@ impl<P> Core<P> {
     /// A picture of a target.
     #[must_use]
     pub fn inspect_target(&self, target: TargetId) -> Option<TargetView> {
-        let target = self.targets.get(target.index())?;
+        let target = self.targets.get(target)?;
         Some(TargetView {
-            state: target.state,
+            state: target.state(),
             running: target.gate.running(),
-            waiting: u64::from(target.waiting),
-            faults: target.faults,
-            granted: target.granted,
+            waiting: target.waiting,
+            faults: target.faults(),
+            granted: target.granted(),
             levels: target.gate.levels(),
         })
     }
 
     /// A picture of every flow that has jobs or is remembered.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> + '_ {
-        self.flows.iter().map(|(_, flow)| FlowView {
-            flow: flow.id,
-            weight: flow.weight,
-            waiting: u64::from(flow.waiting),
+        self.flows.iter().map(|(id, flow)| FlowView {
+            flow: flow.name(),
+            weight: flow.weight(),
+            waiting: self.occupancy.held(id),
             running: flow.gate.running(),
-            held: flow.parked,
+            held: flow.blocked,
         })
+    }
+
+    /// The number of flows that something is remembered of: their jobs, their limits, or their debt.
+    #[must_use]
+    pub fn remembered_flows(&self) -> usize {
+        let debts: usize = self.classes.iter().map(ClassState::idle_debts).sum();
+        self.flows.iter().count() + debts
     }
 
     /// Jobs waiting in a class.
     #[must_use]
     pub fn waiting_in(&self, class: Class) -> u64 {
-        self.classes
-            .get(class.index())
-            .map_or(0, |class| class.waiting)
+        self.classes.get(class).map_or(0, ClassState::waiting)
     }
 
     /// Jobs of a flow waiting in a class.
     #[must_use]
     pub fn waiting_for(&self, class: Class, flow: Flow) -> u64 {
         let queue = self
-            .find_flow(flow, self.hasher.hash_one(flow))
-            .and_then(|flow| self.flows[flow].queues.get(class.index()).copied());
-        queue
-            .filter(|queue| *queue != NIL)
-            .map_or(0, |queue| u64::from(self.queues[queue].waiting))
+            .flows
+            .find(flow)
+            .and_then(|flow| self.flows[flow].queue(class));
+        queue.map_or(0, |queue| self.classes[class].occupancy.held(queue))
     }
 
     /// Jobs waiting.
     #[must_use]
+    #[inline]
     pub fn waiting(&self) -> u64 {
-        self.waiting
+        self.occupancy.taken()
     }
 
     /// Jobs whose time has not come.
     #[must_use]
     pub fn delayed(&self) -> u64 {
-        self.delayed
+        self.delayed.len()
     }
 
     /// Leases out.
@@ -173,13 +174,13 @@ impl<P> Core<P> {
         if self.shares_bound() {
             places
         } else {
-            places * self.classes.len() as u64
+            places.saturating_mul(self.classes.len() as u64)
         }
     }
 
     /// What happened in a class so far.
     #[must_use]
     pub fn stats(&self, class: Class) -> Option<&ClassStats> {
-        self.classes.get(class.index()).map(|class| &class.stats)
+        self.classes.get(class).map(|class| &class.stats)
     }
 }

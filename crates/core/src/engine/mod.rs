@@ -1,44 +1,52 @@
-//! The core itself.
+//! The engine: a state machine that composes the parts.
 //!
-//! [`Core`] owns every job from `submit` to its end. It is driven by calls that carry the time, and it
-//! answers each with a decision; it never blocks, reads a clock, draws a random number or allocates for a job
-//! beyond the job itself once its tables have grown. The choice of the next job is in `choose`, what may wait in
-//! `admit` and who gives way in `shed`, where lanes stand while their gates are shut in `park`, the targets' health in `health`.
+//! [`Core`] owns every job from `submit` to its end. It is driven by calls that carry the time, answers each
+//! with a decision, and never blocks, reads a clock or draws a random number. Each part owns its state and
+//! knows nothing of the others; what they have to do together is here, one file per kind of call:
+//!
+//! | file | question |
+//! |---|---|
+//! | `admit` | may this job wait, and who gives way for it? |
+//! | `select` | which job goes next, and to which target? |
+//! | `gates` | what happens when a gate shuts or opens? |
+//! | `queueing` | how does a job enter and leave its lane? |
+//! | `settle` | what becomes of a job whose lease is given back? |
+//! | `health` | what does a target's new state mean for the jobs that wait for it? |
+//! | `timers` | what happens because time has passed? |
+//! | `control` | pause, drain, new settings |
 
 mod admit;
-mod choose;
 mod control;
-mod delay;
-mod finish;
-mod flows;
+mod gates;
 mod health;
 mod inspect;
-mod lanes;
-mod locate;
-mod park;
-mod parts;
-mod shed;
-mod tags;
+mod queueing;
+mod select;
+mod settle;
 mod timers;
 
 pub use inspect::{ClassView, FlowView, TargetView, View};
 
-use crate::config::{Bound, ClassConfig, Config, ConfigError};
+use crate::blocked::Blocked;
+use crate::classes::Classes;
+use crate::config::{Bound, Config, ConfigError, TargetConfig};
+use crate::delayed::Delayed;
 use crate::event::{Event, Refused};
+use crate::flows::Flows;
 use crate::forecast::Forecast;
 use crate::gate::Gate;
-use crate::id::{Key, Ticket};
-use crate::index::Index;
+use crate::id::{FlowId, Key, Ticket};
 use crate::job::{Cancelled, Job, Lease};
-use crate::table::Table;
-use crate::target::Target;
+use crate::jobs::{Jobs, State};
+use crate::lanes::Lanes;
+use crate::occupancy::Occupancy;
+use crate::targets::Targets;
 use crate::time::Time;
 use crate::wheel::Wheel;
+use admit::Shedding;
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use parts::{Bay, ClassState, Entry, FlowState, Holders, Lane, Later, Queue, Spot, State, Timer};
 use std::collections::VecDeque;
-use tags::{Resting, Tag};
+use timers::Timer;
 
 /// The scheduling core. `P` is the payload of its jobs.
 ///
@@ -58,62 +66,31 @@ use tags::{Resting, Tag};
 pub struct Core<P> {
     config: Config,
     now: Time,
-    serial: u64,
-    jobs: Table<Entry<P>>,
-    /// By job, as far as any was delayed or had a delay key.
-    later: Vec<Later>,
-    lanes: Table<Lane>,
-    /// The position of each lane in the heap that it is in. Kept apart, as that of queues.
-    lane_at: Vec<u32>,
-    lane_spots: Vec<Spot>,
-    queues: Table<Queue>,
-    /// The position of each queue among its class's. Kept apart, because every change of order moves several.
-    queue_at: Vec<u32>,
-    flows: Table<FlowState>,
-    /// The tags of flows in the classes in which they have no queue.
-    resting: Resting,
-    classes: Vec<ClassState>,
-    /// The tags of the classes. Side by side, because a choice looks at all that are live.
-    tags: Vec<Tag>,
-    targets: Vec<Target>,
-    bays: Vec<Bay>,
-    /// The virtual time of the classes.
-    clock: Tag,
-    /// The classes that may have an open lane.
-    live: u64,
-    gate: Gate,
-    /// When the gate over everything opens, if that is what stopped the last `next`.
-    gate_at: Option<Time>,
-    holders: Holders,
+    jobs: Jobs<P>,
+    lanes: Lanes,
+    classes: Classes,
+    flows: Flows,
+    targets: Targets,
+    blocked: Blocked,
+    delayed: Delayed,
+    /// The places of a bound over all classes, by flow; counted with a bound per class as well.
+    occupancy: Occupancy<FlowId>,
+    /// For a bound over all classes.
     forecast: Forecast,
-    waiting: u64,
-    delayed: u64,
+    /// The limits over everything.
+    gate: Gate,
+    /// When the gate over everything admits the job that the last selection stopped at.
+    gate_opens_at: Option<Time>,
     running: u64,
+    /// Targets whose cost bucket is reserved.
+    reservations: usize,
+    /// Grants since the last aged one.
     since_aged: u32,
-    /// The lanes that will probably be granted next in the class that was granted last, and in the one before it.
-    expected: [u32; 2],
-    /// The classes that have aging.
-    aging: u64,
-    /// Lanes parked in a bay, and targets whose bucket is saved for a lane.
-    parked: u32,
-    saved: u32,
     paused: bool,
     draining: bool,
-    wheel: Wheel<Timer>,
+    timers: Wheel<Timer>,
     due: Vec<(Time, Timer)>,
     events: VecDeque<Event<P>>,
-    /// The jobs that have a key, and the delayed ones that hold their delay key.
-    keys: Index,
-    delay_keys: Index,
-    flow_ids: Index,
-    hasher: FixedState,
-    /// Lanes by queue and bay.
-    lane_ids: Index,
-    bay_ids: HashMap<Box<[u32]>, u32, FixedState>,
-    /// How many jobs may wait for a target that alone can serve them.
-    most_alone: usize,
-    /// How many flows make it worth looking for idle ones.
-    sweep_at: usize,
 }
 
 impl<P> Core<P> {
@@ -124,66 +101,41 @@ impl<P> Core<P> {
     pub fn new(mut config: Config, now: Time) -> Result<Self, ConfigError> {
         config.check()?;
         if config.targets.is_empty() {
-            config.targets.push(crate::config::TargetConfig::default());
+            config.targets.push(TargetConfig::default());
         }
         let hasher = FixedState::with_seed(config.seed);
         let mut core = Core {
             now,
-            serial: 0,
-            jobs: Table::default(),
-            later: Vec::new(),
-            lanes: Table::default(),
-            lane_at: Vec::new(),
-            lane_spots: Vec::new(),
-            queues: Table::default(),
-            queue_at: Vec::new(),
-            flows: Table::default(),
-            resting: Resting::new(config.classes.len()),
-            classes: config
-                .classes
-                .iter()
-                .map(|class| ClassState::new(*class, config.bookings))
-                .collect(),
-            tags: vec![0; config.classes.len()],
-            targets: Vec::new(),
-            bays: Vec::new(),
-            clock: 0,
-            live: 0,
-            gate: Gate::new(config.limits, now),
-            gate_at: None,
-            holders: Holders::default(),
+            jobs: Jobs::new(hasher.clone()),
+            lanes: Lanes::new(hasher.clone()),
+            classes: Classes::new(config.policy, hasher.clone()),
+            flows: Flows::new(hasher.clone()),
+            targets: Targets::new(hasher.clone()),
+            blocked: Blocked::default(),
+            delayed: Delayed::new(hasher),
+            occupancy: Occupancy::default(),
             forecast: Forecast::new(config.bookings),
-            waiting: 0,
-            delayed: 0,
+            gate: Gate::new(config.limits, now),
+            gate_opens_at: None,
             running: 0,
+            reservations: 0,
             since_aged: 0,
-            expected: [parts::NIL; 2],
-            aging: aging(&config),
-            parked: 0,
-            saved: 0,
             paused: false,
             draining: false,
-            wheel: Wheel::new(),
+            timers: Wheel::new(),
             due: Vec::new(),
             events: VecDeque::new(),
-            keys: Index::default(),
-            delay_keys: Index::default(),
-            flow_ids: Index::default(),
-            hasher: hasher.clone(),
-            lane_ids: Index::default(),
-            bay_ids: HashMap::with_hasher(hasher),
-            most_alone: config.waiting_for_one(),
-            sweep_at: 1024,
             config,
         };
-        for target in core.config.targets.clone() {
-            core.push_target(target);
+        core.apply_classes();
+        for index in 0..core.config.targets.len() {
+            core.targets.add(core.config.targets[index], now);
         }
         Ok(core)
     }
 
-    /// Hands in a job. It is admitted, to be leased in its turn; or it is refused and handed back, with the
-    /// reason and, where coming back helps, when.
+    /// Submits a job. It is admitted, to be leased in its turn; or it is refused and handed back, with the
+    /// reason and, where trying again helps, when.
     ///
     /// # Errors
     /// The refusal.
@@ -193,15 +145,34 @@ impl<P> Core<P> {
     )]
     pub fn submit(&mut self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
         let now = self.tick(now);
-        self.admit(now, job)
+        self.admit(now, job, Shedding::Allowed)
     }
 
-    /// The one job that should run now, and where; `None` when nothing may.
+    /// Submits a job that takes nobody's place: where another job would have to be shed for it, it is
+    /// refused. A refusal books nothing.
     ///
-    /// Call it until it says `None`, and again after every other call and at [`wake_at`](Self::wake_at).
+    /// # Errors
+    /// The refusal.
+    #[expect(
+        clippy::result_large_err,
+        reason = "a refusal hands the job back by value: boxing it would allocate"
+    )]
+    pub fn submit_without_shedding(
+        &mut self,
+        now: Time,
+        job: Job<P>,
+    ) -> Result<Ticket, Refused<P>> {
+        let now = self.tick(now);
+        self.admit(now, job, Shedding::Never)
+    }
+
+    /// The one job that should run now, and where; `None` when none may.
+    ///
+    /// Call it until it answers `None`, and again after every other call and at [`wake_at`](Self::wake_at).
     pub fn next(&mut self, now: Time) -> Option<Lease<P>> {
         let now = self.tick(now);
-        self.choose(now)
+        let selected = self.select(now)?;
+        Some(self.grant(now, selected))
     }
 
     /// Moves time on without asking for a job: what is due happens, and events tell of it.
@@ -211,8 +182,8 @@ impl<P> Core<P> {
 
     /// Takes a job back if it has not begun; one that runs is left alone.
     pub fn withdraw(&mut self, now: Time, ticket: Ticket) -> Cancelled<P> {
-        match self.entry(ticket).map(|entry| entry.state) {
-            Some(State::Running { .. }) => Cancelled::Running,
+        match self.jobs.get(ticket).map(|entry| entry.state) {
+            Some(State::Running(_)) => Cancelled::Running,
             _ => self.cancel(now, ticket),
         }
     }
@@ -221,17 +192,15 @@ impl<P> Core<P> {
     /// signal.
     pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Cancelled<P> {
         let now = self.tick(now);
-        let Some(state) = self.entry(ticket).map(|entry| entry.state) else {
-            return Cancelled::Ended;
-        };
-        match state {
-            State::Running { .. } => {
-                self.jobs[ticket.slot].cancelled = true;
+        match self.jobs.get(ticket).map(|entry| entry.state) {
+            None => Cancelled::Ended,
+            Some(State::Running(_)) => {
+                self.jobs[ticket.job].cancelled = true;
                 Cancelled::Running
             }
-            State::Waiting | State::Delayed => {
-                let job = self.end_unleased(now, ticket.slot);
-                self.classes[job.class.index()].stats.ended.cancelled += 1;
+            Some(_) => {
+                let job = self.end_unleased(now, ticket.job);
+                self.classes[job.class].stats.ended.cancelled += 1;
                 Cancelled::Removed(job)
             }
         }
@@ -242,48 +211,26 @@ impl<P> Core<P> {
         self.events.pop_front()
     }
 
-    /// When time alone will change the answer of [`next`](Self::next) or bring an event. Later than the time of the last
-    /// call, or the next call changes something; early by a little at worst, after cancellations.
+    /// When time alone will change the answer of [`next`](Self::next) or bring an event.
+    ///
+    /// Later than the time of the last call, or the next call of `next` or [`advance`](Self::advance) at that
+    /// time changes something: a driver that sleeps until then never spins. After cancellations it may be
+    /// early.
     #[must_use]
     pub fn wake_at(&self) -> Option<Time> {
-        let timer = self.wheel.next_at();
-        match self.gate_at {
-            Some(gate) if !self.paused && self.waiting > 0 => {
-                Some(timer.map_or(gate, |timer| timer.min(gate)))
-            }
-            _ => timer,
-        }
+        let timer = self.timers.next_at();
+        let gate = (self.gate_opens_at).filter(|_| !self.paused && self.waiting() > 0);
+        [timer, gate].into_iter().flatten().min()
     }
 
     /// The live job with that key.
     #[must_use]
     pub fn find(&self, key: Key) -> Option<Ticket> {
-        let has = |slot| self.jobs[slot].key == key;
-        let slot = self.keys.find(key.spread(), has)?;
-        Some(self.ticket(slot))
-    }
-
-    fn entry(&self, ticket: Ticket) -> Option<&Entry<P>> {
-        self.jobs
-            .look(ticket.slot)
-            .filter(|entry| entry.serial == ticket.serial)
-    }
-
-    fn ticket(&self, slot: u32) -> Ticket {
-        Ticket {
-            slot,
-            serial: self.jobs[slot].serial,
-        }
+        self.jobs.find(key).map(|job| self.jobs.ticket(job))
     }
 
     #[inline]
     fn shares_bound(&self) -> bool {
         matches!(self.config.bound, Bound::Shared(_))
     }
-}
-
-/// The classes that have aging, as bits.
-fn aging(config: &Config) -> u64 {
-    let has = |(class, config): (usize, &ClassConfig)| u64::from(config.aging.is_some()) << class;
-    config.classes.iter().enumerate().map(has).sum()
 }

@@ -1,28 +1,42 @@
-//! What time brings: jobs that are due or expire, gates that open.
+//! What happens because time has passed: jobs that are due or expire, gates that open.
 
 use super::Core;
-use super::parts::{NIL, State, Timer};
 use crate::config::OnSuspend;
 use crate::event::{Event, Unservable};
-use crate::target::TargetState;
+use crate::id::{FlowId, GroupId, JobId, TargetId};
+use crate::jobs::State;
+use crate::targets::TargetState;
 use crate::time::Time;
-use crate::wheel::TimerId;
+use std::time::Duration;
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// A job is due, or expires.
+    Job(JobId),
+    /// A target's gate opens, or its suspension ends.
+    Target(TargetId),
+    /// A flow's gate opens.
+    Flow(FlowId),
+}
+
+/// A job that finds no place is postponed by at least this: with less, the timer would fire for ever at the same
+/// time.
+const SHORTEST_POSTPONEMENT: Duration = Duration::from_millis(10);
 
 impl<P> Core<P> {
-    /// Every call begins here: time moves on (never back), and what is due happens first. So a delayed job takes a
-    /// place before an arrival of the same moment.
+    /// Every call begins here: time moves on, never back, and what is due happens first. So a delayed job takes
+    /// a place before an arrival of the same moment.
     #[inline]
     pub(super) fn tick(&mut self, now: Time) -> Time {
-        if now > self.now {
-            self.now = now;
-        }
-        if self.wheel.next_at().is_some_and(|at| at <= self.now) {
+        self.now = self.now.max(now);
+        if self.timers.next_at().is_some_and(|at| at <= self.now) {
             self.fire();
         }
-        // From here on `next` may answer differently: whoever has somebody to run a job asks it after this call, and for
-        // everybody else that time has passed.
-        if self.gate_at.is_some_and(|at| at <= self.now) {
-            self.gate_at = None;
+        // Whoever could run a job asks `next` after this call. For everybody else the time has passed, and to be
+        // woken for it again would be for nothing.
+        if self.gate_opens_at.is_some_and(|at| at <= self.now) {
+            self.gate_opens_at = None;
         }
         self.now
     }
@@ -30,18 +44,18 @@ impl<P> Core<P> {
     fn fire(&mut self) {
         let now = self.now;
         let mut due = std::mem::take(&mut self.due);
-        self.wheel.advance(now, &mut due);
-        // All have fired before any is acted on: what one does must not cancel another that is no more.
+        self.timers.advance(now, &mut due);
+        // All are marked as fired before any is acted on: what one does must not cancel another that is gone.
         for (_, timer) in &due {
             match *timer {
-                Timer::Job(slot) => self.jobs[slot].timer = TimerId::NONE,
-                Timer::Target(target) => self.targets[target as usize].seldom.timer = TimerId::NONE,
-                Timer::Flow(flow) => self.flows[flow].timer = TimerId::NONE,
+                Timer::Job(job) => self.jobs[job].timer = None,
+                Timer::Target(target) => self.targets[target].timer = None,
+                Timer::Flow(flow) => self.flows[flow].timer = None,
             }
         }
         for (_, timer) in due.drain(..) {
             match timer {
-                Timer::Job(slot) => self.job_due(now, slot),
+                Timer::Job(job) => self.job_due(now, job),
                 Timer::Target(target) => self.target_due(now, target),
                 Timer::Flow(flow) => self.open_flow(flow),
             }
@@ -49,98 +63,161 @@ impl<P> Core<P> {
         self.due = due;
     }
 
-    fn job_due(&mut self, now: Time, slot: u32) {
-        let entry = &self.jobs[slot];
-        if entry.expire_at <= now {
-            let ticket = self.ticket(slot);
-            let job = self.end_unleased(now, slot);
-            self.classes[job.class.index()].stats.ended.expired += 1;
+    fn job_due(&mut self, now: Time, job: JobId) {
+        // An earlier timer of the same moment may have ended this job, or moved it.
+        let Some(entry) = self.jobs.by_id(job).filter(|entry| entry.timer.is_none()) else {
+            return;
+        };
+        if entry.expire_at.is_some_and(|at| at <= now) {
+            let ticket = self.jobs.ticket(job);
+            let job = self.end_unleased(now, job);
+            self.classes[job.class].stats.ended.expired += 1;
             self.events.push_back(Event::Expired { ticket, job });
-        } else if entry.state == State::Delayed {
-            self.leave_delay(now, slot);
+        } else if let State::Delayed { .. } = entry.state {
+            self.job_ready(now, job);
         }
     }
 
-    /// A delayed job is due: it joins its lane, or is put off if there is no place or no target yet.
-    fn leave_delay(&mut self, now: Time, slot: u32) {
-        let (class, bay) = (self.jobs[slot].class, self.jobs[slot].bay);
-        match (self.usable_at(now, bay), self.config.on_suspend) {
-            (Some(Time::MAX), _) => return self.fail_unleased(now, slot, Unservable::NoTarget),
+    /// A delayed job's time has come: it joins its lane, or is postponed if there is no place or no target yet.
+    pub(super) fn job_ready(&mut self, now: Time, job: JobId) {
+        let (class, group) = (self.jobs[job].class, self.jobs[job].group);
+        match (self.targets.usable_at(group), self.config.on_suspend) {
+            (Some(Time::MAX), _) => return self.fail_unleased(now, job, Unservable::NoTarget),
             (Some(_), OnSuspend::End) => {
-                return self.fail_unleased(now, slot, Unservable::Suspended);
+                return self.fail_unleased(now, job, Unservable::Suspended);
             }
-            (Some(until), OnSuspend::Delay) => return self.put_off(slot, until),
+            (Some(until), OnSuspend::Delay) => return self.postpone(job, until, true),
             (Some(_), OnSuspend::Keep) | (None, _) => {}
         }
-        if self.places_free(class) == 0 || !self.has_room_alone(bay) {
-            return self.put_off(slot, now + self.config.put_off);
+        if self.places_free(class) == 0 || !self.has_room_at_target(group) {
+            let by = self.config.postpone_by.max(SHORTEST_POSTPONEMENT);
+            return self.postpone(job, now + by, false);
         }
-        self.release_delay_key(slot);
-        self.delayed -= 1;
-        let flow = self.jobs[slot].flow;
-        self.flows[flow].delayed -= 1;
-        self.enqueue(now, slot, NIL);
+        self.leave_delay(job);
+        self.enter_lane(now, job);
     }
 
-    fn put_off(&mut self, slot: u32, until: Time) {
-        self.later(slot).due = until;
-        self.arm_job(slot);
-        let class = self.jobs[slot].class;
-        self.classes[class.index()].stats.put_off += 1;
-        let ticket = self.ticket(slot);
-        self.events.push_back(Event::PutOff { ticket, until });
+    fn postpone(&mut self, job: JobId, until: Time, suspended: bool) {
+        self.set_due(job, until, suspended);
+        let class = self.jobs[job].class;
+        self.classes[class].stats.postponed += 1;
+        let ticket = self.jobs.ticket(job);
+        self.events.push_back(Event::Postponed { ticket, until });
+    }
+
+    /// Delays a job that is in no lane until a suspension ends; it ends as merged if another delayed job has its
+    /// delay key.
+    pub(super) fn suspend(&mut self, job: JobId, until: Time) {
+        let key = self.jobs[job].delay_key;
+        if key.is_none_or(|key| !self.delayed.has_key(key)) {
+            return self.enter_delay(job, until, true);
+        }
+        let ticket = self.jobs.ticket(job);
+        let job = self.end_unleased(self.now, job);
+        self.classes[job.class].stats.ended.merged += 1;
+        self.events.push_back(Event::Merged { ticket, job });
+    }
+
+    /// Counts a job that is in no lane as delayed. Its delay key is free.
+    pub(super) fn enter_delay(&mut self, job: JobId, due: Time, suspended: bool) {
+        let (key, flow) = (self.jobs[job].delay_key, self.jobs[job].flow);
+        self.delayed.insert(job, key);
+        self.flows[flow].delayed += 1;
+        self.set_due(job, due, suspended);
+    }
+
+    /// A job is no longer delayed; it is in no lane yet.
+    pub(super) fn leave_delay(&mut self, job: JobId) {
+        self.disarm_job(job);
+        self.delist(job);
+        let entry = &mut self.jobs[job];
+        let (key, flow) = (entry.delay_key, entry.flow);
+        self.delayed.remove(key);
+        self.flows[flow].delayed -= 1;
+    }
+
+    /// Says when a delayed job is due, and whether that is the end of a suspension.
+    fn set_due(&mut self, job: JobId, due: Time, suspended: bool) {
+        self.delist(job);
+        self.jobs[job].state = State::Delayed { due, suspended };
+        if suspended {
+            let list = &mut self.targets.group_mut(self.jobs[job].group).suspended;
+            self.delayed.enlist(list, job);
+        }
+        self.arm_job(job);
+    }
+
+    fn delist(&mut self, job: JobId) {
+        let entry = &self.jobs[job];
+        if let State::Delayed {
+            suspended: true, ..
+        } = entry.state
+        {
+            let list = &mut self.targets.group_mut(entry.group).suspended;
+            self.delayed.delist(list, job);
+        }
+    }
+
+    /// A target of the group is usable again: jobs that were delayed until then need not wait any longer.
+    pub(super) fn release_suspended(&mut self, now: Time, group: GroupId) {
+        let jobs = self.delayed.listed(&self.targets.group(group).suspended);
+        for job in jobs {
+            match self.jobs[job].start_at.filter(|at| *at > now) {
+                Some(at) => self.set_due(job, at, false),
+                None => self.job_ready(now, job),
+            }
+        }
     }
 
     /// Sets a job's one timer: for when it is due, or for when it expires if that is sooner.
-    pub(super) fn arm_job(&mut self, slot: u32) {
-        let entry = &self.jobs[slot];
+    #[inline]
+    pub(super) fn arm_job(&mut self, job: JobId) {
+        self.disarm_job(job);
+        let entry = &mut self.jobs[job];
         let at = match entry.state {
-            State::Delayed => Some(entry.expire_at.min(self.later[slot as usize].due)),
-            State::Waiting => (entry.expire_at < Time::MAX).then_some(entry.expire_at),
-            State::Running { .. } => None,
+            State::Delayed { due, .. } => Some(entry.expire_at.map_or(due, |at| at.min(due))),
+            State::Waiting(_) => entry.expire_at,
+            State::Arriving | State::Running(_) => None,
         };
-        self.disarm_job(slot);
         if let Some(at) = at {
-            self.jobs[slot].timer = self.wheel.set(at, Timer::Job(slot));
+            entry.timer = Some(self.timers.set(at, Timer::Job(job)));
         }
     }
 
     #[inline]
-    pub(super) fn disarm_job(&mut self, slot: u32) {
-        let timer = std::mem::replace(&mut self.jobs[slot].timer, TimerId::NONE);
-        if !timer.is_none() {
-            self.wheel.cancel(timer);
+    pub(super) fn disarm_job(&mut self, job: JobId) {
+        if let Some(timer) = self.jobs[job].timer.take() {
+            self.timers.cancel(timer);
         }
     }
 
     /// Has a target looked at again at that time, or earlier.
-    pub(super) fn arm_target(&mut self, target: u32, at: Time) {
-        let state = &mut self.targets[target as usize].seldom;
-        if !state.timer.is_none() {
-            if state.timer_at <= at {
+    pub(super) fn arm_target(&mut self, target: TargetId, at: Time) {
+        let state = &mut self.targets[target];
+        if let Some((armed, timer)) = state.timer {
+            if armed <= at {
                 return;
             }
-            self.wheel.cancel(state.timer);
+            self.timers.cancel(timer);
         }
-        state.timer_at = at;
-        state.timer = self.wheel.set(at, Timer::Target(target));
+        state.timer = Some((at, self.timers.set(at, Timer::Target(target))));
     }
 
-    /// Whatever a target was to be looked at again for is to be found out anew. A suspension stays.
-    pub(super) fn disarm_target(&mut self, target: u32) {
-        let state = &mut self.targets[target as usize];
-        if !state.seldom.timer.is_none() && !matches!(state.state, TargetState::Suspended { .. }) {
-            self.wheel.cancel(state.seldom.timer);
-            state.seldom.timer = TimerId::NONE;
+    /// Takes a target's timer back, unless it is for the end of a suspension.
+    pub(super) fn disarm_target(&mut self, target: TargetId) {
+        let state = &mut self.targets[target];
+        if !matches!(state.state(), TargetState::Suspended { .. })
+            && let Some((_, timer)) = state.timer.take()
+        {
+            self.timers.cancel(timer);
         }
     }
 
-    /// Has a parked flow looked at again at that time.
-    pub(super) fn arm_flow(&mut self, flow: u32, at: Time) {
-        let timer = std::mem::replace(&mut self.flows[flow].timer, TimerId::NONE);
-        if !timer.is_none() {
-            self.wheel.cancel(timer);
+    /// Has a flow looked at again at that time.
+    pub(super) fn arm_flow(&mut self, flow: FlowId, at: Time) {
+        if let Some(timer) = self.flows[flow].timer.take() {
+            self.timers.cancel(timer);
         }
-        self.flows[flow].timer = self.wheel.set(at, Timer::Flow(flow));
+        self.flows[flow].timer = Some(self.timers.set(at, Timer::Flow(flow)));
     }
 }

@@ -234,7 +234,7 @@ impl Passage {
                     reason.name(),
                     &format!("the queue of class {} is full", self.class),
                 ),
-                Reason::Hopeless => busy(
+                Reason::DeadlineUnreachable => busy(
                     reason.name(),
                     "the wait would be longer than this request, or its client, can wait",
                 ),

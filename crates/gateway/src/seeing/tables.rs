@@ -123,7 +123,7 @@ impl Tables<'_> {
             ("full", count(Reason::Full)),
             ("gave way", shed as f64),
             ("waited too long", expired as f64),
-            ("no hope in time", count(Reason::Hopeless)),
+            ("no hope in time", count(Reason::DeadlineUnreachable)),
             ("too large", count(Reason::TooLarge)),
             ("no upstream", count(Reason::NoTarget)),
         ];

@@ -2,7 +2,10 @@
 
 use super::books::{Books, Place, Record};
 use super::{Number, Violation};
-use headworks_core::{Bound, Class, Flow, Job, OnSuspend, Reason, Refused, Ticket, Time};
+use headworks_core::{
+    Bound, Class, Flow, Job, LONGEST, OnSuspend, Policy, Reason, Refused, Ticket, Time,
+};
+use std::time::Duration;
 
 impl Books {
     /// An admitted job had every right to be.
@@ -77,6 +80,27 @@ impl Books {
                 "refused as full without saying when to come back".into()
             })?;
         }
+        let least = self.least_retry(job, refused.reason).min(LONGEST);
+        let told = refused
+            .retry_after
+            .map(|after| after + Duration::from_micros(1));
+        self.require(told.is_none_or(|told| told >= least), || {
+            format!(
+                "refused as {}: retry in {:?}, but not before {least:?}",
+                refused.reason, refused.retry_after
+            )
+        })?;
+        let hints = matches!(
+            refused.reason,
+            Reason::Full | Reason::TargetFull | Reason::DeadlineUnreachable
+        );
+        let hinted = refused
+            .retry_after
+            .is_some_and(|after| after > Duration::ZERO);
+        let booked_out = refused.reason == Reason::Full && self.booked > 0;
+        self.require(!hints || hinted || booked_out, || {
+            format!("refused as {} without a time to wait", refused.reason)
+        })?;
         if refused.booking.is_some() {
             self.booked += 1;
         }
@@ -115,13 +139,46 @@ impl Books {
                     >= self.most_alone()
                     && allowed.len() == 1
             }
-            Reason::Hopeless => {
-                self.config.refuse_hopeless
+            Reason::DeadlineUnreachable => {
+                self.config.refuse_unreachable
                     && job.expire_at.is_some()
-                    && self.held(job.class).count() > 0
+                    && (usable.is_some() || self.may_be_ahead(job) > 0)
             }
             Reason::Full => self.is_full_for(job.class, job.flow),
             _ => false,
+        }
+    }
+
+    /// How many jobs of the same bound could go before an arrival: not those of classes that the policy serves
+    /// after it.
+    fn may_be_ahead(&self, job: &Job<Number>) -> usize {
+        let strictly_after = |class: Class| match self.config.policy {
+            Policy::Strict => class > job.class,
+            Policy::Hybrid => job.class == Class(0) && class > job.class,
+            _ => false,
+        };
+        let ahead = self.held(job.class);
+        ahead
+            .filter(|(_, record)| !strictly_after(record.class))
+            .count()
+    }
+
+    /// A hint is not shorter than a wait that can be computed: no place is free before something is granted.
+    fn least_retry(&self, job: &Job<Number>, reason: Reason) -> Duration {
+        let everything = self.gate.least_wait(self.now);
+        let allowed = self.fitting(job.targets, job.cost);
+        let suspended = self.usable_at(&allowed).filter(|at| *at < Time::MAX);
+        let suspended = suspended.map_or(Duration::ZERO, |at| at.since(self.now));
+        match (reason, &allowed[..]) {
+            (Reason::Full, _) if self.held(job.class).count() >= self.config.bound.places() => {
+                everything
+            }
+            (Reason::TargetFull, [target]) => {
+                let target = self.targets[*target as usize].meter.least_wait(self.now);
+                everything.max(target).max(suspended)
+            }
+            (Reason::Suspended, _) => suspended,
+            _ => Duration::ZERO,
         }
     }
 

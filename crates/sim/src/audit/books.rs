@@ -39,7 +39,11 @@ pub(super) struct Record {
     pub(super) used: u32,
     pub(super) grants: u32,
     pub(super) target: u32,
-    pub(super) prepaid: bool,
+    /// A target refused it, and it waits for the others.
+    pub(super) sent_elsewhere: bool,
+    /// Delayed until a suspension ends.
+    pub(super) suspended: bool,
+    pub(super) start_at: Option<Time>,
     pub(super) cancelled: bool,
     pub(super) probing: bool,
 }
@@ -217,8 +221,11 @@ impl Books {
     pub(super) fn enter(&mut self, ticket: Ticket, job: &Job<Number>) {
         let allowed = self.fitting(job.targets, job.cost);
         let mut due = job.start_at.filter(|at| *at > self.now);
+        let mut suspended = false;
         if self.config.on_suspend == OnSuspend::Delay {
-            due = due.max(self.usable_at(&allowed));
+            let usable = self.usable_at(&allowed);
+            suspended = usable.is_some() && usable >= due;
+            due = due.max(usable);
         }
         self.flow_meter(job.flow);
         self.admitted += 1;
@@ -246,7 +253,9 @@ impl Books {
                 used: 0,
                 grants: 0,
                 target: 0,
-                prepaid: false,
+                sent_elsewhere: false,
+                suspended,
+                start_at: job.start_at,
                 cancelled: false,
                 probing: false,
             },

@@ -29,16 +29,21 @@ impl Books {
                 self.require(self.draining, || "handed back without a drain".into())?;
                 self.ended(*ticket, "returned")
             }
-            Event::PutOff { ticket, until } => {
-                self.coverage.note("put off");
+            Event::Postponed { ticket, until } => {
+                self.coverage.note("postponed");
                 let number = self.number(*ticket);
+                let suspended = number.is_some_and(|number| {
+                    let usable = self.usable_at(&self.jobs[&number].allowed);
+                    usable.is_some() && self.config.on_suspend == OnSuspend::Delay
+                });
                 let record = number.and_then(|number| self.jobs.get_mut(&number));
                 let Some(record) = record
                     .filter(|record| record.place == Place::Delayed && record.due <= self.now)
                 else {
-                    return self.require(false, || "a job was put off that was not due".into());
+                    return self.require(false, || "a job was postponed that was not due".into());
                 };
                 record.due = *until;
+                record.suspended = suspended;
                 Ok(())
             }
             Event::TargetChanged { target, state } => self.target_changed(*target, *state),
@@ -60,7 +65,7 @@ impl Books {
             // No timer does this: what was due had its turn before.
             self.due(self.now);
         }
-        self.targets[target.index()].state = state;
+        let before = std::mem::replace(&mut self.targets[target.index()].state, state);
         // Jobs that wait for suspended targets alone are delayed without an event of their own.
         if self.config.on_suspend == OnSuspend::Delay && !state.is_usable() {
             let moved: Vec<(Number, Time)> = self
@@ -77,9 +82,27 @@ impl Books {
                 record.place = Place::Delayed;
                 record.moved = self.calls;
                 record.due = due;
+                record.suspended = true;
             }
         }
+        if state.is_usable() && !before.is_usable() {
+            self.released(target);
+        }
         Ok(())
+    }
+
+    /// A target is usable: jobs that were delayed until then are due, unless they start later.
+    fn released(&mut self, target: TargetId) {
+        let now = self.now;
+        for record in self.jobs.values_mut() {
+            let waits = record.place == Place::Delayed && record.suspended;
+            if waits && record.allowed.contains(&(target.index() as u32)) {
+                self.coverage.note("released");
+                record.suspended = false;
+                record.moved = self.calls - 1;
+                record.due = record.start_at.map_or(now, |at| at.max(now));
+            }
+        }
     }
 
     /// Delayed jobs whose time has come, and of which no event said otherwise, wait now.
@@ -140,6 +163,7 @@ impl Books {
                 until.filter(|_| moved && self.config.on_suspend == OnSuspend::Delay)
             {
                 record.place = Place::Delayed;
+                record.suspended = true;
                 record.due = until;
                 record.moved = calls;
             }
@@ -149,7 +173,7 @@ impl Books {
     /// The targets a job may go to under new limits; one that was sent elsewhere gets none back.
     fn still_allowed(&self, record: &Record) -> Vec<u32> {
         let mut allowed = self.fitting(record.named, record.cost);
-        if record.prepaid {
+        if record.sent_elsewhere {
             allowed.retain(|target| record.allowed.contains(target));
         }
         allowed

@@ -3,7 +3,7 @@
 use super::books::{Books, Place, Record};
 use super::{Number, Violation};
 use headworks_core::{
-    Cost, Fault, OnSuspend, Outcome, Settled, TargetId, TargetState, Ticket, Time, Verdict, View,
+    Fault, OnSuspend, Outcome, Settled, TargetId, TargetState, Ticket, Time, Verdict, View,
 };
 
 impl Books {
@@ -27,25 +27,20 @@ impl Books {
         self.flow_meter(flow).running -= 1;
         self.targets[target as usize].meter.running -= 1;
         let target = target as usize;
-        let actual = match outcome {
-            Outcome::Done { cost } => *cost,
-            Outcome::Unused => Some(Cost(0)),
-            _ => None,
+        // What the target did nothing for is returned whole, the request as well.
+        let (requests, surplus) = match outcome {
+            Outcome::Done { cost: Some(actual) } => (0.0, cost.0 as f64 - actual.0 as f64),
+            Outcome::Unused | Outcome::Elsewhere => (1.0, cost.0 as f64),
+            _ => (0.0, 0.0),
         };
-        match (outcome, actual) {
-            (_, Some(actual)) => {
-                let more = actual.0 as f64 - cost.0 as f64;
-                self.flow_meter(flow);
-                for meter in [
-                    &mut self.gate,
-                    self.flows.get_mut(&flow).expect("just made"),
-                    &mut self.targets[target].meter,
-                ] {
-                    meter.add_cost(now, -more);
-                }
-            }
-            (Outcome::Elsewhere, None) => self.targets[target].meter.add_cost(now, cost.0 as f64),
-            _ => {}
+        self.flow_meter(flow);
+        for meter in [
+            &mut self.gate,
+            self.flows.get_mut(&flow).expect("just made"),
+            &mut self.targets[target].meter,
+        ] {
+            meter.add_requests(now, requests);
+            meter.add_cost(now, surplus);
         }
     }
 
@@ -164,7 +159,8 @@ impl Books {
         record.moved = moved;
         record.due = at;
         record.used -= u32::from(fault == Fault::Overload);
-        record.prepaid = false;
+        record.sent_elsewhere = false;
+        record.suspended = false;
         record.allowed = allowed;
         Ok(())
     }
@@ -177,7 +173,7 @@ impl Books {
         record.place = Place::Waiting;
         record.moved = moved;
         record.used -= 1;
-        record.prepaid = true;
+        record.sent_elsewhere = true;
         record.allowed.clone_from(&rest);
         self.require(!rest.is_empty(), || {
             format!("job {number} was sent elsewhere, but there is nowhere else")

@@ -6,6 +6,9 @@ use super::{Number, Violation};
 use headworks_core::{Class, Lease, Policy, TargetId, TargetState, Ticket, Time};
 use std::time::Duration;
 
+/// Times closer than this may differ by rounding alone.
+const ROUNDING: Duration = Duration::from_micros(1);
+
 /// Why a job cannot go now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
@@ -83,15 +86,13 @@ impl Books {
                 book.state
             )
         })?;
-        let block = book.meter.block(now, record.cost, false);
+        let block = book.meter.block(now, record.cost);
         self.require(block.is_none(), || {
             format!("target {} is shut: {block:?}", target.index())
         })?;
-        let block = self.gate.block(now, record.cost, record.prepaid);
+        let block = self.gate.block(now, record.cost);
         self.require(block.is_none(), || format!("everything is shut: {block:?}"))?;
-        let block = self
-            .flow_meter(record.flow)
-            .block(now, record.cost, record.prepaid);
+        let block = self.flow_meter(record.flow).block(now, record.cost);
         self.require(block.is_none(), || format!("its flow is shut: {block:?}"))
     }
 
@@ -102,9 +103,9 @@ impl Books {
         record.used += 1;
         record.grants += 1;
         record.target = target.index() as u32;
-        let (cost, flow, prepaid) = (record.cost, record.flow, record.prepaid);
+        let (cost, flow) = (record.cost, record.flow);
         let book = &mut self.targets[target.index()];
-        book.meter.enter(now, cost, true);
+        book.meter.enter(now, cost);
         if book.state == TargetState::Probation {
             book.probe = true;
             self.jobs
@@ -112,8 +113,8 @@ impl Books {
                 .expect("a leased job lives")
                 .probing = true;
         }
-        self.gate.enter(now, cost, !prepaid);
-        self.flow_meter(flow).enter(now, cost, !prepaid);
+        self.gate.enter(now, cost);
+        self.flow_meter(flow).enter(now, cost);
     }
 
     /// The lease respects its lane, its flow and the policy.
@@ -126,7 +127,7 @@ impl Books {
                     format!("job {number} overtook job {other} of its lane")
                 });
             }
-            if aged || self.draws_on_a_bucket(waiting) || self.obstacle(waiting).is_some() {
+            if aged || self.obstacle(waiting).is_some() || self.is_reserved_from(*other, waiting) {
                 continue;
             }
             if same_queue && older {
@@ -152,29 +153,54 @@ impl Books {
         Ok(())
     }
 
-    /// Whether a cost bucket could be saved for another job that this one would draw on.
-    fn draws_on_a_bucket(&self, record: &Record) -> bool {
-        self.gate.limits.cost.is_some()
-            || self
-                .flows
-                .get(&record.flow)
-                .is_some_and(|meter| meter.limits.cost.is_some())
-            || record
-                .allowed
-                .iter()
-                .any(|target| self.targets[*target as usize].meter.limits.cost.is_some())
+    /// Whether a cost bucket that a job draws on may be reserved for another one, which the policy does not put after it
+    /// and which only cost keeps waiting.
+    fn is_reserved_from(&self, number: Number, record: &Record) -> bool {
+        self.waiting().any(|(other, waiting)| {
+            *other != number
+                && !self.comes_after(waiting, record)
+                && self.only_cost_is_missing(waiting)
+                && self.saves_from(waiting, record)
+        })
+    }
+
+    /// Whether the policy puts one job after another, whatever their tags.
+    fn comes_after(&self, one: &Record, other: &Record) -> bool {
+        match self.config.policy {
+            Policy::Strict => one.class > other.class,
+            Policy::Hybrid => other.class == Class(0) && one.class != Class(0),
+            Policy::Fifo => one.joined > other.joined,
+            _ => false,
+        }
+    }
+
+    fn only_cost_is_missing(&self, record: &Record) -> bool {
+        let times = [self.now - ROUNDING, self.now, self.now + ROUNDING];
+        times.into_iter().any(|now| {
+            matches!(
+                self.obstacle_at(record, now),
+                Some(
+                    Obstacle::Everything(Block::Cost)
+                        | Obstacle::Flow(Block::Cost)
+                        | Obstacle::Targets(Some(Block::Cost))
+                )
+            )
+        })
     }
 
     fn obstacle(&self, record: &Record) -> Option<Obstacle> {
         // What opened less than a microsecond ago may be a matter of rounding.
-        let now = self.now - Duration::from_micros(1);
-        if let Some(block) = self.gate.block(now, record.cost, record.prepaid) {
+        self.obstacle_at(record, self.now - ROUNDING)
+    }
+
+    fn obstacle_at(&self, record: &Record, now: Time) -> Option<Obstacle> {
+        if let Some(block) = self.gate.block(now, record.cost) {
             return Some(Obstacle::Everything(block));
         }
         if let Some(block) = self
             .flows
             .get(&record.flow)
-            .and_then(|meter| meter.block(now, record.cost, record.prepaid))
+            .and_then(|meter| meter.block(now, record.cost))
         {
             return Some(Obstacle::Flow(block));
         }
@@ -186,9 +212,10 @@ impl Books {
                 TargetState::Probation if !book.probe => {}
                 _ => continue,
             }
-            match book.meter.block(now, record.cost, false) {
+            match book.meter.block(now, record.cost) {
                 None => return None,
-                some => found = some,
+                // If only cost is missing at one of its targets, that is what it waits for.
+                some => found = found.max(some),
             }
         }
         Some(Obstacle::Targets(found))
@@ -205,19 +232,12 @@ impl Books {
         for (number, record) in self.waiting() {
             match self.obstacle(record) {
                 Some(obstacle) => notes.push(format!("shut {obstacle:?}")),
-                None if !self.draws_on_a_bucket(record) => {
-                    return self.require(false, || {
-                        format!("job {number} waits though nothing stops it")
-                    });
-                }
                 None => {
-                    let saved = self.waiting().any(|(other, waiting)| {
-                        other != number && self.saves_from(waiting, record)
-                    });
-                    self.require(saved, || {
-                        format!("job {number} waits though nothing stops it and nothing is saved")
+                    let reserved = self.is_reserved_from(*number, record);
+                    self.require(reserved, || {
+                        format!("job {number} waits though nothing stops it or is reserved")
                     })?;
-                    notes.push("saved".into());
+                    notes.push("reserved".into());
                 }
             }
         }
@@ -239,8 +259,7 @@ impl Books {
 
     /// Whether `waiting` is short of a bucket that `record` draws on.
     fn saves_from(&self, waiting: &Record, record: &Record) -> bool {
-        let short =
-            |meter: &Meter| meter.is_short(self.now - Duration::from_micros(1), waiting.cost);
+        let short = |meter: &Meter| meter.is_short(self.now - ROUNDING, waiting.cost);
         short(&self.gate)
             || (waiting.flow == record.flow && self.flows.get(&record.flow).is_some_and(short))
             || record.allowed.iter().any(|target| {

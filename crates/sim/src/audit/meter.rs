@@ -1,6 +1,7 @@
 //! The auditor's own account of a gate: written from the contract, sharing no code with the core.
 
 use headworks_core::{Cost, Limits, Rate, Time};
+use std::time::Duration;
 
 /// Rounding that may lie between a bucket counted in floating point and an exact one.
 const SLACK: f64 = 1e-11;
@@ -69,8 +70,8 @@ impl Meter {
         self.limits = limits;
     }
 
-    /// Why a job of that cost may not pass; `prepaid` ones need no cost.
-    pub(super) fn block(&self, now: Time, cost: Cost, prepaid: bool) -> Option<Block> {
+    /// Why a job of that cost may not pass.
+    pub(super) fn block(&self, now: Time, cost: Cost) -> Option<Block> {
         if self
             .limits
             .concurrent
@@ -85,7 +86,7 @@ impl Meter {
         {
             return Some(Block::Requests);
         }
-        (!prepaid && self.is_short(now, cost)).then_some(Block::Cost)
+        self.is_short(now, cost).then_some(Block::Cost)
     }
 
     pub(super) fn is_short(&self, now: Time, cost: Cost) -> bool {
@@ -95,14 +96,23 @@ impl Meter {
         })
     }
 
-    pub(super) fn enter(&mut self, now: Time, cost: Cost, charged: bool) {
+    pub(super) fn enter(&mut self, now: Time, cost: Cost) {
         self.running += 1;
-        if charged {
-            if let Some(rate) = self.limits.requests {
-                self.requests.add(rate, now, -1.0);
-            }
-            self.add_cost(now, -(cost.0 as f64));
+        self.add_requests(now, -1.0);
+        self.add_cost(now, -(cost.0 as f64));
+    }
+
+    pub(super) fn add_requests(&mut self, now: Time, amount: f64) {
+        if let Some(rate) = self.limits.requests {
+            self.requests.add(rate, now, amount);
         }
+    }
+
+    /// How long it takes at least until one more job can be granted.
+    pub(super) fn least_wait(&self, now: Time) -> Duration {
+        let wait = |rate: Rate| (1.0 - self.requests.at(rate, now)) / rate.as_per_second();
+        let wait = self.limits.requests.map_or(0.0, wait).max(0.0);
+        Duration::from_secs_f64(wait)
     }
 
     pub(super) fn add_cost(&mut self, now: Time, amount: f64) {

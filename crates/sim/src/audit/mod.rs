@@ -338,9 +338,22 @@ impl Audited {
         Ok(shed)
     }
 
-    /// What must hold after every call.
+    /// What must hold after every call: among others that a driver that sleeps until `wake_at` never spins.
     fn close(&mut self, now: Time) -> Result<(), Violation> {
         self.books.due(now);
+        let now = self.books.now;
+        if let Some(wake) = self.core.wake_at().filter(|wake| *wake <= now) {
+            self.books.begin(now);
+            self.core.advance(now);
+            let events = self.events.len();
+            self.collect(None)?;
+            self.books.due(now);
+            let later = self.core.wake_at().is_none_or(|wake| wake > now);
+            self.books
+                .require(later || self.events.len() > events, || {
+                    format!("wants to be woken at {wake}, but nothing happens then")
+                })?;
+        }
         self.books.nothing_overdue()?;
         self.books.compare_sizes(
             self.core.waiting(),

@@ -7,7 +7,7 @@ use headworks_core::{Cancelled, OnSuspend, Ticket, Time};
 impl Books {
     /// A job that was due took a place only if there was one.
     fn due_within_the_bound(&self) -> Result<(), Violation> {
-        let sent_back = |record: &Record| record.prepaid && record.moved == self.calls;
+        let sent_back = |record: &Record| record.sent_elsewhere && record.moved == self.calls;
         if self.reloaded_in == self.calls || self.jobs.values().any(sent_back) {
             // It was due under the bound before the reload; and one that was sent elsewhere keeps its place, even where
             // another has taken it.
@@ -35,9 +35,9 @@ impl Books {
         });
         self.require(late.is_none(), || format!("{late:?} should have expired"))?;
         if self.config.on_suspend == OnSuspend::End {
-            let dead = self
-                .waiting()
-                .find(|(_, record)| self.usable_at(&record.allowed).is_some() && !record.prepaid);
+            let dead = self.waiting().find(|(_, record)| {
+                self.usable_at(&record.allowed).is_some() && !record.sent_elsewhere
+            });
             self.require(dead.is_none(), || {
                 format!("{dead:?} waits for suspended targets")
             })?;

@@ -67,6 +67,8 @@ struct Walk {
     sides: Sides,
     /// Whether estimates are wrong in this walk.
     misjudges: bool,
+    /// A few flows that compete, or hundreds that come and go.
+    flows: u64,
 }
 
 impl Walk {
@@ -75,6 +77,7 @@ impl Walk {
         let mut core = Audited::new(config.clone(), Time::ZERO).expect("made to be right");
         let sets = sets(&mut rng, &mut core, config.targets.len());
         let misjudges = rng.below(2) == 0;
+        let flows = if rng.below(4) == 0 { 300 } else { 4 };
         let sides = Sides::new(&mut rng);
         Walk {
             rng,
@@ -89,6 +92,7 @@ impl Walk {
             refused: Vec::new(),
             sides,
             misjudges,
+            flows,
         }
     }
 
@@ -172,7 +176,7 @@ impl Walk {
         let one_too_many = u64::from(rng.below(50) == 0);
         let mut job = Job::new(self.numbers)
             .class(Class(rng.below(classes + one_too_many) as u8))
-            .flow(Flow(rng.below(4)))
+            .flow(Flow(rng.below(self.flows)))
             .cost(Cost(if rng.below(8) == 0 {
                 rng.below(400)
             } else {
@@ -438,8 +442,8 @@ fn config(rng: &mut Dice, seed: u64) -> Config {
         },
         max_waiting: (rng.below(4) != 0).then_some(1000),
         on_suspend: [OnSuspend::Keep, OnSuspend::Delay, OnSuspend::End][rng.below(3) as usize],
-        refuse_hopeless: rng.below(4) == 0,
-        put_off: millis(500),
+        refuse_unreachable: rng.below(4) == 0,
+        postpone_by: millis(rng.below(3) * 250),
         seed,
         ..Config::default()
     };

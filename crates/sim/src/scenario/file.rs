@@ -60,7 +60,10 @@ pub(super) struct SchedulerFile {
     pub(super) max_waiting: Option<u64>,
     pub(super) on_suspend: Option<OnSuspendFile>,
     pub(super) attempts: Option<u32>,
+    #[serde(alias = "postpone_by")]
     pub(super) put_off: Option<Length>,
+    pub(super) refuse_unreachable: Option<bool>,
+    /// The former name of `refuse_unreachable`.
     pub(super) refuse_hopeless: Option<bool>,
     #[serde(default)]
     pub(super) limits: LimitsFile,

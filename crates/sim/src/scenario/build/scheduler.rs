@@ -58,9 +58,12 @@ pub(super) fn scheduler(file: &SchedulerFile) -> Checked<Config> {
                 "must be longer than nothing, as in \"10s\"",
             ));
         }
-        config.put_off = put_off.0;
+        config.postpone_by = put_off.0;
     }
-    config.refuse_hopeless = file.refuse_hopeless.unwrap_or(config.refuse_hopeless);
+    config.refuse_unreachable = file
+        .refuse_unreachable
+        .or(file.refuse_hopeless)
+        .unwrap_or(config.refuse_unreachable);
     config.limits = limits(&file.limits).map_err(|wrong| wrong.below("scheduler.limits"))?;
     backoff(&file.backoff, &mut config);
     Ok(config)

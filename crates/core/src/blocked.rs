@@ -1,0 +1,137 @@
+//! Lanes whose targets are all shut, and the order in which they are tried when one opens.
+//!
+//! A lane that finds every target of its group shut leaves its flow queue and is blocked in its group, so
+//! that no selection looks at it again. When a target opens, its groups take part in the selection with
+//! the rank of their first lane; lanes go back to their flow queues one by one, in policy order, for as
+//! long as the group stays open. So a gate that opens for one job costs one step, however many lanes wait
+//! behind it.
+//!
+//! Ranks may be outdated, but then the true one is larger: a flow that is served through another lane moves
+//! back. The caller compares before it unblocks a lane.
+
+use crate::fair_queue::Rank;
+use crate::heap::{Heap, Positions};
+use crate::id::{Class, GroupId, LaneId};
+use crate::table::Id;
+
+/// The blocked lanes of one group.
+#[derive(Debug, Default)]
+struct Group {
+    by_class: Vec<Heap<Rank, LaneId>>,
+    /// Whether it takes part in the selection.
+    open: bool,
+}
+
+/// The open groups that have blocked lanes of one class.
+#[derive(Debug, Default)]
+struct OpenGroups {
+    order: Heap<Rank, GroupId>,
+    positions: Positions<GroupId>,
+}
+
+/// All blocked lanes.
+#[derive(Debug, Default)]
+pub(crate) struct Blocked {
+    groups: Vec<Group>,
+    positions: Positions<LaneId>,
+    open: Vec<OpenGroups>,
+    lanes: usize,
+}
+
+impl Blocked {
+    pub(crate) fn set_classes(&mut self, classes: usize) {
+        self.open.resize_with(classes, OpenGroups::default);
+    }
+
+    /// Whether no lane is blocked.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lanes == 0
+    }
+
+    /// Blocks a lane of a shut group.
+    pub(crate) fn insert(&mut self, lane: LaneId, group: GroupId, class: Class, rank: Rank) {
+        if self.groups.len() <= group.index() {
+            self.groups.resize_with(group.index() + 1, Group::default);
+        }
+        let state = &mut self.groups[group.index()];
+        if state.by_class.len() <= class.index() {
+            state.by_class.resize_with(class.index() + 1, Heap::default);
+        }
+        state.by_class[class.index()].push(&mut self.positions, rank, lane);
+        self.lanes += 1;
+        self.rerank_group(group, class);
+    }
+
+    /// Takes a lane out, because it is tried again or has no jobs any more.
+    pub(crate) fn remove(&mut self, lane: LaneId, group: GroupId, class: Class) {
+        let state = &mut self.groups[group.index()];
+        state.by_class[class.index()].remove(&mut self.positions, lane);
+        self.lanes -= 1;
+        self.rerank_group(group, class);
+    }
+
+    /// Gives a lane its current rank.
+    pub(crate) fn rerank(&mut self, lane: LaneId, group: GroupId, class: Class, rank: Rank) {
+        let state = &mut self.groups[group.index()];
+        state.by_class[class.index()].rekey(&mut self.positions, rank, lane);
+        self.rerank_group(group, class);
+    }
+
+    /// The first open group of a class.
+    #[inline]
+    pub(crate) fn first(&self, class: Class) -> Option<(Rank, GroupId)> {
+        self.open[class.index()].order.first()
+    }
+
+    /// The first blocked lane of a group and class.
+    pub(crate) fn first_lane(&self, group: GroupId, class: Class) -> Option<(Rank, LaneId)> {
+        let group = self.groups.get(group.index())?;
+        group.by_class.get(class.index())?.first()
+    }
+
+    /// One of the group's targets may have opened: the group takes part. Says in which classes.
+    pub(crate) fn open(&mut self, group: GroupId) -> impl Iterator<Item = Class> + use<> {
+        let state = self.groups.get_mut(group.index());
+        let opened = state.is_some_and(|state| !std::mem::replace(&mut state.open, true));
+        let classes = self.classes_of(group, opened);
+        for class in classes.clone() {
+            self.rerank_group(group, class);
+        }
+        classes
+    }
+
+    /// Every target of the group is shut: it no longer takes part. Says in which classes it did.
+    pub(crate) fn close(&mut self, group: GroupId) -> impl Iterator<Item = Class> + use<> {
+        let state = self.groups.get_mut(group.index());
+        let closed = state.is_some_and(|state| std::mem::take(&mut state.open));
+        let classes = self.classes_of(group, closed);
+        for class in classes.clone() {
+            self.rerank_group(group, class);
+        }
+        classes
+    }
+
+    /// The classes in which a group may have lanes; none if nothing `changed`.
+    fn classes_of(
+        &self,
+        group: GroupId,
+        changed: bool,
+    ) -> impl Iterator<Item = Class> + Clone + use<> {
+        let state = self.groups.get(group.index()).filter(|_| changed);
+        let count = state.map_or(0, |state| state.by_class.len());
+        (0..count).map(Class::from_index)
+    }
+
+    /// Puts a group where it belongs among the open groups of a class.
+    fn rerank_group(&mut self, group: GroupId, class: Class) {
+        let state = &self.groups[group.index()];
+        let first = state.by_class[class.index()].first().filter(|_| state.open);
+        let OpenGroups { order, positions } = &mut self.open[class.index()];
+        match first {
+            Some((rank, _)) => order.set(positions, rank, group),
+            None if positions.contains(group) => order.remove(positions, group),
+            None => {}
+        }
+    }
+}

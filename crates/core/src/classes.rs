@@ -1,0 +1,344 @@
+//! Classes, and the flow queues inside each: both are fair queues.
+//!
+//! A flow queue is (class, flow). It orders its open lanes by the age of their heads, and takes part in its
+//! class's fair queue with its own account. A class takes part in the classes' fair queue; strict and fifo
+//! order are ranks of another kind in the same structure.
+
+use crate::aging::Aging;
+use crate::config::{ClassConfig, Policy};
+use crate::fair_queue::{Account, FairQueue, IdleTags, Rank, VirtualTime};
+use crate::forecast::Forecast;
+use crate::heap::{Heap, Positions};
+use crate::id::{Class, Cost, Flow, FlowId, LaneId, QueueId};
+use crate::lanes::{LaneKey, Lanes};
+use crate::occupancy::Occupancy;
+use crate::stats::ClassStats;
+use crate::table::{Id, Table};
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+use std::ops::{Index, IndexMut};
+
+/// The jobs of one flow in one class.
+#[derive(Debug)]
+pub(crate) struct FlowQueue {
+    flow: FlowId,
+    account: Account,
+    /// Lanes that are not blocked, by the order of arrival of their heads.
+    open: Heap<u64, LaneId>,
+    lanes: SmallVec<[LaneId; 2]>,
+}
+
+impl FlowQueue {
+    pub(crate) fn lanes(&self) -> &[LaneId] {
+        &self.lanes
+    }
+}
+
+/// One class.
+#[derive(Debug)]
+pub(crate) struct ClassState {
+    pub(crate) config: ClassConfig,
+    account: Account,
+    flows: FairQueue<QueueId>,
+    queues: Table<QueueId, FlowQueue>,
+    idle: IdleTags,
+    /// The places of the class, by flow queue.
+    pub(crate) occupancy: Occupancy<QueueId>,
+    /// Kept only if the class has aging.
+    pub(crate) aging: Option<Aging>,
+    pub(crate) forecast: Forecast,
+    pub(crate) stats: ClassStats,
+}
+
+impl ClassState {
+    /// Jobs waiting.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u64 {
+        self.occupancy.taken()
+    }
+
+    pub(crate) fn queue(&self, queue: QueueId) -> &FlowQueue {
+        &self.queues[queue]
+    }
+
+    /// The first lane of the flow queue that is served next.
+    #[inline]
+    pub(crate) fn first_lane(&self) -> Option<(Rank, LaneId)> {
+        let (rank, queue) = self.flows.first()?;
+        let (_, lane) = self.queues[queue].open.first()?;
+        Some((rank, lane))
+    }
+
+    /// The rank of a lane of that queue whose head arrived as number `seq`.
+    #[inline]
+    pub(crate) fn rank(&self, policy: Policy, queue: QueueId, seq: u64) -> Rank {
+        rank(policy, &self.flows, &self.queues[queue], seq)
+    }
+
+    pub(crate) fn add_queue(&mut self, flow: FlowId, name: Flow, weight: u32) -> QueueId {
+        let tag = self.idle.recall(name);
+        self.queues.insert(FlowQueue {
+            flow,
+            account: Account::new(tag, weight),
+            open: Heap::default(),
+            lanes: SmallVec::new(),
+        })
+    }
+
+    /// Forgets a queue without jobs; what its flow had beyond its share is remembered under its name.
+    pub(crate) fn remove_queue(&mut self, id: QueueId, name: Flow) -> FlowQueue {
+        let queue = self.queues.remove(id);
+        self.idle.remember(&self.flows, name, queue.account.tag());
+        self.occupancy.forget(id);
+        self.queues.shrink();
+        queue
+    }
+
+    /// Applies new weights of flows.
+    pub(crate) fn reweigh(&mut self, weight: impl Fn(FlowId) -> u32) {
+        for (_, queue) in self.queues.iter_mut() {
+            queue.account.set_weight(weight(queue.flow));
+        }
+        let queues = &self.queues;
+        self.occupancy.reweigh(|queue| weight(queues[queue].flow));
+    }
+
+    /// The number of flows whose debt is remembered though they have no jobs.
+    pub(crate) fn idle_debts(&self) -> usize {
+        self.idle.len()
+    }
+}
+
+#[inline]
+fn rank(policy: Policy, flows: &FairQueue<QueueId>, queue: &FlowQueue, seq: u64) -> Rank {
+    match policy {
+        Policy::Fifo => Rank {
+            tag: VirtualTime::ZERO,
+            tie: seq,
+        },
+        _ => flows.rank(&queue.account, seq),
+    }
+}
+
+/// All classes.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    policy: Policy,
+    has_aging: bool,
+    states: Vec<ClassState>,
+    order: FairQueue<Class>,
+    /// Where open lanes stand in their queues.
+    positions: Positions<LaneId>,
+    hasher: FixedState,
+}
+
+impl Classes {
+    pub(crate) fn new(policy: Policy, hasher: FixedState) -> Self {
+        Classes {
+            policy,
+            has_aging: false,
+            states: Vec::new(),
+            order: FairQueue::default(),
+            positions: Positions::default(),
+            hasher,
+        }
+    }
+
+    /// Applies new settings; there may be more classes than before, never fewer.
+    pub(crate) fn reconfigure(&mut self, policy: Policy, configs: &[ClassConfig], bookings: usize) {
+        self.policy = policy;
+        self.has_aging = configs.iter().any(|config| config.aging.is_some());
+        for (index, config) in configs.iter().enumerate() {
+            if index == self.states.len() {
+                self.states.push(ClassState {
+                    config: *config,
+                    account: Account::new(VirtualTime::ZERO, config.weight),
+                    flows: FairQueue::default(),
+                    queues: Table::default(),
+                    idle: IdleTags::new(self.hasher.clone()),
+                    occupancy: Occupancy::default(),
+                    aging: None,
+                    forecast: Forecast::new(bookings),
+                    stats: ClassStats::default(),
+                });
+            }
+            let state = &mut self.states[index];
+            state.config = *config;
+            state.account.set_weight(config.weight);
+            state.forecast.set_most(bookings);
+            state.aging = config.aging.map(|_| Aging::default());
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Whether any class has aging.
+    #[inline]
+    pub(crate) fn has_aging(&self) -> bool {
+        self.has_aging
+    }
+
+    pub(crate) fn get(&self, class: Class) -> Option<&ClassState> {
+        self.states.get(class.index())
+    }
+
+    pub(crate) fn get_mut(&mut self, class: Class) -> Option<&mut ClassState> {
+        self.states.get_mut(class.index())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ClassState> {
+        self.states.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut ClassState> {
+        self.states.iter_mut()
+    }
+
+    /// The class that the policy serves next, among those that may have a lane to serve.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<Class> {
+        self.order.first().map(|(_, class)| class)
+    }
+
+    /// Puts a class where it belongs in the order; `first` is the rank of its first lane, if it has any.
+    #[inline]
+    pub(crate) fn set_first(&mut self, class: Class, first: Option<Rank>) {
+        let rank = first.map(|first| self.rank_of(class, first.tie));
+        self.order.set_ready(class, rank);
+    }
+
+    /// The rank of a class whose oldest candidate arrived as number `seq`.
+    #[inline]
+    pub(crate) fn rank_of(&self, class: Class, seq: u64) -> Rank {
+        let by_number = Rank {
+            tag: VirtualTime::ZERO,
+            tie: class.index() as u64,
+        };
+        match self.policy {
+            Policy::Fifo => Rank {
+                tag: VirtualTime::ZERO,
+                tie: seq,
+            },
+            Policy::Strict => by_number,
+            _ if self.policy.shares(class) => {
+                let account = &self.states[class.index()].account;
+                self.order.rank(account, class.index() as u64)
+            }
+            _ => by_number,
+        }
+    }
+
+    /// Finds the lane of a flow queue for a group, or makes it.
+    pub(crate) fn lane(&mut self, lanes: &mut Lanes, key: LaneKey) -> LaneId {
+        lanes.find(key).unwrap_or_else(|| {
+            let lane = lanes.create(key);
+            let queue = &mut self.states[key.class.index()].queues[key.queue];
+            queue.lanes.push(lane);
+            lane
+        })
+    }
+
+    /// Drops a lane without jobs.
+    pub(crate) fn drop_lane(&mut self, lanes: &mut Lanes, lane: LaneId) {
+        let key = lanes.key(lane);
+        let queue = &mut self.states[key.class.index()].queues[key.queue];
+        queue.lanes.retain(|other| *other != lane);
+        lanes.remove(lane);
+    }
+
+    /// Adds a lane to the open ones of its queue, or moves it there; `seq` is its head's. The queue itself
+    /// is moved with [`requeue`](Self::requeue).
+    #[inline]
+    pub(crate) fn open_lane(&mut self, lane: LaneId, key: LaneKey, seq: u64) {
+        let queue = &mut self.states[key.class.index()].queues[key.queue];
+        queue.open.set(&mut self.positions, seq, lane);
+    }
+
+    /// Takes a lane out of the open ones of its queue.
+    #[inline]
+    pub(crate) fn close_lane(&mut self, lane: LaneId, key: LaneKey) {
+        let queue = &mut self.states[key.class.index()].queues[key.queue];
+        queue.open.remove(&mut self.positions, lane);
+    }
+
+    /// Puts a queue where it belongs in its class after its tag or its open lanes changed. A `blocked` flow's
+    /// takes no part.
+    #[inline]
+    pub(crate) fn requeue(&mut self, class: Class, id: QueueId, blocked: bool) {
+        let state = &mut self.states[class.index()];
+        let queue = &state.queues[id];
+        let first = queue.open.first().filter(|_| !blocked);
+        let rank = first.map(|(seq, _)| rank(self.policy, &state.flows, queue, seq));
+        state.flows.set_ready(id, rank);
+    }
+
+    /// Charges a grant to a flow queue and its class.
+    #[inline]
+    pub(crate) fn charge(&mut self, class: Class, queue: QueueId, cost: Cost, in_turn: bool) {
+        let state = &mut self.states[class.index()];
+        let account = &mut state.queues[queue].account;
+        account.enter(cost);
+        state.account.enter(cost);
+        if self.policy == Policy::Fifo {
+            return;
+        }
+        state.flows.charge(account, cost, in_turn);
+        if self.policy.shares(class) {
+            self.order.charge(&mut state.account, cost, in_turn);
+        }
+    }
+
+    /// A granted job ended: its charge is corrected to the `actual` cost, if that is another one. `None` takes
+    /// it back whole.
+    #[inline]
+    pub(crate) fn settle(
+        &mut self,
+        class: Class,
+        id: QueueId,
+        charged: Cost,
+        actual: Option<Cost>,
+    ) {
+        let state = &mut self.states[class.index()];
+        let queue = &mut state.queues[id];
+        if actual != Some(charged) && self.policy != Policy::Fifo {
+            let backlogged = state.occupancy.held(id) > 0;
+            (state.flows).correct(&mut queue.account, charged, actual, backlogged);
+            if self.policy.shares(class) {
+                let backlogged = state.occupancy.taken() > 0;
+                (self.order).correct(&mut state.account, charged, actual, backlogged);
+            }
+        }
+        queue.account.leave(charged);
+        state.account.leave(charged);
+    }
+
+    /// Forfeits the credit of a queue and of a class that have no backlog any more.
+    #[inline]
+    pub(crate) fn forfeit_credit(&mut self, class: Class, queue: QueueId) {
+        let state = &mut self.states[class.index()];
+        if state.occupancy.held(queue) == 0 {
+            state.queues[queue].account.forfeit_credit();
+        }
+        if state.occupancy.taken() == 0 {
+            state.account.forfeit_credit();
+        }
+    }
+}
+
+impl Index<Class> for Classes {
+    type Output = ClassState;
+
+    #[inline]
+    fn index(&self, class: Class) -> &ClassState {
+        &self.states[class.index()]
+    }
+}
+
+impl IndexMut<Class> for Classes {
+    #[inline]
+    fn index_mut(&mut self, class: Class) -> &mut ClassState {
+        &mut self.states[class.index()]
+    }
+}

@@ -1,0 +1,66 @@
+//! Jobs whose time has not come: their number, and their delay keys.
+//!
+//! At most one delayed job has each delay key. Timers are the engine's; jobs that are delayed because their
+//! targets are suspended are listed with their target group as well, so that a suspension that is lifted
+//! early releases them.
+
+use crate::id::{JobId, Key};
+use crate::list::{Links, List};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// The delayed jobs.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    count: u64,
+    keys: HashMap<Key, JobId, FixedState>,
+    links: Links,
+}
+
+impl Delayed {
+    pub(crate) fn new(hasher: FixedState) -> Self {
+        Delayed {
+            count: 0,
+            keys: HashMap::with_hasher(hasher),
+            links: Links::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether a delayed job has that delay key.
+    pub(crate) fn has_key(&self, key: Key) -> bool {
+        self.keys.contains_key(&key)
+    }
+
+    /// Counts a job as delayed. Its delay key must be free.
+    pub(crate) fn insert(&mut self, job: JobId, key: Option<Key>) {
+        self.count += 1;
+        if let Some(key) = key {
+            self.keys.insert(key, job);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: Option<Key>) {
+        self.count -= 1;
+        if let Some(key) = key {
+            self.keys.remove(&key);
+        }
+    }
+
+    /// Lists a job with those that wait for the same targets to be usable.
+    pub(crate) fn enlist(&mut self, list: &mut List, job: JobId) {
+        list.insert(&mut self.links, job, None);
+    }
+
+    pub(crate) fn delist(&mut self, list: &mut List, job: JobId) {
+        list.remove(&mut self.links, job);
+    }
+
+    /// The jobs of a list, in the order in which they came to it.
+    pub(crate) fn listed(&self, list: &List) -> Vec<JobId> {
+        std::iter::successors(list.head, |job| self.links.next(*job)).collect()
+    }
+}

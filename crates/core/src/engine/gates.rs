@@ -1,0 +1,251 @@
+//! Gates that shut and open: what leaves the order, and what comes back into it.
+//!
+//! | shut | what leaves the order | what brings it back |
+//! |---|---|---|
+//! | a flow's limits | all queues of the flow | a job of the flow ends; its rate allows more |
+//! | every target of a group | the lane | a target of the group may have opened |
+//! | only a target's cost bucket | the lane; the bucket is reserved for its head | there is enough in the bucket |
+//!
+//! After every call no lane is out of the order because of a gate that would admit its head.
+
+use super::Core;
+use crate::aging::Blocker;
+use crate::fair_queue::Rank;
+use crate::gate::Pass;
+use crate::id::{Class, FlowId, GroupId, LaneId, TargetId};
+use crate::lanes::LaneState;
+use crate::time::Time;
+
+impl<P> Core<P> {
+    /// The rank of a lane that has jobs.
+    pub(super) fn rank(&self, lane: LaneId) -> Rank {
+        let key = self.lanes.key(lane);
+        let head = self
+            .lanes
+            .head(lane)
+            .expect("only lanes with jobs have a rank");
+        self.classes[key.class].rank(self.config.policy, key.queue, self.jobs[head].seq)
+    }
+
+    /// Puts a class where it belongs in the policy's order.
+    #[inline]
+    pub(super) fn update_class(&mut self, class: Class) {
+        let ready = self.classes[class].first_lane().map(|(rank, _)| rank);
+        let blocked = self.blocked.first(class).map(|(rank, _)| rank);
+        let first = match (ready, blocked) {
+            (Some(ready), Some(blocked)) => Some(Rank {
+                tag: ready.tag.min(blocked.tag),
+                tie: ready.tie.min(blocked.tie),
+            }),
+            (ready, blocked) => ready.or(blocked),
+        };
+        self.classes.set_first(class, first);
+    }
+
+    /// Puts a lane's queue, and with it its class, where it belongs after its tag or open lanes changed.
+    #[inline]
+    pub(super) fn update_queue(&mut self, lane: LaneId) {
+        let key = self.lanes.key(lane);
+        let blocked = self.flows[key.flow].blocked;
+        self.classes.requeue(key.class, key.queue, blocked);
+        self.update_class(key.class);
+    }
+
+    /// Blocks an open lane: every target of its group is shut.
+    pub(super) fn block_lane(&mut self, lane: LaneId) {
+        let key = self.lanes.key(lane);
+        self.close_group(key.group);
+        let rank = self.rank(lane);
+        self.classes.close_lane(lane, key);
+        self.lanes.set_state(lane, LaneState::Blocked);
+        self.blocked.insert(lane, key.group, key.class, rank);
+        self.update_queue(lane);
+    }
+
+    /// Puts a blocked lane back into its queue, to be tried in its turn.
+    pub(super) fn unblock_lane(&mut self, lane: LaneId) {
+        let key = self.lanes.key(lane);
+        self.blocked.remove(lane, key.group, key.class);
+        self.open_lane(lane);
+    }
+
+    /// Adds a lane with jobs, which is nowhere in the order, to the open ones.
+    pub(super) fn open_lane(&mut self, lane: LaneId) {
+        let head = self
+            .lanes
+            .head(lane)
+            .expect("only a lane with jobs is open");
+        let seq = self.jobs[head].seq;
+        self.lanes.set_state(lane, LaneState::Open);
+        let key = self.lanes.key(lane);
+        self.classes.open_lane(lane, key, seq);
+        self.update_queue(lane);
+        // The flow's own cost bucket may be reserved for a job that this one precedes.
+        self.reconsider_flow(key.flow);
+    }
+
+    /// One of the group's targets may have opened.
+    pub(super) fn open_group(&mut self, group: GroupId) {
+        for class in self.blocked.open(group) {
+            self.update_class(class);
+        }
+        self.unblock_aging(Blocker::Group(group));
+    }
+
+    /// Every target of the group is shut.
+    pub(super) fn close_group(&mut self, group: GroupId) {
+        for class in self.blocked.close(group) {
+            self.update_class(class);
+        }
+    }
+
+    /// Whether any target of the group would serve some job now. If not, those that open by time are watched.
+    pub(super) fn is_open(&mut self, now: Time, group: GroupId) -> bool {
+        for index in 0..self.targets.group(group).targets().len() {
+            let target = self.targets.group(group).targets()[index];
+            let state = &mut self.targets[target];
+            if state.reserved_for.is_none() && state.pass_any(now) == Pass::Open {
+                return true;
+            }
+        }
+        self.watch(now, group);
+        false
+    }
+
+    /// Sets timers for the targets of a group that open by time alone.
+    pub(super) fn watch(&mut self, now: Time, group: GroupId) {
+        for index in 0..self.targets.group(group).targets().len() {
+            let target = self.targets.group(group).targets()[index];
+            if let Pass::Shut(Some(at)) = self.targets[target].pass_any(now) {
+                self.arm_target(target, at);
+            }
+        }
+    }
+
+    /// A target may have opened.
+    #[inline]
+    pub(super) fn open_target(&mut self, target: TargetId) {
+        if self.blocked.is_empty() && self.reservations == 0 && !self.has_aging() {
+            return;
+        }
+        self.unreserve(target);
+        for index in 0..self.targets[target].groups().len() {
+            let group = self.targets[target].groups()[index];
+            self.unreserve_group(group);
+            self.open_group(group);
+        }
+    }
+
+    /// Lanes of a group that wait for the cost bucket of one target could now go to another.
+    fn unreserve_group(&mut self, group: GroupId) {
+        if self.reservations == 0 || self.targets.group(group).sole_target().is_some() {
+            return;
+        }
+        for index in 0..self.targets.group(group).targets().len() {
+            let target = self.targets.group(group).targets()[index];
+            let lane = self.targets[target].reserved_for;
+            if lane.is_some_and(|lane| self.lanes.key(lane).group == group) {
+                self.unreserve(target);
+            }
+        }
+    }
+
+    /// Reserves a target's cost bucket for the head of an open lane until there is enough in it.
+    pub(super) fn reserve(&mut self, target: TargetId, lane: LaneId, at: Time) {
+        // The lane precedes whatever the bucket was reserved for.
+        self.unreserve(target);
+        let key = self.lanes.key(lane);
+        self.classes.close_lane(lane, key);
+        self.flows[key.flow].reserving.push(target);
+        self.lanes.set_state(lane, LaneState::Reserving(target));
+        self.targets[target].reserved_for = Some(lane);
+        self.reservations += 1;
+        self.arm_target(target, at);
+        self.update_queue(lane);
+    }
+
+    /// Ends a reservation: the lane takes part again, and so do those that it kept away.
+    #[inline]
+    pub(super) fn unreserve(&mut self, target: TargetId) {
+        if let Some(lane) = self.targets[target].reserved_for.take() {
+            self.end_reservation(target, lane);
+        }
+    }
+
+    /// A job of the flow was granted: its gate may be shut now, and then more than cost is missing for the jobs
+    /// that its reservations are for.
+    #[inline]
+    pub(super) fn reconsider_reservations(&mut self, flow: FlowId) {
+        while let Some(target) = self.flows[flow].reserving.last().copied() {
+            self.unreserve(target);
+        }
+    }
+
+    fn end_reservation(&mut self, target: TargetId, lane: LaneId) {
+        self.reservations -= 1;
+        let flow = self.lanes.key(lane).flow;
+        self.flows[flow].reserving.retain(|other| *other != target);
+        self.disarm_target(target);
+        self.lanes.set_state(lane, LaneState::Empty);
+        if self.lanes.head(lane).is_some() {
+            self.open_lane(lane);
+        }
+        for index in 0..self.targets[target].groups().len() {
+            let group = self.targets[target].groups()[index];
+            self.open_group(group);
+        }
+    }
+
+    /// Blocks a flow whose gate is shut: none of its queues takes part.
+    pub(super) fn block_flow(&mut self, flow: FlowId, until: Option<Time>) {
+        self.flows[flow].blocked = true;
+        self.update_flow(flow);
+        if let Some(at) = until {
+            self.arm_flow(flow, at);
+        }
+    }
+
+    /// A flow's gate may have opened.
+    #[inline]
+    pub(super) fn open_flow(&mut self, flow: FlowId) {
+        if std::mem::take(&mut self.flows[flow].blocked) {
+            self.update_flow(flow);
+        }
+        self.unblock_aging(Blocker::Flow(flow));
+    }
+
+    /// A flow's jobs changed while it waits for its rate: the bucket may be reserved for another job than the
+    /// policy would choose now.
+    #[inline]
+    pub(super) fn reconsider_flow(&mut self, flow: FlowId) {
+        if self.flows[flow].timer.is_some() {
+            self.open_flow(flow);
+        }
+    }
+
+    fn update_flow(&mut self, flow: FlowId) {
+        let blocked = self.flows[flow].blocked;
+        for (class, queue) in self.flows[flow].queues() {
+            self.classes.requeue(class, queue, blocked);
+            self.update_class(class);
+        }
+    }
+
+    #[inline]
+    fn unblock_aging(&mut self, blocker: Blocker) {
+        if !self.has_aging() {
+            return;
+        }
+        for class in self.classes.iter_mut() {
+            if let Some(aging) = &mut class.aging {
+                aging.unblock(blocker);
+            }
+        }
+    }
+
+    /// Whether any class has aging.
+    #[inline]
+    pub(super) fn has_aging(&self) -> bool {
+        self.classes.has_aging()
+    }
+}

@@ -1,0 +1,257 @@
+//! The next job: class by policy, flow by start tag, lane by the age of its head, target by load.
+//!
+//! A selection walks down in policy order. A lane that cannot go is taken out of the order until its gate
+//! may have opened, so that no later selection looks at it again; the first that can go is leased.
+
+use super::Core;
+use crate::aging::Blocker;
+use crate::config::Policy;
+use crate::gate::Pass;
+use crate::id::{Class, LaneId, TargetId};
+use crate::job::Lease;
+use crate::jobs::State;
+use crate::time::Time;
+
+/// At most one grant in this many is an aged one.
+const AGED_TURN: u32 = 4;
+
+/// What trying a lane came to.
+#[derive(Clone, Copy, Debug)]
+enum Fit {
+    /// Its head may go to that target.
+    Go(TargetId),
+    /// Its flow's gate is shut, until then or until a job of the flow ends.
+    FlowShut(Option<Time>),
+    /// Every target is shut.
+    TargetsShut,
+    /// Only cost is missing at that target, until then.
+    Short(TargetId, Time),
+    /// Only cost is missing in the bucket over everything, until then.
+    AllShort(Time),
+}
+
+/// A job that may go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selected {
+    lane: LaneId,
+    target: TargetId,
+    aged: bool,
+}
+
+impl<P> Core<P> {
+    pub(super) fn select(&mut self, now: Time) -> Option<Selected> {
+        self.gate_opens_at = None;
+        if self.paused || self.waiting() == 0 {
+            return None;
+        }
+        if let Pass::Shut(at) = self.gate.pass_any(now) {
+            self.gate_opens_at = at;
+            return None;
+        }
+        loop {
+            let class = self.classes.first()?;
+            let Some(lane) = self.first_lane(now, class) else {
+                continue;
+            };
+            match self.try_lane(now, lane) {
+                Fit::Go(target) => {
+                    let selected = Selected {
+                        lane,
+                        target,
+                        aged: false,
+                    };
+                    return Some(self.select_aged(now).unwrap_or(selected));
+                }
+                Fit::FlowShut(until) => self.block_flow(self.lanes.key(lane).flow, until),
+                Fit::TargetsShut => self.block_lane(lane),
+                Fit::Short(target, at) => self.reserve(target, lane, at),
+                // The bucket over everything is reserved for this job: all others draw on it too.
+                Fit::AllShort(at) => {
+                    self.gate_opens_at = Some(at);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The lane that a class serves next. `None` if something was in the way and has been moved: the caller
+    /// asks again.
+    fn first_lane(&mut self, now: Time, class: Class) -> Option<LaneId> {
+        let ready = self.classes[class].first_lane();
+        let Some((stored, group)) = self.blocked.first(class) else {
+            if ready.is_none() {
+                self.update_class(class);
+            }
+            return ready.map(|(_, lane)| lane);
+        };
+        if let Some((_, lane)) = ready.filter(|(rank, _)| *rank <= stored) {
+            return Some(lane);
+        }
+        if !self.is_open(now, group) {
+            self.close_group(group);
+            return None;
+        }
+        // The stored rank may be outdated, but only too early: the lane moves back if it is.
+        let (_, lane) = self.blocked.first_lane(group, class)?;
+        let rank = self.rank(lane);
+        if rank > stored {
+            self.blocked.rerank(lane, group, class, rank);
+            self.update_class(class);
+        } else {
+            self.unblock_lane(lane);
+        }
+        None
+    }
+
+    /// Whether a lane's head may go, and where.
+    #[inline]
+    fn try_lane(&mut self, now: Time, lane: LaneId) -> Fit {
+        let key = self.lanes.key(lane);
+        let head = self.lanes.head(lane).expect("a lane in the order has jobs");
+        let cost = self.jobs[head].cost;
+        match self.flows[key.flow].gate.pass(now, cost) {
+            Pass::Open => {}
+            Pass::Shut(until) => return Fit::FlowShut(until),
+            Pass::Short(at) => return Fit::FlowShut(Some(at)),
+        }
+        let mut best: Option<((u64, u64), TargetId)> = None;
+        let mut short: Option<(Time, TargetId)> = None;
+        for index in 0..self.targets.group(key.group).targets().len() {
+            let target = self.targets.group(key.group).targets()[index];
+            let state = &mut self.targets[target];
+            let pass = state.pass(now, cost);
+            let load = state.load();
+            // A reservation holds against those that come after it in policy order, and nobody else.
+            let reserved = state.reserved_for.filter(|other| *other != lane);
+            match pass {
+                _ if reserved.is_some_and(|other| self.precedes(other, lane)) => {}
+                Pass::Open if best.is_none_or(|(least, _)| load < least) => {
+                    best = Some((load, target));
+                }
+                Pass::Short(at) if short.is_none_or(|short| (at, target) < short) => {
+                    short = Some((at, target));
+                }
+                _ => {}
+            }
+        }
+        if best.is_none() {
+            // Others of its targets may open by time alone, and sooner than there is enough in a bucket.
+            self.watch(now, key.group);
+        }
+        match (best, short) {
+            (Some((_, target)), _) => match self.gate.short_until(now, cost) {
+                Some(at) => Fit::AllShort(at),
+                None => Fit::Go(target),
+            },
+            (None, Some((at, target))) => Fit::Short(target, at),
+            (None, None) => Fit::TargetsShut,
+        }
+    }
+
+    /// Whether one lane's head comes before another's in policy order.
+    fn precedes(&self, one: LaneId, other: LaneId) -> bool {
+        let order = |lane: LaneId| {
+            let (class, rank) = (self.lanes.key(lane).class, self.rank(lane));
+            match self.config.policy {
+                Policy::Fifo => (rank, rank),
+                _ => (self.classes.rank_of(class, rank.tie), rank),
+            }
+        };
+        order(one) < order(other)
+    }
+
+    /// Something may be granted: the oldest lane head that waited too long goes instead, if it is an aged
+    /// job's turn.
+    #[inline]
+    fn select_aged(&mut self, now: Time) -> Option<Selected> {
+        if !self.has_aging() || self.since_aged + 1 < AGED_TURN {
+            return None;
+        }
+        let classes = 0..self.classes.len() as u8;
+        let oldest = classes.filter_map(|class| self.oldest_aged(now, Class(class)));
+        let (_, lane, target) = oldest.min_by_key(|(age, ..)| *age)?;
+        Some(Selected {
+            lane,
+            target,
+            aged: true,
+        })
+    }
+
+    /// The oldest head of a class that waited too long and whose gates are open. What is found blocked is set
+    /// aside.
+    fn oldest_aged(
+        &mut self,
+        now: Time,
+        class: Class,
+    ) -> Option<(crate::aging::Age, LaneId, TargetId)> {
+        let limit = self.classes[class].config.aging?;
+        loop {
+            let (age, lane) = self.classes[class].aging.as_ref()?.oldest()?;
+            if now.since(age.0) <= limit {
+                return None;
+            }
+            let key = self.lanes.key(lane);
+            let blocker = match self.try_lane(now, lane) {
+                Fit::Go(target) => return Some((age, lane, target)),
+                Fit::AllShort(_) => return None,
+                Fit::FlowShut(until) => {
+                    if let Some(at) = until.filter(|_| !self.flows[key.flow].blocked) {
+                        self.arm_flow(key.flow, at);
+                    }
+                    Blocker::Flow(key.flow)
+                }
+                Fit::TargetsShut => Blocker::Group(key.group),
+                Fit::Short(target, at) => {
+                    self.arm_target(target, at);
+                    Blocker::Group(key.group)
+                }
+            };
+            self.classes[class].aging.as_mut()?.set_aside(lane, blocker);
+        }
+    }
+
+    /// Leases the head of a lane.
+    #[inline]
+    pub(super) fn grant(&mut self, now: Time, selected: Selected) -> Lease<P> {
+        let Selected { lane, target, aged } = selected;
+        let key = self.lanes.key(lane);
+        let job = self.lanes.head(lane).expect("a selected lane has jobs");
+        let cost = self.jobs[job].cost;
+        self.unreserve(target);
+        self.reconsider_reservations(key.flow);
+        let probing = self.targets[target].grant(now, cost);
+        self.gate.enter(now, cost);
+        self.flows[key.flow].gate.enter(now, cost);
+        self.classes.charge(key.class, key.queue, cost, !aged);
+        self.leave_lane(now, job, true);
+        self.running += 1;
+        self.since_aged = if aged {
+            0
+        } else {
+            (self.since_aged + 1).min(AGED_TURN)
+        };
+        let ticket = self.jobs.ticket(job);
+        let entry = &mut self.jobs[job];
+        entry.state = State::Running(target);
+        entry.attempts_used += 1;
+        entry.probing = probing;
+        let waited = now.since(entry.ready_since.unwrap_or(now));
+        let lease = Lease {
+            ticket,
+            target,
+            class: key.class,
+            flow: self.flows[key.flow].name(),
+            cost,
+            attempt: entry.attempts_used,
+            waited,
+            aged,
+            payload: entry.take_payload(),
+        };
+        let stats = &mut self.classes[key.class].stats;
+        stats.granted += 1;
+        stats.charged = stats.charged.saturating_add(cost.0);
+        stats.aged += u64::from(aged);
+        stats.waits.record(waited);
+        lease
+    }
+}

@@ -1,0 +1,357 @@
+//! Start-time fair queueing (Goyal, Vin, Cheng: "Start-time Fair Queuing", SIGCOMM 1996).
+//!
+//! Members share service in proportion to their weights. Every member has a start tag in virtual time;
+//! the member with the smallest tag is served next, and a grant of cost *c* moves its tag on by *c* ÷
+//! weight. The virtual clock is the tag of the last grant. A member that had nothing to do comes back at
+//! the clock, not where its tag stood: idleness earns no credit. A tag ahead of the clock is kept: debt
+//! survives idleness.
+//!
+//! The engine has two uses of it: classes among each other, and the flows inside each class. The queue
+//! owns the clock and the order; each member's [`Account`] lies with the member.
+//!
+//! Two things go beyond the paper. Costs are estimates, so that a tag is corrected when the actual cost is
+//! known ([`FairQueue::correct`]). And the clock may have passed the place where a corrected tag belongs,
+//! because others were served meanwhile: what the member loses that way becomes [`Credit`], which pays for
+//! its next grants while it stays backlogged.
+
+use crate::heap::{Heap, Positions};
+use crate::id::{Cost, Flow};
+use crate::table::Id;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// A point in virtual time: cost ÷ weight, in units of 2⁻⁴⁸.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VirtualTime(u128);
+
+impl VirtualTime {
+    pub(crate) const ZERO: VirtualTime = VirtualTime(0);
+}
+
+/// A weight, kept as the virtual time that a cost of 1 takes: multiplying is cheaper than dividing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InverseWeight(u64);
+
+impl InverseWeight {
+    pub(crate) fn of(weight: u32) -> Self {
+        InverseWeight((1 << 48) / u64::from(weight.max(1)))
+    }
+
+    /// The virtual time that a charge takes. A job that costs nothing still takes a turn.
+    #[inline]
+    fn span(self, cost: Cost) -> u128 {
+        u128::from(cost.0.max(1)) * u128::from(self.0)
+    }
+}
+
+/// The order of members: start tag, then a tie-breaker that the owner chooses (the age of its head).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    pub(crate) tag: VirtualTime,
+    pub(crate) tie: u64,
+}
+
+/// What a backlogged member was charged too much and could not get back through its tag, because the clock
+/// had passed the place where the tag belonged.
+///
+/// Without it, estimates that are too high would cost a backlogged member part of its share whenever
+/// several of its jobs run at once. It is never more than what was charged for jobs in flight at once, and
+/// is forfeited when the member has no backlog.
+#[derive(Debug, Default)]
+struct Credit {
+    span: u128,
+    in_flight: u64,
+    /// The most that was in flight at once since the member is backlogged.
+    peak: u64,
+}
+
+impl Credit {
+    /// What is left of a charge after the credit has paid for what it can.
+    #[inline]
+    fn pay(&mut self, charge: u128) -> u128 {
+        let paid = charge.min(self.span);
+        self.span -= paid;
+        charge - paid
+    }
+}
+
+/// A member's side of a fair queue.
+#[derive(Debug)]
+pub(crate) struct Account {
+    tag: VirtualTime,
+    weight: InverseWeight,
+    credit: Credit,
+}
+
+impl Account {
+    pub(crate) fn new(tag: VirtualTime, weight: u32) -> Self {
+        Account {
+            tag,
+            weight: InverseWeight::of(weight),
+            credit: Credit::default(),
+        }
+    }
+
+    pub(crate) fn set_weight(&mut self, weight: u32) {
+        self.weight = InverseWeight::of(weight);
+    }
+
+    pub(crate) fn tag(&self) -> VirtualTime {
+        self.tag
+    }
+
+    /// A job of that cost left the member's hands: granted, and not back yet.
+    #[inline]
+    pub(crate) fn enter(&mut self, cost: Cost) {
+        let credit = &mut self.credit;
+        credit.in_flight = credit.in_flight.saturating_add(cost.0);
+        credit.peak = credit.peak.max(credit.in_flight);
+    }
+
+    /// A granted job of that cost ended.
+    #[inline]
+    pub(crate) fn leave(&mut self, cost: Cost) {
+        self.credit.in_flight = self.credit.in_flight.saturating_sub(cost.0);
+    }
+
+    /// Nothing waits any more: credit is only for the backlogged.
+    #[inline]
+    pub(crate) fn forfeit_credit(&mut self) {
+        self.credit.span = 0;
+        self.credit.peak = self.credit.in_flight;
+    }
+}
+
+/// The virtual clock of a set of members, and those of them that are ready to be served.
+#[derive(Debug)]
+pub(crate) struct FairQueue<I> {
+    clock: VirtualTime,
+    ready: Heap<Rank, I>,
+    positions: Positions<I>,
+}
+
+impl<I> Default for FairQueue<I> {
+    fn default() -> Self {
+        FairQueue {
+            clock: VirtualTime::ZERO,
+            ready: Heap::default(),
+            positions: Positions::default(),
+        }
+    }
+}
+
+impl<I: Id> FairQueue<I> {
+    /// A member's place in the order. Never behind the clock: a member that was idle or blocked has no credit.
+    #[inline]
+    pub(crate) fn rank(&self, account: &Account, tie: u64) -> Rank {
+        Rank {
+            tag: account.tag.max(self.clock),
+            tie,
+        }
+    }
+
+    /// The ready member that is served next.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<(Rank, I)> {
+        self.ready.first()
+    }
+
+    /// Makes a member ready at that rank, moves it there, or takes it out.
+    #[inline]
+    pub(crate) fn set_ready(&mut self, id: I, rank: Option<Rank>) {
+        match rank {
+            Some(rank) => self.ready.set(&mut self.positions, rank, id),
+            None if self.positions.contains(id) => self.ready.remove(&mut self.positions, id),
+            None => {}
+        }
+    }
+
+    /// Charges a member for a grant. A grant out of turn (an aged job's) does not move the clock: the others
+    /// would lose what they are entitled to.
+    #[inline]
+    pub(crate) fn charge(&mut self, account: &mut Account, cost: Cost, in_turn: bool) {
+        let start = account.tag.max(self.clock);
+        let span = account.credit.pay(account.weight.span(cost));
+        account.tag = VirtualTime(start.0.saturating_add(span));
+        if in_turn {
+            self.clock = start;
+        }
+    }
+
+    /// Corrects a charge by what the job cost in the end; `None` takes it back whole. The tag never falls
+    /// behind the clock: what a backlogged member loses by that becomes credit. A member that the clock had
+    /// passed already was idle or blocked, and is due nothing.
+    pub(crate) fn correct(
+        &self,
+        account: &mut Account,
+        charged: Cost,
+        actual: Option<Cost>,
+        backlogged: bool,
+    ) {
+        let less = account.weight.span(charged);
+        let more = actual.map_or(0, |cost| account.weight.span(cost));
+        let tag = account.tag.0;
+        if more >= less {
+            let span = account.credit.pay(more - less);
+            account.tag = VirtualTime(tag.saturating_add(span)).max(self.clock);
+            return;
+        }
+        let surplus = less - more;
+        if backlogged && tag >= self.clock.0 {
+            let lost = surplus.saturating_sub(tag - self.clock.0);
+            let most = account.weight.span(Cost(account.credit.peak));
+            account.credit.span = account.credit.span.saturating_add(lost).min(most);
+        }
+        account.tag = VirtualTime(tag.saturating_sub(surplus)).max(self.clock);
+    }
+
+    /// How far a tag is ahead of the clock, if it is: what its owner has had more than its share.
+    pub(crate) fn debt(&self, tag: VirtualTime) -> Option<u128> {
+        tag.0.checked_sub(self.clock.0).filter(|debt| *debt > 0)
+    }
+}
+
+/// The tags of flows that have no jobs but are in debt. A flow is then 40 bytes instead of several hundred.
+#[derive(Debug)]
+pub(crate) struct IdleTags {
+    tags: HashMap<Flow, VirtualTime, FixedState>,
+    prune_at: usize,
+}
+
+impl IdleTags {
+    /// More debts than this are not remembered: the smallest are forgiven first. Without it, ever new flows
+    /// in a class that is never without backlog would fill memory.
+    const MOST: usize = 1 << 16;
+
+    pub(crate) fn new(hasher: FixedState) -> Self {
+        IdleTags {
+            tags: HashMap::with_hasher(hasher),
+            prune_at: 1024,
+        }
+    }
+
+    /// Remembers the tag of a flow that is about to be forgotten.
+    pub(crate) fn remember<I: Id>(&mut self, queue: &FairQueue<I>, flow: Flow, tag: VirtualTime) {
+        if queue.debt(tag).is_none() {
+            return;
+        }
+        if self.tags.len() >= self.prune_at {
+            self.prune(queue);
+        }
+        self.tags.insert(flow, tag);
+    }
+
+    /// The tag of a flow that is back; it is no longer idle.
+    pub(crate) fn recall(&mut self, flow: Flow) -> VirtualTime {
+        self.tags.remove(&flow).unwrap_or(VirtualTime::ZERO)
+    }
+
+    fn prune<I: Id>(&mut self, queue: &FairQueue<I>) {
+        self.tags.retain(|_, tag| queue.debt(*tag).is_some());
+        if self.tags.len() >= Self::MOST {
+            let mut tags: Vec<VirtualTime> = self.tags.values().copied().collect();
+            let (_, median, _) = tags.select_nth_unstable(Self::MOST / 2);
+            // All equal debts go together: which of them stay must not depend on the order of a hash table.
+            let median = *median;
+            self.tags.retain(|_, tag| *tag > median);
+        }
+        self.tags.shrink_to(self.tags.len() * 2);
+        self.prune_at = (2 * self.tags.len()).clamp(1024, Self::MOST);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.tags.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::ids;
+
+    ids! {
+        TestId;
+    }
+
+    /// Serves the members in turn, each always backlogged, and says how much each was charged.
+    fn serve(weights: &[u32], costs: &[u64], grants: usize) -> Vec<u64> {
+        let mut queue = FairQueue::<TestId>::default();
+        let mut accounts: Vec<Account> = (weights.iter())
+            .map(|weight| Account::new(VirtualTime::ZERO, *weight))
+            .collect();
+        let mut served = vec![0; weights.len()];
+        for (index, account) in accounts.iter().enumerate() {
+            let rank = queue.rank(account, index as u64);
+            queue.set_ready(TestId::from_index(index), Some(rank));
+        }
+        for _ in 0..grants {
+            let (_, id) = queue.first().expect("all are ready");
+            let index = id.index();
+            queue.charge(&mut accounts[index], Cost(costs[index]), true);
+            served[index] += costs[index];
+            let rank = queue.rank(&accounts[index], index as u64);
+            queue.set_ready(id, Some(rank));
+        }
+        served
+    }
+
+    #[test]
+    fn members_share_cost_by_weight() {
+        let served = serve(&[1, 2, 3, 4], &[7, 5, 11, 1], 100_000);
+        let all: u64 = served.iter().sum();
+        for (weight, served) in [1, 2, 3, 4].into_iter().zip(served) {
+            let share = served as f64 / all as f64;
+            assert!(
+                (share - f64::from(weight) / 10.0).abs() < 0.001,
+                "{weight}: {share}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_idle_member_comes_back_without_credit_and_with_its_debt() {
+        let mut queue = FairQueue::<TestId>::default();
+        let (mut busy, idle) = (
+            Account::new(VirtualTime::ZERO, 1),
+            Account::new(VirtualTime::ZERO, 1),
+        );
+        for _ in 0..10 {
+            queue.charge(&mut busy, Cost(1), true);
+        }
+        assert_eq!(queue.rank(&idle, 0).tag, queue.clock);
+        assert!(queue.rank(&busy, 0).tag > queue.clock);
+        assert_eq!(queue.debt(idle.tag()), None);
+        assert!(queue.debt(busy.tag()).is_some());
+    }
+
+    #[test]
+    fn a_surplus_that_the_clock_has_passed_is_credited_to_the_backlogged() {
+        let mut queue = FairQueue::<TestId>::default();
+        let mut account = Account::new(VirtualTime::ZERO, 1);
+        for _ in 0..2 {
+            account.enter(Cost(100));
+            queue.charge(&mut account, Cost(100), true);
+        }
+        // The clock is at the start of the second grant: of 180 that are due back, 100 fit behind the tag.
+        let before = account.tag();
+        queue.correct(&mut account, Cost(200), Some(Cost(20)), true);
+        assert_eq!(account.tag(), queue.clock);
+        queue.charge(&mut account, Cost(80), true);
+        assert_eq!(account.tag(), queue.clock, "paid by credit");
+        queue.charge(&mut account, Cost(1), true);
+        assert!(account.tag() > queue.clock && account.tag() < before);
+    }
+
+    #[test]
+    fn debts_are_forgiven_smallest_first_when_there_are_too_many() {
+        let queue = FairQueue::<TestId>::default();
+        let mut idle = IdleTags::new(FixedState::default());
+        for flow in 0..4 * IdleTags::MOST as u64 {
+            idle.remember(&queue, Flow(flow), VirtualTime(u128::from(flow) + 1));
+        }
+        assert!(idle.len() <= IdleTags::MOST);
+        let last = 4 * IdleTags::MOST as u64 - 1;
+        assert_eq!(idle.recall(Flow(last)), VirtualTime(u128::from(last) + 1));
+        assert_eq!(idle.recall(Flow(0)), VirtualTime::ZERO);
+    }
+}

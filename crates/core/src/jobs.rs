@@ -1,0 +1,220 @@
+//! The live jobs: one entry each, found by id or by key.
+//!
+//! A job lives here from `submit` until it ends. Entries are plain records that the engine's other parts
+//! refer to by [`JobId`]; this part owns the table, the serial numbers that make tickets unique, and the
+//! index by key.
+
+use crate::id::{
+    Class, Cost, Flow, FlowId, GroupId, JobId, Key, LaneId, TargetId, TargetSet, Ticket,
+};
+use crate::job::Job;
+use crate::table::Table;
+use crate::time::Time;
+use crate::wheel::TimerId;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use std::ops::{Index, IndexMut};
+
+/// A live job.
+#[derive(Debug)]
+pub(crate) struct Entry<P> {
+    serial: u64,
+    /// Its place in the order of arrival. A retry gets a new one; a job sent elsewhere keeps its own.
+    pub(crate) seq: u64,
+    pub(crate) state: State,
+    pub(crate) class: Class,
+    pub(crate) flow: FlowId,
+    pub(crate) cost: Cost,
+    /// The targets that the job names.
+    pub(crate) targets: TargetSet,
+    /// Those of them that may still serve it.
+    pub(crate) group: GroupId,
+    pub(crate) key: Option<Key>,
+    pub(crate) delay_key: Option<Key>,
+    pub(crate) start_at: Option<Time>,
+    pub(crate) expire_at: Option<Time>,
+    /// When it was first ready to run; retries keep it.
+    pub(crate) ready_since: Option<Time>,
+    pub(crate) attempts: u32,
+    pub(crate) attempts_used: u32,
+    /// Cancelled while it ran: ends with its lease.
+    pub(crate) cancelled: bool,
+    /// Its outcome decides about a target on probation.
+    pub(crate) probing: bool,
+    /// A target refused it: it does not go back there, not even after a reload.
+    pub(crate) sent_elsewhere: bool,
+    /// For when it is due or expires, whichever comes first.
+    pub(crate) timer: Option<TimerId>,
+    /// With the lease while the job runs.
+    payload: Option<P>,
+}
+
+/// Where a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Delayed {
+        due: Time,
+        /// Due when a suspension ends, and released if that is lifted before.
+        suspended: bool,
+    },
+    /// Submitted, but in no lane yet.
+    Arriving,
+    Waiting(LaneId),
+    Running(TargetId),
+}
+
+impl<P> Entry<P> {
+    /// The payload, which goes with the lease.
+    #[inline]
+    pub(crate) fn take_payload(&mut self) -> P {
+        self.payload
+            .take()
+            .expect("the payload is away only while the job runs")
+    }
+
+    pub(crate) fn put_back(&mut self, payload: P) {
+        self.payload = Some(payload);
+    }
+}
+
+/// The table of live jobs.
+#[derive(Debug)]
+pub(crate) struct Jobs<P> {
+    table: Table<JobId, Entry<P>>,
+    by_key: HashMap<Key, JobId, FixedState>,
+    serial: u64,
+}
+
+impl<P> Jobs<P> {
+    pub(crate) fn new(hasher: FixedState) -> Self {
+        Jobs {
+            table: Table::default(),
+            by_key: HashMap::with_hasher(hasher),
+            serial: 0,
+        }
+    }
+
+    /// The next number in the order of arrival.
+    #[inline]
+    pub(crate) fn next_seq(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        job: Job<P>,
+        flow: FlowId,
+        group: GroupId,
+        attempts: u32,
+    ) -> JobId {
+        let serial = self.next_seq();
+        let key = job.key;
+        let id = self.table.insert(Entry {
+            serial,
+            seq: serial,
+            state: State::Arriving,
+            class: job.class,
+            flow,
+            cost: job.cost,
+            targets: job.targets,
+            group,
+            key,
+            delay_key: job.delay_key,
+            start_at: job.start_at,
+            expire_at: job.expire_at,
+            ready_since: None,
+            attempts,
+            attempts_used: 0,
+            cancelled: false,
+            probing: false,
+            sent_elsewhere: false,
+            timer: None,
+            payload: Some(job.payload),
+        });
+        if let Some(key) = key {
+            self.by_key.insert(key, id);
+        }
+        id
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, id: JobId) -> Entry<P> {
+        let entry = self.table.remove(id);
+        if let Some(key) = entry.key {
+            self.by_key.remove(&key);
+        }
+        entry
+    }
+
+    /// Turns a removed entry back into the job that was submitted. `flow` is its flow's name.
+    pub(crate) fn into_job(mut entry: Entry<P>, flow: Flow) -> Job<P> {
+        Job {
+            class: entry.class,
+            flow,
+            cost: entry.cost,
+            targets: entry.targets,
+            key: entry.key,
+            delay_key: entry.delay_key,
+            start_at: match entry.state {
+                State::Delayed { due, .. } => Some(due),
+                _ => None,
+            },
+            expire_at: entry.expire_at,
+            booking: None,
+            attempts: Some(entry.attempts),
+            payload: entry.take_payload(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, key: Key) -> Option<JobId> {
+        self.by_key.get(&key).copied()
+    }
+
+    #[inline]
+    pub(crate) fn ticket(&self, id: JobId) -> Ticket {
+        Ticket {
+            job: id,
+            serial: self.table[id].serial,
+        }
+    }
+
+    /// The job of a ticket, if it still lives.
+    #[inline]
+    pub(crate) fn get(&self, ticket: Ticket) -> Option<&Entry<P>> {
+        let entry = self.table.get(ticket.job);
+        entry.filter(|entry| entry.serial == ticket.serial)
+    }
+
+    /// A job by its id alone, for callers that know it lived in the same call.
+    pub(crate) fn by_id(&self, id: JobId) -> Option<&Entry<P>> {
+        self.table.get(id)
+    }
+
+    /// Jobs that are not leased, in the order of arrival.
+    pub(crate) fn unleased(&self) -> Vec<JobId> {
+        let entries = self.table.iter();
+        let unleased = entries.filter(|(_, entry)| !matches!(entry.state, State::Running(_)));
+        let mut jobs: Vec<(u64, JobId)> = unleased.map(|(id, entry)| (entry.seq, id)).collect();
+        jobs.sort_unstable();
+        jobs.into_iter().map(|(_, id)| id).collect()
+    }
+}
+
+impl<P> Index<JobId> for Jobs<P> {
+    type Output = Entry<P>;
+
+    #[inline]
+    fn index(&self, id: JobId) -> &Entry<P> {
+        &self.table[id]
+    }
+}
+
+impl<P> IndexMut<JobId> for Jobs<P> {
+    #[inline]
+    fn index_mut(&mut self, id: JobId) -> &mut Entry<P> {
+        &mut self.table[id]
+    }
+}

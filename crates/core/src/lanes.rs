@@ -1,0 +1,179 @@
+//! Lanes: the waiting jobs of one class, flow and target group, first in first out.
+//!
+//! A lane is the unit that a gate blocks: its jobs differ in nothing that a gate looks at but their cost,
+//! so that only its head needs to be tried. This part owns the lists of jobs and knows which lanes of a
+//! group have jobs. Lanes without jobs stay, because the next job of the same kind is likely to come, until
+//! their flow is forgotten or their group is dropped.
+
+use crate::id::{Class, FlowId, GroupId, JobId, LaneId, QueueId, TargetId};
+use crate::list::{Links, List};
+use crate::table::{Id, Table};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// What a lane's jobs have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneKey {
+    pub(crate) class: Class,
+    pub(crate) flow: FlowId,
+    pub(crate) queue: QueueId,
+    pub(crate) group: GroupId,
+    /// The target, if the group has just one.
+    pub(crate) sole_target: Option<TargetId>,
+}
+
+/// How a lane takes part in the selection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneState {
+    /// It has no jobs.
+    Empty,
+    /// In its flow queue, to be tried in its turn.
+    Open,
+    /// In its target group: every target of the group is shut.
+    Blocked,
+    /// Out of the order: this target's cost bucket is reserved for its head.
+    Reserving(TargetId),
+}
+
+#[derive(Debug)]
+struct Lane {
+    key: LaneKey,
+    jobs: List,
+    state: LaneState,
+    /// Its place among its group's lanes with jobs.
+    in_group: usize,
+}
+
+/// All lanes.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    table: Table<LaneId, Lane>,
+    by_key: HashMap<(Class, QueueId, GroupId), LaneId, FixedState>,
+    links: Links,
+    /// By group, the lanes that have jobs.
+    by_group: Vec<Vec<LaneId>>,
+}
+
+impl Lanes {
+    pub(crate) fn new(hasher: FixedState) -> Self {
+        Lanes {
+            table: Table::default(),
+            by_key: HashMap::with_hasher(hasher),
+            links: Links::default(),
+            by_group: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, key: LaneKey) -> Option<LaneId> {
+        self.by_key.get(&(key.class, key.queue, key.group)).copied()
+    }
+
+    pub(crate) fn create(&mut self, key: LaneKey) -> LaneId {
+        if self.by_group.len() <= key.group.index() {
+            self.by_group.resize_with(key.group.index() + 1, Vec::new);
+        }
+        let lane = self.table.insert(Lane {
+            key,
+            jobs: List::default(),
+            state: LaneState::Empty,
+            in_group: 0,
+        });
+        self.by_key.insert((key.class, key.queue, key.group), lane);
+        lane
+    }
+
+    /// Drops a lane that has no jobs.
+    pub(crate) fn remove(&mut self, lane: LaneId) {
+        let Lane { key, .. } = self.table.remove(lane);
+        self.by_key.remove(&(key.class, key.queue, key.group));
+    }
+
+    #[inline]
+    pub(crate) fn key(&self, lane: LaneId) -> LaneKey {
+        self.table[lane].key
+    }
+
+    #[inline]
+    pub(crate) fn state(&self, lane: LaneId) -> LaneState {
+        self.table[lane].state
+    }
+
+    #[inline]
+    pub(crate) fn set_state(&mut self, lane: LaneId, state: LaneState) {
+        self.table[lane].state = state;
+    }
+
+    #[inline]
+    pub(crate) fn head(&self, lane: LaneId) -> Option<JobId> {
+        self.table[lane].jobs.head
+    }
+
+    #[inline]
+    pub(crate) fn tail(&self, lane: LaneId) -> Option<JobId> {
+        self.table[lane].jobs.tail
+    }
+
+    pub(crate) fn len(&self, lane: LaneId) -> u32 {
+        self.table[lane].jobs.len
+    }
+
+    /// The lanes of a group that have jobs, in no particular order.
+    pub(crate) fn in_group(&self, group: GroupId) -> &[LaneId] {
+        self.by_group.get(group.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The jobs of a lane, oldest first.
+    pub(crate) fn jobs(&self, lane: LaneId) -> impl Iterator<Item = JobId> {
+        std::iter::successors(self.head(lane), |job| self.links.next(*job))
+    }
+
+    /// All lanes that have jobs, those of one group together.
+    pub(crate) fn with_jobs(&self) -> Vec<LaneId> {
+        self.by_group.iter().flatten().copied().collect()
+    }
+
+    /// Puts a job behind all others of its lane. Says whether it is the head.
+    #[inline]
+    pub(crate) fn push(&mut self, lane: LaneId, job: JobId) -> bool {
+        self.insert(lane, job, None);
+        self.head(lane) == Some(job)
+    }
+
+    /// Puts a job where it belongs by its order of arrival. `seq` tells that of the others.
+    pub(crate) fn insert_in_order(&mut self, lane: LaneId, job: JobId, seq: impl Fn(JobId) -> u64) {
+        let mut next = self.head(lane);
+        while let Some(other) = next.filter(|other| seq(*other) < seq(job)) {
+            next = self.links.next(other);
+        }
+        self.insert(lane, job, next);
+    }
+
+    #[inline]
+    fn insert(&mut self, id: LaneId, job: JobId, next: Option<JobId>) {
+        let lane = &mut self.table[id];
+        lane.jobs.insert(&mut self.links, job, next);
+        if lane.jobs.len == 1 {
+            let lanes = &mut self.by_group[lane.key.group.index()];
+            lane.in_group = lanes.len();
+            lanes.push(id);
+        }
+    }
+
+    /// Takes a job out. Says whether it was the head.
+    #[inline]
+    pub(crate) fn take(&mut self, id: LaneId, job: JobId) -> bool {
+        let lane = &mut self.table[id];
+        let was_head = lane.jobs.head == Some(job);
+        lane.jobs.remove(&mut self.links, job);
+        if lane.jobs.len == 0 {
+            let at = lane.in_group;
+            let lanes = &mut self.by_group[lane.key.group.index()];
+            lanes.swap_remove(at);
+            if let Some(moved) = lanes.get(at) {
+                self.table[*moved].in_group = at;
+            }
+        }
+        was_head
+    }
+}

@@ -1,0 +1,64 @@
+//! Doubly linked lists of jobs, so that one can leave from the middle at any time.
+//!
+//! [`Links`] hold the neighbours of every job; a job is in at most one list of the same links.
+
+use crate::id::JobId;
+use crate::table::Id;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    prev: Option<JobId>,
+    next: Option<JobId>,
+}
+
+/// The neighbours of jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Links(Vec<Link>);
+
+/// One list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct List {
+    pub(crate) head: Option<JobId>,
+    pub(crate) tail: Option<JobId>,
+    pub(crate) len: u32,
+}
+
+impl List {
+    /// Inserts a job before `next`, or at the end.
+    #[inline]
+    pub(crate) fn insert(&mut self, links: &mut Links, job: JobId, next: Option<JobId>) {
+        if links.0.len() <= job.index() {
+            links.0.resize(job.index() + 1, Link::default());
+        }
+        let prev = match next {
+            Some(next) => links.0[next.index()].prev.replace(job),
+            None => self.tail.replace(job),
+        };
+        match prev {
+            Some(prev) => links.0[prev.index()].next = Some(job),
+            None => self.head = Some(job),
+        }
+        links.0[job.index()] = Link { prev, next };
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, links: &mut Links, job: JobId) {
+        let Link { prev, next } = links.0[job.index()];
+        match prev {
+            Some(prev) => links.0[prev.index()].next = next,
+            None => self.head = next,
+        }
+        match next {
+            Some(next) => links.0[next.index()].prev = prev,
+            None => self.tail = prev,
+        }
+        self.len -= 1;
+    }
+}
+
+impl Links {
+    pub(crate) fn next(&self, job: JobId) -> Option<JobId> {
+        self.0[job.index()].next
+    }
+}

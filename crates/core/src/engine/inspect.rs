@@ -132,6 +132,12 @@ impl<P> Core<P> {
         self.flows.iter().count() + debts
     }
 
+    /// The number of target sets: one per target, those that were asked for, and those that jobs name.
+    #[must_use]
+    pub fn remembered_target_sets(&self) -> usize {
+        self.targets.groups().len()
+    }
+
     /// Jobs waiting in a class.
     #[must_use]
     pub fn waiting_in(&self, class: Class) -> u64 {

@@ -56,8 +56,10 @@ pub(crate) struct Keys {
     exact: HashMap<[u8; 32], Arc<Caller>>,
     prefixes: Vec<(String, Arc<Caller>)>,
     patterns: Vec<(String, Arc<Caller>)>,
-    /// Everybody, where there are no keys.
+    /// The caller of every request, where the gateway is open.
     anybody: Option<Arc<Caller>>,
+    /// Whether keys are configured, now or since the start.
+    required: bool,
 }
 
 impl Keys {
@@ -70,6 +72,7 @@ impl Keys {
             prefixes: Vec::new(),
             patterns: Vec::new(),
             anybody: None,
+            required: config.has_keys(),
         };
         for key in keys {
             let caller = Caller::new(key, config.class_by_default());
@@ -83,7 +86,7 @@ impl Keys {
         }
         all.prefixes
             .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        if all.is_empty() {
+        if config.open && !all.required {
             all.anybody = Some(Arc::new(Caller {
                 tenant: ANYBODY.into(),
                 class: Class(config.class_by_default()),
@@ -94,8 +97,21 @@ impl Keys {
         all
     }
 
-    fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.prefixes.is_empty() && self.patterns.is_empty()
+    /// Whether every request is refused: there is no key that could admit one.
+    pub(crate) fn admit_nobody(&self) -> bool {
+        let none = self.exact.is_empty() && self.prefixes.is_empty() && self.patterns.is_empty();
+        none && self.anybody.is_none()
+    }
+
+    /// Whether a key is needed because keys are configured, or were.
+    pub(crate) fn are_required(&self) -> bool {
+        self.required
+    }
+
+    /// Requires a key from now on, also where `open` is set.
+    pub(crate) fn require(&mut self) {
+        self.required = true;
+        self.anybody = None;
     }
 
     /// Whether anybody may ask.
@@ -159,17 +175,17 @@ pub struct KeyFile {
 }
 
 impl KeyFile {
-    /// Reads the file; one that does not exist has no keys.
+    /// Reads the file.
     ///
     /// # Errors
-    /// When it cannot be read, or is wrong.
+    /// When it does not exist, cannot be read, or is wrong.
     pub fn read(path: &Path, levels: u8) -> Result<KeyFile, Error> {
         let unusable = |cause: String| Error::KeyFile {
             path: path.to_path_buf(),
             cause,
         };
-        if matches!(path.try_exists(), Ok(false)) {
-            return Ok(KeyFile::default());
+        if is_missing(path) {
+            return Err(Error::KeyFileMissing(path.to_path_buf()));
         }
         let bytes = bounded::read(path).map_err(unusable)?;
         let text = String::from_utf8(bytes).map_err(|_| unusable("it is not UTF-8".into()))?;
@@ -179,6 +195,17 @@ impl KeyFile {
                 .map_err(|cause| unusable(format!("key `{}`: {cause}", key.id)))?;
         }
         Ok(file)
+    }
+
+    /// Reads the file, or begins one where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is wrong.
+    pub fn read_or_new(path: &Path, levels: u8) -> Result<KeyFile, Error> {
+        match KeyFile::read(path, levels) {
+            Err(Error::KeyFileMissing(_)) => Ok(KeyFile::default()),
+            read => read,
+        }
     }
 
     /// Adds a key for `settings`, which says all but the key itself, and returns it. It is nowhere else.
@@ -231,6 +258,12 @@ impl KeyFile {
     }
 }
 
+/// Whether nothing is at `path`. A link to nothing is something: an error when it is read.
+pub(crate) fn is_missing(path: &Path) -> bool {
+    let found = std::fs::symlink_metadata(path);
+    found.is_err_and(|cause| cause.kind() == std::io::ErrorKind::NotFound)
+}
+
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -281,10 +314,17 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_anybody_is_let_in() {
-        let keys = Keys::new([], &GatewayConfig::default());
-        assert!(keys.are_open());
+    fn without_keys_nobody_is_admitted_unless_the_gateway_is_open() {
+        let mut config = GatewayConfig::default();
+        let keys = Keys::new([], &config);
+        assert!(keys.admit_nobody() && keys.find(Some("anything")).is_none());
+        config.open = true;
+        let keys = Keys::new([], &config);
+        assert!(keys.are_open() && !keys.admit_nobody());
         assert_eq!(&*keys.find(None).unwrap().tenant, ANYBODY);
+        config.keys_file = Some("keys.toml".into());
+        let keys = Keys::new([], &config);
+        assert!(keys.admit_nobody(), "an empty file of keys is not open");
     }
 
     #[test]

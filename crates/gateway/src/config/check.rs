@@ -1,6 +1,7 @@
 //! What is wrong with values that are fine one by one.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use headworks_core::MAX_CLASSES;
 use headworks_service::config::Objection;
@@ -97,6 +98,14 @@ pub(crate) fn rates_are_right(rates: [Option<f64>; 2]) -> Result<(), String> {
 }
 
 fn keys(config: &GatewayConfig, found: &mut Vec<Objection>) {
+    if config.open && !is_loopback(config.listen) {
+        let text = format!(
+            "everybody who reaches {} could use the upstreams: listen on 127.0.0.1, or leave `open` out and make a key \
+             with `headworks gateway key add --tenant NAME`",
+            config.listen
+        );
+        found.push(Objection::new("open", text));
+    }
     for key in &config.key {
         if let Err(text) = key_is_right(key, config.scheduler_priority_levels) {
             let name = if key.id.is_empty() {
@@ -107,6 +116,11 @@ fn keys(config: &GatewayConfig, found: &mut Vec<Objection>) {
             found.push(Objection::new("key", format!("`{name}`: {text}")));
         }
     }
+}
+
+/// Whether only this machine reaches `address`.
+pub(crate) fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 /// What is wrong with a key, wherever it was written.

@@ -243,19 +243,6 @@ async fn a_new_configuration_counts_at_once_and_drops_nobody() {
 }
 
 #[tokio::test]
-async fn without_keys_the_network_is_not_let_in() {
-    use headworks_gateway::Gateway;
-    use headworks_service::outbound::{Outbound, OutboundConfig};
-    use headworks_service::shutdown::Shutdown;
-    let mut open = config("").as_ref().clone();
-    open.listen = "0.0.0.0:0".parse().unwrap();
-    let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
-    let refused = Gateway::start(&std::sync::Arc::new(open), outbound, &Shutdown::new());
-    let words = refused.err().unwrap().to_string();
-    assert!(words.contains("without keys"), "{words}");
-}
-
-#[tokio::test]
 async fn papers_own_ini_file_is_read() {
     use headworks_gateway::GatewayConfig;
     use headworks_service::config::{Schema, Sources};

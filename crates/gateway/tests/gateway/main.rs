@@ -3,6 +3,7 @@
 mod concurrency;
 mod front;
 mod http1;
+mod keys;
 mod leaving;
 mod limits;
 mod links;

@@ -52,7 +52,8 @@ impl Ask {
 /// Reads a request body.
 ///
 /// # Errors
-/// In words for the client, when it is no JSON object or names no model.
+/// In words for the client, when it is no JSON object or names no model, or when a key that decides
+/// how it is scheduled occurs twice or in another case.
 ///
 /// ```
 /// let body = br#"{"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hello there, you"}]}"#;
@@ -62,21 +63,38 @@ impl Ask {
 /// ```
 pub fn read_ask(body: &[u8]) -> Result<Ask, String> {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let read = reader.deserialize_map(AskVisitor);
+    let mut refused = None;
+    let read = reader.deserialize_map(AskVisitor(&mut refused));
     let ask = read.and_then(|ask| reader.end().map(|()| ask));
-    let ask = ask.map_err(|cause| format!("the body is not a JSON object: {cause}"))?;
+    let ask = ask.map_err(|cause| {
+        refused.unwrap_or_else(|| format!("the body is not a JSON object: {cause}"))
+    })?;
     if ask.model.is_empty() {
         return Err("the body names no `model`".to_owned());
     }
     Ok(ask)
 }
 
+/// Keys that decide whether and how a request is scheduled.
+///
+/// The gateway and the upstream must read the same value. JSON leaves open which of two equal keys
+/// counts, and some readers ignore case, so a body in which one of these keys occurs twice or in
+/// another case is refused.
+const SCHEDULING_KEYS: [&str; 6] = [
+    "model",
+    "stream",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n",
+];
+
 /// What a field of a request is to us.
 enum Field {
-    Model,
-    Stream,
-    MaxOutput,
-    Choices,
+    /// A key of [`SCHEDULING_KEYS`], by its position.
+    Scheduling(usize),
+    /// Almost such a key: what was written, and the position of the key that it may be read as.
+    OtherCase(String, usize),
     /// Nothing that the model reads.
     Unread,
     /// Part of the prompt, for all we know.
@@ -85,17 +103,28 @@ enum Field {
 
 impl Field {
     fn named(name: &str) -> Field {
+        let position =
+            |same: fn(&str, &str) -> bool| SCHEDULING_KEYS.iter().position(|key| same(key, name));
+        if let Some(key) = position(|key, name| key == name) {
+            return Field::Scheduling(key);
+        }
         match name {
-            "model" => Field::Model,
-            "stream" => Field::Stream,
-            "max_tokens" | "max_completion_tokens" | "max_output_tokens" => Field::MaxOutput,
-            "n" => Field::Choices,
             "metadata" | "user" | "stop" | "safety_identifier" | "prompt_cache_key" => {
                 Field::Unread
             }
-            _ => Field::Read,
+            _ => match position(differ_by_case) {
+                Some(key) => Field::OtherCase(name.to_owned(), key),
+                None => Field::Read,
+            },
         }
     }
+}
+
+/// Whether a reader that ignores case takes one for the other.
+fn differ_by_case(one: &str, other: &str) -> bool {
+    // By way of upper case, which also folds the long s and the Kelvin sign.
+    let fold = |c: char| c.to_uppercase().flat_map(char::to_lowercase);
+    one.chars().flat_map(fold).eq(other.chars().flat_map(fold))
 }
 
 /// Looks at a name without keeping it.
@@ -121,9 +150,17 @@ impl<T, F: FnOnce(&str) -> T> Visitor<'_> for Named<F> {
     }
 }
 
-struct AskVisitor;
+/// Reads a request. Why it is refused, if not for its JSON, is left in the field.
+struct AskVisitor<'a>(&'a mut Option<String>);
 
-impl<'de> Visitor<'de> for AskVisitor {
+impl AskVisitor<'_> {
+    fn refuse<T, E: serde::de::Error>(self, words: String) -> Result<T, E> {
+        *self.0 = Some(words);
+        Err(E::custom("refused"))
+    }
+}
+
+impl<'de> Visitor<'de> for AskVisitor<'_> {
     type Value = Ask;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,14 +169,24 @@ impl<'de> Visitor<'de> for AskVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ask, A::Error> {
         let (mut ask, mut weight, mut choices) = (Ask::default(), Weight::default(), 1);
+        let mut seen = [false; SCHEDULING_KEYS.len()];
         while let Some(field) = map.next_key_seed(Named(Field::named))? {
             match field {
-                Field::Model => ask.model = text(map.next_value()?),
-                Field::Stream => ask.stream = map.next_value::<serde_json::Value>()? == true,
-                Field::MaxOutput => {
-                    ask.max_output = number(&map.next_value()?).or(ask.max_output);
+                Field::Scheduling(key) if std::mem::replace(&mut seen[key], true) => {
+                    let key = SCHEDULING_KEYS[key];
+                    return self.refuse(format!("`{key}` occurs twice in the body: send it once"));
                 }
-                Field::Choices => choices = number(&map.next_value()?).unwrap_or(1).max(1),
+                Field::Scheduling(key) => match SCHEDULING_KEYS[key] {
+                    "model" => ask.model = text(map.next_value()?),
+                    "stream" => ask.stream = map.next_value::<serde_json::Value>()? == true,
+                    "n" => choices = number(&map.next_value()?).unwrap_or(1).max(1),
+                    _ => ask.max_output = number(&map.next_value()?).or(ask.max_output),
+                },
+                Field::OtherCase(written, key) => {
+                    let key = SCHEDULING_KEYS[key];
+                    let words = format!("the body has the key `{written}`: write it as `{key}`");
+                    return self.refuse(words);
+                }
                 Field::Unread => drop(map.next_value::<IgnoredAny>()?),
                 Field::Read => map.next_value_seed(Weigh(&mut weight))?,
             }
@@ -279,6 +326,51 @@ mod tests {
         );
         assert_eq!(ask(&openai).prompt, TOKENS_PER_PICTURE);
         assert_eq!(ask(&anthropic).prompt, TOKENS_PER_PICTURE);
+    }
+
+    #[test]
+    fn scheduling_keys_occur_once_and_as_they_are_written() {
+        for key in [
+            "model",
+            "stream",
+            "max_tokens",
+            "max_completion_tokens",
+            "max_output_tokens",
+            "n",
+        ] {
+            let body = |other: &str| format!(r#"{{"model":"m","{key}":"m","{other}":"m"}}"#);
+            let twice = read_ask(body(key).replacen(r#""model":"m","#, "", 1).as_bytes());
+            assert_eq!(
+                twice.unwrap_err(),
+                format!("`{key}` occurs twice in the body: send it once")
+            );
+            let upper = read_ask(
+                body(&key.to_uppercase())
+                    .replacen(r#""model":"m","#, "", 1)
+                    .as_bytes(),
+            );
+            let expected = format!(
+                "the body has the key `{}`: write it as `{key}`",
+                key.to_uppercase()
+            );
+            assert_eq!(upper.unwrap_err(), expected);
+        }
+        // Some readers fold the Kelvin sign and the long s, too.
+        for other in ["max_to\\u212aens", "\\u017ftream", "\\u004dODEL"] {
+            let body = format!(r#"{{"model":"m","{other}":5}}"#);
+            assert!(
+                read_ask(body.as_bytes())
+                    .unwrap_err()
+                    .contains("write it as"),
+                "{other}"
+            );
+        }
+        assert!(read_ask(br#"{"model":"m","Models":[],"user":"a","user":"b"}"#).is_ok());
+        let nested = br#"{"model":"m","metadata":{"model":1,"MODEL":2},"tools":[{"model":1}]}"#;
+        assert!(
+            read_ask(nested).is_ok(),
+            "only the request's own keys count"
+        );
     }
 
     #[test]

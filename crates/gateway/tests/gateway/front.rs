@@ -141,6 +141,25 @@ async fn bytes_and_unknown_headers_go_through_and_credentials_do_not() {
 }
 
 #[tokio::test]
+async fn a_body_that_names_two_models_is_refused() {
+    let (running, upstream) = echo().await;
+    let client = running.client();
+    for body in [
+        r#"{"model":"m","MODEL":"other"}"#,
+        r#"{"model":"m","model":"other"}"#,
+        r#"{"model":"m","mo\u0064el":"other"}"#,
+        r#"{"model":"m","\u004dodel":"other"}"#,
+    ] {
+        let answer = client.post(CHAT, &[("x-api-key", "key")], body).await;
+        let reason = answer.header("x-headworks-reason");
+        assert_eq!((answer.status, reason), (400, "bad_request"), "{body}");
+        let message = answer.json()["error"]["message"].to_string();
+        assert!(message.contains("`model`"), "{message}");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
 async fn models_come_from_the_configuration() {
     let upstream = Upstream::answering(Duration::ZERO, 7).await;
     let models = "models = ['m', 'gpt-9', 'gpt-*', 'secret']";

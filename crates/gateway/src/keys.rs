@@ -3,13 +3,14 @@
 //! Keys are kept as SHA-256: they are long and random, so a slow hash would add nothing. Exact keys are looked up
 //! first, then the longest prefix, then patterns in the order in which they were written.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use headworks_core::Class;
 use headworks_service::bounded;
+use headworks_service::config::Secret;
 use sha2::{Digest, Sha256};
 
 use crate::config::{GatewayConfig, KeySettings};
@@ -54,8 +55,8 @@ impl Caller {
 #[derive(Debug)]
 pub(crate) struct Keys {
     exact: HashMap<[u8; 32], Arc<Caller>>,
-    prefixes: Vec<(String, Arc<Caller>)>,
-    patterns: Vec<(String, Arc<Caller>)>,
+    prefixes: Vec<(Secret, Arc<Caller>)>,
+    patterns: Vec<(Secret, Arc<Caller>)>,
     /// The caller of every request, where the gateway is open.
     anybody: Option<Arc<Caller>>,
     /// Whether keys are configured, now or since the start.
@@ -85,7 +86,7 @@ impl Keys {
             }
         }
         all.prefixes
-            .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+            .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.reveal().len()));
         if config.open && !all.required {
             all.anybody = Some(Arc::new(Caller {
                 tenant: ANYBODY.into(),
@@ -131,11 +132,11 @@ impl Keys {
         let by_prefix = self
             .prefixes
             .iter()
-            .find(|(prefix, _)| key.starts_with(prefix));
+            .find(|(prefix, _)| key.starts_with(prefix.reveal()));
         let by_pattern = || {
             self.patterns
                 .iter()
-                .find(|(pattern, _)| pattern::matches(pattern, key))
+                .find(|(pattern, _)| pattern::matches(pattern.reveal(), key))
         };
         by_prefix
             .or_else(by_pattern)
@@ -240,6 +241,21 @@ impl KeyFile {
         }
     }
 
+    /// The content of the file, in which prefixes and patterns are written as they are.
+    fn text(&self) -> Result<String, toml::ser::Error> {
+        let mut keys = Vec::with_capacity(self.key.len());
+        for key in &self.key {
+            let mut table = toml::Table::try_from(key)?;
+            for (name, secret) in [("prefix", &key.prefix), ("pattern", &key.pattern)] {
+                if let Some(secret) = secret {
+                    table.insert(name.to_owned(), secret.reveal().into());
+                }
+            }
+            keys.push(table);
+        }
+        toml::to_string(&BTreeMap::from([("key", keys)]))
+    }
+
     /// Writes the file in one go, readable by its owner only.
     ///
     /// # Errors
@@ -249,7 +265,7 @@ impl KeyFile {
             path: path.to_path_buf(),
             cause,
         };
-        let text = toml::to_string(self).map_err(|cause| unusable(cause.to_string()))?;
+        let text = self.text().map_err(|cause| unusable(cause.to_string()))?;
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
         let written =
@@ -351,13 +367,17 @@ mod tests {
                 ..settings("search")
             })
             .unwrap();
+        file.key.push(KeySettings {
+            prefix: Some("sk-batch-".into()),
+            ..settings("batch")
+        });
         file.write(&path).unwrap();
         assert!(!std::fs::read_to_string(&path).unwrap().contains(&key));
         let mut read = KeyFile::read(&path, 10).unwrap();
         assert_eq!(read, file);
         let id = read.key[0].id.clone();
         read.revoke(&id).unwrap();
-        assert!(read.key.is_empty() && read.revoke(&id).is_err());
+        assert!(read.key.len() == 1 && read.revoke(&id).is_err());
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use headworks_core::MAX_CLASSES;
-use headworks_service::config::Objection;
+use headworks_service::config::{Objection, Secret};
 
 use super::{GatewayConfig, KeySettings, Kind, UpstreamSettings};
 use crate::times::Rule;
@@ -125,13 +125,14 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
 
 /// What is wrong with a key, wherever it was written.
 pub(crate) fn key_is_right(key: &KeySettings, levels: u8) -> Result<(), String> {
-    let ways = [&key.hash, &key.prefix, &key.pattern];
+    let [prefix, pattern] = [&key.prefix, &key.pattern].map(|way| way.as_ref().map(Secret::reveal));
+    let ways = [key.hash.as_deref(), prefix, pattern];
     if ways.iter().filter(|way| way.is_some()).count() != 1 {
         return Err(
             "exactly one of `hash`, `prefix` and `pattern` says which keys are meant".into(),
         );
     }
-    if ways.into_iter().flatten().any(String::is_empty) {
+    if ways.into_iter().flatten().any(str::is_empty) {
         return Err("it would match every key: write at least one character".into());
     }
     if let Some(hash) = &key.hash
@@ -199,7 +200,7 @@ fn upstream_is_right(upstream: &UpstreamSettings) -> Result<(), String> {
     }
     for (name, value) in &upstream.headers {
         let named = name.parse::<http::HeaderName>().is_ok();
-        if !named || value.parse::<http::HeaderValue>().is_err() {
+        if !named || value.reveal().parse::<http::HeaderValue>().is_err() {
             return Err(format!("`{name}` cannot be sent as a header"));
         }
     }

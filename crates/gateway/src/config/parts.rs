@@ -31,12 +31,12 @@ pub struct KeySettings {
     /// SHA-256 of the key, in hex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// Every key that begins with this.
+    /// Every key that begins with this. Never shown: it admits everybody who knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<String>,
-    /// Every key that looks like this, where `*` stands for anything.
+    pub prefix: Option<Secret>,
+    /// Every key that looks like this, where `*` stands for anything. Never shown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pattern: Option<String>,
+    pub pattern: Option<Secret>,
     /// Whose it is.
     pub tenant: String,
     /// The class of its requests; without one, `default_class`.
@@ -98,8 +98,8 @@ pub struct UpstreamSettings {
     pub url: String,
     /// The key to use there: "env:NAME", "file:PATH", or the key itself.
     pub api_key: Option<Secret>,
-    /// Headers to send with every request.
-    pub headers: BTreeMap<String, String>,
+    /// Headers to send with every request: "env:NAME", "file:PATH", or the value itself. Values are never shown.
+    pub headers: BTreeMap<String, Secret>,
     /// The models it serves, where `*` stands for anything; without any, all.
     pub models: Vec<String>,
     /// Its share of the requests that others could serve as well.

@@ -160,6 +160,46 @@ async fn a_body_that_names_two_models_is_refused() {
 }
 
 #[tokio::test]
+async fn secrets_are_sent_to_the_upstream_and_never_shown() {
+    use headworks_gateway::GatewayConfig;
+    use headworks_service::config::{Schema, Sources};
+    let upstream = Upstream::answering(Duration::ZERO, 7).await;
+    let more = "headers = { x-org = 'env:CARGO_PKG_NAME', x-pass = 'header-secret' }";
+    let toml = format!(
+        "[[gateway.key]]\nprefix = 'prefix-secret'\ntenant = 'a'\n\
+         [[gateway.key]]\npattern = '*pattern-secret'\ntenant = 'b'\n{}",
+        upstream.toml("one", more)
+    );
+    let running = Running::start(&toml);
+    let client = running.client();
+    for key in ["prefix-secret-1", "a-pattern-secret"] {
+        let headers = [("x-api-key", key)];
+        let answer = client.post(CHAT, &headers, &chat(5, false)).await;
+        assert_eq!(answer.status, 200, "{key}");
+    }
+    let call = &upstream.calls()[0];
+    assert_eq!(call.header("x-org"), Some("headworks-gateway"));
+    assert_eq!(call.header("x-pass"), Some("header-secret"));
+
+    let schema = Schema::new().with::<GatewayConfig>();
+    let sources = Sources::new().text("test.toml", format!("[gateway]\n{toml}"));
+    let config = schema
+        .load(&sources)
+        .unwrap_or_else(|told| panic!("{told}"));
+    let shown: Vec<_> = config.shown().iter().map(ToString::to_string).collect();
+    let told = format!(
+        "{}\n{:?}",
+        shown.join("\n"),
+        config.section::<GatewayConfig>()
+    );
+    assert!(told.contains("x-pass"), "{told}");
+    assert!(
+        !told.contains("secret") && !told.contains("headworks-gateway"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
 async fn models_come_from_the_configuration() {
     let upstream = Upstream::answering(Duration::ZERO, 7).await;
     let models = "models = ['m', 'gpt-9', 'gpt-*', 'secret']";

@@ -32,8 +32,10 @@ enum Attempt {
     Answered(Answer),
     /// Nothing was generated: somebody else may try.
     Elsewhere(Health, Returned),
-    /// That is the end of it: something may have been generated, or nobody else would do better.
+    /// That is the end of it: nobody else would do better.
     Failed(Report, Problem),
+    /// That is the end of it: the upstream has the request, and may have generated something.
+    Lost(Report, Problem),
 }
 
 impl Passage {
@@ -61,6 +63,11 @@ impl Passage {
                     permit.finish(report);
                     return Err(problem);
                 }
+                Attempt::Lost(report, problem) => {
+                    permit.finish(report);
+                    self.lost = true;
+                    return Err(problem);
+                }
             };
             if left == 0 {
                 permit.finish(Report::done_at(Cost(0)).target(health));
@@ -80,7 +87,9 @@ impl Passage {
             true => self.forward.take(),
             false => self.forward.clone(),
         };
+        self.asking = true;
         let answer = upstream.call(&self.desk.links, forward, most).await;
+        self.asking = false;
         let times = &upstream.times;
         let answer = match answer {
             Ok(answer) => answer,
@@ -190,6 +199,7 @@ impl Passage {
             class: self.class,
             model: std::mem::take(&mut self.ask.model),
             prompt: self.ask.prompt,
+            expected: self.expected(),
             status: parts.status.as_u16(),
             events: content.is_some_and(|content| content.starts_with(b"text/event-stream")),
             began,
@@ -222,10 +232,10 @@ fn failed(upstream: &Upstream, failure: &Failure) -> Attempt {
             let problem = problem(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout");
             match upstream.settings.retry_on_timeout {
                 true => Attempt::Elsewhere(Health::Fault, Returned::Problem(problem)),
-                false => Attempt::Failed(Report::failed().target(Health::Fault), problem),
+                false => Attempt::Lost(Report::failed().target(Health::Fault), problem),
             }
         }
-        Failure::Broken(_) => Attempt::Failed(
+        Failure::Broken(_) => Attempt::Lost(
             Report::failed().target(Health::Fault),
             problem(StatusCode::BAD_GATEWAY, "upstream_broke_off"),
         ),

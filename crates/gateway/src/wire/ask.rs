@@ -188,7 +188,7 @@ impl<'de> Visitor<'de> for AskVisitor<'_> {
                     return self.refuse(words);
                 }
                 Field::Unread => drop(map.next_value::<IgnoredAny>()?),
-                Field::Read => map.next_value_seed(Weigh(&mut weight))?,
+                Field::Read => map.next_value_seed(Weigh(&mut weight, Place::Text))?,
             }
         }
         ask.prompt = weight.tokens();
@@ -213,6 +213,16 @@ fn number(value: &serde_json::Value) -> Option<u64> {
 struct Weight {
     chars: u64,
     tokens: u64,
+    /// Pictures and files that are in the body as base64, and how long that is.
+    encoded: Encoded,
+    /// Whether the last `type` that was read is "text".
+    is_text: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Encoded {
+    count: u64,
+    bytes: u64,
 }
 
 impl Weight {
@@ -220,11 +230,62 @@ impl Weight {
         self.chars
             .div_ceil(CHARS_PER_TOKEN)
             .saturating_add(self.tokens)
+            .saturating_add(self.encoded.count.saturating_mul(TOKENS_PER_PICTURE))
+    }
+
+    /// Counts what was encoded since `before` as the text that it is.
+    fn count_as_text(&mut self, before: Encoded) {
+        self.chars += self.encoded.bytes - before.bytes;
+        self.encoded = before;
     }
 }
 
+/// Where a value stands, as far as that decides what a string in it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Where a model reads text.
+    Text,
+    /// The `type` of what is around it.
+    Type,
+    /// Where an address is expected, which may be a `data:` URL.
+    Url,
+    /// Where base64 is expected, with or without a `data:` before it: Anthropic's sources, OpenAI's audio and files.
+    Data,
+}
+
+impl Place {
+    fn named(name: &str) -> Place {
+        match name {
+            "type" => Place::Type,
+            "url" | "image_url" | "file_url" => Place::Url,
+            "data" | "file_data" => Place::Data,
+            _ => Place::Text,
+        }
+    }
+
+    /// Whether a string in this place is an encoded picture or file. Anywhere else, and with any other content, a model
+    /// reads it as text, however it begins.
+    fn holds_encoded(self, text: &str) -> bool {
+        // The media type before the comma is short.
+        let url = text.strip_prefix("data:").and_then(|rest| {
+            let (media_type, data) = rest.split_once(',')?;
+            (media_type.len() < 256 && media_type.ends_with(";base64")).then_some(data)
+        });
+        match self {
+            Place::Text | Place::Type => false,
+            Place::Url => url.is_some_and(is_base64),
+            Place::Data => is_base64(url.unwrap_or(text)),
+        }
+    }
+}
+
+fn is_base64(text: &str) -> bool {
+    let digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=-_\r\n".contains(&byte);
+    text.bytes().all(digit)
+}
+
 /// Adds a value's weight.
-struct Weigh<'a>(&'a mut Weight);
+struct Weigh<'a>(&'a mut Weight, Place);
 
 impl<'de> DeserializeSeed<'de> for Weigh<'_> {
     type Value = ();
@@ -242,10 +303,16 @@ impl<'de> Visitor<'de> for Weigh<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        if text.starts_with("data:") {
-            self.0.tokens += TOKENS_PER_PICTURE;
+        let Weigh(weight, place) = self;
+        let bytes = text.len() as u64;
+        if place.holds_encoded(text) {
+            weight.encoded.count += 1;
+            weight.encoded.bytes += bytes;
         } else {
-            self.0.chars += text.len() as u64;
+            weight.chars += bytes;
+        }
+        if place == Place::Type {
+            weight.is_text = text == "text";
         }
         Ok(())
     }
@@ -273,20 +340,20 @@ impl<'de> Visitor<'de> for Weigh<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Weigh(self.0))?.is_some() {}
+        while seq.next_element_seed(Weigh(self.0, self.1))?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        // Base64 without a `data:` before it: Anthropic's sources, OpenAI's audio and files.
-        let base64 = |name: &str| matches!(name, "data" | "file_data");
-        while let Some(base64) = map.next_key_seed(Named(base64))? {
-            if base64 {
-                map.next_value::<IgnoredAny>()?;
-                self.0.tokens += TOKENS_PER_PICTURE;
-            } else {
-                map.next_value_seed(Weigh(self.0))?;
-            }
+        let (before, mut is_text) = (self.0.encoded, false);
+        while let Some(place) = map.next_key_seed(Named(Place::named))? {
+            self.0.is_text = false;
+            map.next_value_seed(Weigh(self.0, place))?;
+            is_text |= place == Place::Type && self.0.is_text;
+        }
+        // A document may be plain text, which need not have a character that base64 has not.
+        if is_text {
+            self.0.count_as_text(before);
         }
         Ok(())
     }
@@ -326,6 +393,38 @@ mod tests {
         );
         assert_eq!(ask(&openai).prompt, TOKENS_PER_PICTURE);
         assert_eq!(ask(&anthropic).prompt, TOKENS_PER_PICTURE);
+    }
+
+    #[test]
+    fn text_that_begins_like_a_data_url_is_text() {
+        let long = "word ".repeat(8000);
+        let base64 = "QUJD".repeat(10_000);
+        let text = |content: serde_json::Value| {
+            let message = serde_json::json!({"content": content});
+            ask(&serde_json::json!({"model": "m", "messages": [message]}).to_string()).prompt
+        };
+        assert_eq!(text("data: short".into()), 3);
+        assert_eq!(text(format!("data:{long}").into()), 10_002);
+        let encoded = format!("data:image/png;base64,{base64}");
+        assert!(
+            text(encoded.clone().into()) > 10_000,
+            "the model reads it as text"
+        );
+        let document = |kind: &str, data: &str| {
+            let source = serde_json::json!({"data": data, "type": kind});
+            text(serde_json::json!([{"type": "document", "source": source}]))
+        };
+        assert!(document("text", &long) >= 10_000);
+        assert!(
+            document("text", &base64) >= 10_000,
+            "plain text without spaces"
+        );
+        assert!(document("base64", &long) >= 10_000, "not base64");
+        let picture = document("base64", &base64);
+        assert!((1000..1010).contains(&picture), "{picture}");
+        let url = |url: &str| text(serde_json::json!([{"image_url": {"url": url}}]));
+        assert!(url(&format!("data:{long}")) >= 10_000);
+        assert_eq!(url(&encoded), TOKENS_PER_PICTURE);
     }
 
     #[test]
@@ -412,12 +511,7 @@ mod tests {
         #[test]
         fn any_text_weighs_a_quarter_of_its_bytes(content in ".{0,200}") {
             let body = serde_json::json!({"model": "m", "prompt": &content}).to_string();
-            let expected = if content.starts_with("data:") {
-                TOKENS_PER_PICTURE
-            } else {
-                (content.len() as u64).div_ceil(4)
-            };
-            prop_assert_eq!(ask(&body).prompt, expected);
+            prop_assert_eq!(ask(&body).prompt, (content.len() as u64).div_ceil(4));
         }
     }
 }

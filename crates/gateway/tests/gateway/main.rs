@@ -12,4 +12,5 @@ mod seeing;
 mod shares;
 mod support;
 mod upstreams;
+mod usage;
 mod waiting;

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::books::{Bookings, Ids, Journal, Ledger, RequestLog, UsageStore};
 use crate::config::{GatewayConfig, is_loopback};
 use crate::error::Error;
+use crate::faults::Faults;
 use crate::front::Watch;
 use crate::keys::{KeyFile, Keys, is_missing};
 use crate::learn::Learned;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) outbound: Outbound,
     pub(crate) seed: KeySeed,
     pub(crate) bookings: Bookings,
+    pub(crate) faults: Faults,
     pub(crate) journal: Journal,
     pub(crate) ledger: Ledger,
     pub(crate) log: Option<RequestLog>,
@@ -77,6 +79,7 @@ impl Shared {
             outbound,
             seed,
             bookings: Bookings::default(),
+            faults: Faults::default(),
             journal: Journal::new(Ids::new(getrandom::u32()?)),
             log: config
                 .request_log

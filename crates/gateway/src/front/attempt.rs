@@ -117,8 +117,10 @@ impl Passage {
             }
             500.. => {
                 times.failed.fetch_add(1, Ordering::Relaxed);
+                let (faults, tenant) = (&self.shared.faults, &self.caller.tenant);
+                let (target, settings) = (upstream.target, &upstream.settings);
                 Attempt::Elsewhere(
-                    Health::Fault,
+                    faults.failed(target, settings, tenant, Instant::now()),
                     Returned::Answer(upstream.clone(), Box::new(answer)),
                 )
             }
@@ -131,10 +133,15 @@ impl Passage {
                 );
                 let problem =
                     Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
-                Attempt::Failed(Report::done_at(Cost(0)).target(Health::Fault), problem)
+                // A prompt or a model can be the reason, so it says nothing about the upstream's health.
+                Attempt::Failed(Report::done_at(Cost(0)).target(Health::Unknown), problem)
             }
-            _ => {
+            status => {
                 times.answered.fetch_add(1, Ordering::Relaxed);
+                if status < 400 {
+                    let tenant = &self.caller.tenant;
+                    self.shared.faults.answered(upstream.target, tenant);
+                }
                 Attempt::Answered(answer)
             }
         }

@@ -126,7 +126,8 @@ impl Held {
 
     fn health(&self) -> Health {
         match self.status {
-            401 | 403 | 500.. => Health::Fault,
+            // The request is at fault. That the upstream said so is no proof that it serves others.
+            400.. => Health::Unknown,
             _ => Health::Fine,
         }
     }

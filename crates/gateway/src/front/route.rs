@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -139,7 +139,9 @@ async fn prepare(
     let body = admit::body(&plan, body).await?;
     let ask = read_ask(&body)
         .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
-    let group = group(&plan, &caller, endpoint, &ask.model)?;
+    let mut group = group(&plan, &caller, endpoint, &ask.model)?;
+    let tenant = &caller.tenant;
+    shared.faults.avoid(&mut group, tenant, Instant::now());
     admit::quota(shared, &plan, &caller).inspect_err(|_| {
         shared.ledger.refused(&caller.tenant, class, shared.today());
     })?;

@@ -305,3 +305,86 @@ async fn a_healed_one_is_asked_again() {
     let waited: u64 = answer.header("x-headworks-wait-ms").parse().unwrap();
     assert!((100..5000).contains(&waited), "{waited}");
 }
+
+const TWO_TENANTS: &str = "
+    [[gateway.key]]
+    prefix = 'sk-hostile'
+    tenant = 'hostile'
+    [[gateway.key]]
+    prefix = 'sk-other'
+    tenant = 'other'
+";
+const HOSTILE: [(&str, &str); 1] = [("x-api-key", "sk-hostile")];
+const OTHER: [(&str, &str); 1] = [("x-api-key", "sk-other")];
+
+/// Fails whenever it is told to in the prompt.
+async fn obedient(status: u16) -> Upstream {
+    Upstream::start(move |call| match call.body.contains("fail") {
+        true => Act::Status(status, ""),
+        false => FINE,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn one_tenants_faults_do_not_suspend_an_upstream_for_others() {
+    let failing = chat(10, false).replace("hello", "fail");
+    for status in [401, 403, 500, 502] {
+        let upstream = obedient(status).await;
+        let settings = "fault_threshold = 2\nsuspend_for = '60s'";
+        let toml = format!("{TWO_TENANTS}{}", upstream.toml("one", settings));
+        let running = Running::start(&toml);
+        let client = running.client();
+        let good = chat(10, false);
+        assert_eq!(client.post(CHAT, &OTHER, &good).await.status, 200);
+        for _ in 0..5 {
+            let answer = client.post(CHAT, &HOSTILE, &failing).await;
+            assert!(answer.status >= 500, "{status}: {}", answer.body);
+        }
+        let answer = client.post(CHAT, &OTHER, &good).await;
+        assert_eq!(answer.status, 200, "{status}: {}", answer.body);
+        running.is_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn faults_of_two_tenants_suspend_an_upstream() {
+    let upstream = obedient(500).await;
+    let settings = "fault_threshold = 2\nsuspend_for = '60s'";
+    let toml = format!("{TWO_TENANTS}{}", upstream.toml("one", settings));
+    let running = Running::start(&toml);
+    let client = running.client();
+    let (good, failing) = (chat(10, false), chat(10, false).replace("hello", "fail"));
+    assert_eq!(client.post(CHAT, &OTHER, &good).await.status, 200);
+    for headers in [HOSTILE, OTHER, HOSTILE] {
+        assert_eq!(client.post(CHAT, &headers, &failing).await.status, 500);
+    }
+    let answer = client.post(CHAT, &OTHER, &good).await;
+    let reason = answer.header("x-headworks-reason");
+    assert_eq!((answer.status, reason), (503, "upstreams_suspended"));
+}
+
+#[tokio::test]
+async fn an_upstream_that_fails_for_one_tenant_is_avoided_for_that_tenant() {
+    let (bad, good) = (obedient(500).await, Upstream::start(|_| FINE).await);
+    let settings = "weight = 1000\nfault_threshold = 2\nsuspend_for = '60s'";
+    let toml = format!(
+        "{TWO_TENANTS}{}{}",
+        bad.toml("bad", settings),
+        good.toml("good", "")
+    );
+    let running = Running::start(&toml);
+    let client = running.client();
+    let (fine, failing) = (chat(10, false), chat(10, false).replace("hello", "fail"));
+    assert_eq!(client.post(CHAT, &OTHER, &fine).await.status, 200);
+    for _ in 0..5 {
+        assert_eq!(client.post(CHAT, &HOSTILE, &failing).await.status, 200);
+    }
+    assert_eq!(
+        (bad.count(), good.count()),
+        (3, 5),
+        "two faults were enough"
+    );
+    let answer = client.post(CHAT, &OTHER, &fine).await;
+    assert_eq!(answer.header("x-headworks-upstream"), "bad");
+}

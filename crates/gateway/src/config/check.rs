@@ -198,6 +198,15 @@ fn upstream_is_right(upstream: &UpstreamSettings) -> Result<(), String> {
             ));
         }
     }
+    if let Some(status) = upstream
+        .retry_on
+        .iter()
+        .find(|status| !(500..600).contains(*status))
+    {
+        return Err(format!(
+            "`retry_on` has {status}: only errors of the upstream, 500 to 599, can be tried elsewhere"
+        ));
+    }
     for (name, value) in &upstream.headers {
         let named = name.parse::<http::HeaderName>().is_ok();
         if !named || value.reveal().parse::<http::HeaderValue>().is_err() {

@@ -126,6 +126,9 @@ pub struct UpstreamSettings {
     pub idle_timeout: Duration,
     /// Whether a request that got no answer in time is tried elsewhere: it may then be generated twice.
     pub retry_on_timeout: bool,
+    /// Answers after which a request is tried elsewhere, beside 429 and 503, such as [500, 502, 529]: it may then be generated
+    /// twice.
+    pub retry_on: Vec<u16>,
     /// How many faults in a row suspend it; 0 for never.
     pub fault_threshold: u32,
     /// How long faults suspend it, and an overload for which it names no time.
@@ -161,6 +164,7 @@ impl Default for UpstreamSettings {
             first_byte_timeout: Duration::from_secs(600),
             idle_timeout: Duration::from_secs(120),
             retry_on_timeout: false,
+            retry_on: Vec::new(),
             fault_threshold: 5,
             suspend_for: Duration::from_secs(5),
             latency: Duration::ZERO,

@@ -1,7 +1,7 @@
 //! Finding an upstream that answers.
 //!
-//! Another one is tried only where it is certain that nothing was generated: no connection, or an answered 429 or 5xx;
-//! after a timeout only if the operator said so.
+//! Another one is tried only where it is certain that nothing was generated: no connection, or a request that was refused
+//! with 429 or 503. After other errors and after a timeout, only if the operator said so.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +32,8 @@ enum Attempt {
     Answered(Answer),
     /// Nothing was generated: somebody else may try.
     Elsewhere(Health, Returned),
+    /// It answers with an error, and something may have been generated: the client gets that error.
+    Erred(Health, Returned),
     /// That is the end of it: nobody else would do better.
     Failed(Report, Problem),
     /// That is the end of it: the upstream has the request, and may have generated something.
@@ -59,6 +61,10 @@ impl Passage {
                     return Ok(self.respond(&upstream, answer, Some(permit), began));
                 }
                 Attempt::Elsewhere(health, returned) => (health, returned),
+                Attempt::Erred(health, returned) => {
+                    permit.finish(Report::done_at(Cost(0)).target(health));
+                    return self.give_up(returned, began);
+                }
                 Attempt::Failed(report, problem) => {
                     permit.finish(report);
                     return Err(problem);
@@ -115,14 +121,15 @@ impl Passage {
                     Returned::Answer(upstream.clone(), Box::new(answer)),
                 )
             }
-            500.. => {
+            error @ 500.. => {
                 times.failed.fetch_add(1, Ordering::Relaxed);
-                let (faults, tenant) = (&self.shared.faults, &self.caller.tenant);
-                let (target, settings) = (upstream.target, &upstream.settings);
-                Attempt::Elsewhere(
-                    faults.failed(target, settings, tenant, Instant::now()),
-                    Returned::Answer(upstream.clone(), Box::new(answer)),
-                )
+                let health = self.health_after_error(upstream);
+                let returned = Returned::Answer(upstream.clone(), Box::new(answer));
+                // An upstream that is unavailable has not begun; any other error may come after the work.
+                match error == 503 || upstream.settings.retry_on.contains(&error) {
+                    true => Attempt::Elsewhere(health, returned),
+                    false => Attempt::Erred(health, returned),
+                }
             }
             401 | 403 => {
                 times.failed.fetch_add(1, Ordering::Relaxed);
@@ -145,6 +152,13 @@ impl Passage {
                 Attempt::Answered(answer)
             }
         }
+    }
+
+    /// What an error says about the upstream that answered with it.
+    fn health_after_error(&self, upstream: &Upstream) -> Health {
+        let (target, tenant) = (upstream.target, &self.caller.tenant);
+        let faults = &self.shared.faults;
+        faults.failed(target, &upstream.settings, tenant, Instant::now())
     }
 
     /// Writes down that an upstream is asked, and on the first time that the wait is over.

@@ -47,7 +47,7 @@ async fn an_overloaded_one_rests_and_another_answers() {
 async fn a_failing_one_is_left_alone_after_its_faults() {
     let (running, bad, good) = beside(
         Act::Status(500, ""),
-        "fault_threshold = 2\nsuspend_for = '60s'",
+        "fault_threshold = 2\nsuspend_for = '60s'\nretry_on = [500]",
     )
     .await;
     for _ in 0..5 {
@@ -62,6 +62,33 @@ async fn a_failing_one_is_left_alone_after_its_faults() {
     }
     assert_eq!((bad.count(), good.count()), (2, 5));
     running.is_idle().await;
+}
+
+#[tokio::test]
+async fn an_error_after_which_something_may_be_generated_is_not_tried_elsewhere() {
+    for (status, settings, expected) in [
+        (500, "", 500),
+        (502, "", 502),
+        (504, "", 504),
+        (524, "", 524),
+        (529, "", 529),
+        (500, "retry_on = [500, 529]", 200),
+        (529, "retry_on = [500, 529]", 200),
+        (502, "retry_on = [500, 529]", 502),
+        (429, "", 200),
+        (503, "", 200),
+    ] {
+        let (running, bad, good) = beside(Act::Status(status, ""), settings).await;
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!(answer.status, expected, "{status} {settings}");
+        let elsewhere = usize::from(expected == 200);
+        assert_eq!(
+            (bad.count(), good.count()),
+            (1, elsewhere),
+            "{status} {settings}"
+        );
+        running.is_idle().await;
+    }
 }
 
 #[tokio::test]
@@ -367,7 +394,7 @@ async fn faults_of_two_tenants_suspend_an_upstream() {
 #[tokio::test]
 async fn an_upstream_that_fails_for_one_tenant_is_avoided_for_that_tenant() {
     let (bad, good) = (obedient(500).await, Upstream::start(|_| FINE).await);
-    let settings = "weight = 1000\nfault_threshold = 2\nsuspend_for = '60s'";
+    let settings = "weight = 1000\nfault_threshold = 2\nsuspend_for = '60s'\nretry_on = [500]";
     let toml = format!(
         "{TWO_TENANTS}{}{}",
         bad.toml("bad", settings),

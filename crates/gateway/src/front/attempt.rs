@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use headworks_core::Cost;
 use headworks_pool::{Health, Permit, Report};
@@ -123,7 +123,7 @@ impl Passage {
             }
             error @ 500.. => {
                 times.failed.fetch_add(1, Ordering::Relaxed);
-                let health = self.health_after_error(upstream);
+                let health = self.health_after(upstream, error, hints.retry_after);
                 let returned = Returned::Answer(upstream.clone(), Box::new(answer));
                 // An upstream that is unavailable has not begun; any other error may come after the work.
                 match error == 503 || upstream.settings.retry_on.contains(&error) {
@@ -155,7 +155,15 @@ impl Passage {
     }
 
     /// What an error says about the upstream that answered with it.
-    fn health_after_error(&self, upstream: &Upstream) -> Health {
+    fn health_after(
+        &self,
+        upstream: &Upstream,
+        status: u16,
+        retry_after: Option<Duration>,
+    ) -> Health {
+        if let (503 | 529, Some(rest)) = (status, retry_after) {
+            return Health::Overloaded(rest);
+        }
         let (target, tenant) = (upstream.target, &self.caller.tenant);
         let faults = &self.shared.faults;
         faults.failed(target, &upstream.settings, tenant, Instant::now())

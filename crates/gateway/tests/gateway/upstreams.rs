@@ -92,6 +92,27 @@ async fn an_error_after_which_something_may_be_generated_is_not_tried_elsewhere(
 }
 
 #[tokio::test]
+async fn an_upstream_that_says_when_to_return_is_left_alone_until_then() {
+    for status in [503, 529] {
+        let act = Act::Status(status, "\r\nretry-after: 60");
+        let (running, bad, good) = beside(
+            act,
+            if status == 529 {
+                "retry_on = [529]"
+            } else {
+                ""
+            },
+        )
+        .await;
+        for n in 1..=3 {
+            let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+            assert_eq!(answer.status, 200, "{status}");
+            assert_eq!((bad.count(), good.count()), (1, n), "{status}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn one_that_is_not_there_is_passed_over() {
     let good = Upstream::start(|_| FINE).await;
     let gone = TcpListener::bind("127.0.0.1:0")

@@ -80,13 +80,14 @@ pub fn read_ask(body: &[u8]) -> Result<Ask, String> {
 /// The gateway and the upstream must read the same value. JSON leaves open which of two equal keys
 /// counts, and some readers ignore case, so a body in which one of these keys occurs twice or in
 /// another case is refused.
-const SCHEDULING_KEYS: [&str; 6] = [
+const SCHEDULING_KEYS: [&str; 7] = [
     "model",
     "stream",
     "max_tokens",
     "max_completion_tokens",
     "max_output_tokens",
     "n",
+    "best_of",
 ];
 
 /// What a field of a request is to us.
@@ -179,8 +180,12 @@ impl<'de> Visitor<'de> for AskVisitor<'_> {
                 Field::Scheduling(key) => match SCHEDULING_KEYS[key] {
                     "model" => ask.model = text(map.next_value()?),
                     "stream" => ask.stream = map.next_value::<serde_json::Value>()? == true,
-                    "n" => choices = number(&map.next_value()?).unwrap_or(1).max(1),
-                    _ => ask.max_output = number(&map.next_value()?).or(ask.max_output),
+                    // An upstream may generate more choices than it returns.
+                    "n" | "best_of" => {
+                        choices = choices.max(number(&map.next_value()?).unwrap_or(1));
+                    }
+                    // Which bound counts is up to the upstream, so the larger does.
+                    _ => ask.max_output = ask.max_output.max(number(&map.next_value()?)),
                 },
                 Field::OtherCase(written, key) => {
                     let key = SCHEDULING_KEYS[key];
@@ -204,8 +209,17 @@ fn text(value: serde_json::Value) -> String {
     }
 }
 
+/// A count, also as a decimal number or as text: some upstreams accept those.
 fn number(value: &serde_json::Value) -> Option<u64> {
-    value.as_u64()
+    if let Some(number) = value.as_u64() {
+        return Some(number);
+    }
+    let number: f64 = match value {
+        serde_json::Value::String(text) => text.trim().parse().ok()?,
+        value => value.as_f64()?,
+    };
+    // Larger numbers than there are become the largest.
+    (number >= 0.0).then(|| number.ceil() as u64)
 }
 
 /// How much there is to read in a value.
@@ -380,6 +394,35 @@ mod tests {
             Some(9)
         );
         assert_eq!(ask(r#"{"model":"m","max_tokens":-4}"#).max_output, None);
+    }
+
+    #[test]
+    fn bounds_on_the_answer_are_understood_however_they_are_written() {
+        let most = |fields: &str| ask(&format!(r#"{{"model":"m",{fields}}}"#)).max_output;
+        assert_eq!(most(r#""max_tokens":"700""#), Some(700));
+        assert_eq!(most(r#""max_tokens":7.5"#), Some(8));
+        assert_eq!(most(r#""max_tokens":1e5"#), Some(100_000));
+        assert_eq!(most(r#""max_tokens":" 1e5 ""#), Some(100_000));
+        assert_eq!(most(r#""max_tokens":1e300"#), Some(u64::MAX));
+        for nothing in ["-4", "-4.0", "null", "\"many\"", "\"NaN\"", "[5]"] {
+            assert_eq!(
+                most(&format!(r#""max_tokens":{nothing}"#)),
+                None,
+                "{nothing}"
+            );
+        }
+        assert_eq!(
+            most(r#""max_tokens":5,"max_completion_tokens":900"#),
+            Some(900)
+        );
+        assert_eq!(
+            most(r#""max_completion_tokens":900,"max_tokens":5"#),
+            Some(900)
+        );
+        assert_eq!(most(r#""max_tokens":10,"n":2,"best_of":5"#), Some(50));
+        assert_eq!(most(r#""max_tokens":10,"n":"3","best_of":null"#), Some(30));
+        let twice = read_ask(br#"{"model":"m","best_of":1,"best_of":9}"#);
+        assert!(twice.unwrap_err().contains("`best_of` occurs twice"));
     }
 
     #[test]

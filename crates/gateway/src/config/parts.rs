@@ -94,7 +94,8 @@ pub struct UpstreamSettings {
     pub name: String,
     /// What it speaks: "openai", "anthropic" or "echo".
     pub kind: Kind,
-    /// Its address, such as `https://api.openai.com`; a path replaces `/v1`.
+    /// Its address, such as `https://api.openai.com`; a path replaces `/v1`, and a query is sent with every request. It is
+    /// shown: put keys into `api_key` or `headers`.
     pub url: String,
     /// The key to use there: "env:NAME", "file:PATH", or the key itself.
     pub api_key: Option<Secret>,

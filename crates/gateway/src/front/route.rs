@@ -21,6 +21,9 @@ use crate::shared::Shared;
 use crate::upstream::{Forward, Links};
 use crate::wire::{Dialect, Endpoint, Problem, read_ask};
 
+/// Addresses at which the gateway says that it runs, by the names that are common for that.
+const PROBES: [&str; 4] = ["/healthz", "/health", "/ready", "/readyz"];
+
 /// What a thread serves with.
 pub(super) struct Desk {
     pub(super) shared: Arc<Shared>,
@@ -65,7 +68,7 @@ pub(super) async fn receive(
         let prepared = prepare(desk, plan, number, &mut marks, endpoint, parts, body).await;
         return prepared.map_err(|problem| Box::new(marks.refuse(dialect, &problem)));
     }
-    if path == "/healthz" {
+    if PROBES.contains(&path) {
         let well = GatewayBody::Whole(Some(Bytes::from_static(b"ok\n")));
         return Err(Box::new(Response::new(well)));
     }
@@ -99,7 +102,8 @@ fn spoken(request: &Parts) -> Dialect {
 
 fn other(plan: &Plan, dialect: Dialect, request: &Parts) -> Result<Response<GatewayBody>, Problem> {
     let path = request.uri.path();
-    let rest = path.strip_prefix("/v1/models");
+    let rest = path.strip_prefix("/v1").unwrap_or(path);
+    let rest = rest.strip_prefix("/models");
     let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
         let message = format!(
             "nothing is at `{path}`: this gateway has /v1/chat/completions, /v1/completions, /v1/embeddings, \

@@ -231,6 +231,32 @@ async fn models_come_from_the_configuration() {
 }
 
 #[tokio::test]
+async fn probes_and_paths_without_a_version_are_answered() {
+    let (running, upstream) = echo().await;
+    let (client, key) = (running.client(), [("x-api-key", "key")]);
+    for probe in ["/healthz", "/health", "/ready", "/readyz"] {
+        let answer = client.get(probe, &[]).await;
+        assert_eq!(
+            (answer.status, answer.body.as_str()),
+            (200, "ok\n"),
+            "{probe}"
+        );
+    }
+    let answer = client
+        .post("/chat/completions", &key, &chat(5, false))
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let call = &upstream.calls()[0];
+    assert!(
+        call.head.starts_with("post /v1/chat/completions "),
+        "{}",
+        call.head
+    );
+    assert_eq!(client.get("/models", &key).await.status, 200);
+    assert_eq!(client.get("/models", &[]).await.status, 401);
+}
+
+#[tokio::test]
 async fn bodies_are_bounded() {
     let upstream = Upstream::answering(Duration::ZERO, 7).await;
     let running = Running::before(&upstream, "max_body = '1KiB'");
@@ -259,6 +285,11 @@ async fn a_quota_that_is_used_up_ends_it() {
         (429, "quota")
     );
     assert_eq!(answer.header("x-should-retry"), "false");
+    let seconds: u64 = answer.header("retry-after").parse().unwrap();
+    assert!(
+        (1..=24 * 3600).contains(&seconds),
+        "until the next day, in UTC"
+    );
     assert_eq!(answer.json()["error"]["type"], "insufficient_quota");
     let other = [("x-api-key", "sk-batch-1")];
     assert_eq!(client.post(CHAT, &other, &chat(5, false)).await.status, 200);

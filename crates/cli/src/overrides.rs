@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use headworks_gateway::GatewayConfig;
 use headworks_service::config::Sources;
 
+use crate::applications::schema;
 use crate::arguments::Common;
 use crate::report::UsageError;
 
@@ -18,7 +20,23 @@ pub(crate) fn sources(common: &Common) -> Result<Sources> {
         Some(path) => sources.file(path),
         None => sources.look_for(usual_places()),
     };
-    flags(sources, common)
+    let sources = flags(sources, common)?;
+    Ok(with_keys_defaults(sources))
+}
+
+/// Adds what the gateway takes for granted: its default file of keys, and that it is open where there is no configuration
+/// file and it listens on loopback.
+pub(crate) fn with_keys_defaults(sources: Sources) -> Sources {
+    let sources = sources.beside("gateway.keys_file", GatewayConfig::KEYS_FILE);
+    let config = schema().load(&sources);
+    let listen = config.map(|config| config.section::<GatewayConfig>().listen);
+    match listen {
+        Ok(listen) if listen.ip().to_canonical().is_loopback() => {
+            sources.without_file("gateway.open", "true")
+        }
+        // A configuration that cannot be read is reported by whoever reads it next.
+        _ => sources,
+    }
 }
 
 /// Adds what the flags set.

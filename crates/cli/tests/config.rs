@@ -19,7 +19,12 @@ fn init_writes_a_file_that_check_likes_and_that_means_the_defaults() {
         shown
     };
     let written = values(&["--config", "new.toml", "config", "show", "--json"]);
-    assert_eq!(written, values(&["config", "show", "--json"]));
+    let mut without_file = values(&["config", "show", "--json"]);
+    let mut open = without_file.iter_mut();
+    let open = open.find(|value| value["key"] == "gateway.open").unwrap();
+    assert_eq!(open["value"], true, "on loopback, without a file");
+    open["value"] = false.into();
+    assert_eq!(written, without_file);
 }
 
 #[test]

@@ -11,23 +11,51 @@ use support::Folder;
 struct Running {
     child: Child,
     address: String,
+    admin: String,
 }
+
+/// The admin listener's token.
+const TOKEN: &str = "a-token-for-this-test-alone";
 
 impl Running {
     fn start(folder: &Folder, args: &[&str]) -> Running {
-        let mut command = folder.headworks(&["gateway", "--listen", "127.0.0.1:0"]);
-        command.args(["--admin-listen", "127.0.0.1:0"]).args(args);
+        Running::start_on("127.0.0.1:0", folder, args)
+    }
+
+    fn start_on(listen: &str, folder: &Folder, args: &[&str]) -> Running {
+        let mut command = folder.headworks(&["gateway", "--listen", listen]);
+        command.args(["--admin-listen", "127.0.0.1:0", "--admin-token", TOKEN]);
+        command.args(args);
         let mut child = command
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let line = lines.find_map(|line| Some(line.ok()?.strip_prefix("gateway: ")?.to_owned()));
-        let address = line.unwrap().split(' ').next().unwrap().to_owned();
+        let mut after = |prefix: &str| {
+            let line = lines.find_map(|line| Some(line.ok()?.strip_prefix(prefix)?.to_owned()));
+            line.unwrap().split(' ').next().unwrap().to_owned()
+        };
+        let (address, admin) = (after("gateway: "), after("admin: "));
         // Whatever it says later must not block it.
         std::thread::spawn(move || lines.for_each(drop));
-        Running { child, address }
+        Running {
+            child,
+            address,
+            admin,
+        }
+    }
+
+    /// Reloads the configuration, and returns the answer.
+    fn reload(&self) -> String {
+        let output = Command::new("curl")
+            .args(["--silent", "--noproxy", "*", "--max-time", "30"])
+            .args(["--request", "POST", "--header"])
+            .arg(format!("Authorization: Bearer {TOKEN}"))
+            .arg(format!("{}/admin/reload", self.admin))
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
     }
 
     fn chat(&self, key: &str) -> String {
@@ -117,6 +145,83 @@ fn keys_are_made_used_listed_and_revoked() {
         wrong.code == Some(2) && wrong.stderr.contains("0 to 9"),
         "{wrong}"
     );
+}
+
+#[test]
+fn revoking_the_last_key_admits_nobody() {
+    let folder = Folder::new();
+    let running = Running::start(&folder, &[]);
+    assert!(running.chat("anything").contains("one two"), "it is open");
+    let add = ["gateway", "key", "add", "--tenant", "t", "--id", "only"];
+    let key = folder.run(&add).stdout;
+    assert!(!running.reload().contains("error"));
+    assert!(running.chat(key.trim()).contains("one two"));
+    assert!(running.chat("wrong").contains("invalid_api_key"));
+
+    let file = folder.path().join("headworks-keys.toml");
+    let aside = folder.path().join("aside.toml");
+    std::fs::rename(&file, &aside).unwrap();
+    let refused = running.reload();
+    assert!(refused.contains("does not exist"), "{refused}");
+    assert!(running.chat(key.trim()).contains("one two"));
+    std::fs::rename(&aside, &file).unwrap();
+
+    let revoked = folder.run(&["gateway", "key", "revoke", "only"]);
+    assert_eq!(revoked.code, Some(0), "{revoked}");
+    assert!(!running.reload().contains("error"));
+    assert!(running.chat(key.trim()).contains("invalid_api_key"));
+    running.stop();
+    let running = Running::start(&folder, &[]);
+    assert!(running.chat("anything").contains("invalid_api_key"));
+    running.stop();
+}
+
+#[test]
+fn keys_count_in_every_working_directory() {
+    for (text, missing) in [
+        ("[gateway]\nkeys_file = 'keys.toml'\n", "does not exist"),
+        ("[gateway]\n", ""),
+    ] {
+        let (folder, elsewhere) = (Folder::new(), Folder::new());
+        folder.write("headworks.toml", text);
+        let config = folder.path().join("headworks.toml");
+        let config = ["--config", config.to_str().unwrap()];
+        if !missing.is_empty() {
+            let refused = elsewhere.run(&[&["gateway"][..], &config].concat());
+            assert_eq!(refused.code, Some(1), "{refused}");
+            assert!(refused.stderr.contains(missing), "{refused}");
+        }
+        let add = ["gateway", "key", "add", "--tenant", "t"];
+        let made = elsewhere.run(&[&add[..], &config].concat());
+        assert_eq!(made.code, Some(0), "{made}");
+        let running = Running::start(&elsewhere, &config);
+        assert!(running.chat(made.stdout.trim()).contains("one two"));
+        assert!(running.chat("wrong").contains("invalid_api_key"), "{text}");
+        running.stop();
+        assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn an_open_gateway_beyond_loopback_is_refused() {
+    let folder = Folder::new();
+    let text = "[gateway]\nlisten = '0.0.0.0:0'\nopen = true\n";
+    folder.write("open.toml", text);
+    for args in [
+        &["config", "check", "open.toml"][..],
+        &["--config", "open.toml", "up"],
+    ] {
+        let refused = folder.run(args);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(
+            refused.stderr.contains("open.toml:3: `gateway.open`"),
+            "{refused}"
+        );
+    }
+    // Without a configuration file it is open on loopback, and nowhere else.
+    let beyond = Running::start_on("0.0.0.0:0", &folder, &[]);
+    assert!(beyond.chat("anything").contains("invalid_api_key"));
+    beyond.stop();
 }
 
 #[test]

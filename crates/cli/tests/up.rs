@@ -227,7 +227,7 @@ fn a_file_written_after_the_start_is_found_by_a_reload() {
     let mut up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0"]);
     folder.write("headworks.toml", "[log]\nlevel = 'debug'\n");
     up.signal("HUP");
-    up.wait_for("configuration reloaded changed=[\"log.level\"]");
+    up.wait_for("configuration reloaded changed=[\"log.level\", \"gateway.open\"]");
     up.signal("TERM");
     assert_eq!(up.ended(), Some(0));
 }

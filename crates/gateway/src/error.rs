@@ -19,10 +19,16 @@ pub enum Error {
     },
     /// Anybody on the network could use the upstreams.
     #[error(
-        "refusing to listen on {0} without keys: make one with `headworks gateway key add --tenant NAME`, \
-         or listen on 127.0.0.1"
+        "`gateway.open` is for loopback only, and the gateway listens on {0}: make a key with \
+         `headworks gateway key add --tenant NAME`, or listen on 127.0.0.1"
     )]
     Exposed(SocketAddr),
+    /// The file with the keys is missing.
+    #[error(
+        "the file with the keys `{}` does not exist: make a key with \
+         `headworks gateway key add --tenant NAME`, or set `gateway.keys_file`", .0.display()
+    )]
+    KeyFileMissing(PathBuf),
     /// The file with the keys cannot be used.
     #[error("cannot use `{}` as the file with the keys: {cause}", path.display())]
     KeyFile {

@@ -58,9 +58,6 @@ impl Gateway {
     ) -> Result<Gateway, Error> {
         let address = config.listen;
         let shared = Shared::new(config, outbound)?;
-        if shared.plan.load().keys.are_open() && !address.ip().to_canonical().is_loopback() {
-            return Err(Error::Exposed(address));
-        }
         let listener = Listener::bind(address)?;
         let gateway = Gateway {
             shared: shared.clone(),
@@ -85,14 +82,15 @@ impl Gateway {
     /// # Errors
     /// When it cannot be; then nothing has changed.
     pub fn apply(&self, config: Arc<GatewayConfig>) -> Result<(), Error> {
-        self.shared.apply(config).map(drop)
+        self.shared.apply(config, self.address).map(drop)
     }
 
     /// Follows the configuration as it is reloaded.
     pub fn follow(&self, reloader: &Reloader) {
         let gateway = self.clone();
         reloader.follow(move |config| {
-            let applied = gateway.shared.apply(config.section::<GatewayConfig>());
+            let section = config.section::<GatewayConfig>();
+            let applied = gateway.shared.apply(section, gateway.address);
             let keeps = |error| format!("the gateway keeps its configuration: {error}");
             let before = applied.map_err(keeps)?;
             let shared = gateway.shared.clone();

@@ -3,13 +3,14 @@
 //! Keys are kept as SHA-256: they are long and random, so a slow hash would add nothing. Exact keys are looked up
 //! first, then the longest prefix, then patterns in the order in which they were written.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use headworks_core::Class;
 use headworks_service::bounded;
+use headworks_service::config::Secret;
 use sha2::{Digest, Sha256};
 
 use crate::config::{GatewayConfig, KeySettings};
@@ -54,10 +55,12 @@ impl Caller {
 #[derive(Debug)]
 pub(crate) struct Keys {
     exact: HashMap<[u8; 32], Arc<Caller>>,
-    prefixes: Vec<(String, Arc<Caller>)>,
-    patterns: Vec<(String, Arc<Caller>)>,
-    /// Everybody, where there are no keys.
+    prefixes: Vec<(Secret, Arc<Caller>)>,
+    patterns: Vec<(Secret, Arc<Caller>)>,
+    /// The caller of every request, where the gateway is open.
     anybody: Option<Arc<Caller>>,
+    /// Whether keys are configured, now or since the start.
+    required: bool,
 }
 
 impl Keys {
@@ -70,6 +73,7 @@ impl Keys {
             prefixes: Vec::new(),
             patterns: Vec::new(),
             anybody: None,
+            required: config.has_keys(),
         };
         for key in keys {
             let caller = Caller::new(key, config.class_by_default());
@@ -82,8 +86,8 @@ impl Keys {
             }
         }
         all.prefixes
-            .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        if all.is_empty() {
+            .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.reveal().len()));
+        if config.open && !all.required {
             all.anybody = Some(Arc::new(Caller {
                 tenant: ANYBODY.into(),
                 class: Class(config.class_by_default()),
@@ -94,8 +98,21 @@ impl Keys {
         all
     }
 
-    fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.prefixes.is_empty() && self.patterns.is_empty()
+    /// Whether every request is refused: there is no key that could admit one.
+    pub(crate) fn admit_nobody(&self) -> bool {
+        let none = self.exact.is_empty() && self.prefixes.is_empty() && self.patterns.is_empty();
+        none && self.anybody.is_none()
+    }
+
+    /// Whether a key is needed because keys are configured, or were.
+    pub(crate) fn are_required(&self) -> bool {
+        self.required
+    }
+
+    /// Requires a key from now on, also where `open` is set.
+    pub(crate) fn require(&mut self) {
+        self.required = true;
+        self.anybody = None;
     }
 
     /// Whether anybody may ask.
@@ -115,11 +132,11 @@ impl Keys {
         let by_prefix = self
             .prefixes
             .iter()
-            .find(|(prefix, _)| key.starts_with(prefix));
+            .find(|(prefix, _)| key.starts_with(prefix.reveal()));
         let by_pattern = || {
             self.patterns
                 .iter()
-                .find(|(pattern, _)| pattern::matches(pattern, key))
+                .find(|(pattern, _)| pattern::matches(pattern.reveal(), key))
         };
         by_prefix
             .or_else(by_pattern)
@@ -159,17 +176,17 @@ pub struct KeyFile {
 }
 
 impl KeyFile {
-    /// Reads the file; one that does not exist has no keys.
+    /// Reads the file.
     ///
     /// # Errors
-    /// When it cannot be read, or is wrong.
+    /// When it does not exist, cannot be read, or is wrong.
     pub fn read(path: &Path, levels: u8) -> Result<KeyFile, Error> {
         let unusable = |cause: String| Error::KeyFile {
             path: path.to_path_buf(),
             cause,
         };
-        if matches!(path.try_exists(), Ok(false)) {
-            return Ok(KeyFile::default());
+        if is_missing(path) {
+            return Err(Error::KeyFileMissing(path.to_path_buf()));
         }
         let bytes = bounded::read(path).map_err(unusable)?;
         let text = String::from_utf8(bytes).map_err(|_| unusable("it is not UTF-8".into()))?;
@@ -179,6 +196,17 @@ impl KeyFile {
                 .map_err(|cause| unusable(format!("key `{}`: {cause}", key.id)))?;
         }
         Ok(file)
+    }
+
+    /// Reads the file, or begins one where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is wrong.
+    pub fn read_or_new(path: &Path, levels: u8) -> Result<KeyFile, Error> {
+        match KeyFile::read(path, levels) {
+            Err(Error::KeyFileMissing(_)) => Ok(KeyFile::default()),
+            read => read,
+        }
     }
 
     /// Adds a key for `settings`, which says all but the key itself, and returns it. It is nowhere else.
@@ -213,6 +241,21 @@ impl KeyFile {
         }
     }
 
+    /// The content of the file, in which prefixes and patterns are written as they are.
+    fn text(&self) -> Result<String, toml::ser::Error> {
+        let mut keys = Vec::with_capacity(self.key.len());
+        for key in &self.key {
+            let mut table = toml::Table::try_from(key)?;
+            for (name, secret) in [("prefix", &key.prefix), ("pattern", &key.pattern)] {
+                if let Some(secret) = secret {
+                    table.insert(name.to_owned(), secret.reveal().into());
+                }
+            }
+            keys.push(table);
+        }
+        toml::to_string(&BTreeMap::from([("key", keys)]))
+    }
+
     /// Writes the file in one go, readable by its owner only.
     ///
     /// # Errors
@@ -222,13 +265,19 @@ impl KeyFile {
             path: path.to_path_buf(),
             cause,
         };
-        let text = toml::to_string(self).map_err(|cause| unusable(cause.to_string()))?;
+        let text = self.text().map_err(|cause| unusable(cause.to_string()))?;
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
         let written =
             write_private(Path::new(&beside), &text).and_then(|()| std::fs::rename(&beside, path));
         written.map_err(|cause| unusable(cause.to_string()))
     }
+}
+
+/// Whether nothing is at `path`. A link to nothing is something: an error when it is read.
+pub(crate) fn is_missing(path: &Path) -> bool {
+    let found = std::fs::symlink_metadata(path);
+    found.is_err_and(|cause| cause.kind() == std::io::ErrorKind::NotFound)
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
@@ -281,10 +330,17 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_anybody_is_let_in() {
-        let keys = Keys::new([], &GatewayConfig::default());
-        assert!(keys.are_open());
+    fn without_keys_nobody_is_admitted_unless_the_gateway_is_open() {
+        let mut config = GatewayConfig::default();
+        let keys = Keys::new([], &config);
+        assert!(keys.admit_nobody() && keys.find(Some("anything")).is_none());
+        config.open = true;
+        let keys = Keys::new([], &config);
+        assert!(keys.are_open() && !keys.admit_nobody());
         assert_eq!(&*keys.find(None).unwrap().tenant, ANYBODY);
+        config.keys_file = Some("keys.toml".into());
+        let keys = Keys::new([], &config);
+        assert!(keys.admit_nobody(), "an empty file of keys is not open");
     }
 
     #[test]
@@ -311,13 +367,17 @@ mod tests {
                 ..settings("search")
             })
             .unwrap();
+        file.key.push(KeySettings {
+            prefix: Some("sk-batch-".into()),
+            ..settings("batch")
+        });
         file.write(&path).unwrap();
         assert!(!std::fs::read_to_string(&path).unwrap().contains(&key));
         let mut read = KeyFile::read(&path, 10).unwrap();
         assert_eq!(read, file);
         let id = read.key[0].id.clone();
         read.revoke(&id).unwrap();
-        assert!(read.key.is_empty() && read.revoke(&id).is_err());
+        assert!(read.key.len() == 1 && read.revoke(&id).is_err());
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -8,6 +8,7 @@
 mod books;
 pub mod config;
 mod error;
+mod faults;
 mod front;
 mod gateway;
 mod keys;

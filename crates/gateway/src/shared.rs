@@ -1,5 +1,6 @@
 //! What every part of a running gateway shares.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
@@ -13,10 +14,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::books::{Bookings, Ids, Journal, Ledger, RequestLog, UsageStore};
-use crate::config::GatewayConfig;
+use crate::config::{GatewayConfig, is_loopback};
 use crate::error::Error;
+use crate::faults::Faults;
 use crate::front::Watch;
-use crate::keys::{KeyFile, Keys};
+use crate::keys::{KeyFile, Keys, is_missing};
 use crate::learn::Learned;
 use crate::overlay::Overlay;
 use crate::plan::{Plan, Roster};
@@ -34,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) outbound: Outbound,
     pub(crate) seed: KeySeed,
     pub(crate) bookings: Bookings,
+    pub(crate) faults: Faults,
     pub(crate) journal: Journal,
     pub(crate) ledger: Ledger,
     pub(crate) log: Option<RequestLog>,
@@ -59,7 +62,10 @@ impl Shared {
     ) -> Result<Arc<Shared>, Error> {
         let seed = KeySeed::new(getrandom::u64()?, getrandom::u64()?);
         let mut roster = Roster::default();
-        let plan = Plan::new(config.clone(), read_keys(config)?, &mut roster);
+        let keys = read_keys(config)?;
+        not_exposed(config, &keys, config.listen)?;
+        warn_about_keys(config, &keys);
+        let plan = Plan::new(config.clone(), keys, &mut roster);
         let now = Timestamp::now();
         let learned = Learned::default();
         let store = UsageStore::open(config.usage_file.as_deref())?;
@@ -73,6 +79,7 @@ impl Shared {
             outbound,
             seed,
             bookings: Bookings::default(),
+            faults: Faults::default(),
             journal: Journal::new(Ids::new(getrandom::u32()?)),
             log: config
                 .request_log
@@ -88,11 +95,16 @@ impl Shared {
     }
 
     /// Puts a new configuration in force, and says what was before. A bad one changes nothing.
-    pub(crate) fn apply(&self, config: Arc<GatewayConfig>) -> Result<Before, Error> {
-        let keys = read_keys(&config)?;
-        if keys.are_open() && !config.listen.ip().to_canonical().is_loopback() {
-            return Err(Error::Exposed(config.listen));
-        }
+    ///
+    /// `address` is where the gateway listens, whatever the new configuration says.
+    pub(crate) fn apply(
+        &self,
+        config: Arc<GatewayConfig>,
+        address: SocketAddr,
+    ) -> Result<Before, Error> {
+        let keys = self.next_keys(&config)?;
+        not_exposed(&config, &keys, address)?;
+        warn_about_keys(&config, &keys);
         let plan = Plan::new(config, keys, &mut self.roster.lock());
         let mut overlay = self.overlay.lock();
         let scheduling = plan.scheduling(Timestamp::now(), &self.seed, &self.learned.lock());
@@ -104,6 +116,23 @@ impl Shared {
         drop(overlay);
         self.look_again();
         Ok(before)
+    }
+
+    /// The keys of a new configuration. A reload never stops a gateway that requires keys from
+    /// requiring them: otherwise, revoking the last key would admit everybody.
+    fn next_keys(&self, config: &GatewayConfig) -> Result<Keys, Error> {
+        let before = self.plan.load();
+        // The default file of keys is no longer found once it is deleted.
+        if let (None, Some(path)) = (&config.keys_file, &before.config.keys_file)
+            && is_missing(path)
+        {
+            return Err(Error::KeyFileMissing(path.clone()));
+        }
+        let mut keys = read_keys(config)?;
+        if before.keys.are_required() {
+            keys.require();
+        }
+        Ok(keys)
     }
 
     /// Puts back what was in force before, with what had been changed by hand.
@@ -186,8 +215,35 @@ impl Shared {
 
 /// All keys: those of the configuration and those of the file.
 fn read_keys(config: &GatewayConfig) -> Result<Keys, Error> {
-    let file = KeyFile::read(&config.keys_file, config.scheduler_priority_levels)?;
-    Ok(Keys::new(config.key.iter().chain(&file.key), config))
+    let levels = config.scheduler_priority_levels;
+    let file = config.keys_file.as_deref();
+    let file = file.map(|path| KeyFile::read(path, levels)).transpose()?;
+    let in_file = file.iter().flat_map(|file| &file.key);
+    Ok(Keys::new(config.key.iter().chain(in_file), config))
+}
+
+/// Refuses to serve everybody beyond this machine.
+fn not_exposed(config: &GatewayConfig, keys: &Keys, address: SocketAddr) -> Result<(), Error> {
+    let mut addresses = [address, config.listen].into_iter();
+    match addresses.find(|address| keys.are_open() && !is_loopback(*address)) {
+        Some(address) => Err(Error::Exposed(address)),
+        None => Ok(()),
+    }
+}
+
+/// Warns of keys that may not be what the operator meant.
+fn warn_about_keys(config: &GatewayConfig, keys: &Keys) {
+    if config.open && !keys.are_open() {
+        tracing::warn!(
+            "`gateway.open` has no effect: keys are configured, or were since the start"
+        );
+    }
+    if keys.admit_nobody() {
+        tracing::warn!(
+            "no keys: every request is answered with 401; make one with `headworks gateway key add --tenant NAME`, \
+             or set `gateway.open` to answer everybody on this machine"
+        );
+    }
 }
 
 /// How many wait in each class, to tell an arrival its position without asking the pool.

@@ -1,5 +1,7 @@
 //! Rules that hold at certain times, and when that changes next.
 
+use std::time::Duration;
+
 use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
@@ -99,6 +101,33 @@ fn weekday(text: &str) -> Result<Weekday, String> {
     })
 }
 
+/// A part of the calendar that a quota is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Period {
+    Day,
+    Month,
+}
+
+impl Period {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Period::Day => "day",
+            Period::Month => "month",
+        }
+    }
+
+    /// How long it is until the next one begins.
+    pub(crate) fn left(self, now: Timestamp, zone: &TimeZone) -> Option<Duration> {
+        let here = now.to_zoned(zone.clone());
+        let next = match self {
+            Period::Day => here.tomorrow().ok()?,
+            Period::Month => here.last_of_month().ok()?.tomorrow().ok()?,
+        };
+        let next = next.start_of_day().ok()?.timestamp();
+        Duration::try_from(next.duration_since(now)).ok()
+    }
+}
+
 /// A calendar day as a number such as 20261115.
 pub(crate) fn day(now: Timestamp, zone: &TimeZone) -> u32 {
     let here = now.to_zoned(zone.clone());
@@ -134,6 +163,17 @@ mod tests {
         assert!(night.holds(at("2026-11-14T04:59:59Z")));
         assert!(!night.holds(at("2026-11-14T05:00:00Z")));
         assert!(!night.holds(at("2026-11-14T22:00:00Z")));
+    }
+
+    #[test]
+    fn the_rest_of_a_day_and_of_a_month_is_known_across_a_clock_change() {
+        let zone = TimeZone::get("Europe/Berlin").unwrap();
+        // On 25 October 2026, a day in Berlin has 25 hours.
+        let left = |period: Period, now| period.left(at(now), &zone).unwrap().as_secs();
+        let midnight = "2026-10-24T22:00:00Z";
+        assert_eq!(left(Period::Day, midnight), 25 * 3600);
+        assert_eq!(left(Period::Month, midnight), (7 * 24 + 1) * 3600);
+        assert_eq!(left(Period::Month, "2026-12-31T22:59:59Z"), 1);
     }
 
     #[test]

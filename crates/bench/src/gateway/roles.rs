@@ -114,7 +114,7 @@ async fn bare(upstream: SocketAddr) {
 async fn ours(upstream: SocketAddr, settings: &str) {
     let text = format!(
         "[gateway]\nlisten = '127.0.0.1:0'\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n{settings}\n\
-         keys_file = '/nonexistent'\n[[gateway.upstream]]\nname = 'mock'\nurl = 'http://{upstream}'\n"
+         open = true\n[[gateway.upstream]]\nname = 'mock'\nurl = 'http://{upstream}'\n"
     );
     let schema = Schema::new().with::<GatewayConfig>();
     let loaded = schema.load(&Sources::new().text("bench.toml", text));

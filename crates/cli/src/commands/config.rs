@@ -102,14 +102,16 @@ fn check(file: Option<&Path>, common: &Common) -> Result<Exit> {
                      `headworks config init --output headworks.toml`";
         return Err(UsageError(words.into()).into());
     };
-    Ok(match schema().load(&Sources::new().file(file)) {
-        Ok(config) => {
-            warn(&config);
-            eprintln!("{}: no problems", file.display());
-            Exit::Done
-        }
-        Err(problems) => wrong_configuration(&problems),
-    })
+    Ok(
+        match schema().load(&overrides::with_keys_defaults(Sources::new().file(file))) {
+            Ok(config) => {
+                warn(&config);
+                eprintln!("{}: no problems", file.display());
+                Exit::Done
+            }
+            Err(problems) => wrong_configuration(&problems),
+        },
+    )
 }
 
 fn show(common: &Common, json: bool) -> Result<Exit> {

@@ -1,6 +1,6 @@
 //! `headworks gateway key | usage`: keys and usage, without a running gateway.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
@@ -74,10 +74,14 @@ pub(crate) struct NewKey {
 }
 
 pub(crate) fn run(command: &GatewayCommand, common: &Common) -> Result<Exit> {
-    let config = schema().load(&overrides::sources(common)?)?;
-    let config = config.section::<GatewayConfig>();
+    let sources = overrides::sources(common)?;
+    let config = schema().load(&sources)?.section::<GatewayConfig>();
     match command {
-        GatewayCommand::Key(command) => keys(command, &config),
+        GatewayCommand::Key(command) => {
+            let default = || sources.folder().join(GatewayConfig::KEYS_FILE);
+            let path = config.keys_file.clone().unwrap_or_else(default);
+            keys(command, &path, config.scheduler_priority_levels)
+        }
         GatewayCommand::Usage {
             from,
             to,
@@ -103,9 +107,8 @@ pub(crate) fn run(command: &GatewayCommand, common: &Common) -> Result<Exit> {
     }
 }
 
-fn keys(command: &KeyCommand, config: &GatewayConfig) -> Result<Exit> {
-    let (path, levels) = (&config.keys_file, config.scheduler_priority_levels);
-    let mut file = KeyFile::read(path, levels)?;
+fn keys(command: &KeyCommand, path: &Path, levels: u8) -> Result<Exit> {
+    let mut file = KeyFile::read_or_new(path, levels)?;
     match command {
         KeyCommand::Add(new) => {
             for class in [new.class, new.max_class].into_iter().flatten() {

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::store::{UsageRow, UsageStore};
 use crate::config::TenantSettings;
 use crate::error::Error;
+use crate::times::Period;
 use crate::wire::Usage;
 
 /// What a tenant did in a class since the start.
@@ -98,7 +99,7 @@ impl Ledger {
     }
 
     /// The quota that is gone, if one is.
-    pub(crate) fn exhausted(&self, tenant: &TenantSettings, day: u32) -> Option<&'static str> {
+    pub(crate) fn exhausted(&self, tenant: &TenantSettings, day: u32) -> Option<Period> {
         let mut books = self.books.lock();
         let book = books.get_mut(tenant.name.as_str())?;
         book.turn_to(day);
@@ -106,12 +107,12 @@ impl Ledger {
             .tokens_per_day
             .is_some_and(|most| book.day_tokens >= most)
         {
-            return Some("day");
+            return Some(Period::Day);
         }
         let month = tenant
             .tokens_per_month
             .is_some_and(|most| book.month_tokens >= most);
-        month.then_some("month")
+        month.then_some(Period::Month)
     }
 
     pub(crate) fn refused(&self, tenant: &Arc<str>, class: Class, day: u32) {
@@ -219,13 +220,13 @@ mod tests {
         let name: Arc<str> = "t".into();
         assert_eq!(ledger.exhausted(&tenant, 20_261_129), None);
         ledger.ended(&name, Class(3), "m", usage(10), 20_261_129);
-        assert_eq!(ledger.exhausted(&tenant, 20_261_129), Some("day"));
+        assert_eq!(ledger.exhausted(&tenant, 20_261_129), Some(Period::Day));
         ledger.flush().unwrap();
         let ledger = open(20_261_129);
-        assert_eq!(ledger.exhausted(&tenant, 20_261_129), Some("day"));
+        assert_eq!(ledger.exhausted(&tenant, 20_261_129), Some(Period::Day));
         assert_eq!(ledger.exhausted(&tenant, 20_261_130), None);
         ledger.ended(&name, Class(3), "m", usage(5), 20_261_130);
-        assert_eq!(ledger.exhausted(&tenant, 20_261_130), Some("month"));
+        assert_eq!(ledger.exhausted(&tenant, 20_261_130), Some(Period::Month));
         assert_eq!(ledger.exhausted(&tenant, 20_261_201), None);
         drop(ledger);
         for suffix in ["", "-wal", "-shm"] {

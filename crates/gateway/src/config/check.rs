@@ -1,9 +1,10 @@
 //! What is wrong with values that are fine one by one.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use headworks_core::MAX_CLASSES;
-use headworks_service::config::Objection;
+use headworks_service::config::{Objection, Secret};
 
 use super::{GatewayConfig, KeySettings, Kind, UpstreamSettings};
 use crate::times::Rule;
@@ -97,6 +98,14 @@ pub(crate) fn rates_are_right(rates: [Option<f64>; 2]) -> Result<(), String> {
 }
 
 fn keys(config: &GatewayConfig, found: &mut Vec<Objection>) {
+    if config.open && !is_loopback(config.listen) {
+        let text = format!(
+            "everybody who reaches {} could use the upstreams: listen on 127.0.0.1, or leave `open` out and make a key \
+             with `headworks gateway key add --tenant NAME`",
+            config.listen
+        );
+        found.push(Objection::new("open", text));
+    }
     for key in &config.key {
         if let Err(text) = key_is_right(key, config.scheduler_priority_levels) {
             let name = if key.id.is_empty() {
@@ -109,15 +118,21 @@ fn keys(config: &GatewayConfig, found: &mut Vec<Objection>) {
     }
 }
 
+/// Whether only this machine reaches `address`.
+pub(crate) fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
 /// What is wrong with a key, wherever it was written.
 pub(crate) fn key_is_right(key: &KeySettings, levels: u8) -> Result<(), String> {
-    let ways = [&key.hash, &key.prefix, &key.pattern];
+    let [prefix, pattern] = [&key.prefix, &key.pattern].map(|way| way.as_ref().map(Secret::reveal));
+    let ways = [key.hash.as_deref(), prefix, pattern];
     if ways.iter().filter(|way| way.is_some()).count() != 1 {
         return Err(
             "exactly one of `hash`, `prefix` and `pattern` says which keys are meant".into(),
         );
     }
-    if ways.into_iter().flatten().any(String::is_empty) {
+    if ways.into_iter().flatten().any(str::is_empty) {
         return Err("it would match every key: write at least one character".into());
     }
     if let Some(hash) = &key.hash
@@ -183,9 +198,18 @@ fn upstream_is_right(upstream: &UpstreamSettings) -> Result<(), String> {
             ));
         }
     }
+    if let Some(status) = upstream
+        .retry_on
+        .iter()
+        .find(|status| !(500..600).contains(*status))
+    {
+        return Err(format!(
+            "`retry_on` has {status}: only errors of the upstream, 500 to 599, can be tried elsewhere"
+        ));
+    }
     for (name, value) in &upstream.headers {
         let named = name.parse::<http::HeaderName>().is_ok();
-        if !named || value.parse::<http::HeaderValue>().is_err() {
+        if !named || value.reveal().parse::<http::HeaderValue>().is_err() {
             return Err(format!("`{name}` cannot be sent as a header"));
         }
     }

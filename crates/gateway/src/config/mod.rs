@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use check::{key_is_right, rates_are_right};
+pub(crate) use check::{is_loopback, key_is_right, rates_are_right};
 pub use parts::{
     ClassSettings, KeySettings, Kind, ModelLimits, RuleSettings, TenantRule, TenantSettings,
     UpstreamSettings,
@@ -19,7 +19,7 @@ headworks_service::section! {
     /// The gateway: scarce LLM capacity, shared by rules that hold.
     pub struct GatewayConfig = "gateway", check = check::check;
 
-    /// Where it listens. Beyond loopback only with keys. Port 0 takes any free port.
+    /// Where it listens. Port 0 takes any free port.
     listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)), restart();
 
     /// Whether requests are scheduled. Switched off, everything passes at once.
@@ -77,8 +77,12 @@ headworks_service::section! {
     #[serde(with = "headworks_service::config::seconds")]
     request_timeout: Duration = Duration::from_secs(600);
 
-    /// The file with the keys that `headworks gateway key add` made. It need not exist.
-    keys_file: PathBuf = PathBuf::from("headworks-keys.toml");
+    /// Whether requests are answered without a key where neither `key` nor `keys_file` is set. Only for a gateway that
+    /// listens on loopback. Otherwise, a gateway without keys answers every request with 401.
+    open: bool = false;
+    /// The file with the keys that `headworks gateway key add` made. It must exist. Without: `headworks-keys.toml` beside
+    /// the configuration file, if that exists.
+    keys_file: Option<PathBuf> = None, example("\"headworks-keys.toml\"");
     /// Keys by hash, prefix or pattern: whose they are and what they may do.
     key: Vec<KeySettings> = Vec::new(),
         example("[[gateway.key]]\nprefix = \"sk-search-\"\ntenant = \"search\"\nclass = 3\nmax_class = 1\nmodels = [\"gpt-*\"]");
@@ -103,6 +107,14 @@ headworks_service::section! {
 }
 
 impl GatewayConfig {
+    /// The name of the file with the keys where `keys_file` is not set.
+    pub const KEYS_FILE: &str = "headworks-keys.toml";
+
+    /// Whether keys are configured, or could be: an empty file of keys admits nobody.
+    pub(crate) fn has_keys(&self) -> bool {
+        !self.key.is_empty() || self.keys_file.is_some()
+    }
+
     /// The class of a request whose key names none.
     #[must_use]
     pub fn class_by_default(&self) -> u8 {

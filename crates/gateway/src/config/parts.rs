@@ -31,12 +31,12 @@ pub struct KeySettings {
     /// SHA-256 of the key, in hex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// Every key that begins with this.
+    /// Every key that begins with this. Never shown: it admits everybody who knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<String>,
-    /// Every key that looks like this, where `*` stands for anything.
+    pub prefix: Option<Secret>,
+    /// Every key that looks like this, where `*` stands for anything. Never shown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pattern: Option<String>,
+    pub pattern: Option<Secret>,
     /// Whose it is.
     pub tenant: String,
     /// The class of its requests; without one, `default_class`.
@@ -94,12 +94,13 @@ pub struct UpstreamSettings {
     pub name: String,
     /// What it speaks: "openai", "anthropic" or "echo".
     pub kind: Kind,
-    /// Its address, such as `https://api.openai.com`; a path replaces `/v1`.
+    /// Its address, such as `https://api.openai.com`; a path replaces `/v1`, and a query is sent with every request. It is
+    /// shown: put keys into `api_key` or `headers`.
     pub url: String,
     /// The key to use there: "env:NAME", "file:PATH", or the key itself.
     pub api_key: Option<Secret>,
-    /// Headers to send with every request.
-    pub headers: BTreeMap<String, String>,
+    /// Headers to send with every request: "env:NAME", "file:PATH", or the value itself. Values are never shown.
+    pub headers: BTreeMap<String, Secret>,
     /// The models it serves, where `*` stands for anything; without any, all.
     pub models: Vec<String>,
     /// Its share of the requests that others could serve as well.
@@ -126,6 +127,9 @@ pub struct UpstreamSettings {
     pub idle_timeout: Duration,
     /// Whether a request that got no answer in time is tried elsewhere: it may then be generated twice.
     pub retry_on_timeout: bool,
+    /// Answers after which a request is tried elsewhere, beside 429 and 503, such as [500, 502, 529]: it may then be generated
+    /// twice.
+    pub retry_on: Vec<u16>,
     /// How many faults in a row suspend it; 0 for never.
     pub fault_threshold: u32,
     /// How long faults suspend it, and an overload for which it names no time.
@@ -161,6 +165,7 @@ impl Default for UpstreamSettings {
             first_byte_timeout: Duration::from_secs(600),
             idle_timeout: Duration::from_secs(120),
             retry_on_timeout: false,
+            retry_on: Vec::new(),
             fault_threshold: 5,
             suspend_for: Duration::from_secs(5),
             latency: Duration::ZERO,

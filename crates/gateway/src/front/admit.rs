@@ -7,6 +7,7 @@ use bytes::Bytes;
 use headworks_core::Class;
 use headworks_service::config::{show_duration, show_size};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use jiff::Timestamp;
 
 use super::upload::{Upload, UploadError};
 use super::within::within;
@@ -153,10 +154,14 @@ pub(super) fn quota(shared: &Shared, plan: &Plan, caller: &Caller) -> Result<(),
         None => Ok(()),
         Some(period) => {
             let message = format!(
-                "the tokens of tenant `{}` for this {period} are used up: wait for the next, or ask for more",
-                caller.tenant
+                "the tokens of tenant `{}` for this {} are used up: wait for the next, or ask for more",
+                caller.tenant,
+                period.name()
             );
-            Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", message).never())
+            let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", message);
+            problem.retry_after = period.left(Timestamp::now(), &plan.zone);
+            // The next day or month is too far away for a client to wait.
+            Err(problem.never())
         }
     }
 }

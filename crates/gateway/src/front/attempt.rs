@@ -1,11 +1,11 @@
 //! Finding an upstream that answers.
 //!
-//! Another one is tried only where it is certain that nothing was generated: no connection, or an answered 429 or 5xx;
-//! after a timeout only if the operator said so.
+//! Another one is tried only where it is certain that nothing was generated: no connection, or a request that was refused
+//! with 429 or 503. After other errors and after a timeout, only if the operator said so.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use headworks_core::Cost;
 use headworks_pool::{Health, Permit, Report};
@@ -32,8 +32,12 @@ enum Attempt {
     Answered(Answer),
     /// Nothing was generated: somebody else may try.
     Elsewhere(Health, Returned),
-    /// That is the end of it: something may have been generated, or nobody else would do better.
+    /// It answers with an error, and something may have been generated: the client gets that error.
+    Erred(Health, Returned),
+    /// That is the end of it: nobody else would do better.
     Failed(Report, Problem),
+    /// That is the end of it: the upstream has the request, and may have generated something.
+    Lost(Report, Problem),
 }
 
 impl Passage {
@@ -57,8 +61,17 @@ impl Passage {
                     return Ok(self.respond(&upstream, answer, Some(permit), began));
                 }
                 Attempt::Elsewhere(health, returned) => (health, returned),
+                Attempt::Erred(health, returned) => {
+                    permit.finish(Report::done_at(Cost(0)).target(health));
+                    return self.give_up(returned, began);
+                }
                 Attempt::Failed(report, problem) => {
                     permit.finish(report);
+                    return Err(problem);
+                }
+                Attempt::Lost(report, problem) => {
+                    permit.finish(report);
+                    self.lost = true;
                     return Err(problem);
                 }
             };
@@ -80,7 +93,9 @@ impl Passage {
             true => self.forward.take(),
             false => self.forward.clone(),
         };
+        self.asking = true;
         let answer = upstream.call(&self.desk.links, forward, most).await;
+        self.asking = false;
         let times = &upstream.times;
         let answer = match answer {
             Ok(answer) => answer,
@@ -106,12 +121,15 @@ impl Passage {
                     Returned::Answer(upstream.clone(), Box::new(answer)),
                 )
             }
-            500.. => {
+            error @ 500.. => {
                 times.failed.fetch_add(1, Ordering::Relaxed);
-                Attempt::Elsewhere(
-                    Health::Fault,
-                    Returned::Answer(upstream.clone(), Box::new(answer)),
-                )
+                let health = self.health_after(upstream, error, hints.retry_after);
+                let returned = Returned::Answer(upstream.clone(), Box::new(answer));
+                // An upstream that is unavailable has not begun; any other error may come after the work.
+                match error == 503 || upstream.settings.retry_on.contains(&error) {
+                    true => Attempt::Elsewhere(health, returned),
+                    false => Attempt::Erred(health, returned),
+                }
             }
             401 | 403 => {
                 times.failed.fetch_add(1, Ordering::Relaxed);
@@ -122,13 +140,33 @@ impl Passage {
                 );
                 let problem =
                     Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
-                Attempt::Failed(Report::done_at(Cost(0)).target(Health::Fault), problem)
+                // A prompt or a model can be the reason, so it says nothing about the upstream's health.
+                Attempt::Failed(Report::done_at(Cost(0)).target(Health::Unknown), problem)
             }
-            _ => {
+            status => {
                 times.answered.fetch_add(1, Ordering::Relaxed);
+                if status < 400 {
+                    let tenant = &self.caller.tenant;
+                    self.shared.faults.answered(upstream.target, tenant);
+                }
                 Attempt::Answered(answer)
             }
         }
+    }
+
+    /// What an error says about the upstream that answered with it.
+    fn health_after(
+        &self,
+        upstream: &Upstream,
+        status: u16,
+        retry_after: Option<Duration>,
+    ) -> Health {
+        if let (503 | 529, Some(rest)) = (status, retry_after) {
+            return Health::Overloaded(rest);
+        }
+        let (target, tenant) = (upstream.target, &self.caller.tenant);
+        let faults = &self.shared.faults;
+        faults.failed(target, &upstream.settings, tenant, Instant::now())
     }
 
     /// Writes down that an upstream is asked, and on the first time that the wait is over.
@@ -190,6 +228,7 @@ impl Passage {
             class: self.class,
             model: std::mem::take(&mut self.ask.model),
             prompt: self.ask.prompt,
+            expected: self.expected(),
             status: parts.status.as_u16(),
             events: content.is_some_and(|content| content.starts_with(b"text/event-stream")),
             began,
@@ -222,10 +261,10 @@ fn failed(upstream: &Upstream, failure: &Failure) -> Attempt {
             let problem = problem(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout");
             match upstream.settings.retry_on_timeout {
                 true => Attempt::Elsewhere(Health::Fault, Returned::Problem(problem)),
-                false => Attempt::Failed(Report::failed().target(Health::Fault), problem),
+                false => Attempt::Lost(Report::failed().target(Health::Fault), problem),
             }
         }
-        Failure::Broken(_) => Attempt::Failed(
+        Failure::Broken(_) => Attempt::Lost(
             Report::failed().target(Health::Fault),
             problem(StatusCode::BAD_GATEWAY, "upstream_broke_off"),
         ),

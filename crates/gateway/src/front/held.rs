@@ -52,7 +52,10 @@ pub(super) struct Held {
     pub(super) tenant: Arc<str>,
     pub(super) class: Class,
     pub(super) model: String,
+    /// Tokens of the prompt, estimated.
     pub(super) prompt: u64,
+    /// Tokens of the answer, estimated.
+    pub(super) expected: u64,
     pub(super) status: u16,
     /// Whether the answer is a stream of events.
     pub(super) events: bool,
@@ -66,34 +69,52 @@ impl Held {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
-        let usage = self.usage(meter);
-        self.give_back(end, usage);
+        let usage = self.usage(end, meter);
+        // The estimate stays where nothing better is known.
+        let is_known = self.status >= 400 || self.events || meter.reported().is_some();
+        self.give_back(end, is_known.then_some(usage));
         self.write_down(end, usage);
     }
 
-    /// What it drew: as reported, or for a stream as counted; nothing for an error.
-    fn usage(&self, meter: &Meter) -> Option<Usage> {
+    /// What it drew: nothing for an error; otherwise the prompt, and at least as much output as was relayed. A client that
+    /// leaves in the middle of an answer that is not a stream has caused all of it, so what was expected counts.
+    fn usage(&self, end: End, meter: &Meter) -> Usage {
         if self.status >= 400 {
-            return Some(Usage::default());
+            return Usage::default();
         }
-        meter.reported().or_else(|| {
-            let counted = Usage {
-                input: Some(self.prompt),
-                output: Some(meter.events()),
-            };
-            self.events.then_some(counted)
-        })
+        let reported = meter.reported().unwrap_or_default();
+        let relayed = match self.events {
+            true => meter.events().max(meter.written()),
+            false => meter.written(),
+        };
+        let ended_early = matches!(end, End::Left | End::Unread | End::TooLong);
+        let output = match reported.output {
+            Some(output) if self.is_last_report(end, meter) => output,
+            Some(output) => output.max(relayed),
+            None if ended_early && !self.events => relayed.max(self.expected),
+            None => relayed,
+        };
+        Usage {
+            input: reported.input.or(Some(self.prompt)),
+            output: Some(output),
+        }
+    }
+
+    /// Whether what was reported is the usage of the whole answer. A stream of Anthropic's reports twice: at its start,
+    /// when nothing was written yet, and at its end.
+    fn is_last_report(&self, end: End, meter: &Meter) -> bool {
+        let reports_at_start = self.events && self.dialect == Dialect::Anthropic;
+        end == End::Complete && (!reports_at_start || meter.reports() > 1)
     }
 
     fn give_back(&mut self, end: End, usage: Option<Usage>) {
         let Some(permit) = self.permit.take() else {
             return;
         };
-        let report =
-            match usage.and_then(|usage| usage.total().or((self.status >= 400).then_some(0))) {
-                Some(tokens) => Report::done_at(Cost(tokens)),
-                None => Report::done(),
-            };
+        let report = match usage {
+            Some(usage) => Report::done_at(Cost(usage.total().unwrap_or(0))),
+            None => Report::done(),
+        };
         match end {
             End::Complete => permit.finish(report.target(self.health())),
             End::Broken | End::Silent => permit.finish(Report::failed().target(Health::Fault)),
@@ -105,14 +126,14 @@ impl Held {
 
     fn health(&self) -> Health {
         match self.status {
-            401 | 403 | 500.. => Health::Fault,
+            // The request is at fault. That the upstream said so is no proof that it serves others.
+            400.. => Health::Unknown,
             _ => Health::Fine,
         }
     }
 
-    fn write_down(&self, end: End, usage: Option<Usage>) {
+    fn write_down(&self, end: End, usage: Usage) {
         let (stage, reason) = end.reason();
-        let known = usage.unwrap_or_default();
         let model = if self.status < 400 {
             self.model.as_str()
         } else {
@@ -121,8 +142,8 @@ impl Held {
         let (shared, took) = (&self.shared, self.began.elapsed());
         shared
             .ledger
-            .ended(&self.tenant, self.class, model, known, shared.today());
-        let tokens = usage.and_then(|usage| usage.total());
+            .ended(&self.tenant, self.class, model, usage, shared.today());
+        let tokens = usage.total();
         shared.journal.change(self.number, |entry| {
             entry.stage = stage;
             entry.tokens = tokens;

@@ -22,7 +22,7 @@ use crate::keys::Caller;
 use crate::plan::Plan;
 use crate::shared::{Shared, Waiting, WaitingGuard};
 use crate::upstream::Forward;
-use crate::wire::{Ask, Dialect, Problem};
+use crate::wire::{Ask, Dialect, Problem, Usage};
 
 /// When somebody may come back who waited too long, or came while we stop: soon.
 const SOON: Duration = Duration::from_secs(1);
@@ -47,9 +47,42 @@ pub(super) struct Passage {
     pub(super) group: Vec<TargetId>,
     pub(super) marks: Marks,
     pub(super) presence: Presence,
+    /// Whether an upstream is asked and has not answered yet.
+    pub(super) asking: bool,
+    /// Whether an upstream took the request and never answered.
+    pub(super) lost: bool,
+}
+
+/// Books what a client caused that left before the answer began.
+impl Drop for Passage {
+    fn drop(&mut self) {
+        if !self.asking {
+            return;
+        }
+        // Of a stream that has not begun, nothing was relayed; any other answer was generated as a whole.
+        let output = match self.ask.stream {
+            true => 0,
+            false => self.expected(),
+        };
+        let usage = Usage {
+            input: Some(self.ask.prompt),
+            output: Some(output),
+        };
+        let (shared, tenant) = (&self.shared, &self.caller.tenant);
+        // Without an answer the model may not exist, so it is not named.
+        shared
+            .ledger
+            .ended(tenant, self.class, "", usage, shared.today());
+        self.presence.tokens = usage.total();
+    }
 }
 
 impl Passage {
+    /// Tokens of the answer, estimated.
+    pub(super) fn expected(&self) -> u64 {
+        self.estimate.saturating_sub(self.ask.prompt)
+    }
+
     pub(super) fn dialect(&self) -> Dialect {
         self.forward.endpoint.dialect()
     }
@@ -302,13 +335,13 @@ impl Passage {
     /// Tells the client that no upstream answered.
     fn fail(&mut self, problem: &Problem) -> Response<GatewayBody> {
         let (shared, tenant) = (&self.shared, &self.caller.tenant);
-        shared.ledger.ended(
-            tenant,
-            self.class,
-            "",
-            crate::wire::Usage::default(),
-            shared.today(),
-        );
+        let usage = Usage {
+            input: self.lost.then_some(self.ask.prompt),
+            output: None,
+        };
+        shared
+            .ledger
+            .ended(tenant, self.class, "", usage, shared.today());
         self.end(Stage::Failed, problem)
     }
 
@@ -348,6 +381,8 @@ pub(super) struct Presence {
     pub(super) shared: Arc<Shared>,
     pub(super) number: u64,
     pub(super) answered: bool,
+    /// Tokens that were booked for a request whose client left.
+    pub(super) tokens: Option<u64>,
 }
 
 impl Drop for Presence {
@@ -357,10 +392,11 @@ impl Drop for Presence {
         }
         self.shared.journal.change(self.number, |entry| {
             (entry.stage, entry.reason) = (Stage::Left, "client_left");
+            entry.tokens = self.tokens;
         });
         if let Some(log) = &self.shared.log {
             let id = self.shared.journal.ids.name(self.number);
-            log.ended(&id, "client_left", 0, None);
+            log.ended(&id, "client_left", 0, self.tokens);
         }
     }
 }

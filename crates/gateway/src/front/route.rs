@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -20,6 +20,9 @@ use crate::plan::Plan;
 use crate::shared::Shared;
 use crate::upstream::{Forward, Links};
 use crate::wire::{Dialect, Endpoint, Problem, read_ask};
+
+/// Addresses at which the gateway says that it runs, by the names that are common for that.
+const PROBES: [&str; 4] = ["/healthz", "/health", "/ready", "/readyz"];
 
 /// What a thread serves with.
 pub(super) struct Desk {
@@ -65,7 +68,7 @@ pub(super) async fn receive(
         let prepared = prepare(desk, plan, number, &mut marks, endpoint, parts, body).await;
         return prepared.map_err(|problem| Box::new(marks.refuse(dialect, &problem)));
     }
-    if path == "/healthz" {
+    if PROBES.contains(&path) {
         let well = GatewayBody::Whole(Some(Bytes::from_static(b"ok\n")));
         return Err(Box::new(Response::new(well)));
     }
@@ -99,7 +102,8 @@ fn spoken(request: &Parts) -> Dialect {
 
 fn other(plan: &Plan, dialect: Dialect, request: &Parts) -> Result<Response<GatewayBody>, Problem> {
     let path = request.uri.path();
-    let rest = path.strip_prefix("/v1/models");
+    let rest = path.strip_prefix("/v1").unwrap_or(path);
+    let rest = rest.strip_prefix("/models");
     let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
         let message = format!(
             "nothing is at `{path}`: this gateway has /v1/chat/completions, /v1/completions, /v1/embeddings, \
@@ -139,7 +143,9 @@ async fn prepare(
     let body = admit::body(&plan, body).await?;
     let ask = read_ask(&body)
         .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
-    let group = group(&plan, &caller, endpoint, &ask.model)?;
+    let mut group = group(&plan, &caller, endpoint, &ask.model)?;
+    let tenant = &caller.tenant;
+    shared.faults.avoid(&mut group, tenant, Instant::now());
     admit::quota(shared, &plan, &caller).inspect_err(|_| {
         shared.ledger.refused(&caller.tenant, class, shared.today());
     })?;
@@ -161,7 +167,10 @@ async fn prepare(
             shared: shared.clone(),
             number,
             answered: false,
+            tokens: None,
         },
+        asking: false,
+        lost: false,
         desk: desk.clone(),
         shared: shared.clone(),
         plan,

@@ -5,12 +5,13 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 
 use crate::wire::Endpoint;
 
-/// Scheme, host, and the path that stands for `/v1`.
+/// Scheme, host, the path that stands for `/v1`, and what is sent in every query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     scheme: Scheme,
     authority: Authority,
     path: String,
+    query: Option<String>,
     /// Every endpoint's address, in their order: few requests have a query.
     plain: Vec<Uri>,
 }
@@ -37,8 +38,10 @@ impl Address {
                 "`url` is `{text}`: the port is not a number from 0 to 65535"
             ));
         }
-        let path = parts.path_and_query.map(|path| path.path().to_owned());
-        let path = path.unwrap_or_default();
+        let rest = parts.path_and_query;
+        let query = rest.as_ref().and_then(|rest| rest.query());
+        let query = query.filter(|query| !query.is_empty()).map(str::to_owned);
+        let path = rest.map(|path| path.path().to_owned()).unwrap_or_default();
         let path = match path.trim_end_matches('/') {
             "" => "/v1".to_owned(),
             path => path.to_owned(),
@@ -47,11 +50,12 @@ impl Address {
             scheme,
             authority,
             path,
+            query,
             plain: Vec::new(),
         };
         let plain = Endpoint::ALL
             .iter()
-            .map(|endpoint| address.at(endpoint.path()));
+            .map(|endpoint| address.at(endpoint.path(), None));
         address.plain = plain.collect::<Option<_>>().ok_or_else(wrong)?;
         Ok(address)
     }
@@ -60,12 +64,15 @@ impl Address {
     pub(crate) fn join(&self, endpoint: Endpoint, query: Option<&str>) -> Option<Uri> {
         match query {
             None => self.plain.get(endpoint as usize).cloned(),
-            Some(query) => self.at(&format!("{}?{query}", endpoint.path())),
+            Some(query) => self.at(endpoint.path(), Some(query)),
         }
     }
 
-    fn at(&self, rest: &str) -> Option<Uri> {
-        let path = format!("{}{rest}", self.path);
+    fn at(&self, rest: &str, query: Option<&str>) -> Option<Uri> {
+        let path = match self.query(query) {
+            query if query.is_empty() => format!("{}{rest}", self.path),
+            query => format!("{}{rest}?{query}", self.path),
+        };
         let builder = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone());
@@ -76,6 +83,45 @@ impl Address {
     }
 }
 
+impl Address {
+    /// The address's own query, and of the client's what does not contradict it.
+    fn query(&self, client: Option<&str>) -> String {
+        let client = client.unwrap_or_default();
+        let Some(own) = &self.query else {
+            return client.to_owned();
+        };
+        let mut query = own.clone();
+        for pair in client.split('&').filter(|pair| !pair.is_empty()) {
+            if !own.split('&').any(|set| name(set) == name(pair)) {
+                query.push('&');
+                query.push_str(pair);
+            }
+        }
+        query
+    }
+}
+
+/// The name of a pair of a query, decoded.
+fn name(pair: &str) -> Vec<u8> {
+    let name = pair.split('=').next().unwrap_or_default();
+    let (mut decoded, mut rest) = (Vec::with_capacity(name.len()), name.as_bytes());
+    while let [first, after @ ..] = rest {
+        let escaped = match (first, after) {
+            (b'%', [high, low, ..]) => std::str::from_utf8(&[*high, *low])
+                .ok()
+                .and_then(|digits| u8::from_str_radix(digits, 16).ok()),
+            _ => None,
+        };
+        decoded.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() {
+            &after[2..]
+        } else {
+            after
+        };
+    }
+    decoded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +130,21 @@ mod tests {
     fn a_password_in_an_address_is_refused_without_being_said() {
         let refused = Address::parse("http://user:secret@127.0.0.1:1").unwrap_err();
         assert!(!refused.contains("secret"), "{refused}");
+    }
+
+    #[test]
+    fn a_query_of_the_address_is_sent() {
+        let address = Address::parse("https://a.example/openai/?api-version=1&x").unwrap();
+        let join = |query| {
+            let uri = address.join(Endpoint::Chat, query).unwrap();
+            uri.path_and_query().unwrap().to_string()
+        };
+        let base = "/openai/chat/completions?api-version=1&x";
+        assert_eq!(join(None), base);
+        assert_eq!(join(Some("beta=true")), format!("{base}&beta=true"));
+        let overridden = "api-version=9&beta=true&x=2&%61pi-version=9";
+        assert_eq!(join(Some(overridden)), format!("{base}&beta=true"));
+        assert_eq!(join(Some("")), base);
     }
 
     #[test]

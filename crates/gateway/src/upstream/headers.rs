@@ -55,7 +55,9 @@ pub(super) fn own(settings: &UpstreamSettings) -> HeaderMap {
         headers.insert(name, value);
     }
     for (name, value) in &settings.headers {
-        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse()) {
+        let value = value.reveal().parse::<HeaderValue>();
+        if let (Ok(name), Ok(mut value)) = (name.parse::<HeaderName>(), value) {
+            value.set_sensitive(true);
             headers.insert(name, value);
         }
     }

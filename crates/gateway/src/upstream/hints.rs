@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use http::header::DATE;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use jiff::Timestamp;
 
 /// What an upstream says about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,10 +32,13 @@ pub(crate) fn read_hints(status: StatusCode, headers: &HeaderMap) -> Hints {
         ..Hints::default()
     };
     // One pass over the few headers there are costs less than looking for each of the many that there may be.
-    let (mut seconds, mut millis) = (None, None);
+    let (mut seconds, mut millis, mut date) = (None, None, None);
     for (name, value) in headers {
         let place = match name.as_str() {
-            "retry-after" => &mut seconds,
+            "retry-after" => {
+                date = date.or_else(|| timestamp(value));
+                &mut seconds
+            }
             "retry-after-ms" => &mut millis,
             "x-ratelimit-limit-requests" | "anthropic-ratelimit-requests-limit" => &mut hints.rps,
             "x-ratelimit-limit-tokens" | "anthropic-ratelimit-tokens-limit" => {
@@ -46,11 +51,25 @@ pub(crate) fn read_hints(status: StatusCode, headers: &HeaderMap) -> Hints {
     for rate in [&mut hints.rps, &mut hints.tokens_per_sec] {
         *rate = rate.map(|limit| limit / MINUTE);
     }
+    let until = || {
+        // By the upstream's own clock, if it says what time it is there.
+        let now = headers.get(DATE).and_then(timestamp);
+        let now = now.unwrap_or_else(Timestamp::now);
+        let seconds = date?.duration_since(now).as_secs_f64();
+        (seconds > 0.0).then_some(seconds)
+    };
     let seconds = millis.map(|millis| millis / 1000.0).or(seconds);
     hints.retry_after = seconds
+        .or_else(until)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .map(|after| after.min(LONGEST));
     hints
+}
+
+/// A time as HTTP writes it.
+fn timestamp(value: &HeaderValue) -> Option<Timestamp> {
+    let parser = jiff::fmt::rfc2822::DateTimeParser::new();
+    parser.parse_timestamp(value.to_str().ok()?).ok()
 }
 
 fn number(value: &HeaderValue) -> Option<f64> {
@@ -87,11 +106,18 @@ mod tests {
     }
 
     #[test]
+    fn a_time_of_day_to_return_at_is_understood() {
+        let date = ("date", "Wed, 21 Oct 2015 07:28:00 GMT");
+        let after = |at| hints(&[date, ("retry-after", at)]).retry_after;
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(after("Wed, 21 Oct 2015 07:29:00 GMT"), minute);
+        assert_eq!(after("Wed, 21 Oct 2015 07:27:00 GMT"), None, "it is over");
+        assert_eq!(after("Wed, 21 Oct 2099 07:27:00 GMT"), Some(LONGEST));
+    }
+
+    #[test]
     fn nonsense_is_not_believed() {
-        let odd = hints(&[
-            ("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"),
-            ("x-ratelimit-limit-tokens", "-5"),
-        ]);
+        let odd = hints(&[("retry-after", "soon"), ("x-ratelimit-limit-tokens", "-5")]);
         assert_eq!((odd.retry_after, odd.tokens_per_sec), (None, None));
         assert_eq!(hints(&[("retry-after", "1e300")]).retry_after, None);
         assert_eq!(

@@ -52,7 +52,8 @@ impl Ask {
 /// Reads a request body.
 ///
 /// # Errors
-/// In words for the client, when it is no JSON object or names no model.
+/// In words for the client, when it is no JSON object or names no model, or when a key that decides
+/// how it is scheduled occurs twice or in another case.
 ///
 /// ```
 /// let body = br#"{"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hello there, you"}]}"#;
@@ -62,21 +63,39 @@ impl Ask {
 /// ```
 pub fn read_ask(body: &[u8]) -> Result<Ask, String> {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let read = reader.deserialize_map(AskVisitor);
+    let mut refused = None;
+    let read = reader.deserialize_map(AskVisitor(&mut refused));
     let ask = read.and_then(|ask| reader.end().map(|()| ask));
-    let ask = ask.map_err(|cause| format!("the body is not a JSON object: {cause}"))?;
+    let ask = ask.map_err(|cause| {
+        refused.unwrap_or_else(|| format!("the body is not a JSON object: {cause}"))
+    })?;
     if ask.model.is_empty() {
         return Err("the body names no `model`".to_owned());
     }
     Ok(ask)
 }
 
+/// Keys that decide whether and how a request is scheduled.
+///
+/// The gateway and the upstream must read the same value. JSON leaves open which of two equal keys
+/// counts, and some readers ignore case, so a body in which one of these keys occurs twice or in
+/// another case is refused.
+const SCHEDULING_KEYS: [&str; 7] = [
+    "model",
+    "stream",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n",
+    "best_of",
+];
+
 /// What a field of a request is to us.
 enum Field {
-    Model,
-    Stream,
-    MaxOutput,
-    Choices,
+    /// A key of [`SCHEDULING_KEYS`], by its position.
+    Scheduling(usize),
+    /// Almost such a key: what was written, and the position of the key that it may be read as.
+    OtherCase(String, usize),
     /// Nothing that the model reads.
     Unread,
     /// Part of the prompt, for all we know.
@@ -85,17 +104,28 @@ enum Field {
 
 impl Field {
     fn named(name: &str) -> Field {
+        let position =
+            |same: fn(&str, &str) -> bool| SCHEDULING_KEYS.iter().position(|key| same(key, name));
+        if let Some(key) = position(|key, name| key == name) {
+            return Field::Scheduling(key);
+        }
         match name {
-            "model" => Field::Model,
-            "stream" => Field::Stream,
-            "max_tokens" | "max_completion_tokens" | "max_output_tokens" => Field::MaxOutput,
-            "n" => Field::Choices,
             "metadata" | "user" | "stop" | "safety_identifier" | "prompt_cache_key" => {
                 Field::Unread
             }
-            _ => Field::Read,
+            _ => match position(differ_by_case) {
+                Some(key) => Field::OtherCase(name.to_owned(), key),
+                None => Field::Read,
+            },
         }
     }
+}
+
+/// Whether a reader that ignores case takes one for the other.
+fn differ_by_case(one: &str, other: &str) -> bool {
+    // By way of upper case, which also folds the long s and the Kelvin sign.
+    let fold = |c: char| c.to_uppercase().flat_map(char::to_lowercase);
+    one.chars().flat_map(fold).eq(other.chars().flat_map(fold))
 }
 
 /// Looks at a name without keeping it.
@@ -121,9 +151,17 @@ impl<T, F: FnOnce(&str) -> T> Visitor<'_> for Named<F> {
     }
 }
 
-struct AskVisitor;
+/// Reads a request. Why it is refused, if not for its JSON, is left in the field.
+struct AskVisitor<'a>(&'a mut Option<String>);
 
-impl<'de> Visitor<'de> for AskVisitor {
+impl AskVisitor<'_> {
+    fn refuse<T, E: serde::de::Error>(self, words: String) -> Result<T, E> {
+        *self.0 = Some(words);
+        Err(E::custom("refused"))
+    }
+}
+
+impl<'de> Visitor<'de> for AskVisitor<'_> {
     type Value = Ask;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,16 +170,30 @@ impl<'de> Visitor<'de> for AskVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ask, A::Error> {
         let (mut ask, mut weight, mut choices) = (Ask::default(), Weight::default(), 1);
+        let mut seen = [false; SCHEDULING_KEYS.len()];
         while let Some(field) = map.next_key_seed(Named(Field::named))? {
             match field {
-                Field::Model => ask.model = text(map.next_value()?),
-                Field::Stream => ask.stream = map.next_value::<serde_json::Value>()? == true,
-                Field::MaxOutput => {
-                    ask.max_output = number(&map.next_value()?).or(ask.max_output);
+                Field::Scheduling(key) if std::mem::replace(&mut seen[key], true) => {
+                    let key = SCHEDULING_KEYS[key];
+                    return self.refuse(format!("`{key}` occurs twice in the body: send it once"));
                 }
-                Field::Choices => choices = number(&map.next_value()?).unwrap_or(1).max(1),
+                Field::Scheduling(key) => match SCHEDULING_KEYS[key] {
+                    "model" => ask.model = text(map.next_value()?),
+                    "stream" => ask.stream = map.next_value::<serde_json::Value>()? == true,
+                    // An upstream may generate more choices than it returns.
+                    "n" | "best_of" => {
+                        choices = choices.max(number(&map.next_value()?).unwrap_or(1));
+                    }
+                    // Which bound counts is up to the upstream, so the larger does.
+                    _ => ask.max_output = ask.max_output.max(number(&map.next_value()?)),
+                },
+                Field::OtherCase(written, key) => {
+                    let key = SCHEDULING_KEYS[key];
+                    let words = format!("the body has the key `{written}`: write it as `{key}`");
+                    return self.refuse(words);
+                }
                 Field::Unread => drop(map.next_value::<IgnoredAny>()?),
-                Field::Read => map.next_value_seed(Weigh(&mut weight))?,
+                Field::Read => map.next_value_seed(Weigh(&mut weight, Place::Text))?,
             }
         }
         ask.prompt = weight.tokens();
@@ -157,8 +209,17 @@ fn text(value: serde_json::Value) -> String {
     }
 }
 
+/// A count, also as a decimal number or as text: some upstreams accept those.
 fn number(value: &serde_json::Value) -> Option<u64> {
-    value.as_u64()
+    if let Some(number) = value.as_u64() {
+        return Some(number);
+    }
+    let number: f64 = match value {
+        serde_json::Value::String(text) => text.trim().parse().ok()?,
+        value => value.as_f64()?,
+    };
+    // Larger numbers than there are become the largest.
+    (number >= 0.0).then(|| number.ceil() as u64)
 }
 
 /// How much there is to read in a value.
@@ -166,6 +227,16 @@ fn number(value: &serde_json::Value) -> Option<u64> {
 struct Weight {
     chars: u64,
     tokens: u64,
+    /// Pictures and files that are in the body as base64, and how long that is.
+    encoded: Encoded,
+    /// Whether the last `type` that was read is "text".
+    is_text: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Encoded {
+    count: u64,
+    bytes: u64,
 }
 
 impl Weight {
@@ -173,11 +244,62 @@ impl Weight {
         self.chars
             .div_ceil(CHARS_PER_TOKEN)
             .saturating_add(self.tokens)
+            .saturating_add(self.encoded.count.saturating_mul(TOKENS_PER_PICTURE))
+    }
+
+    /// Counts what was encoded since `before` as the text that it is.
+    fn count_as_text(&mut self, before: Encoded) {
+        self.chars += self.encoded.bytes - before.bytes;
+        self.encoded = before;
     }
 }
 
+/// Where a value stands, as far as that decides what a string in it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Where a model reads text.
+    Text,
+    /// The `type` of what is around it.
+    Type,
+    /// Where an address is expected, which may be a `data:` URL.
+    Url,
+    /// Where base64 is expected, with or without a `data:` before it: Anthropic's sources, OpenAI's audio and files.
+    Data,
+}
+
+impl Place {
+    fn named(name: &str) -> Place {
+        match name {
+            "type" => Place::Type,
+            "url" | "image_url" | "file_url" => Place::Url,
+            "data" | "file_data" => Place::Data,
+            _ => Place::Text,
+        }
+    }
+
+    /// Whether a string in this place is an encoded picture or file. Anywhere else, and with any other content, a model
+    /// reads it as text, however it begins.
+    fn holds_encoded(self, text: &str) -> bool {
+        // The media type before the comma is short.
+        let url = text.strip_prefix("data:").and_then(|rest| {
+            let (media_type, data) = rest.split_once(',')?;
+            (media_type.len() < 256 && media_type.ends_with(";base64")).then_some(data)
+        });
+        match self {
+            Place::Text | Place::Type => false,
+            Place::Url => url.is_some_and(is_base64),
+            Place::Data => is_base64(url.unwrap_or(text)),
+        }
+    }
+}
+
+fn is_base64(text: &str) -> bool {
+    let digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=-_\r\n".contains(&byte);
+    text.bytes().all(digit)
+}
+
 /// Adds a value's weight.
-struct Weigh<'a>(&'a mut Weight);
+struct Weigh<'a>(&'a mut Weight, Place);
 
 impl<'de> DeserializeSeed<'de> for Weigh<'_> {
     type Value = ();
@@ -195,10 +317,16 @@ impl<'de> Visitor<'de> for Weigh<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        if text.starts_with("data:") {
-            self.0.tokens += TOKENS_PER_PICTURE;
+        let Weigh(weight, place) = self;
+        let bytes = text.len() as u64;
+        if place.holds_encoded(text) {
+            weight.encoded.count += 1;
+            weight.encoded.bytes += bytes;
         } else {
-            self.0.chars += text.len() as u64;
+            weight.chars += bytes;
+        }
+        if place == Place::Type {
+            weight.is_text = text == "text";
         }
         Ok(())
     }
@@ -226,20 +354,20 @@ impl<'de> Visitor<'de> for Weigh<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Weigh(self.0))?.is_some() {}
+        while seq.next_element_seed(Weigh(self.0, self.1))?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        // Base64 without a `data:` before it: Anthropic's sources, OpenAI's audio and files.
-        let base64 = |name: &str| matches!(name, "data" | "file_data");
-        while let Some(base64) = map.next_key_seed(Named(base64))? {
-            if base64 {
-                map.next_value::<IgnoredAny>()?;
-                self.0.tokens += TOKENS_PER_PICTURE;
-            } else {
-                map.next_value_seed(Weigh(self.0))?;
-            }
+        let (before, mut is_text) = (self.0.encoded, false);
+        while let Some(place) = map.next_key_seed(Named(Place::named))? {
+            self.0.is_text = false;
+            map.next_value_seed(Weigh(self.0, place))?;
+            is_text |= place == Place::Type && self.0.is_text;
+        }
+        // A document may be plain text, which need not have a character that base64 has not.
+        if is_text {
+            self.0.count_as_text(before);
         }
         Ok(())
     }
@@ -269,6 +397,35 @@ mod tests {
     }
 
     #[test]
+    fn bounds_on_the_answer_are_understood_however_they_are_written() {
+        let most = |fields: &str| ask(&format!(r#"{{"model":"m",{fields}}}"#)).max_output;
+        assert_eq!(most(r#""max_tokens":"700""#), Some(700));
+        assert_eq!(most(r#""max_tokens":7.5"#), Some(8));
+        assert_eq!(most(r#""max_tokens":1e5"#), Some(100_000));
+        assert_eq!(most(r#""max_tokens":" 1e5 ""#), Some(100_000));
+        assert_eq!(most(r#""max_tokens":1e300"#), Some(u64::MAX));
+        for nothing in ["-4", "-4.0", "null", "\"many\"", "\"NaN\"", "[5]"] {
+            assert_eq!(
+                most(&format!(r#""max_tokens":{nothing}"#)),
+                None,
+                "{nothing}"
+            );
+        }
+        assert_eq!(
+            most(r#""max_tokens":5,"max_completion_tokens":900"#),
+            Some(900)
+        );
+        assert_eq!(
+            most(r#""max_completion_tokens":900,"max_tokens":5"#),
+            Some(900)
+        );
+        assert_eq!(most(r#""max_tokens":10,"n":2,"best_of":5"#), Some(50));
+        assert_eq!(most(r#""max_tokens":10,"n":"3","best_of":null"#), Some(30));
+        let twice = read_ask(br#"{"model":"m","best_of":1,"best_of":9}"#);
+        assert!(twice.unwrap_err().contains("`best_of` occurs twice"));
+    }
+
+    #[test]
     fn pictures_are_not_measured_by_their_base64() {
         let base64 = "A".repeat(100_000);
         let openai = format!(
@@ -279,6 +436,83 @@ mod tests {
         );
         assert_eq!(ask(&openai).prompt, TOKENS_PER_PICTURE);
         assert_eq!(ask(&anthropic).prompt, TOKENS_PER_PICTURE);
+    }
+
+    #[test]
+    fn text_that_begins_like_a_data_url_is_text() {
+        let long = "word ".repeat(8000);
+        let base64 = "QUJD".repeat(10_000);
+        let text = |content: serde_json::Value| {
+            let message = serde_json::json!({"content": content});
+            ask(&serde_json::json!({"model": "m", "messages": [message]}).to_string()).prompt
+        };
+        assert_eq!(text("data: short".into()), 3);
+        assert_eq!(text(format!("data:{long}").into()), 10_002);
+        let encoded = format!("data:image/png;base64,{base64}");
+        assert!(
+            text(encoded.clone().into()) > 10_000,
+            "the model reads it as text"
+        );
+        let document = |kind: &str, data: &str| {
+            let source = serde_json::json!({"data": data, "type": kind});
+            text(serde_json::json!([{"type": "document", "source": source}]))
+        };
+        assert!(document("text", &long) >= 10_000);
+        assert!(
+            document("text", &base64) >= 10_000,
+            "plain text without spaces"
+        );
+        assert!(document("base64", &long) >= 10_000, "not base64");
+        let picture = document("base64", &base64);
+        assert!((1000..1010).contains(&picture), "{picture}");
+        let url = |url: &str| text(serde_json::json!([{"image_url": {"url": url}}]));
+        assert!(url(&format!("data:{long}")) >= 10_000);
+        assert_eq!(url(&encoded), TOKENS_PER_PICTURE);
+    }
+
+    #[test]
+    fn scheduling_keys_occur_once_and_as_they_are_written() {
+        for key in [
+            "model",
+            "stream",
+            "max_tokens",
+            "max_completion_tokens",
+            "max_output_tokens",
+            "n",
+        ] {
+            let body = |other: &str| format!(r#"{{"model":"m","{key}":"m","{other}":"m"}}"#);
+            let twice = read_ask(body(key).replacen(r#""model":"m","#, "", 1).as_bytes());
+            assert_eq!(
+                twice.unwrap_err(),
+                format!("`{key}` occurs twice in the body: send it once")
+            );
+            let upper = read_ask(
+                body(&key.to_uppercase())
+                    .replacen(r#""model":"m","#, "", 1)
+                    .as_bytes(),
+            );
+            let expected = format!(
+                "the body has the key `{}`: write it as `{key}`",
+                key.to_uppercase()
+            );
+            assert_eq!(upper.unwrap_err(), expected);
+        }
+        // Some readers fold the Kelvin sign and the long s, too.
+        for other in ["max_to\\u212aens", "\\u017ftream", "\\u004dODEL"] {
+            let body = format!(r#"{{"model":"m","{other}":5}}"#);
+            assert!(
+                read_ask(body.as_bytes())
+                    .unwrap_err()
+                    .contains("write it as"),
+                "{other}"
+            );
+        }
+        assert!(read_ask(br#"{"model":"m","Models":[],"user":"a","user":"b"}"#).is_ok());
+        let nested = br#"{"model":"m","metadata":{"model":1,"MODEL":2},"tools":[{"model":1}]}"#;
+        assert!(
+            read_ask(nested).is_ok(),
+            "only the request's own keys count"
+        );
     }
 
     #[test]
@@ -320,12 +554,7 @@ mod tests {
         #[test]
         fn any_text_weighs_a_quarter_of_its_bytes(content in ".{0,200}") {
             let body = serde_json::json!({"model": "m", "prompt": &content}).to_string();
-            let expected = if content.starts_with("data:") {
-                TOKENS_PER_PICTURE
-            } else {
-                (content.len() as u64).div_ceil(4)
-            };
-            prop_assert_eq!(ask(&body).prompt, expected);
+            prop_assert_eq!(ask(&body).prompt, (content.len() as u64).div_ceil(4));
         }
     }
 }

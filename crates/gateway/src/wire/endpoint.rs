@@ -38,10 +38,10 @@ impl Endpoint {
         Endpoint::CountTokens,
     ];
 
-    /// The endpoint at `path`.
+    /// The endpoint at `path`, with or without the API's version: some clients leave it out.
     #[must_use]
     pub fn at(path: &str) -> Option<Endpoint> {
-        let rest = path.strip_prefix("/v1")?;
+        let rest = path.strip_prefix("/v1").unwrap_or(path);
         Endpoint::ALL.into_iter().find(|known| known.path() == rest)
     }
 

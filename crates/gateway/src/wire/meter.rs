@@ -11,6 +11,20 @@ use serde::Deserialize;
 const NEEDLE: &[u8] = b"\"usage\"";
 static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NEEDLE));
 static EVENT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"data:"));
+/// Ends a key.
+static KEY_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\":"));
+/// Keys of the text that a model wrote, in answers and events of both APIs.
+const WRITTEN: [&[u8]; 7] = [
+    b"\"content",
+    b"\"text",
+    b"\"delta",
+    b"\"arguments",
+    b"\"partial_json",
+    b"\"thinking",
+    b"\"reasoning_content",
+];
+/// Bytes of text that make a token, more or less.
+const BYTES_PER_TOKEN: u64 = 4;
 /// A usage object is smaller than this; whatever is larger is none.
 const LARGEST: usize = 4096;
 
@@ -123,10 +137,26 @@ pub fn find_usage(bytes: &[u8]) -> Option<Usage> {
     meter.reported()
 }
 
+/// Where in a string of written text a piece of an answer ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Text {
+    #[default]
+    Outside,
+    Inside,
+    /// Behind a backslash.
+    Escaped,
+}
+
 /// Reads an answer as it passes.
 #[derive(Debug, Default)]
 pub struct Meter {
     usage: Option<Usage>,
+    /// How many usages were reported.
+    reports: u64,
+    /// Bytes of text that the model wrote.
+    written: u64,
+    /// The text that the last bytes were in the middle of.
+    text: Text,
     /// The end of what was seen, where something may have begun.
     carry: Vec<u8>,
     events: u64,
@@ -139,6 +169,7 @@ impl Meter {
     /// The next bytes of the answer.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.count_events(bytes);
+        self.count_text(bytes);
         self.seen += bytes.len() as u64;
         if self.carry.is_empty() {
             let keep = self.scan(bytes);
@@ -160,6 +191,7 @@ impl Meter {
             match read_at(&bytes[at..]) {
                 Found::Usage(usage, end) => {
                     self.usage.get_or_insert_default().update(usage);
+                    self.reports += 1;
                     from = at + end;
                 }
                 Found::Nothing => from = at + NEEDLE.len(),
@@ -186,6 +218,58 @@ impl Meter {
         self.last.rotate_left(tail.len());
         let kept = self.last.len() - tail.len();
         self.last[kept..].copy_from_slice(tail);
+    }
+
+    /// Counts what the model wrote, for answers that end before they report it. A key that is cut in two by the end of a
+    /// piece is missed: that loses one event of hundreds.
+    fn count_text(&mut self, bytes: &[u8]) {
+        let mut from = self.skip_text(bytes, 0);
+        while let Some(found) = KEY_END.find(&bytes[from..]) {
+            let key_end = from + found;
+            from = key_end + 2;
+            while bytes.get(from) == Some(&b' ') {
+                from += 1;
+            }
+            let key = &bytes[..key_end];
+            if bytes.get(from) == Some(&b'"') && WRITTEN.iter().any(|name| key.ends_with(name)) {
+                self.text = Text::Inside;
+                from = self.skip_text(bytes, from + 1);
+            }
+        }
+    }
+
+    /// Counts the text that begins at `from`, and returns where it ends. An escape counts as the bytes that follow its
+    /// backslash.
+    fn skip_text(&mut self, bytes: &[u8], mut from: usize) -> usize {
+        while self.text != Text::Outside && from < bytes.len() {
+            if self.text == Text::Escaped {
+                (self.text, self.written, from) = (Text::Inside, self.written + 1, from + 1);
+                continue;
+            }
+            let Some(length) = memchr::memchr2(b'"', b'\\', &bytes[from..]) else {
+                self.written += (bytes.len() - from) as u64;
+                return bytes.len();
+            };
+            self.text = match bytes[from + length] {
+                b'"' => Text::Outside,
+                _ => Text::Escaped,
+            };
+            self.written += length as u64;
+            from += length + 1;
+        }
+        from
+    }
+
+    /// Tokens of the text that passed, estimated.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written.div_ceil(BYTES_PER_TOKEN)
+    }
+
+    /// How many usages were reported so far.
+    #[must_use]
+    pub fn reports(&self) -> u64 {
+        self.reports
     }
 
     /// What was reported so far.
@@ -235,6 +319,25 @@ mod tests {
         assert_eq!((believed.input, believed.output), (Some(3), None));
         let only_total = find_usage(br#"{"usage":{"prompt_tokens":3,"total_tokens":10}}"#).unwrap();
         assert_eq!(only_total.output, Some(7));
+    }
+
+    #[test]
+    fn written_text_is_counted_wherever_it_is_cut() {
+        let answer = concat!(
+            r#"data: {"id":"long-identifier","choices":[{"delta":{"role":"assistant","content":"12\"45\\7"}}]}"#,
+            r#"data: {"delta":{"type":"text_delta","text": "89"},"other":"\"text\":\"no\""}"#,
+        );
+        let mut whole = Meter::default();
+        whole.feed(answer.as_bytes());
+        assert_eq!(whole.written, 9);
+        assert_eq!(whole.written(), 3);
+        let text = answer.find("12").unwrap();
+        for cut in text..text + 10 {
+            let mut meter = Meter::default();
+            meter.feed(&answer.as_bytes()[..cut]);
+            meter.feed(&answer.as_bytes()[cut..]);
+            assert_eq!(meter.written, 9, "cut at {cut}");
+        }
     }
 
     #[test]

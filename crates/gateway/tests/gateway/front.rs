@@ -141,6 +141,65 @@ async fn bytes_and_unknown_headers_go_through_and_credentials_do_not() {
 }
 
 #[tokio::test]
+async fn a_body_that_names_two_models_is_refused() {
+    let (running, upstream) = echo().await;
+    let client = running.client();
+    for body in [
+        r#"{"model":"m","MODEL":"other"}"#,
+        r#"{"model":"m","model":"other"}"#,
+        r#"{"model":"m","mo\u0064el":"other"}"#,
+        r#"{"model":"m","\u004dodel":"other"}"#,
+    ] {
+        let answer = client.post(CHAT, &[("x-api-key", "key")], body).await;
+        let reason = answer.header("x-headworks-reason");
+        assert_eq!((answer.status, reason), (400, "bad_request"), "{body}");
+        let message = answer.json()["error"]["message"].to_string();
+        assert!(message.contains("`model`"), "{message}");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn secrets_are_sent_to_the_upstream_and_never_shown() {
+    use headworks_gateway::GatewayConfig;
+    use headworks_service::config::{Schema, Sources};
+    let upstream = Upstream::answering(Duration::ZERO, 7).await;
+    let more = "headers = { x-org = 'env:CARGO_PKG_NAME', x-pass = 'header-secret' }";
+    let toml = format!(
+        "[[gateway.key]]\nprefix = 'prefix-secret'\ntenant = 'a'\n\
+         [[gateway.key]]\npattern = '*pattern-secret'\ntenant = 'b'\n{}",
+        upstream.toml("one", more)
+    );
+    let running = Running::start(&toml);
+    let client = running.client();
+    for key in ["prefix-secret-1", "a-pattern-secret"] {
+        let headers = [("x-api-key", key)];
+        let answer = client.post(CHAT, &headers, &chat(5, false)).await;
+        assert_eq!(answer.status, 200, "{key}");
+    }
+    let call = &upstream.calls()[0];
+    assert_eq!(call.header("x-org"), Some("headworks-gateway"));
+    assert_eq!(call.header("x-pass"), Some("header-secret"));
+
+    let schema = Schema::new().with::<GatewayConfig>();
+    let sources = Sources::new().text("test.toml", format!("[gateway]\n{toml}"));
+    let config = schema
+        .load(&sources)
+        .unwrap_or_else(|told| panic!("{told}"));
+    let shown: Vec<_> = config.shown().iter().map(ToString::to_string).collect();
+    let told = format!(
+        "{}\n{:?}",
+        shown.join("\n"),
+        config.section::<GatewayConfig>()
+    );
+    assert!(told.contains("x-pass"), "{told}");
+    assert!(
+        !told.contains("secret") && !told.contains("headworks-gateway"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
 async fn models_come_from_the_configuration() {
     let upstream = Upstream::answering(Duration::ZERO, 7).await;
     let models = "models = ['m', 'gpt-9', 'gpt-*', 'secret']";
@@ -172,6 +231,32 @@ async fn models_come_from_the_configuration() {
 }
 
 #[tokio::test]
+async fn probes_and_paths_without_a_version_are_answered() {
+    let (running, upstream) = echo().await;
+    let (client, key) = (running.client(), [("x-api-key", "key")]);
+    for probe in ["/healthz", "/health", "/ready", "/readyz"] {
+        let answer = client.get(probe, &[]).await;
+        assert_eq!(
+            (answer.status, answer.body.as_str()),
+            (200, "ok\n"),
+            "{probe}"
+        );
+    }
+    let answer = client
+        .post("/chat/completions", &key, &chat(5, false))
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let call = &upstream.calls()[0];
+    assert!(
+        call.head.starts_with("post /v1/chat/completions "),
+        "{}",
+        call.head
+    );
+    assert_eq!(client.get("/models", &key).await.status, 200);
+    assert_eq!(client.get("/models", &[]).await.status, 401);
+}
+
+#[tokio::test]
 async fn bodies_are_bounded() {
     let upstream = Upstream::answering(Duration::ZERO, 7).await;
     let running = Running::before(&upstream, "max_body = '1KiB'");
@@ -200,6 +285,11 @@ async fn a_quota_that_is_used_up_ends_it() {
         (429, "quota")
     );
     assert_eq!(answer.header("x-should-retry"), "false");
+    let seconds: u64 = answer.header("retry-after").parse().unwrap();
+    assert!(
+        (1..=24 * 3600).contains(&seconds),
+        "until the next day, in UTC"
+    );
     assert_eq!(answer.json()["error"]["type"], "insufficient_quota");
     let other = [("x-api-key", "sk-batch-1")];
     assert_eq!(client.post(CHAT, &other, &chat(5, false)).await.status, 200);
@@ -240,19 +330,6 @@ async fn a_new_configuration_counts_at_once_and_drops_nobody() {
     );
     let answer = stream.await.unwrap();
     assert!(answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
-}
-
-#[tokio::test]
-async fn without_keys_the_network_is_not_let_in() {
-    use headworks_gateway::Gateway;
-    use headworks_service::outbound::{Outbound, OutboundConfig};
-    use headworks_service::shutdown::Shutdown;
-    let mut open = config("").as_ref().clone();
-    open.listen = "0.0.0.0:0".parse().unwrap();
-    let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
-    let refused = Gateway::start(&std::sync::Arc::new(open), outbound, &Shutdown::new());
-    let words = refused.err().unwrap().to_string();
-    assert!(words.contains("without keys"), "{words}");
 }
 
 #[tokio::test]

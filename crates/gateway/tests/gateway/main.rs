@@ -3,6 +3,7 @@
 mod concurrency;
 mod front;
 mod http1;
+mod keys;
 mod leaving;
 mod limits;
 mod links;
@@ -11,4 +12,5 @@ mod seeing;
 mod shares;
 mod support;
 mod upstreams;
+mod usage;
 mod waiting;

@@ -47,7 +47,7 @@ async fn an_overloaded_one_rests_and_another_answers() {
 async fn a_failing_one_is_left_alone_after_its_faults() {
     let (running, bad, good) = beside(
         Act::Status(500, ""),
-        "fault_threshold = 2\nsuspend_for = '60s'",
+        "fault_threshold = 2\nsuspend_for = '60s'\nretry_on = [500]",
     )
     .await;
     for _ in 0..5 {
@@ -62,6 +62,54 @@ async fn a_failing_one_is_left_alone_after_its_faults() {
     }
     assert_eq!((bad.count(), good.count()), (2, 5));
     running.is_idle().await;
+}
+
+#[tokio::test]
+async fn an_error_after_which_something_may_be_generated_is_not_tried_elsewhere() {
+    for (status, settings, expected) in [
+        (500, "", 500),
+        (502, "", 502),
+        (504, "", 504),
+        (524, "", 524),
+        (529, "", 529),
+        (500, "retry_on = [500, 529]", 200),
+        (529, "retry_on = [500, 529]", 200),
+        (502, "retry_on = [500, 529]", 502),
+        (429, "", 200),
+        (503, "", 200),
+    ] {
+        let (running, bad, good) = beside(Act::Status(status, ""), settings).await;
+        let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!(answer.status, expected, "{status} {settings}");
+        let elsewhere = usize::from(expected == 200);
+        assert_eq!(
+            (bad.count(), good.count()),
+            (1, elsewhere),
+            "{status} {settings}"
+        );
+        running.is_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_says_when_to_return_is_left_alone_until_then() {
+    for status in [503, 529] {
+        let act = Act::Status(status, "\r\nretry-after: 60");
+        let (running, bad, good) = beside(
+            act,
+            if status == 529 {
+                "retry_on = [529]"
+            } else {
+                ""
+            },
+        )
+        .await;
+        for n in 1..=3 {
+            let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
+            assert_eq!(answer.status, 200, "{status}");
+            assert_eq!((bad.count(), good.count()), (1, n), "{status}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -304,4 +352,87 @@ async fn a_healed_one_is_asked_again() {
     );
     let waited: u64 = answer.header("x-headworks-wait-ms").parse().unwrap();
     assert!((100..5000).contains(&waited), "{waited}");
+}
+
+const TWO_TENANTS: &str = "
+    [[gateway.key]]
+    prefix = 'sk-hostile'
+    tenant = 'hostile'
+    [[gateway.key]]
+    prefix = 'sk-other'
+    tenant = 'other'
+";
+const HOSTILE: [(&str, &str); 1] = [("x-api-key", "sk-hostile")];
+const OTHER: [(&str, &str); 1] = [("x-api-key", "sk-other")];
+
+/// Fails whenever it is told to in the prompt.
+async fn obedient(status: u16) -> Upstream {
+    Upstream::start(move |call| match call.body.contains("fail") {
+        true => Act::Status(status, ""),
+        false => FINE,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn one_tenants_faults_do_not_suspend_an_upstream_for_others() {
+    let failing = chat(10, false).replace("hello", "fail");
+    for status in [401, 403, 500, 502] {
+        let upstream = obedient(status).await;
+        let settings = "fault_threshold = 2\nsuspend_for = '60s'";
+        let toml = format!("{TWO_TENANTS}{}", upstream.toml("one", settings));
+        let running = Running::start(&toml);
+        let client = running.client();
+        let good = chat(10, false);
+        assert_eq!(client.post(CHAT, &OTHER, &good).await.status, 200);
+        for _ in 0..5 {
+            let answer = client.post(CHAT, &HOSTILE, &failing).await;
+            assert!(answer.status >= 500, "{status}: {}", answer.body);
+        }
+        let answer = client.post(CHAT, &OTHER, &good).await;
+        assert_eq!(answer.status, 200, "{status}: {}", answer.body);
+        running.is_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn faults_of_two_tenants_suspend_an_upstream() {
+    let upstream = obedient(500).await;
+    let settings = "fault_threshold = 2\nsuspend_for = '60s'";
+    let toml = format!("{TWO_TENANTS}{}", upstream.toml("one", settings));
+    let running = Running::start(&toml);
+    let client = running.client();
+    let (good, failing) = (chat(10, false), chat(10, false).replace("hello", "fail"));
+    assert_eq!(client.post(CHAT, &OTHER, &good).await.status, 200);
+    for headers in [HOSTILE, OTHER, HOSTILE] {
+        assert_eq!(client.post(CHAT, &headers, &failing).await.status, 500);
+    }
+    let answer = client.post(CHAT, &OTHER, &good).await;
+    let reason = answer.header("x-headworks-reason");
+    assert_eq!((answer.status, reason), (503, "upstreams_suspended"));
+}
+
+#[tokio::test]
+async fn an_upstream_that_fails_for_one_tenant_is_avoided_for_that_tenant() {
+    let (bad, good) = (obedient(500).await, Upstream::start(|_| FINE).await);
+    let settings = "weight = 1000\nfault_threshold = 2\nsuspend_for = '60s'\nretry_on = [500]";
+    let toml = format!(
+        "{TWO_TENANTS}{}{}",
+        bad.toml("bad", settings),
+        good.toml("good", "")
+    );
+    let running = Running::start(&toml);
+    let client = running.client();
+    let (fine, failing) = (chat(10, false), chat(10, false).replace("hello", "fail"));
+    assert_eq!(client.post(CHAT, &OTHER, &fine).await.status, 200);
+    for _ in 0..5 {
+        assert_eq!(client.post(CHAT, &HOSTILE, &failing).await.status, 200);
+    }
+    assert_eq!(
+        (bad.count(), good.count()),
+        (3, 5),
+        "two faults were enough"
+    );
+    let answer = client.post(CHAT, &OTHER, &fine).await;
+    assert_eq!(answer.header("x-headworks-upstream"), "bad");
 }

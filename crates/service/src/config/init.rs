@@ -19,7 +19,8 @@ impl Schema {
              #\n\
              # Every value below is the default: remove what you do not change. A flag wins over the\n\
              # environment (HEADWORKS_SECTION__KEY), the environment over this file.\n\
-             # `headworks config show` tells where each value comes from.\n",
+             # `headworks config show` tells where each value comes from.\n\
+             # Paths are relative to this file.\n",
         );
         for section in self.sections() {
             write_section(&mut out, section);

@@ -27,6 +27,7 @@ impl Layers {
         layers.read_file(sections, sources);
         layers.read_env(sections, sources);
         layers.read_flags(sections, sources);
+        layers.read_fallbacks(sections, sources);
         layers
     }
 
@@ -153,6 +154,40 @@ impl Layers {
                 ".",
                 Node::text(origin, &setting.value),
             );
+        }
+    }
+
+    /// Adds what holds where nobody said anything else.
+    fn read_fallbacks(&mut self, sections: &[SectionSpec], sources: &Sources) {
+        if sources.path().is_none() {
+            for (key, value) in &sources.without_file {
+                self.put_if_unset(sections, key, Node::text(Origin::NoFile, value));
+            }
+        }
+        for (key, name) in &sources.beside {
+            let path = sources.folder().join(name);
+            // A file that is there but cannot be looked at is an error later, never a missing one.
+            let missing = std::fs::symlink_metadata(&path)
+                .is_err_and(|cause| cause.kind() == std::io::ErrorKind::NotFound);
+            if let (false, Some(path)) = (missing, path.to_str()) {
+                self.put_if_unset(sections, key, Node::text(Origin::Default, path));
+            }
+        }
+    }
+
+    fn put_if_unset(&mut self, sections: &[SectionSpec], key: &str, node: Node) {
+        let steps: Vec<&str> = key.split('.').collect();
+        let Some(section) = find_section(sections, steps[0]) else {
+            return;
+        };
+        let below: Vec<String> = steps[1..].iter().map(|&step| step.to_owned()).collect();
+        let written = self.tree.get(section.name);
+        // A section that is not a table is reported as it is written.
+        let unset = written.is_none_or(|section| {
+            matches!(section.value, Value::Table(_)) && section.at(&below).is_none()
+        });
+        if unset {
+            put(&mut self.tree, &steps, node);
         }
     }
 

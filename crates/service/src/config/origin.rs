@@ -11,6 +11,8 @@ pub enum Origin {
     /// Nobody set it.
     #[default]
     Default,
+    /// A value that holds because no configuration file is read.
+    NoFile,
     /// A line of the configuration file, counted from one.
     File {
         /// The file, as it was named by whoever asked for it.
@@ -38,7 +40,7 @@ impl Origin {
     pub(crate) fn rank(&self) -> (u8, usize) {
         match self {
             Origin::File { line, .. } => (0, *line),
-            Origin::Default => (1, 0),
+            Origin::Default | Origin::NoFile => (1, 0),
             Origin::Env(_) => (2, 0),
             Origin::Flag(_) => (3, 0),
         }
@@ -49,6 +51,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::Default => f.write_str("default"),
+            Origin::NoFile => f.write_str("no configuration file"),
             Origin::File { path, line: 0 } => write!(f, "{}", path.display()),
             Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
             Origin::Env(name) => write!(f, "env {name}"),

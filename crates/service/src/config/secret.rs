@@ -6,8 +6,8 @@ use std::path::Path;
 
 /// A password, key or token: never in `Debug`, `Display`, logs or `config show`.
 ///
-/// Written in a file it is the value itself, or better `env:NAME` or `file:PATH` (relative to the
-/// working directory), which are read when the configuration is loaded, and again on reload.
+/// Written in a file it is the value itself, or better `env:NAME` or `file:PATH` (relative to that
+/// file), which are read when the configuration is loaded, and again on reload.
 ///
 /// ```
 /// use headworks_service::config::Secret;
@@ -24,6 +24,9 @@ const EMPTY: &str = "the secret is empty; give one, or leave the key out";
 pub(crate) const MASK: &str = "********";
 
 impl Secret {
+    /// Begins a secret that is the content of a file.
+    pub(crate) const FILE: &str = "file:";
+
     /// The value. Hand it to whoever checks it, and to nobody who prints.
     #[must_use]
     pub fn reveal(&self) -> &str {
@@ -38,7 +41,7 @@ impl Secret {
                     format!("the environment variable `{name}` is not Unicode text")
                 }
             })?
-        } else if let Some(path) = written.strip_prefix("file:") {
+        } else if let Some(path) = written.strip_prefix(Secret::FILE) {
             let text = crate::bounded::read(Path::new(path))
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".to_owned()))
                 .map_err(|cause| format!("cannot read the file `{path}`: {cause}"))?;
@@ -79,8 +82,23 @@ impl serde::Serialize for Secret {
 
 impl<'de> serde::Deserialize<'de> for Secret {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
-        let written = String::deserialize(deserializer)?;
-        Secret::resolve(&written).map_err(serde::de::Error::custom)
+        deserializer.deserialize_str(SecretVisitor)
+    }
+}
+
+/// Reads a secret from text. Its value is a `Secret`, by which the configuration's deserializer
+/// knows that the text may name a file.
+struct SecretVisitor;
+
+impl serde::de::Visitor<'_> for SecretVisitor {
+    type Value = Secret;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, written: &str) -> Result<Secret, E> {
+        Secret::resolve(written).map_err(E::custom)
     }
 }
 

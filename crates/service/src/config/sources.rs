@@ -20,6 +20,10 @@ pub struct Sources {
     /// Variables whose values are not Unicode.
     pub(crate) unreadable_env: Vec<String>,
     pub(crate) flags: Vec<Setting>,
+    /// Dotted keys and values that hold where no file is read.
+    pub(crate) without_file: Vec<(String, String)>,
+    /// Dotted keys, and files that they name where those exist.
+    pub(crate) beside: Vec<(String, String)>,
 }
 
 /// A value given by a flag.
@@ -91,6 +95,30 @@ impl Sources {
         let (flag, key, value) = (flag.into(), key.into(), value.into());
         self.flags.push(Setting { flag, key, value });
         self
+    }
+
+    /// With `value` for the dotted `key` where no configuration file is read and nothing else sets
+    /// it.
+    #[must_use]
+    pub fn without_file(mut self, key: impl Into<String>, value: impl Into<String>) -> Sources {
+        self.without_file.push((key.into(), value.into()));
+        self
+    }
+
+    /// With the file `name` in [`Sources::folder`] for the dotted `key`, where that file exists when
+    /// the configuration is read and nothing else sets the key.
+    #[must_use]
+    pub fn beside(mut self, key: impl Into<String>, name: impl Into<String>) -> Sources {
+        self.beside.push((key.into(), name.into()));
+        self
+    }
+
+    /// The folder that paths in the configuration file are relative to; without a file, the working
+    /// directory as an empty path.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        let folder = self.path().and_then(Path::parent);
+        folder.unwrap_or(Path::new(""))
     }
 
     /// The file that is read now, if any.

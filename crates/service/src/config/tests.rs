@@ -1,6 +1,7 @@
 //! What users see of a configuration, on sections like those that applications will have.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -366,6 +367,113 @@ fn what_is_not_text_is_named_with_its_line() {
         told.ends_with(".toml:2: not UTF-8 text; save the file in UTF-8, without other characters"),
         "{told}"
     );
+}
+
+crate::section! {
+    /// Files of every kind.
+    struct Files = "files";
+
+    /// One file.
+    one: PathBuf = PathBuf::from("default.txt");
+    /// A file that may be left out.
+    other: Option<PathBuf> = None;
+    /// Several files.
+    many: Vec<PathBuf> = Vec::new();
+    /// Text that is not a path.
+    words: String = String::new();
+    /// A key, which may be in a file.
+    key: Option<Secret> = None;
+}
+
+#[test]
+fn paths_are_relative_to_the_file_they_are_written_in() {
+    let schema = Schema::new().with::<Files>();
+    let load = |sources: Sources| match schema.load(&sources) {
+        Ok(config) => config.section::<Files>(),
+        Err(problems) => panic!("{problems}"),
+    };
+    let text = "[files]\none = 'a'\nother = '../b'\nmany = ['c', '/d']\nwords = 'e'\n";
+    let files = load(Sources::new().text("etc/works.toml", text));
+    assert_eq!(files.one, Path::new("etc/a"));
+    assert_eq!(files.other.as_deref(), Some(Path::new("etc/../b")));
+    assert_eq!(files.many, [Path::new("etc/c"), Path::new("/d")]);
+    assert_eq!(files.words, "e");
+
+    for (name, text) in [
+        ("etc/works.ini", "[files]\none = a\nmany = c, /d\n"),
+        ("etc/works.yaml", "files:\n  one: a\n  many: [c, /d]\n"),
+    ] {
+        let files = load(Sources::new().text(name, text));
+        assert_eq!(files.one, Path::new("etc/a"), "{name}");
+        assert_eq!(files.many, [Path::new("etc/c"), Path::new("/d")], "{name}");
+    }
+
+    let sources = Sources::new().text("etc/works.toml", "[files]\none = 'a'\n");
+    let sources = sources.flag("--one", "files.one", "f");
+    let files = load(sources.env("HEADWORKS_FILES__MANY", "g, h"));
+    assert_eq!(files.one, Path::new("f"), "a flag's path");
+    assert_eq!(files.many, [Path::new("g"), Path::new("h")], "a variable's");
+    assert_eq!(load(Sources::new()).one, Path::new("default.txt"));
+}
+
+#[test]
+fn a_secrets_file_is_relative_to_the_file_it_is_named_in() {
+    let folder = std::env::temp_dir().join(format!("headworks-secret-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("key.txt"), "a key in a file\n").unwrap();
+    let path = folder.join("works.toml");
+    let schema = Schema::new().with::<Files>();
+    let loaded = schema.load(&Sources::new().text(path, "[files]\nkey = 'file:key.txt'\n"));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
+    let key = loaded.section::<Files>().key.clone().unwrap();
+    assert_eq!(key.reveal(), "a key in a file");
+}
+
+#[test]
+fn some_values_hold_only_without_a_file() {
+    let sources = Sources::new().without_file("gateway.max_concurrent", "7");
+    let load = |sources: &Sources| {
+        let config = schema()
+            .load(sources)
+            .unwrap_or_else(|told| panic!("{told}"));
+        let key = "gateway.max_concurrent";
+        let shown = config.shown().iter().find(|shown| shown.key == key);
+        shown.unwrap().clone()
+    };
+    let shown = load(&sources);
+    assert_eq!(shown.value, Some(toml::Value::Integer(7)));
+    assert_eq!(shown.origin.to_string(), "no configuration file");
+    let flag = sources
+        .clone()
+        .flag("--most", "gateway.max_concurrent", "8");
+    assert_eq!(load(&flag).value, Some(toml::Value::Integer(8)));
+    let file = sources.text("works.toml", "[tracker]\nage = 1\n");
+    assert_eq!(load(&file).value, Some(toml::Value::Integer(50)));
+}
+
+#[test]
+fn a_file_beside_the_configuration_is_used_where_it_exists() {
+    let folder = std::env::temp_dir().join(format!("headworks-beside-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let schema = Schema::new().with::<Files>();
+    let other = |text: &str| {
+        let sources = Sources::new().text(folder.join("works.toml"), text);
+        let loaded = schema.load(&sources.beside("files.other", "extra.txt"));
+        let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
+        loaded.section::<Files>().other.clone()
+    };
+    assert_eq!(other(""), None);
+    std::fs::write(folder.join("extra.txt"), "").unwrap();
+    let found = [other(""), other("[files]\nother = 'named.txt'\n")];
+    std::fs::remove_file(folder.join("extra.txt")).unwrap();
+    // A link to nothing is there, and an error when it is read: not a file that nobody wanted.
+    std::os::unix::fs::symlink("nowhere", folder.join("extra.txt")).unwrap();
+    let dangling = other("");
+    std::fs::remove_dir_all(&folder).unwrap();
+    let paths = ["extra.txt", "named.txt"].map(|name| Some(folder.join(name)));
+    assert_eq!(found, paths);
+    assert_eq!(dangling, paths[0]);
 }
 
 proptest! {

@@ -23,10 +23,9 @@ pub(crate) struct Running {
     pub(crate) shutdown: Shutdown,
 }
 
-/// The `[gateway]` section in TOML, on any free port and without a file of keys.
+/// The `[gateway]` section in TOML, on any free port, open where `toml` has no keys.
 pub(crate) fn config(toml: &str) -> Arc<GatewayConfig> {
-    let text =
-        format!("[gateway]\nlisten = '127.0.0.1:0'\nkeys_file = '/nonexistent/keys.toml'\n{toml}");
+    let text = format!("[gateway]\nlisten = '127.0.0.1:0'\nopen = true\n{toml}");
     let sources = Sources::new().text("test.toml", text);
     let schema = Schema::new().with::<GatewayConfig>();
     let loaded = schema

@@ -8,6 +8,7 @@
 
 mod access;
 mod error;
+mod location;
 mod reader;
 mod text;
 

@@ -4,6 +4,7 @@ use serde::de::{DeserializeSeed, Visitor};
 
 use super::access::{Entries, List, Variant};
 use super::error::Error;
+use super::location::located;
 use super::{Findings, Path, Unknown, text};
 use crate::config::node::{Node, Table, Value};
 use crate::config::problem::suggest;
@@ -158,7 +159,9 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match &self.node.value {
-            Value::Str(text) | Value::Text(text) => visitor.visit_str(text),
+            Value::Str(text) | Value::Text(text) => {
+                visitor.visit_str(&located::<V::Value>(text, &self.node.origin)?)
+            }
             _ => Err(Error::expected("a string in quotes", self.node).such_as("\"text\"")),
         }
     }

@@ -108,7 +108,8 @@ pub enum Reason {
     TooLarge,
     /// Every target that could serve it is disabled, or it names none that exists.
     NoTarget,
-    /// Its target is suspended, and the configuration says to end its jobs then.
+    /// Its targets are suspended, and it may not wait for them: its deadline comes first, or the configuration
+    /// says so.
     Suspended,
     /// Its class does not exist.
     UnknownClass,

@@ -113,6 +113,14 @@ ids! {
     GroupId;
 }
 
+impl Ticket {
+    /// A small number that no other live job has: an index for tables of the driver's own.
+    #[must_use]
+    pub fn slot(self) -> usize {
+        self.job.index()
+    }
+}
+
 /// A refused job's claim on a place to come. See [`Forecast`](crate::Forecast).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Booking(pub u64);

@@ -29,6 +29,10 @@ pub struct Job<P> {
     pub start_at: Option<Time>,
     /// Pointless after this, if it has not started by then.
     pub expire_at: Option<Time>,
+    /// The same as `start_at`, counted from its submission; the later of both holds.
+    pub start_in: Option<Duration>,
+    /// The same as `expire_at`, counted from its submission; the earlier of both holds.
+    pub expire_in: Option<Duration>,
     /// The place that an earlier refusal of this work booked.
     pub booking: Option<Booking>,
     /// Attempts in total; `None` for what the configuration says.
@@ -49,6 +53,8 @@ impl<P> Job<P> {
             delay_key: None,
             start_at: None,
             expire_at: None,
+            start_in: None,
+            expire_in: None,
             booking: None,
             attempts: None,
             payload,
@@ -66,6 +72,8 @@ impl<P> Job<P> {
             delay_key: self.delay_key,
             start_at: self.start_at,
             expire_at: self.expire_at,
+            start_in: self.start_in,
+            expire_in: self.expire_in,
             booking: self.booking,
             attempts: self.attempts,
             payload: payload(self.payload),
@@ -125,6 +133,33 @@ impl<P> Job<P> {
     #[must_use]
     pub fn expire_at(mut self, time: Time) -> Self {
         self.expire_at = Some(time);
+        self
+    }
+
+    /// Delays it by that time, counted from its submission.
+    #[must_use]
+    pub fn start_in(mut self, time: Duration) -> Self {
+        self.start_in = Some(time);
+        self
+    }
+
+    /// Ends it if it has not started within that time of its submission.
+    #[must_use]
+    pub fn expire_in(mut self, time: Duration) -> Self {
+        self.expire_in = Some(time);
+        self
+    }
+
+    /// Turns times that are counted from the submission into points in time.
+    #[inline]
+    pub(crate) fn submitted_at(mut self, now: Time) -> Self {
+        if let Some(time) = self.start_in.take() {
+            self.start_at = self.start_at.max(Some(now + time));
+        }
+        if let Some(time) = self.expire_in.take() {
+            let at = now + time;
+            self.expire_at = Some(self.expire_at.map_or(at, |known| known.min(at)));
+        }
         self
     }
 

@@ -162,6 +162,8 @@ impl<P> Jobs<P> {
                 _ => None,
             },
             expire_at: entry.expire_at,
+            start_in: None,
+            expire_in: None,
             booking: None,
             attempts: Some(entry.attempts),
             payload: entry.take_payload(),

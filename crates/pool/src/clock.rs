@@ -1,6 +1,5 @@
-//! The one seam for time and chance.
+//! The one place for time and randomness.
 
-use crate::recent;
 use headworks_core::Time;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -8,16 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Tokio's clock, which a test can stop, as nanoseconds since the pool's start.
+/// Tokio's clock, which a test can pause, as nanoseconds since the pool's start.
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    /// The same moment as `recent` counts.
-    origin: u64,
-    chance: Arc<AtomicU64>,
+    jitter: Jitter,
 }
 
-/// A source of random numbers, good enough for jitter.
+/// A source of random numbers, good enough to spread retries (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Jitter(Arc<AtomicU64>);
 
@@ -30,8 +27,8 @@ impl Jitter {
         word ^ (word >> 31)
     }
 
-    /// Up to a tenth longer, so that those who were sent away together do not come back together. A booking waits longer
-    /// than that.
+    /// Up to a tenth longer, so that clients that were rejected together do not return together. A booking is kept for
+    /// longer than that.
     pub(crate) fn stretch(&self, time: Duration) -> Duration {
         let tenth = u32::try_from(self.random() >> 40).unwrap_or(0) % 1000;
         time + time / 10_000 * tenth
@@ -43,22 +40,12 @@ impl Clock {
         let seed = RandomState::new().build_hasher().finish();
         Clock {
             start: Instant::now(),
-            origin: recent::nanos(),
-            chance: Arc::new(AtomicU64::new(seed)),
+            jitter: Jitter(Arc::new(AtomicU64::new(seed))),
         }
     }
 
-    /// The time, at most a few microseconds behind.
     #[inline]
     pub(crate) fn now(&self) -> Time {
-        if cfg!(feature = "test-util") {
-            return self.exact();
-        }
-        Time::from_nanos(recent::nanos().saturating_sub(self.origin))
-    }
-
-    /// The time, read anew: who was called because it has come must not think that it has not.
-    pub(crate) fn exact(&self) -> Time {
         Time::ZERO + self.start.elapsed()
     }
 
@@ -68,15 +55,7 @@ impl Clock {
         self.start + time.since(Time::ZERO).min(far)
     }
 
-    pub(crate) fn jitter(&self) -> Jitter {
-        Jitter(self.chance.clone())
-    }
-
-    pub(crate) fn jittered(&self, time: Duration) -> Duration {
-        self.jitter().stretch(time)
-    }
-
-    pub(crate) fn random(&self) -> u64 {
-        self.jitter().random()
+    pub(crate) fn jitter(&self) -> &Jitter {
+        &self.jitter
     }
 }

@@ -1,15 +1,18 @@
-//! The scheduling core under tokio.
+//! The scheduling core of Headworks, driven by tokio.
 //!
-//! Work is run in two ways. A [`Pool`] has workers that run a [`Handler`] for every job that is [submitted](Pool::submit);
-//! their number follows the queue. [`Permits`] lets a caller [acquire](Permits::acquire) a [`Permit`], which names a target,
-//! and run the work himself, as a proxy does. Either way the core decides who goes next, and where.
+//! Work is run in two ways. A [`Pool`] has workers that run a [`Handler`] for every job that is
+//! [submitted](Pool::submit); their number follows the queue. [`Permits`] lets a caller [acquire](Permits::acquire) a
+//! [`Permit`], which names a target, and run the work itself, as a proxy does. Either way the core decides which job
+//! goes next, and where.
 //!
-//! The state has one owner, the shell, behind one lock that is never held across an await. One timer sleeps until the core
-//! wants to be called; nothing polls, and an idle pool costs no CPU.
+//! The state has one owner, the driver, behind one lock that is never held across an await and under which no code of
+//! yours runs. One timer sleeps until the core wants to be called; nothing polls, and an idle pool costs no CPU.
+//!
+//! What a job, a target or a limit is comes from [`headworks_core`] and is re-exported here: this crate is the only
+//! one that a program needs.
 //!
 //! ```
-//! use headworks_core::{Config, Job};
-//! use headworks_pool::{Handler, Pool, Report, Run, Workers};
+//! use headworks_pool::{Config, Handler, Job, Pool, Report, Run, Workers};
 //! use std::time::Duration;
 //!
 //! struct Greeter;
@@ -22,42 +25,48 @@
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), headworks_core::ConfigError> {
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let pool = Pool::new(Config::default(), Workers::new(2, 8), Greeter)?;
-//! pool.submit(Job::new("river".to_string())).expect("there is room");
+//! pool.submit(Job::new("river".to_string()))?;
 //! pool.idle().await;
 //! pool.shutdown(Duration::from_secs(5)).await;
 //! # Ok(())
 //! # }
 //! ```
+#![doc = include_str!("../README.md")]
 
 mod clock;
-mod controls;
+mod driver;
+mod handle;
+mod job_handle;
 mod metrics;
 mod notice;
 mod permit;
 mod permits;
 mod pool;
-mod recent;
 mod report;
-mod shell;
 mod sync;
 mod worker;
 
-pub use controls::{Controls, Drained};
+pub use driver::Workers;
+pub use handle::{Drained, PoolHandle};
+pub use job_handle::JobHandle;
 pub use metrics::{Kind, Metrics, Sample};
-pub use notice::{Cancel, Denied, How, Notice};
+pub use notice::{Cancel, Denied, EndReason, Notice};
 pub use permit::{Acquire, Permit};
 pub use permits::Permits;
 pub use pool::Pool;
 pub use report::{Health, Report};
-pub use shell::Workers;
 pub use worker::{Handler, Run};
+
+#[doc(no_inline)]
+pub use headworks_core::{
+    Backoff, Booking, Bound, Class, ClassConfig, ClassStats, ClassView, Config, ConfigError,
+    Coordinator, Cost, Disabled, Fault, Flow, FlowConfig, FlowView, Forecast, Job, Key, KeySeed,
+    Limits, OnSuspend, Policy, Pressure, Rate, Reason, Refused, Rounds, Side, TargetConfig,
+    TargetId, TargetSet, TargetState, TargetView, Thresholds, Ticket, Time, Unservable, View,
+    rounds,
+};
 
 #[cfg(all(test, feature = "shuttle"))]
 mod model;
-
-/// The program in the guide compiles and does what it says.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/using-the-pool.md")]
-struct Guide;

@@ -1,33 +1,125 @@
-//! The hand-off, model-checked: thousands of interleavings of the lock, the seats and the wakers.
+//! The hand-off, model-checked: thousands of interleavings of the lock, the waiters, the wakers and a moving clock.
 //!
-//! Run with `cargo test -p headworks-pool --features shuttle --lib model`. A failing schedule is printed and can be replayed.
+//! Run with `cargo test -p headworks-pool --features shuttle --lib model`. A failing schedule is printed and can be
+//! replayed.
 
-use crate::shell::{SeatId, Shell, Task, Word, Workers};
+use crate::driver::{Driver, Message, Runners, Task, Timer, WaiterId, Workers};
 use headworks_core::{Config, Job, Lease, Limits, Outcome, Ticket, Time, Verdict};
 use shuttle::future::{block_on, spawn};
+use shuttle::thread;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
 
-const SCHEDULES: usize = 20_000;
-const NOW: Time = Time::from_secs(1);
+const SCHEDULES: usize = 10_000;
 
-fn shell(concurrent: u32, ended: &Arc<AtomicUsize>) -> Arc<Shell<usize>> {
-    let limits = Limits {
-        concurrent: Some(concurrent),
-        ..Limits::default()
-    };
-    let config = Config {
-        limits,
-        ..Config::default()
-    };
-    let ended = ended.clone();
-    let listener = move |_| {
-        ended.fetch_add(1, Ordering::SeqCst);
-    };
-    let workers = Workers::new(0, 0);
-    Arc::new(Shell::new(config, NOW, workers, Box::new(listener)).expect("a good configuration"))
+/// A driver with a clock that only the test moves.
+struct Model {
+    driver: Driver<usize>,
+    seconds: AtomicU64,
+    ran: AtomicUsize,
+    ended: Arc<AtomicUsize>,
+}
+
+impl Model {
+    fn new(runners: Runners, concurrent: u32) -> Arc<Self> {
+        let limits = Limits {
+            concurrent: Some(concurrent),
+            ..Limits::default()
+        };
+        let config = Config {
+            limits,
+            ..Config::default()
+        };
+        let ended = Arc::new(AtomicUsize::new(0));
+        let counter = ended.clone();
+        let listener = Box::new(move |_| {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        let workers = Workers::new(0, 0);
+        let driver = Driver::new(config, Time::ZERO, runners, workers, listener);
+        Arc::new(Model {
+            driver: driver.expect("a good configuration"),
+            seconds: AtomicU64::new(0),
+            ran: AtomicUsize::new(0),
+            ended,
+        })
+    }
+
+    fn now(&self) -> Time {
+        Time::from_secs(self.seconds.load(Ordering::SeqCst))
+    }
+
+    fn submit(&self, payload: usize) -> bool {
+        self.driver
+            .submit(self.now(), Job::new(payload), None)
+            .is_ok()
+    }
+
+    /// Time passes, and the timer calls.
+    fn pass_a_second(&self) {
+        self.seconds.fetch_add(1, Ordering::SeqCst);
+        thread::yield_now();
+        let now = self.now();
+        let timer = self.driver.poll_timer(now, Waker::noop());
+        let sleeps = matches!(timer, Timer::At { at, .. } if at.is_none_or(|at| at > now));
+        assert!(sleeps, "the timer would spin: {timer:?} at {now}");
+    }
+
+    async fn message(&self, waiter: WaiterId) -> Message<usize> {
+        poll_fn(|context| {
+            let message = self.driver.poll_waiter(waiter, context.waker());
+            message.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// A worker as in `worker.rs`, with the handler's part done by counting.
+    async fn work(self: Arc<Self>) {
+        let waiter = self.driver.add_worker();
+        let mut done: Option<(Lease<Task<usize>>, Outcome, Verdict)> = None;
+        loop {
+            let next = self.driver.finish_and_next(self.now(), waiter, done.take());
+            let next = match next {
+                Some(next) => next,
+                None => self.message(waiter).await,
+            };
+            let Message::Granted(lease) = next else { break };
+            self.ran.fetch_add(1, Ordering::SeqCst);
+            thread::yield_now();
+            done = Some((lease, Outcome::DONE, Verdict::Fine));
+        }
+        self.driver.remove_worker(self.now(), waiter);
+    }
+
+    async fn acquire(&self) -> (WaiterId, Lease<Task<usize>>) {
+        let entered = self.driver.enter(self.now(), Job::new(()));
+        let (waiter, _) = entered.expect("there is room");
+        match self.message(waiter).await {
+            Message::Granted(lease) => (waiter, lease),
+            other => panic!("granted, not {other:?}"),
+        }
+    }
+
+    fn give_back(&self, waiter: WaiterId, lease: Lease<Task<usize>>) {
+        let (outcome, verdict) = (Outcome::DONE, Verdict::Fine);
+        self.driver
+            .give_back(self.now(), waiter, lease, outcome, verdict);
+    }
+
+    /// Waits until nothing runs or waits.
+    fn drained(&self) {
+        if let Some(waiter) = self.driver.wait_until_drained() {
+            block_on(self.message(waiter));
+            self.driver.remove_waiter(waiter);
+        }
+    }
+
+    fn all_free(&self) {
+        let view = self.driver.core(self.now(), |core| core.inspect());
+        assert_eq!((view.running, view.waiting, view.delayed), (0, 0, 0));
+    }
 }
 
 fn check(model: impl Fn() + Send + Sync + Clone + 'static) {
@@ -35,278 +127,226 @@ fn check(model: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_pct(model, SCHEDULES, 3);
 }
 
-async fn word(shell: &Shell<usize>, seat: SeatId) -> Word<usize> {
-    poll_fn(|context| match shell.poll_seat(seat, context.waker()) {
-        Some(word) => Poll::Ready(word),
-        None => Poll::Pending,
-    })
-    .await
-}
-
-/// A worker as in `worker.rs`, with the handler's part done by counting.
-async fn work(shell: Arc<Shell<usize>>, ran: Arc<AtomicUsize>) {
-    let seat = shell.hire();
-    let mut done: Option<(Lease<Task<usize>>, Outcome, Verdict)> = None;
-    loop {
-        let next = match shell.turn(NOW, seat, done.take()) {
-            Some(next) => next,
-            None => word(&shell, seat).await,
-        };
-        match next {
-            Word::Granted(lease) => {
-                ran.fetch_add(1, Ordering::SeqCst);
-                shuttle::thread::yield_now();
-                done = Some((lease, Outcome::DONE, Verdict::Fine));
-            }
-            Word::Denied(_) | Word::Leave => break,
-        }
-    }
-    shell.dismiss(NOW, seat);
-}
-
-async fn acquire(shell: &Shell<usize>) -> (SeatId, Lease<Task<usize>>) {
-    let (seat, _) = shell.enter(NOW, Job::new(())).expect("there is room");
-    match word(shell, seat).await {
-        Word::Granted(lease) => (seat, lease),
-        other => panic!("granted, not {other:?}"),
-    }
-}
-
-/// Waits until nothing runs or waits.
-fn drained(shell: &Shell<usize>) {
-    block_on(poll_fn(|context| {
-        match shell.poll_drained(context.waker()) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    }));
-}
-
-fn all_free(shell: &Shell<usize>) {
-    let view = shell.core(NOW, |core| core.inspect());
-    assert_eq!((view.running, view.waiting, view.delayed), (0, 0, 0));
-}
-
 #[test]
 fn every_job_runs_once_and_every_worker_leaves() {
     check(|| {
-        let (ran, ended) = (Arc::new(AtomicUsize::new(0)), Arc::default());
-        let shell = shell(2, &ended);
-        let workers: Vec<_> = (0..2)
-            .map(|_| spawn(work(shell.clone(), ran.clone())))
-            .collect();
+        let model = Model::new(Runners::Workers, 2);
+        let workers: Vec<_> = (0..2).map(|_| spawn(model.clone().work())).collect();
         let submitters: Vec<_> = (0..2)
             .map(|n| {
-                let shell = shell.clone();
-                shuttle::thread::spawn(move || {
-                    for m in 0..2 {
-                        shell
-                            .submit(NOW, Job::new(2 * n + m))
-                            .expect("there is room");
-                    }
-                })
+                let model = model.clone();
+                thread::spawn(move || assert!(model.submit(2 * n) && model.submit(2 * n + 1)))
             })
             .collect();
         for submitter in submitters {
             submitter.join().expect("it does not panic");
         }
-        block_on(poll_fn(|context| {
-            match shell.poll_drained(context.waker()) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        }));
-        shell.close(NOW);
+        model.drained();
+        model.driver.close(model.now());
         for worker in workers {
             block_on(worker).expect("it leaves");
         }
-        assert_eq!(ran.load(Ordering::SeqCst), 4);
-        all_free(&shell);
+        assert_eq!(model.ran.load(Ordering::SeqCst), 4);
+        model.all_free();
     });
 }
 
 #[test]
 fn a_worker_told_to_leave_loses_no_job() {
     check(|| {
-        let (ran, ended) = (Arc::new(AtomicUsize::new(0)), Arc::default());
-        let shell = shell(2, &ended);
-        let workers: Vec<_> = (0..2)
-            .map(|_| spawn(work(shell.clone(), ran.clone())))
-            .collect();
+        let model = Model::new(Runners::Workers, 2);
+        let workers: Vec<_> = (0..2).map(|_| spawn(model.clone().work())).collect();
         let scaler = {
-            let shell = shell.clone();
-            shuttle::thread::spawn(move || shell.dismiss_idle(NOW))
+            let model = model.clone();
+            thread::spawn(move || model.driver.stop_idle_worker(model.now()))
         };
         for n in 0..3 {
-            shell.submit(NOW, Job::new(n)).expect("there is room");
+            assert!(model.submit(n));
         }
         scaler.join().expect("it does not panic");
-        block_on(poll_fn(|context| {
-            match shell.poll_drained(context.waker()) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        }));
-        shell.close(NOW);
+        model.drained();
+        model.driver.close(model.now());
         for worker in workers {
             block_on(worker).expect("it leaves");
         }
-        assert_eq!(ran.load(Ordering::SeqCst), 3);
-        all_free(&shell);
+        assert_eq!(model.ran.load(Ordering::SeqCst), 3);
+        model.all_free();
     });
 }
 
 #[test]
 fn permits_pass_from_caller_to_caller() {
     check(|| {
-        let shell = shell(1, &Arc::default());
+        let model = Model::new(Runners::Callers, 1);
         let holders = Arc::new(AtomicUsize::new(0));
         let callers: Vec<_> = (0..3)
             .map(|_| {
-                let (shell, holders) = (shell.clone(), holders.clone());
+                let (model, holders) = (model.clone(), holders.clone());
                 spawn(async move {
-                    let (seat, lease) = acquire(&shell).await;
+                    let (waiter, lease) = model.acquire().await;
                     assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
-                    shuttle::thread::yield_now();
+                    thread::yield_now();
                     holders.fetch_sub(1, Ordering::SeqCst);
-                    shell.give_back(NOW, seat, lease, Outcome::DONE, Verdict::Fine);
+                    model.give_back(waiter, lease);
                 })
             })
             .collect();
         for caller in callers {
             block_on(caller).expect("it ends");
         }
-        all_free(&shell);
+        model.all_free();
     });
 }
 
 /// Polls once and leaves, however far it came.
-async fn hesitate(shell: &Shell<usize>) {
-    let (seat, ticket): (SeatId, Ticket) = shell.enter(NOW, Job::new(())).expect("there is room");
-    let once = poll_fn(|context| Poll::Ready(shell.poll_seat(seat, context.waker()))).await;
-    shuttle::thread::yield_now();
+async fn hesitate(model: &Model, job: Job<()>) {
+    let entered: Result<(WaiterId, Ticket), _> = model.driver.enter(model.now(), job);
+    let Ok((waiter, ticket)) = entered else {
+        return;
+    };
+    let once = poll_fn(|context| Poll::Ready(model.driver.poll_waiter(waiter, context.waker())));
+    let once = once.await;
+    thread::yield_now();
     match once {
-        Some(Word::Granted(lease)) => {
-            shell.give_back(NOW, seat, lease, Outcome::Dropped, Verdict::Unknown);
-        }
-        Some(other) => panic!("granted, not {other:?}"),
-        None => shell.abandon(NOW, seat, ticket),
+        Some(Message::Granted(lease)) => model.give_back(waiter, lease),
+        Some(_) => model.driver.remove_waiter(waiter),
+        None => model.driver.abandon(model.now(), waiter, ticket),
     }
 }
 
 #[test]
-fn a_caller_who_leaves_takes_no_permit_with_it() {
+fn a_caller_that_leaves_takes_no_permit_with_it() {
     check(|| {
-        let shell = shell(1, &Arc::default());
+        let model = Model::new(Runners::Callers, 1);
         let stays = {
-            let shell = shell.clone();
+            let model = model.clone();
             spawn(async move {
-                let (seat, lease) = acquire(&shell).await;
-                shuttle::thread::yield_now();
-                shell.give_back(NOW, seat, lease, Outcome::DONE, Verdict::Fine);
+                let (waiter, lease) = model.acquire().await;
+                thread::yield_now();
+                model.give_back(waiter, lease);
             })
         };
         let leaves: Vec<_> = (0..2)
             .map(|_| {
-                let shell = shell.clone();
-                spawn(async move { hesitate(&shell).await })
+                let model = model.clone();
+                spawn(async move { hesitate(&model, Job::new(())).await })
             })
             .collect();
         for task in leaves {
             block_on(task).expect("it ends");
         }
         block_on(stays).expect("it was granted");
-        all_free(&shell);
+        model.all_free();
+    });
+}
+
+/// Expiry, cancellation and grant race each other while the clock moves; whoever waits without a deadline is granted.
+#[test]
+fn callers_that_expire_as_they_leave_lose_no_other_waiter() {
+    check(|| {
+        let model = Model::new(Runners::Callers, 1);
+        let patient: Vec<_> = (0..2)
+            .map(|_| {
+                let model = model.clone();
+                spawn(async move {
+                    let (waiter, lease) = model.acquire().await;
+                    thread::yield_now();
+                    model.give_back(waiter, lease);
+                })
+            })
+            .collect();
+        let hasty: Vec<_> = (0..2)
+            .map(|_| {
+                let model = model.clone();
+                spawn(async move {
+                    hesitate(&model, Job::new(()).expire_at(Time::from_secs(1))).await;
+                })
+            })
+            .collect();
+        let clock = {
+            let model = model.clone();
+            thread::spawn(move || {
+                model.pass_a_second();
+                model.pass_a_second();
+            })
+        };
+        clock.join().expect("it does not panic");
+        for task in hasty.into_iter().chain(patient) {
+            block_on(task).expect("it ends");
+        }
+        model.all_free();
     });
 }
 
 #[test]
 fn a_drain_hands_back_what_no_worker_has() {
     check(|| {
-        let (ran, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let shell = shell(1, &ended);
-        let worker = spawn(work(shell.clone(), ran.clone()));
+        let model = Model::new(Runners::Workers, 1);
+        let worker = spawn(model.clone().work());
         let submitter = {
-            let shell = shell.clone();
-            shuttle::thread::spawn(move || {
-                let admitted = |n| usize::from(shell.submit(NOW, Job::new(n)).is_ok());
-                admitted(1) + admitted(2)
-            })
+            let model = model.clone();
+            thread::spawn(move || usize::from(model.submit(1)) + usize::from(model.submit(2)))
         };
-        shell.drain(NOW);
+        model.driver.drain(model.now());
         let admitted = submitter.join().expect("it does not panic");
-        drained(&shell);
-        shell.close(NOW);
+        model.drained();
+        model.driver.close(model.now());
         block_on(worker).expect("it leaves");
-        let known = ran.load(Ordering::SeqCst) + ended.load(Ordering::SeqCst);
+        let known = model.ran.load(Ordering::SeqCst) + model.ended.load(Ordering::SeqCst);
         assert_eq!(known, admitted, "run or handed back, once");
-        all_free(&shell);
+        model.all_free();
     });
 }
 
 #[test]
 fn a_drain_tells_every_caller() {
     check(|| {
-        let shell = shell(1, &Arc::default());
+        let model = Model::new(Runners::Callers, 1);
         let callers: Vec<_> = (0..2)
             .map(|_| {
-                let shell = shell.clone();
+                let model = model.clone();
                 spawn(async move {
-                    let Ok((seat, _)) = shell.enter(NOW, Job::new(())) else {
+                    let Ok((waiter, _)) = model.driver.enter(model.now(), Job::new(())) else {
                         return;
                     };
-                    match word(&shell, seat).await {
-                        Word::Granted(lease) => {
-                            shell.give_back(NOW, seat, lease, Outcome::DONE, Verdict::Fine);
-                        }
-                        Word::Denied(_) => shell.stand_up(seat),
-                        Word::Leave => panic!("callers are not told to leave"),
+                    match model.message(waiter).await {
+                        Message::Granted(lease) => model.give_back(waiter, lease),
+                        Message::Denied(_) => model.driver.remove_waiter(waiter),
+                        other => panic!("granted or denied, not {other:?}"),
                     }
                 })
             })
             .collect();
-        shell.drain(NOW);
-        drained(&shell);
+        model.driver.drain(model.now());
+        model.drained();
         for caller in callers {
             block_on(caller).expect("it has its answer");
         }
-        all_free(&shell);
+        model.all_free();
     });
 }
 
 #[test]
 fn a_lost_worker_leaves_its_slot() {
     check(|| {
-        let ended = Arc::new(AtomicUsize::new(0));
-        let shell = shell(1, &ended);
+        let model = Model::new(Runners::Workers, 1);
         let lost = {
-            let shell = shell.clone();
-            shuttle::thread::spawn(move || {
-                let seat = shell.hire();
-                let word = shell.turn(NOW, seat, None);
-                // The worker's task is aborted here, whatever it had.
-                assert!(
-                    !matches!(word, Some(Word::Denied(_))),
-                    "workers are not denied"
-                );
-                shell.reclaim(NOW, seat);
-                shell.dismiss(NOW, seat);
+            let model = model.clone();
+            thread::spawn(move || {
+                let waiter = model.driver.add_worker();
+                // The worker's task is aborted here, whatever it was given.
+                drop(model.driver.finish_and_next(model.now(), waiter, None));
+                model.driver.remove_worker(model.now(), waiter);
             })
         };
-        shell.submit(NOW, Job::new(1)).expect("there is room");
+        assert!(model.submit(1));
         lost.join().expect("it does not panic");
-        let ran = Arc::new(AtomicUsize::new(0));
-        let worker = spawn(work(shell.clone(), ran.clone()));
-        shell.submit(NOW, Job::new(2)).expect("there is room");
-        block_on(poll_fn(|context| {
-            match shell.poll_drained(context.waker()) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        }));
-        shell.close(NOW);
+        let worker = spawn(model.clone().work());
+        assert!(model.submit(2));
+        model.drained();
+        model.driver.close(model.now());
         block_on(worker).expect("it leaves");
-        assert!(ran.load(Ordering::SeqCst) >= 1);
-        all_free(&shell);
+        assert!(model.ran.load(Ordering::SeqCst) >= 1);
+        model.all_free();
     });
 }

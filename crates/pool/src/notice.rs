@@ -1,11 +1,11 @@
-//! What a pool tells of jobs that did not run to their end, and of targets.
+//! What a pool reports about jobs that were not done, and about targets.
 
 use crate::clock::Jitter;
 use headworks_core::{Booking, Reason, TargetId, TargetState, Ticket, Unservable};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Something that happened outside a handler's own answer.
+/// Something that happened outside a handler's own report.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<P> {
@@ -15,8 +15,8 @@ pub enum Notice<P> {
         ticket: Ticket,
         /// The work.
         payload: P,
-        /// How.
-        how: How,
+        /// Why.
+        reason: EndReason,
     },
     /// A target changed its state.
     Target {
@@ -27,10 +27,10 @@ pub enum Notice<P> {
     },
 }
 
-/// How a job ended.
+/// Why a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum How {
+pub enum EndReason {
     /// It is done.
     #[error("done")]
     Done,
@@ -43,10 +43,10 @@ pub enum How {
     /// It had not started in time.
     #[error("expired before its turn")]
     Expired,
-    /// It gave up its place.
-    #[error("gave up its place to another")]
+    /// It was shed: another flow had a better claim on its place.
+    #[error("shed for a flow with a better claim on its place")]
     Shed {
-        /// When to come back.
+        /// When to try again.
         retry_after: Option<Duration>,
         /// The place booked for that time.
         booking: Option<Booking>,
@@ -55,20 +55,20 @@ pub enum How {
     #[error("cancelled")]
     Cancelled,
     /// The pool drained before its turn.
-    #[error("handed back, because the pool drains")]
+    #[error("handed back, because the pool shuts down")]
     Returned,
-    /// Nobody can serve it any more.
+    /// No target can serve it any more.
     #[error("{0}")]
     Unservable(Unservable),
 }
 
-impl How {
+impl EndReason {
     fn jittered(self, jitter: &Jitter) -> Self {
         match self {
-            How::Shed {
+            EndReason::Shed {
                 retry_after,
                 booking,
-            } => How::Shed {
+            } => EndReason::Shed {
                 retry_after: retry_after.map(|after| jitter.stretch(after)),
                 booking,
             },
@@ -83,18 +83,18 @@ impl<P> Notice<P> {
             Notice::Ended {
                 ticket,
                 payload,
-                how,
+                reason,
             } => Notice::Ended {
                 ticket,
                 payload,
-                how: how.jittered(jitter),
+                reason: reason.jittered(jitter),
             },
             other => other,
         }
     }
 }
 
-/// What became of a job that was to be taken back.
+/// What became of a job that was to be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
     /// It had not begun, and is gone.
@@ -114,27 +114,26 @@ pub enum Denied {
     Refused {
         /// Why.
         reason: Reason,
-        /// When to come back, where that would help.
+        /// When to try again, where that would help.
         retry_after: Option<Duration>,
         /// The place booked for that time.
         booking: Option<Booking>,
     },
     /// It could not run at once, and the caller would not wait.
-    #[error("it would have to wait")]
+    #[error("it would have to wait for its turn")]
     WouldWait,
     /// It was admitted, but ended before its turn.
     #[error("{0}")]
-    Ended(How),
+    Ended(EndReason),
 }
 
 impl Denied {
-    /// When to come back, where that would help.
+    /// When to try again, where that would help.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Denied::Refused { retry_after, .. } | Denied::Ended(How::Shed { retry_after, .. }) => {
-                *retry_after
-            }
+            Denied::Refused { retry_after, .. }
+            | Denied::Ended(EndReason::Shed { retry_after, .. }) => *retry_after,
             Denied::WouldWait | Denied::Ended(_) => None,
         }
     }
@@ -143,7 +142,9 @@ impl Denied {
     #[must_use]
     pub fn booking(&self) -> Option<Booking> {
         match self {
-            Denied::Refused { booking, .. } | Denied::Ended(How::Shed { booking, .. }) => *booking,
+            Denied::Refused { booking, .. } | Denied::Ended(EndReason::Shed { booking, .. }) => {
+                *booking
+            }
             Denied::WouldWait | Denied::Ended(_) => None,
         }
     }
@@ -159,7 +160,7 @@ impl Denied {
                 retry_after: retry_after.map(|after| jitter.stretch(after)),
                 booking,
             },
-            Denied::Ended(how) => Denied::Ended(how.jittered(jitter)),
+            Denied::Ended(reason) => Denied::Ended(reason.jittered(jitter)),
             Denied::WouldWait => Denied::WouldWait,
         }
     }

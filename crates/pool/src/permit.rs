@@ -1,11 +1,12 @@
-//! Permits: leave to run one job oneself, given back when dropped.
+//! A permit to run one job oneself, given back when dropped.
 
-use crate::controls::Inner;
+use crate::driver::{Message, Task, WaiterId};
+use crate::handle::Shared;
 use crate::notice::Denied;
 use crate::report::Report;
-use crate::shell::{SeatId, Task, Word};
 use headworks_core::{Class, Cost, Flow, Lease, Outcome, TargetId, Ticket, Verdict};
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,37 +14,45 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Waits for a permit. Dropping it gives up the place.
+/// Waits for a permit. Dropping it gives up the place in the queue.
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire {
-    inner: Arc<Inner<Infallible>>,
+    shared: Arc<Shared<Infallible>>,
     wait: Wait,
 }
 
 enum Wait {
-    Seated(SeatId, Ticket),
+    Waiting(WaiterId, Ticket),
     Over(Option<Denied>),
 }
 
 impl Acquire {
     pub(crate) fn new(
-        inner: Arc<Inner<Infallible>>,
-        entered: Result<(SeatId, Ticket), Denied>,
+        shared: Arc<Shared<Infallible>>,
+        entered: Result<(WaiterId, Ticket), Denied>,
     ) -> Self {
         let wait = match entered {
-            Ok((seat, ticket)) => Wait::Seated(seat, ticket),
-            Err(denied) => Wait::Over(Some(denied.jittered(&inner.clock.jitter()))),
+            Ok((waiter, ticket)) => Wait::Waiting(waiter, ticket),
+            Err(denied) => Wait::Over(Some(denied.jittered(shared.clock.jitter()))),
         };
-        Acquire { inner, wait }
+        Acquire { shared, wait }
     }
 
     /// The job that waits; `None` if it was refused, or has its answer.
     #[must_use]
     pub fn ticket(&self) -> Option<Ticket> {
         match self.wait {
-            Wait::Seated(_, ticket) => Some(ticket),
+            Wait::Waiting(_, ticket) => Some(ticket),
             Wait::Over(_) => None,
         }
+    }
+}
+
+impl fmt::Debug for Acquire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire")
+            .field("ticket", &self.ticket())
+            .finish_non_exhaustive()
     }
 }
 
@@ -51,28 +60,24 @@ impl Future for Acquire {
     type Output = Result<Permit, Denied>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let (seat, ticket) = match &mut self.wait {
-            Wait::Seated(seat, ticket) => (*seat, *ticket),
+        let (waiter, ticket) = match &mut self.wait {
+            Wait::Waiting(waiter, ticket) => (*waiter, *ticket),
             Wait::Over(denied) => {
                 return Poll::Ready(Err(denied.take().expect("polled after it was ready")));
             }
         };
-        let Some(word) = self.inner.shell.poll_seat(seat, context.waker()) else {
+        let Some(message) = self.shared.driver.poll_waiter(waiter, context.waker()) else {
             return Poll::Pending;
         };
         self.wait = Wait::Over(None);
-        Poll::Ready(match word {
-            Word::Granted(lease) => Ok(Permit {
-                inner: self.inner.clone(),
-                seat,
-                lease: Some(lease),
-            }),
-            Word::Denied(denied) => {
-                self.inner.shell.stand_up(seat);
-                Err(denied.jittered(&self.inner.clock.jitter()))
+        Poll::Ready(match message {
+            Message::Granted(lease) => Ok(Permit::new(self.shared.clone(), waiter, lease)),
+            Message::Denied(denied) => {
+                self.shared.driver.remove_waiter(waiter);
+                Err(denied.jittered(self.shared.clock.jitter()))
             }
-            Word::Leave => {
-                unreachable!("only workers are told to leave; job {ticket:?} is a caller's")
+            Message::Leave | Message::Drained => {
+                unreachable!("job {ticket:?} is a caller's, which is granted or denied")
             }
         })
     }
@@ -80,24 +85,36 @@ impl Future for Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if let Wait::Seated(seat, ticket) = self.wait {
-            self.inner
-                .shell
-                .abandon(self.inner.clock.now(), seat, ticket);
+        if let Wait::Waiting(waiter, ticket) = self.wait {
+            self.shared
+                .driver
+                .abandon(self.shared.clock.now(), waiter, ticket);
         }
     }
 }
 
-/// Leave to run one job now, on one target. It ends when it is finished or dropped; dropped without a word, it keeps
-/// its charge.
+/// Permission to run one job now, on one target. It ends when it is finished or dropped; a permit that is dropped
+/// without a report keeps its charge.
 #[must_use = "the slot is given back when this is dropped"]
 pub struct Permit {
-    inner: Arc<Inner<Infallible>>,
-    seat: SeatId,
+    shared: Arc<Shared<Infallible>>,
+    waiter: WaiterId,
     lease: Option<Lease<Task<Infallible>>>,
 }
 
 impl Permit {
+    pub(crate) fn new(
+        shared: Arc<Shared<Infallible>>,
+        waiter: WaiterId,
+        lease: Lease<Task<Infallible>>,
+    ) -> Self {
+        Permit {
+            shared,
+            waiter,
+            lease: Some(lease),
+        }
+    }
+
     fn lease(&self) -> &Lease<Task<Infallible>> {
         self.lease
             .as_ref()
@@ -146,39 +163,54 @@ impl Permit {
         self.lease().aged
     }
 
-    /// Cancelled when somebody [cancels](crate::Controls::cancel) the job.
+    /// Cancelled when the job is [cancelled](crate::PoolHandle::cancel).
     #[must_use]
     pub fn cancellation(&self) -> CancellationToken {
-        self.inner.shell.token(self.seat)
+        self.shared.driver.token(self.waiter)
     }
 
-    /// Gives it back, and says how it went. To wait for another target or time, use [`again`](Self::again).
+    /// Gives it back, with a report of how it went. To wait for another target or time, use [`reacquire`](Self::reacquire).
     pub fn finish(self, report: Report) {
-        // A report that asks to be repeated, and nobody who waits for that: dropping the wait cancels it.
-        drop(self.again(report));
+        // If the report asks for another attempt, nobody waits for it: dropping the wait cancels it.
+        drop(self.reacquire(report));
     }
 
     /// Gives it back and waits again, as the report says: [elsewhere](Report::elsewhere), or [later](Report::retry).
-    pub fn again(mut self, report: Report) -> Acquire {
+    pub fn reacquire(mut self, report: Report) -> Acquire {
         let lease = self.lease.take().expect("a permit is given back once");
-        let (inner, seat, ticket) = (self.inner.clone(), self.seat, lease.ticket);
-        let now = inner.clock.now();
-        let (outcome, verdict) = report.settle(now, &inner.clock);
-        let wait = match inner.shell.give_back(now, seat, lease, outcome, verdict) {
-            Some(how) => Wait::Over(Some(Denied::Ended(how))),
-            None => Wait::Seated(seat, ticket),
+        let (shared, waiter, ticket) = (self.shared.clone(), self.waiter, lease.ticket);
+        let now = shared.clock.now();
+        let (outcome, verdict) = report.settle(now, &shared.clock);
+        let wait = match shared
+            .driver
+            .give_back(now, waiter, lease, outcome, verdict)
+        {
+            Some(reason) => Wait::Over(Some(Denied::Ended(reason))),
+            None => Wait::Waiting(waiter, ticket),
         };
-        Acquire { inner, wait }
+        Acquire { shared, wait }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
-            let now = self.inner.clock.now();
-            self.inner
-                .shell
-                .give_back(now, self.seat, lease, Outcome::Dropped, Verdict::Unknown);
+            let now = self.shared.clock.now();
+            self.shared.driver.give_back(
+                now,
+                self.waiter,
+                lease,
+                Outcome::Dropped,
+                Verdict::Unknown,
+            );
         }
     }
 }

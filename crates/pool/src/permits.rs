@@ -1,23 +1,20 @@
 //! Permits: for callers that run the work themselves, as a proxy does.
 
 use crate::clock::Clock;
-use crate::controls::{Controls, Drained, Inner};
+use crate::driver::{Driver, Runners, Workers};
+use crate::handle::{Drained, PoolHandle, Shared, forward_to_handle};
 use crate::notice::Denied;
 use crate::permit::{Acquire, Permit};
 use crate::pool::keep_time;
-use crate::shell::{Shell, Workers};
-use futures_util::FutureExt;
 use headworks_core::{Config, ConfigError, Job};
 use std::convert::Infallible;
-use std::ops::Deref;
 use std::time::Duration;
 
-/// Gives out leave to run jobs. Clones are handles on the same one; when the last is dropped, those who wait are told
-/// ([`How::Returned`](crate::How::Returned)).
+/// Gives out permits to run jobs. Clones are handles on the same one; when the last is dropped, callers that wait are
+/// told ([`EndReason::Returned`](crate::EndReason::Returned)).
 ///
 /// ```
-/// use headworks_core::{Class, Config, Job, Limits};
-/// use headworks_pool::{Permits, Report};
+/// use headworks_pool::{Class, Config, Job, Limits, Permits, Report};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,18 +26,20 @@ use std::time::Duration;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct Permits(Controls<Infallible>);
-
-impl Deref for Permits {
-    type Target = Controls<Infallible>;
-
-    fn deref(&self) -> &Controls<Infallible> {
-        &self.0
-    }
+#[derive(Clone, Debug)]
+pub struct Permits {
+    handle: PoolHandle<Infallible>,
 }
 
 impl Permits {
+    forward_to_handle!(all);
+
+    /// A handle that watches, cancels and configures, but acquires nothing.
+    #[must_use]
+    pub fn handle(&self) -> PoolHandle<Infallible> {
+        self.handle.clone()
+    }
+
     /// Starts on the current tokio runtime.
     ///
     /// # Errors
@@ -50,33 +49,36 @@ impl Permits {
     /// Outside a tokio runtime.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         let clock = Clock::new();
-        let shell = Shell::new(config, clock.now(), Workers::none(), Box::new(|_| {}))?;
-        let controls = Controls::new(Inner::new(shell, clock));
-        let timer = keep_time(controls.inner.clone(), |_| {});
-        controls.tasks.tracker.spawn(timer);
-        Ok(Permits(controls))
+        let (now, listener) = (clock.now(), Box::new(|_| {}));
+        let driver = Driver::new(config, now, Runners::Callers, Workers::none(), listener)?;
+        let handle = PoolHandle::new(Shared::new(driver, clock));
+        let timer = keep_time(handle.shared.clone(), |_| {});
+        handle.tasks.tracker.spawn(timer);
+        Ok(Permits { handle })
     }
 
-    /// Waits for leave to run a job. The answer names the target.
+    /// Waits for permission to run a job. The permit names the target.
     pub fn acquire(&self, job: Job<()>) -> Acquire {
-        let entered = self.inner.shell.enter(self.inner.clock.now(), job);
-        Acquire::new(self.inner.clone(), entered)
+        let shared = self.handle.shared.clone();
+        let entered = shared.driver.enter(shared.clock.now(), job);
+        Acquire::new(shared, entered)
     }
 
-    /// Leave to run a job, if it may run at once. It costs nobody else a place: where the queue is full, it is denied.
+    /// A permit, if the job may run at once. It costs no other job its place: where the queue is full, it is denied.
     ///
     /// # Errors
     /// The refusal, or [`Denied::WouldWait`].
     pub fn try_acquire(&self, job: Job<()>) -> Result<Permit, Denied> {
-        let now = self.inner.clock.now();
-        let entered = self.inner.shell.enter_without_waiting(now, job);
-        let acquire = Acquire::new(self.inner.clone(), entered);
-        acquire.now_or_never().unwrap_or(Err(Denied::WouldWait))
+        let shared = &self.handle.shared;
+        let entered = shared.driver.try_enter(shared.clock.now(), job);
+        entered
+            .map(|(waiter, lease)| Permit::new(shared.clone(), waiter, lease))
+            .map_err(|denied| denied.jittered(shared.clock.jitter()))
     }
 
-    /// Ends it: nothing more is admitted, those who wait are told, and permits that are out may be given back within the
-    /// grace period.
+    /// Ends it: nothing more is admitted, callers that wait are told, and permits that are out may be given back within
+    /// the grace period.
     pub async fn shutdown(self, grace: Duration) -> Drained {
-        self.end(grace).await
+        self.handle.end(grace).await
     }
 }

@@ -1,34 +1,48 @@
 //! The pool: a core, its workers and its timer, under tokio.
 
 use crate::clock::Clock;
-use crate::controls::{Controls, Drained, Inner};
-use crate::shell::{Shell, Timer, Workers};
+use crate::driver::{Driver, Runners, Timer, Workers};
+use crate::handle::{Drained, PoolHandle, Shared, forward_to_handle};
+use crate::job_handle::JobHandle;
 use crate::worker::{Handler, Worker};
 use headworks_core::{Config, ConfigError, Job, Refused, Scale, Ticket};
+use std::fmt;
 use std::future::{Future, poll_fn};
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A pool of workers. Clones are handles on the same one; when the last is dropped, what waits is handed back
-/// ([`How::Returned`](crate::How::Returned)) and the workers leave once they have finished what they run.
-pub struct Pool<P>(Controls<P>);
+/// A pool of workers. Clones are handles on the same one; when the last is dropped, jobs that wait are handed back
+/// ([`EndReason::Returned`](crate::EndReason::Returned)) and the workers leave once they have finished what they run.
+pub struct Pool<P> {
+    handle: PoolHandle<P>,
+}
 
 impl<P> Clone for Pool<P> {
     fn clone(&self) -> Self {
-        Pool(self.0.clone())
+        Pool {
+            handle: self.handle.clone(),
+        }
     }
 }
 
-impl<P> Deref for Pool<P> {
-    type Target = Controls<P>;
+impl<P> fmt::Debug for Pool<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.handle).finish()
+    }
+}
 
-    fn deref(&self) -> &Controls<P> {
-        &self.0
+impl<P> Pool<P> {
+    forward_to_handle!(all);
+
+    /// A handle that watches, cancels and configures, but submits nothing.
+    #[must_use]
+    pub fn handle(&self) -> PoolHandle<P> {
+        self.handle.clone()
     }
 }
 
@@ -49,25 +63,26 @@ impl<P: Send + 'static> Pool<P> {
         let workers = workers.at_least_one();
         let clock = Clock::new();
         let listener = {
-            let (handler, jitter) = (handler.clone(), clock.jitter());
+            let (handler, jitter) = (handler.clone(), clock.jitter().clone());
             move |notice: crate::Notice<P>| handler.notice(notice.jittered(&jitter))
         };
-        let shell = Shell::new(config, clock.now(), workers, Box::new(listener))?;
-        let controls = Controls::new(Inner::new(shell, clock));
-        let crew = Crew {
-            inner: controls.inner.clone(),
+        let listener = Box::new(listener);
+        let driver = Driver::new(config, clock.now(), Runners::Workers, workers, listener)?;
+        let handle = PoolHandle::new(Shared::new(driver, clock));
+        let set = WorkerSet {
+            shared: handle.shared.clone(),
             handler,
-            tracker: controls.tasks.tracker.clone(),
-            abort: controls.tasks.abort.clone(),
+            tracker: handle.tasks.tracker.clone(),
+            abort: handle.tasks.abort.clone(),
         };
         for _ in 0..workers.base {
-            crew.hire();
+            set.spawn_worker();
         }
-        controls.tasks.tracker.spawn(crew.keep_time());
-        Ok(Pool(controls))
+        handle.tasks.tracker.spawn(set.keep_time());
+        Ok(Pool { handle })
     }
 
-    /// Hands in work for the workers. Answers at once, with the core's own verdict.
+    /// Submits work for the workers. Answers at once, with the core's own verdict.
     ///
     /// # Errors
     /// The refusal, with the job.
@@ -76,46 +91,81 @@ impl<P: Send + 'static> Pool<P> {
         reason = "a refusal hands the job back by value: boxing it would allocate"
     )]
     pub fn submit(&self, job: Job<P>) -> Result<Ticket, Refused<P>> {
-        self.inner.submit(job)
+        self.handle.shared.submit(job, None)
     }
 
-    /// Takes new numbers of workers; they come and go at the scaler's pace.
-    pub fn set_workers(&self, workers: Workers) {
-        let now = self.inner.clock.now();
-        self.inner.shell.set_workers(now, workers.at_least_one());
-    }
-
-    /// Ends the pool: nothing more is admitted, what waits is handed back ([`How::Returned`](crate::How::Returned)),
-    /// what runs may finish within the grace period and is told to stop after it, then dropped.
-    pub async fn shutdown(self, grace: Duration) -> Drained {
-        self.end(grace).await
-    }
-}
-
-impl<P> Inner<P> {
+    /// Submits work that somebody waits for.
+    ///
+    /// ```
+    /// # use headworks_pool::{Config, EndReason, Handler, Job, Pool, Report, Run, Workers};
+    /// # struct Nothing;
+    /// # impl Handler<u32> for Nothing {
+    /// #     async fn run(&self, _run: &mut Run<'_, u32>) -> Report { Report::done() }
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Pool::new(Config::default(), Workers::new(1, 1), Nothing)?;
+    /// let job = pool.spawn(Job::new(7))?;
+    /// assert_eq!(job.await, EndReason::Done);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The refusal, with the job.
     #[expect(
         clippy::result_large_err,
         reason = "a refusal hands the job back by value: boxing it would allocate"
     )]
-    pub(crate) fn submit(&self, job: Job<P>) -> Result<Ticket, Refused<P>> {
-        let answer = self.shell.submit(self.clock.now(), job);
-        answer.map_err(|mut refused| {
-            refused.retry_after = refused.retry_after.map(|after| self.clock.jittered(after));
-            refused
+    pub fn spawn(&self, job: Job<P>) -> Result<JobHandle<P>, Refused<P>> {
+        let (watcher, ended) = oneshot::channel();
+        let ticket = self.handle.shared.submit(job, Some(watcher))?;
+        Ok(JobHandle {
+            ticket,
+            ended,
+            handle: self.handle.clone(),
         })
+    }
+
+    /// Applies new numbers of workers; they come and go at the scaler's pace.
+    pub fn set_workers(&self, workers: Workers) {
+        let Shared { driver, clock, .. } = &*self.handle.shared;
+        driver.set_workers(clock.now(), workers.at_least_one());
+    }
+
+    /// Ends the pool: nothing more is admitted, jobs that wait are handed back
+    /// ([`EndReason::Returned`](crate::EndReason::Returned)), those that run may finish within the grace period, are
+    /// told to stop after it, and then dropped.
+    pub async fn shutdown(self, grace: Duration) -> Drained {
+        self.handle.end(grace).await
+    }
+}
+
+/// Ends the pool if its timer task is dropped, as it is when its runtime ends: without it, callers on other runtimes
+/// would wait for ever.
+struct TimerGuard<P>(Arc<Shared<P>>);
+
+impl<P> Drop for TimerGuard<P> {
+    fn drop(&mut self) {
+        let now = self.0.clock.now();
+        self.0.driver.drain(now);
+        self.0.driver.close(now);
     }
 }
 
 /// Sleeps until the core or the scaler wants to be called, and no longer.
 pub(crate) fn keep_time<P>(
-    inner: Arc<Inner<P>>,
+    shared: Arc<Shared<P>>,
     scale: impl Fn(Scale),
 ) -> impl Future<Output = ()> {
+    let guard = TimerGuard(shared);
     let mut sleep = Box::pin(tokio::time::sleep(Duration::ZERO));
     poll_fn(move |context| {
-        inner.wakes.fetch_add(1, Ordering::Relaxed);
+        let shared = &guard.0;
+        shared.wakes.fetch_add(1, Ordering::Relaxed);
         loop {
-            let at = match inner.shell.poll_timer(inner.clock.exact(), context.waker()) {
+            let polled = (shared.driver).poll_timer(shared.clock.now(), context.waker());
+            let at = match polled {
                 Timer::Leave => return Poll::Ready(()),
                 Timer::At { at, scale: wish } => {
                     scale(wish);
@@ -123,7 +173,7 @@ pub(crate) fn keep_time<P>(
                 }
             };
             let Some(at) = at else { return Poll::Pending };
-            sleep.as_mut().reset(inner.clock.instant(at));
+            sleep.as_mut().reset(shared.clock.instant(at));
             if sleep.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
@@ -131,27 +181,27 @@ pub(crate) fn keep_time<P>(
     })
 }
 
-/// The workers, and who hires them.
-struct Crew<P, H> {
-    inner: Arc<Inner<P>>,
+/// Starts and stops workers.
+struct WorkerSet<P, H> {
+    shared: Arc<Shared<P>>,
     handler: Arc<H>,
     tracker: TaskTracker,
     abort: CancellationToken,
 }
 
-impl<P: Send + 'static, H: Handler<P>> Crew<P, H> {
-    fn hire(&self) {
-        let worker = Worker::new(self.inner.clone(), self.handler.clone());
+impl<P: Send + 'static, H: Handler<P>> WorkerSet<P, H> {
+    fn spawn_worker(&self) {
+        let worker = Worker::new(self.shared.clone(), self.handler.clone());
         let abort = self.abort.clone();
         let life = async move { abort.run_until_cancelled(worker.work()).await };
         self.tracker.spawn(life);
     }
 
     fn keep_time(self) -> impl Future<Output = ()> {
-        keep_time(self.inner.clone(), move |scale| match scale {
-            Scale::Up => self.hire(),
+        keep_time(self.shared.clone(), move |scale| match scale {
+            Scale::Up => self.spawn_worker(),
             Scale::Down => {
-                self.inner.shell.dismiss_idle(self.inner.clock.now());
+                self.shared.driver.stop_idle_worker(self.shared.clock.now());
             }
             Scale::Hold => {}
         })

@@ -1,10 +1,10 @@
-//! What whoever ran a job says of it, in durations: they know no core time.
+//! How an attempt went, in durations: handlers know nothing of the core's time.
 
 use crate::clock::Clock;
 use headworks_core::{Cost, Fault, Outcome, Time, Verdict};
 use std::time::Duration;
 
-/// How an attempt went, and what it tells of the target.
+/// How an attempt went, and what it says about the target.
 ///
 /// ```
 /// use headworks_pool::{Health, Report};
@@ -30,14 +30,14 @@ pub(crate) enum Attempt {
     Failed,
 }
 
-/// What an attempt tells of its target.
+/// What an attempt says about its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It works.
     Fine,
     /// It failed.
     Fault,
-    /// It has too much to do, for so long.
+    /// It has too much to do, for that long.
     Overloaded(Duration),
     /// It does not exist, or will never serve us.
     Gone,
@@ -65,7 +65,7 @@ impl Report {
         Self::new(Attempt::Retry(Fault::Temporary), Health::Fault)
     }
 
-    /// To be tried again when the far side has less to do: in so long. That costs no attempt.
+    /// To be tried again after that time, when the target has less to do. That costs no attempt.
     pub const fn retry_in(after: Duration) -> Self {
         Self::new(Attempt::RetryIn(Fault::Overload, after), Health::Fine)
     }
@@ -75,12 +75,12 @@ impl Report {
         Self::new(Attempt::Elsewhere, Health::Fault)
     }
 
-    /// Failed for good; of the target this tells nothing.
+    /// Failed for good; that says nothing about the target.
     pub const fn failed() -> Self {
         Self::new(Attempt::Failed, Health::Unknown)
     }
 
-    /// The same, but telling something else of the target.
+    /// The same, but saying something else about the target.
     pub const fn target(self, health: Health) -> Self {
         Self::new(self.attempt, health)
     }
@@ -90,7 +90,7 @@ impl Report {
             Attempt::Done(cost) => Outcome::Done { cost },
             Attempt::Retry(fault) => Outcome::Retry {
                 fault,
-                random: clock.random(),
+                random: clock.jitter().random(),
             },
             Attempt::RetryIn(fault, after) => Outcome::RetryAt {
                 fault,

@@ -1,17 +1,19 @@
 //! Workers: tasks that run a handler, one job at a time.
 
-use crate::controls::Inner;
-use crate::notice::Notice;
+use crate::driver::{Message, Task, WaiterId, Work};
+use crate::handle::Shared;
+use crate::notice::{EndReason, Notice};
 use crate::report::Report;
-use crate::shell::{SeatId, Task, Word};
 use futures_util::FutureExt;
 use headworks_core::{Class, Cost, Flow, Job, Lease, Refused, TargetId, Ticket};
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// What a pool does with its jobs.
@@ -22,7 +24,7 @@ pub trait Handler<P>: Send + Sync + 'static {
     /// Runs one attempt. A panic is a failed job, not a lost worker.
     fn run(&self, run: &mut Run<'_, P>) -> impl Future<Output = Report> + Send;
 
-    /// How long an attempt may take. When it is over, the attempt is dropped and counts as a failed one.
+    /// How long an attempt may take. When that is over, the attempt is dropped and counts as a failed one.
     fn deadline(&self, _run: &Run<'_, P>) -> Option<Duration> {
         None
     }
@@ -51,103 +53,26 @@ pub struct Run<'a, P> {
     /// How long it waited.
     pub waited: Duration,
     aged: bool,
-    inner: &'a Inner<P>,
-    seat: SeatId,
+    watcher: Option<oneshot::Sender<EndReason>>,
+    shared: &'a Shared<P>,
+    waiter: WaiterId,
 }
 
-impl<P> Run<'_, P> {
-    /// Hands in more work for the pool that runs this.
-    ///
-    /// # Errors
-    /// The refusal, with the job.
-    #[expect(
-        clippy::result_large_err,
-        reason = "a refusal hands the job back by value: boxing it would allocate"
-    )]
-    pub fn submit(&self, job: Job<P>) -> Result<Ticket, Refused<P>> {
-        self.inner.submit(job)
+impl<P: fmt::Debug> fmt::Debug for Run<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("payload", &self.payload)
+            .field("ticket", &self.ticket)
+            .field("target", &self.target)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
     }
+}
 
-    /// Cancelled when somebody [cancels](crate::Controls::cancel) the job, or the pool's grace period is over.
-    #[must_use]
-    pub fn cancellation(&self) -> CancellationToken {
-        self.inner.shell.token(self.seat)
-    }
-
-    /// The lease, to be given back.
+impl<'a, P> Run<'a, P> {
     #[inline]
-    fn lease(self) -> Lease<Task<P>> {
-        Lease {
-            ticket: self.ticket,
-            target: self.target,
-            class: self.class,
-            flow: self.flow,
-            cost: self.cost,
-            attempt: self.attempt,
-            waited: self.waited,
-            aged: self.aged,
-            payload: Task::Work(self.payload),
-        }
-    }
-}
-
-/// A worker's life: its seat is given up however it ends.
-pub(crate) struct Worker<P, H> {
-    inner: Arc<Inner<P>>,
-    handler: Arc<H>,
-    seat: SeatId,
-}
-
-impl<P, H> Drop for Worker<P, H> {
-    fn drop(&mut self) {
-        let now = self.inner.clock.now();
-        self.inner.shell.reclaim(now, self.seat);
-        self.inner.shell.dismiss(now, self.seat);
-    }
-}
-
-impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
-    pub(crate) fn new(inner: Arc<Inner<P>>, handler: Arc<H>) -> Self {
-        let seat = inner.shell.hire();
-        Worker {
-            inner,
-            handler,
-            seat,
-        }
-    }
-
-    pub(crate) async fn work(self) {
-        let Inner { shell, clock, .. } = &*self.inner;
-        let mut word = shell.turn(clock.now(), self.seat, None);
-        loop {
-            let granted = match word {
-                Some(word) => word,
-                None => self.wait().await,
-            };
-            let Word::Granted(lease) = granted else {
-                return;
-            };
-            let mut run = self.begin(lease);
-            let report = self.attempt(&mut run).await;
-            let now = clock.now();
-            let (outcome, verdict) = report.settle(now, clock);
-            word = shell.turn(now, self.seat, Some((run.lease(), outcome, verdict)));
-        }
-    }
-
-    async fn wait(&self) -> Word<P> {
-        poll_fn(
-            |context| match self.inner.shell.poll_seat(self.seat, context.waker()) {
-                Some(word) => Poll::Ready(word),
-                None => Poll::Pending,
-            },
-        )
-        .await
-    }
-
-    #[inline]
-    fn begin(&self, lease: Lease<Task<P>>) -> Run<'_, P> {
-        let Task::Work(payload) = lease.payload else {
+    fn new(shared: &'a Shared<P>, waiter: WaiterId, lease: Lease<Task<P>>) -> Self {
+        let Task::Work(Work { payload, watcher }) = lease.payload else {
             unreachable!("a worker is given work")
         };
         Run {
@@ -160,27 +85,119 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
             attempt: lease.attempt,
             waited: lease.waited,
             aged: lease.aged,
-            inner: &self.inner,
-            seat: self.seat,
+            watcher,
+            shared,
+            waiter,
         }
     }
 
+    /// Submits more work to the pool that runs this.
+    ///
+    /// # Errors
+    /// The refusal, with the job.
+    #[expect(
+        clippy::result_large_err,
+        reason = "a refusal hands the job back by value: boxing it would allocate"
+    )]
+    pub fn submit(&self, job: Job<P>) -> Result<Ticket, Refused<P>> {
+        self.shared.submit(job, None)
+    }
+
+    /// Cancelled when the job is [cancelled](crate::PoolHandle::cancel), or when the pool's grace period is over.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        self.shared.driver.token(self.waiter)
+    }
+
+    /// The lease, to be given back.
+    #[inline]
+    fn into_lease(self) -> Lease<Task<P>> {
+        Lease {
+            ticket: self.ticket,
+            target: self.target,
+            class: self.class,
+            flow: self.flow,
+            cost: self.cost,
+            attempt: self.attempt,
+            waited: self.waited,
+            aged: self.aged,
+            payload: Task::Work(Work {
+                payload: self.payload,
+                watcher: self.watcher,
+            }),
+        }
+    }
+}
+
+/// A worker, which is removed however it ends.
+pub(crate) struct Worker<P, H> {
+    shared: Arc<Shared<P>>,
+    handler: Arc<H>,
+    waiter: WaiterId,
+}
+
+impl<P, H> Drop for Worker<P, H> {
+    fn drop(&mut self) {
+        let now = self.shared.clock.now();
+        self.shared.driver.remove_worker(now, self.waiter);
+    }
+}
+
+impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
+    pub(crate) fn new(shared: Arc<Shared<P>>, handler: Arc<H>) -> Self {
+        let waiter = shared.driver.add_worker();
+        Worker {
+            shared,
+            handler,
+            waiter,
+        }
+    }
+
+    pub(crate) async fn work(self) {
+        let Shared { driver, clock, .. } = &*self.shared;
+        let mut message = driver.finish_and_next(clock.now(), self.waiter, None);
+        loop {
+            let granted = match message {
+                Some(message) => message,
+                None => self.wait().await,
+            };
+            let Message::Granted(lease) = granted else {
+                return;
+            };
+            let mut run = Run::new(&self.shared, self.waiter, lease);
+            let report = self.attempt(&mut run).await;
+            let now = clock.now();
+            let (outcome, verdict) = report.settle(now, clock);
+            let done = Some((run.into_lease(), outcome, verdict));
+            message = driver.finish_and_next(now, self.waiter, done);
+        }
+    }
+
+    async fn wait(&self) -> Message<P> {
+        poll_fn(|context| {
+            let message = (self.shared.driver).poll_waiter(self.waiter, context.waker());
+            message.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
     async fn attempt(&self, run: &mut Run<'_, P>) -> Report {
-        let deadline = self.handler.deadline(run);
-        let attempt = AssertUnwindSafe(self.handler.run(run)).catch_unwind();
-        let outcome = match deadline {
-            None => Ok(attempt.await),
-            Some(deadline) => tokio::time::timeout(deadline, attempt).await,
-        };
-        match outcome {
-            Ok(Ok(report)) => report,
-            Ok(Err(_panic)) => {
-                self.inner.panics.fetch_add(1, Ordering::Relaxed);
-                Report::failed()
+        // The handler's synchronous parts are inside, too: wherever it panics, the job has failed and the worker goes on.
+        let attempt = AssertUnwindSafe(async {
+            match self.handler.deadline(run) {
+                None => Ok(self.handler.run(run).await),
+                Some(deadline) => tokio::time::timeout(deadline, self.handler.run(run)).await,
             }
-            Err(_elapsed) => {
-                self.inner.overruns.fetch_add(1, Ordering::Relaxed);
+        });
+        match attempt.catch_unwind().await {
+            Ok(Ok(report)) => report,
+            Ok(Err(_elapsed)) => {
+                self.shared.overruns.fetch_add(1, Ordering::Relaxed);
                 Report::retry()
+            }
+            Err(_panic) => {
+                self.shared.panics.fetch_add(1, Ordering::Relaxed);
+                Report::failed()
             }
         }
     }

@@ -6,7 +6,7 @@ use headworks_core::{
     Bound, Class, Config, Cost, Flow, Job, Limits, OnSuspend, Rate, Reason, TargetConfig, TargetId,
     TargetState,
 };
-use headworks_pool::{Denied, Health, How, Permit, Permits, Report};
+use headworks_pool::{Denied, EndReason, Health, Permit, Permits, Report};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -142,14 +142,17 @@ async fn what_one_target_refuses_goes_elsewhere() {
     let permit = pool.acquire(job.clone()).await.expect("granted");
     let first = permit.target();
     let permit = permit
-        .again(Report::elsewhere())
+        .reacquire(Report::elsewhere())
         .await
         .expect("the other takes it");
     assert_ne!(permit.target(), first);
-    let refused = permit.again(Report::elsewhere()).await.map(|_: Permit| ());
+    let refused = permit
+        .reacquire(Report::elsewhere())
+        .await
+        .map(|_: Permit| ());
     assert_eq!(
         refused,
-        Err(Denied::Ended(How::Failed)),
+        Err(Denied::Ended(EndReason::Failed)),
         "there is nowhere else"
     );
     assert_eq!(pool.inspect().running, 0);
@@ -192,7 +195,7 @@ async fn a_wait_that_is_too_long_is_told_so() {
         .acquire(Job::new(()).expire_at(expire))
         .await
         .map(|_| ());
-    assert_eq!(denied, Err(Denied::Ended(How::Expired)));
+    assert_eq!(denied, Err(Denied::Ended(EndReason::Expired)));
     assert!(
         (250..=252).contains(&start.elapsed().as_millis()),
         "{:?}",
@@ -209,7 +212,10 @@ async fn an_earlier_time_wakes_the_timer_earlier() {
     tokio::task::yield_now().await; // the timer sleeps for the late one by now
     let start = Instant::now();
     let early = pool.acquire(Job::new(()).expire_at(pool.now() + early));
-    assert_eq!(early.await.map(|_| ()), Err(Denied::Ended(How::Expired)));
+    assert_eq!(
+        early.await.map(|_| ()),
+        Err(Denied::Ended(EndReason::Expired))
+    );
     assert!(
         start.elapsed() < Duration::from_secs(2),
         "{:?}",
@@ -251,7 +257,10 @@ async fn a_drain_tells_those_who_wait() {
     let second = pool.acquire(Job::new(()));
     let handle = pool.clone();
     let drain = tokio::spawn(pool.shutdown(Duration::from_secs(5)));
-    assert_eq!(second.await.map(|_| ()), Err(Denied::Ended(How::Returned)));
+    assert_eq!(
+        second.await.map(|_| ()),
+        Err(Denied::Ended(EndReason::Returned))
+    );
     first.finish(Report::done());
     assert_eq!(drain.await.expect("it ends").abandoned, 0);
     assert!(handle.acquire(Job::new(())).await.is_err());
@@ -289,9 +298,9 @@ async fn a_pool_that_is_dropped_leaves_nobody_waiting() {
     drop(pool);
     let told = timeout(Duration::from_secs(60), second).await;
     let told = told.expect("it does not wait for ever").map(|_| ());
-    assert_eq!(told, Err(Denied::Ended(How::Returned)));
-    let again = first.again(Report::retry()).await.map(|_| ());
-    assert_eq!(again, Err(Denied::Ended(How::Returned)));
+    assert_eq!(told, Err(Denied::Ended(EndReason::Returned)));
+    let again = first.reacquire(Report::retry()).await.map(|_| ());
+    assert_eq!(again, Err(Denied::Ended(EndReason::Returned)));
 }
 
 #[tokio::test(start_paused = true)]

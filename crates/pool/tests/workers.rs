@@ -4,7 +4,7 @@ mod support;
 
 use futures_util::FutureExt;
 use headworks_core::{Backoff, Bound, Class, Config, Job, Limits, Thresholds};
-use headworks_pool::{Cancel, How, Notice, Pool, Report, Run, Workers};
+use headworks_pool::{Cancel, EndReason, Notice, Pool, Report, Run, Workers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -51,10 +51,15 @@ async fn a_panic_is_a_failed_job_and_not_a_lost_worker() {
     let pool = Pool::new(config(), Workers::new(1, 1), handler).expect("a good configuration");
     pool.submit(Job::new("bad")).expect("there is room");
     pool.submit(Job::new("good")).expect("there is room");
-    let Some(Notice::Ended { payload, how, .. }) = notices.recv().await else {
+    let Some(Notice::Ended {
+        payload,
+        reason: how,
+        ..
+    }) = notices.recv().await
+    else {
         panic!("no notice")
     };
-    assert_eq!((payload, how), ("bad", How::Failed));
+    assert_eq!((payload, how), ("bad", EndReason::Failed));
     until("the other ran", || {
         pool.inspect().classes[0].stats.ended.done == 1
     })
@@ -76,10 +81,15 @@ async fn a_retry_waits_for_its_backoff_and_keeps_what_the_payload_learned() {
     let (handler, mut notices) = handler.noticed();
     let pool = Pool::new(config, Workers::new(1, 1), handler).expect("a good configuration");
     pool.submit(Job::new(Vec::new())).expect("there is room");
-    let Some(Notice::Ended { payload, how, .. }) = notices.recv().await else {
+    let Some(Notice::Ended {
+        payload,
+        reason: how,
+        ..
+    }) = notices.recv().await
+    else {
         panic!("no notice")
     };
-    assert_eq!(how, How::Failed);
+    assert_eq!(how, EndReason::Failed);
     let [first, second, third] = payload[..] else {
         panic!("three attempts, not {payload:?}")
     };
@@ -119,10 +129,10 @@ async fn a_deadline_stops_the_attempt_and_gives_the_slot_back() {
     let pool = Pool::new(config, Workers::new(1, 1), handler).expect("a good configuration");
     let start = Instant::now();
     pool.submit(Job::new(())).expect("there is room");
-    let Some(Notice::Ended { how, .. }) = notices.recv().await else {
+    let Some(Notice::Ended { reason: how, .. }) = notices.recv().await else {
         panic!("no notice")
     };
-    assert_eq!(how, How::Failed);
+    assert_eq!(how, EndReason::Failed);
     assert!(
         (5000..5010).contains(&start.elapsed().as_millis()),
         "{:?}",
@@ -150,7 +160,7 @@ async fn cancelling_takes_back_what_waits_and_signals_what_runs() {
     assert_eq!(pool.cancel(waiting), Cancel::Removed);
     let Some(Notice::Ended {
         payload: 2,
-        how: How::Cancelled,
+        reason: EndReason::Cancelled,
         ..
     }) = notices.recv().await
     else {
@@ -160,7 +170,7 @@ async fn cancelling_takes_back_what_waits_and_signals_what_runs() {
     assert_eq!(pool.cancel(running), Cancel::Running);
     let Some(Notice::Ended {
         payload: 1,
-        how: How::Cancelled,
+        reason: EndReason::Cancelled,
         ..
     }) = notices.recv().await
     else {
@@ -268,8 +278,13 @@ async fn shutdown_hands_back_what_waits_and_drops_what_does_not_end() {
         start.elapsed()
     );
     let mut returned = Vec::new();
-    while let Ok(Notice::Ended { payload, how, .. }) = notices.try_recv() {
-        assert_eq!(how, How::Returned);
+    while let Ok(Notice::Ended {
+        payload,
+        reason: how,
+        ..
+    }) = notices.try_recv()
+    {
+        assert_eq!(how, EndReason::Returned);
         returned.push(payload);
     }
     assert_eq!(returned, [3, 4, 5]);
@@ -326,10 +341,15 @@ async fn a_pool_that_is_dropped_hands_back_what_waits() {
     until("it runs", || pool.inspect().running == 1).await;
     pool.submit(Job::new(2)).expect("there is room");
     drop(pool);
-    let Some(Notice::Ended { payload, how, .. }) = notices.recv().await else {
+    let Some(Notice::Ended {
+        payload,
+        reason: how,
+        ..
+    }) = notices.recv().await
+    else {
         panic!("no notice")
     };
-    assert_eq!((payload, how), (2, How::Returned));
+    assert_eq!((payload, how), (2, EndReason::Returned));
     assert!(
         notices.recv().await.is_none(),
         "the worker ends its job and leaves"

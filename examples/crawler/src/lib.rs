@@ -19,7 +19,7 @@ use headworks_core::{
     Backoff, Bound, Class, ClassConfig, Config, ConfigError, Cost, Flow, Job, Key, KeySeed, Limits,
     Policy, Rate, TargetConfig, TargetId,
 };
-use headworks_pool::{Handler, Health, How, Notice, Pool, Report, Run, Workers};
+use headworks_pool::{EndReason, Handler, Health, Notice, Pool, Report, Run, Workers};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -56,7 +56,7 @@ struct Page {
 /// How a page ended. Every job ends in exactly one of these, so counting them tells when the crawl is over.
 enum Ended {
     Fetched { depth: u8, links: Vec<Url> },
-    GivenUp { page: Page, how: How },
+    GivenUp { page: Page, reason: EndReason },
 }
 
 /// What the workers do. It knows nothing of limits, delays or other pages.
@@ -105,8 +105,14 @@ impl Handler<Page> for Fetcher {
 
     /// Told of every job that ends otherwise than by `Report::done`.
     fn notice(&self, notice: Notice<Page>) {
-        if let Notice::Ended { payload, how, .. } = notice {
-            self.tell(Ended::GivenUp { page: payload, how });
+        if let Notice::Ended {
+            payload, reason, ..
+        } = notice
+        {
+            self.tell(Ended::GivenUp {
+                page: payload,
+                reason,
+            });
         }
     }
 }
@@ -152,8 +158,8 @@ pub async fn crawl(seeds: Vec<Url>, rules: Rules) -> Result<Crawled, ConfigError
                     frontier.visit(url, depth + 1)?;
                 }
             }
-            Ended::GivenUp { page, how } => {
-                let why = format!("{how}: {}", page.last);
+            Ended::GivenUp { page, reason } => {
+                let why = format!("{reason}: {}", page.last);
                 frontier.crawled.given_up.push((page.url, why));
             }
         }

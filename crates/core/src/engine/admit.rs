@@ -145,25 +145,30 @@ impl<P> Core<P> {
             }
         } else if self.config.refuse_unreachable
             && let Some(expire_at) = job.expire_at
-            && now + self.expected_wait(job.class, arrival) > expire_at
         {
-            return Err(Reason::DeadlineUnreachable);
+            if self
+                .targets
+                .usable_at(group)
+                .is_some_and(|at| at >= expire_at)
+            {
+                return Err(Reason::Suspended);
+            }
+            if now + self.expected_wait(job.class, arrival) > expire_at {
+                return Err(Reason::DeadlineUnreachable);
+            }
         }
         Ok(arrival)
     }
 
     /// How long an arrival would wait at the place that the policy gives it.
     fn expected_wait(&self, class: Class, arrival: Arrival) -> Duration {
-        let suspended = self.targets.usable_at(arrival.group);
-        let suspended = suspended.map_or(Duration::ZERO, |at| at.since(self.now));
         let queue = arrival.flow.and_then(|flow| self.flows[flow].queue(class));
         let ahead = self.jobs_ahead(class, queue, arrival.weight);
         let forecast = match self.config.bound {
             Bound::Shared(_) => &self.forecast,
             Bound::PerClass(_) => &self.classes[class].forecast,
         };
-        let served = forecast.wait(ahead as usize).unwrap_or(Duration::ZERO);
-        served.max(suspended)
+        forecast.wait(ahead as usize).unwrap_or(Duration::ZERO)
     }
 
     /// How many waiting jobs of the same bound would go before an arrival: those of its own flow, and as many of

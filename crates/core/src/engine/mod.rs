@@ -145,7 +145,7 @@ impl<P> Core<P> {
     )]
     pub fn submit(&mut self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
         let now = self.tick(now);
-        self.admit(now, job, Shedding::Allowed)
+        self.admit(now, job.submitted_at(now), Shedding::Allowed)
     }
 
     /// Submits a job that takes nobody's place: where another job would have to be shed for it, it is
@@ -163,7 +163,7 @@ impl<P> Core<P> {
         job: Job<P>,
     ) -> Result<Ticket, Refused<P>> {
         let now = self.tick(now);
-        self.admit(now, job, Shedding::Never)
+        self.admit(now, job.submitted_at(now), Shedding::Never)
     }
 
     /// The one job that should run now, and where; `None` when none may.

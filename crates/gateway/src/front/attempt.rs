@@ -79,7 +79,7 @@ impl Passage {
                 permit.finish(Report::done_at(Cost(0)).target(health));
                 return self.give_up(returned, began);
             }
-            match permit.again(Report::elsewhere().target(health)).await {
+            match permit.reacquire(Report::elsewhere().target(health)).await {
                 Ok(next) => permit = next,
                 Err(_) => return self.give_up(returned, began),
             }

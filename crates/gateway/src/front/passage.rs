@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use headworks_core::{Class, Cost, Job, Key, Reason, TargetId, TargetState, View};
-use headworks_pool::{Acquire, Denied, How, Permit};
+use headworks_pool::{Acquire, Denied, EndReason, Permit};
 use headworks_service::config::show_duration;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
@@ -183,17 +183,7 @@ impl Passage {
         let view = self.shared.permits.inspect();
         self.marks.position = before + 1;
         if let Some(until) = self.all_suspended(&view) {
-            let message = format!(
-                "every upstream for `{}` rests for {} more, longer than this request can wait",
-                self.ask.model,
-                show_duration(Duration::from_secs(until.as_secs() + 1))
-            );
-            let problem = Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "upstreams_suspended",
-                message,
-            );
-            return Err(problem.retry_in(until));
+            return Err(self.suspended(until));
         }
         self.forward.compact();
         let held_by = Some(self.held_by(&view));
@@ -202,6 +192,16 @@ impl Passage {
             (entry.position, entry.held_by) = (position, held_by);
         });
         Ok(place)
+    }
+
+    fn suspended(&self, until: Duration) -> Problem {
+        let message = format!(
+            "all upstreams for `{}` are suspended for another {}, longer than this request can wait",
+            self.ask.model,
+            show_duration(Duration::from_secs(until.as_secs() + 1))
+        );
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Problem::new(status, "upstreams_suspended", message).retry_in(until)
     }
 
     /// How long every upstream of the group rests, if that is longer than this request can wait.
@@ -271,23 +271,24 @@ impl Passage {
                     reason.name(),
                     "the wait would be longer than this request, or its client, can wait",
                 ),
+                Reason::Suspended => self.suspended(after),
                 Reason::TooLarge => self.too_large(),
                 Reason::NoTarget => no_upstream(),
                 Reason::Draining => stopping(),
                 other => busy(other.name(), "the request cannot be queued now"),
             },
-            Denied::Ended(How::Shed { .. }) => busy(
+            Denied::Ended(EndReason::Shed { .. }) => busy(
                 "shed",
                 "the queue is full and another tenant had less than its share of it",
             ),
-            Denied::Ended(How::Expired) => busy(
+            Denied::Ended(EndReason::Expired) => busy(
                 "expired",
                 "the request waited as long as it could without getting its turn",
             ),
-            Denied::Ended(How::Unservable(headworks_core::Unservable::TooLarge)) => {
+            Denied::Ended(EndReason::Unservable(headworks_core::Unservable::TooLarge)) => {
                 self.too_large()
             }
-            Denied::Ended(How::Returned) => stopping(),
+            Denied::Ended(EndReason::Returned) => stopping(),
             Denied::Ended(_) | Denied::WouldWait => no_upstream(),
             _ => no_upstream(),
         }

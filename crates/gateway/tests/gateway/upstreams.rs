@@ -228,7 +228,8 @@ async fn who_cannot_wait_as_long_as_they_rest_is_told_at_once() {
         (503, "upstreams_suspended")
     );
     let after: u64 = answer.header("retry-after").parse().unwrap();
-    assert!((95..=100).contains(&after), "{after}");
+    // At most a tenth later, so that clients do not return together.
+    assert!((95..=110).contains(&after), "{after}");
     assert_eq!(upstream.count(), 1);
     running.is_idle().await;
 }

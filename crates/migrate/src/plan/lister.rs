@@ -93,8 +93,8 @@ impl Handler<Batch> for Listers {
     }
 
     fn notice(&self, notice: Notice<Batch>) {
-        if let Notice::Ended { how, .. } = notice
-            && how != headworks_pool::How::Failed
+        if let Notice::Ended { reason: how, .. } = notice
+            && how != headworks_pool::EndReason::Failed
         {
             let _ = self.0.words.send(Word::Returned);
         }

@@ -119,7 +119,11 @@ impl Books {
             Reason::Duplicate => self.is_live(job.key),
             Reason::TooLarge => !self.gate.fits(job.cost) || !flow_fits || allowed.is_empty(),
             Reason::NoTarget => !self.sets.contains_key(&job.targets) || usable == Some(Time::MAX),
-            Reason::Suspended => usable.is_some() && self.config.on_suspend == OnSuspend::End,
+            Reason::Suspended => usable.is_some_and(|usable| {
+                let unreachable = job.expire_at.is_some_and(|at| at <= usable);
+                self.config.on_suspend == OnSuspend::End
+                    || (self.config.refuse_unreachable && unreachable)
+            }),
             Reason::DelayedFull => {
                 self.jobs
                     .values()
@@ -142,7 +146,7 @@ impl Books {
             Reason::DeadlineUnreachable => {
                 self.config.refuse_unreachable
                     && job.expire_at.is_some()
-                    && (usable.is_some() || self.may_be_ahead(job) > 0)
+                    && self.may_be_ahead(job) > 0
             }
             Reason::Full => self.is_full_for(job.class, job.flow),
             _ => false,

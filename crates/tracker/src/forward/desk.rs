@@ -7,7 +7,7 @@ use super::{Ask, AskError, Asker, Forward, Station, seconds};
 use crate::plane::Shared;
 use crate::swarm::{Packed, Seconds, Swarm};
 use headworks_core::{Class, Job, TargetId};
-use headworks_pool::{Handler, Health, How, Notice, Report, Run};
+use headworks_pool::{EndReason, Handler, Health, Notice, Report, Run};
 use headworks_tracker_wire::answer::Reply;
 use headworks_tracker_wire::{Event, PeerId};
 use std::net::{IpAddr, SocketAddr};
@@ -61,7 +61,11 @@ impl Handler<Forward> for Desk {
 
     fn notice(&self, notice: Notice<Forward>) {
         match notice {
-            Notice::Ended { payload, how, .. } => self.ended(&payload, how),
+            Notice::Ended {
+                payload,
+                reason: how,
+                ..
+            } => self.ended(&payload, how),
             Notice::Target { target, state } => {
                 let plan = self.shared.plan();
                 let Some(station) = plan.stations.get(target.index()) else {
@@ -262,7 +266,7 @@ impl Desk {
     }
 
     /// A forward ended without a word of its own.
-    fn ended(&self, forward: &Forward, how: How) {
+    fn ended(&self, forward: &Forward, how: EndReason) {
         if forward.settled || !forward.is_announce() {
             return;
         }
@@ -272,7 +276,7 @@ impl Desk {
                 return;
             };
             let due = match how {
-                How::Failed => {
+                EndReason::Failed => {
                     let due = self.now() + AFTER_FAILURE;
                     known.arrive(forward.forwarder, due, false);
                     due

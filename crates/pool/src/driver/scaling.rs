@@ -1,4 +1,4 @@
-//! How many workers there should be, and when that is worth a thought.
+//! How many workers there should be, and when to ask the scaler.
 
 use super::state::State;
 use headworks_core::{Scale, Scaler, Thresholds, Time};
@@ -6,11 +6,11 @@ use headworks_core::{Scale, Scaler, Thresholds, Time};
 /// How many workers there should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// Always so many, at least one.
+    /// The number that is always there, at least one.
     pub base: usize,
-    /// Never more than so many.
+    /// The most there may be.
     pub max: usize,
-    /// How full is full enough for more.
+    /// How full the queue must be for more.
     pub thresholds: Thresholds,
 }
 
@@ -20,7 +20,7 @@ impl Workers {
         Workers::new(0, 0)
     }
 
-    /// With no worker, nothing would ever end.
+    /// At least one: without a worker no job would ever end.
     pub(crate) fn at_least_one(self) -> Self {
         let base = self.base.max(1);
         Workers {
@@ -40,13 +40,15 @@ impl Workers {
         }
     }
 }
-/// How many workers there should be, and when that is worth a thought.
+
+/// The scaler, and what it decides by.
+#[derive(Debug)]
 pub(super) struct Scaling {
     pub(super) scaler: Scaler,
     pub(super) max: usize,
     pub(super) thresholds: Thresholds,
-    /// The timer knows that the scaler has something to decide.
-    pub(super) told: bool,
+    /// The timer knows that the scaler wants a change.
+    told: bool,
 }
 
 impl Scaling {

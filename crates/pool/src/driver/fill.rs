@@ -1,28 +1,27 @@
-//! How full the queue is, to be read without the lock.
+//! How full the queue is, readable without the lock.
 //!
-//! Whoever only looks must not wait for a thread that has the lock and was sent to the back of the processor's queue.
+//! The tracker asks for every announce: a read must not wait for a thread that holds the lock and lost its processor.
 
 use super::state::State;
 use headworks_core::{Pressure, Thresholds};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Written under the lock. Each number is right by itself; together they may be of two moments.
-#[derive(Default)]
-pub(super) struct Gauge {
+#[derive(Debug, Default)]
+pub(super) struct Fill {
     waiting: AtomicU64,
-    places: AtomicU64,
-    /// Three percentages, a byte each.
+    capacity: AtomicU64,
+    /// Three percentages, one byte each.
     thresholds: AtomicU32,
 }
 
-impl Gauge {
-    /// Notes how many wait.
-    pub(super) fn waiting(&self, waiting: u64) {
+impl Fill {
+    #[inline]
+    pub(super) fn set_waiting(&self, waiting: u64) {
         self.waiting.store(waiting, Ordering::Relaxed);
     }
 
-    /// Notes everything.
-    pub(super) fn set<P>(&self, state: &State<P>) {
+    pub(super) fn set_all<P>(&self, state: &State<P>) {
         let Thresholds {
             scale,
             throttle,
@@ -31,19 +30,19 @@ impl Gauge {
         } = state.scaling.thresholds;
         let packed = u32::from_be_bytes([0, scale, throttle, limit]);
         self.thresholds.store(packed, Ordering::Relaxed);
-        let places = state.core.capacity();
-        self.places.store(places, Ordering::Relaxed);
-        self.waiting(state.core.waiting());
+        self.capacity
+            .store(state.core.capacity(), Ordering::Relaxed);
+        self.set_waiting(state.core.waiting());
     }
 
-    /// How full it is with so many more.
+    /// The pressure once `more` jobs wait.
     pub(super) fn pressure(&self, more: u64) -> Pressure {
         let packed = self.thresholds.load(Ordering::Relaxed);
         let [_, scale, throttle, limit] = packed.to_be_bytes();
         let mut thresholds = Thresholds::default();
         (thresholds.scale, thresholds.throttle, thresholds.limit) = (scale, throttle, limit);
-        let waiting = self.waiting.load(Ordering::Relaxed) + more;
-        let places = self.places.load(Ordering::Relaxed);
-        thresholds.at(waiting as usize, places as usize)
+        let waiting = self.waiting.load(Ordering::Relaxed).saturating_add(more);
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        thresholds.at(waiting as usize, capacity as usize)
     }
 }

@@ -2,6 +2,7 @@
 
 mod controls;
 mod crashes;
+mod deep;
 mod older;
 mod outages;
 mod overlap;

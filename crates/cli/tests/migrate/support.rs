@@ -56,6 +56,26 @@ impl Place {
         self.command(words).output().expect("the binary runs")
     }
 
+    /// Runs it and expects that it ends: a command that waits for itself fails the test.
+    pub(crate) fn expect_end(&self, words: &[&str]) -> Output {
+        self.expect_end_of(self.command(words))
+    }
+
+    pub(crate) fn expect_end_of(&self, mut command: Command) -> Output {
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("the binary runs");
+        let began = Instant::now();
+        while child.try_wait().expect("it can be waited for").is_none() {
+            if began.elapsed() > PATIENCE {
+                let _ = child.kill();
+                let output = child.wait_with_output().expect("it was killed");
+                panic!("it never ends: {command:?}: {}", text(&output));
+            }
+            std::thread::yield_now();
+        }
+        child.wait_with_output().expect("it has ended")
+    }
+
     /// Runs it and expects this exit code.
     pub(crate) fn expect(&self, code: i32, words: &[&str]) -> String {
         let output = self.run(words);
@@ -70,7 +90,8 @@ impl Place {
         let trace = self.path("trace");
         let _ = std::fs::remove_file(&trace);
         let mut command = self.command(words);
-        let output = command.env("HEADWORKS_TRACE", &trace).output().unwrap();
+        command.env("HEADWORKS_TRACE", &trace);
+        let output = self.expect_end_of(command);
         let again: Vec<String> = self
             .calls()
             .into_iter()
@@ -171,6 +192,10 @@ impl Place {
     /// Back to the source alone: no destination, no state.
     pub(crate) fn forget(&self) {
         let _ = std::fs::remove_dir_all(self.path("dst"));
+        self.forget_state();
+    }
+
+    pub(crate) fn forget_state(&self) {
         for file in ["job.db", "job.db-wal", "job.db-shm", "job.db-lock", "trace"] {
             let _ = std::fs::remove_file(self.path(file));
         }
@@ -212,11 +237,15 @@ try: print(sqlite3.connect('file:job.db?mode=ro', uri=True, timeout=30).execute(
 except (sqlite3.OperationalError, TypeError): print(0)
 ";
 
+/// How long something may take that takes no time unless it never comes. Long, because the machine
+/// may be busy with something else; only a test that fails waits for it.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Waits until something is so; says what, if it does not come to be.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
         std::thread::yield_now();
     }
 }

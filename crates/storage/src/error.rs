@@ -90,6 +90,13 @@ impl Error {
         )
     }
 
+    /// A file that ended before the size that was listed for it. The next attempt may get all of it.
+    #[must_use]
+    pub fn short(path: &[u8], came: u64, size: u64) -> Error {
+        let words = format!("it ended after {came} of {size} bytes");
+        Error::new(ErrorKind::Temporary, "read", path, words)
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

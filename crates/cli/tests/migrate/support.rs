@@ -281,6 +281,39 @@ impl Drop for Mount {
     }
 }
 
+/// A directory as a filesystem shows it that lies (`faulty.py`), as long as this is there.
+pub(crate) struct Faulty {
+    at: PathBuf,
+    server: Child,
+}
+
+impl Faulty {
+    pub(crate) fn over(place: &Place, backing: &str, at: &str) -> Faulty {
+        let path = place.path(at);
+        std::fs::create_dir_all(&path).unwrap();
+        let is_mounted = |path: &Path| {
+            let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+            mounts.contains(&format!(" {} ", path.display()))
+        };
+        let mut server = script_command("faulty.py", &[backing, at], &place.path(""))
+            .spawn()
+            .expect("python3 is there");
+        until("it is mounted", || {
+            let ended = server.try_wait().expect("it can be waited for");
+            assert!(ended.is_none(), "tests mount FUSE, and must run as root");
+            is_mounted(&path)
+        });
+        Faulty { at: path, server }
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        let _ = self.server.wait();
+    }
+}
+
 pub(crate) fn mount(words: &[&str], at: &Path) {
     let status = Command::new("mount").args(words).arg(at).status();
     let mounted = status.is_ok_and(|status| status.success());
@@ -292,12 +325,13 @@ pub(crate) fn mount(words: &[&str], at: &Path) {
 
 /// Runs one of the scripts beside this file.
 pub(crate) fn script(name: &str, words: &[&str], at: &Path) -> Output {
+    let mut python = script_command(name, words, at);
+    python.output().expect("python3 is there")
+}
+
+fn script_command(name: &str, words: &[&str], at: &Path) -> Command {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/migrate");
     let mut python = Command::new("python3");
+    python.arg(scripts.join(name)).args(words).current_dir(at);
     python
-        .arg(scripts.join(name))
-        .args(words)
-        .current_dir(at)
-        .output()
-        .expect("python3 is there")
 }

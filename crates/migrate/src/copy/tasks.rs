@@ -10,7 +10,7 @@ use crate::store::{FolderId, Pair, When, Writer, put_destination, put_failure};
 use headworks_core::{Backoff, Cost, Job as PoolJob};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
 use headworks_storage::{
-    Backend, Copied, Entry, Error, Fault, Folder, Order, failpoint, on_this_thread,
+    Backend, Copied, Entry, Error, ErrorKind, Fault, Folder, Kind, Order, failpoint, on_this_thread,
 };
 use rusqlite::Transaction;
 use std::sync::atomic::Ordering::Relaxed;
@@ -196,7 +196,7 @@ impl Copier {
             }
         }
         for ((mut pair, status), result) in files.drain(..).zip(results) {
-            let record = match result {
+            let record = match result.and_then(|done| expect_size(&pair, done)) {
                 Ok(Transferred::Done(entry, hash, modified)) => {
                     pair.entry.modified = pair.entry.modified.or(modified);
                     Record::Done(*entry, hash)
@@ -391,6 +391,20 @@ impl Copier {
         self.destination
             .settle(&folder.path, None, &folder.entry, extended)
             .await
+    }
+}
+
+/// Whatever a backend says: a file of another size than was listed is not a copy of it.
+fn expect_size(pair: &Pair, done: Transferred) -> Result<Transferred, Error> {
+    match &done {
+        Transferred::Done(there, ..)
+            if pair.entry.kind == Kind::File && there.size != pair.entry.size =>
+        {
+            let words = format!("{} of {} bytes arrived", there.size, pair.entry.size);
+            let path = pair.path();
+            Err(Error::new(ErrorKind::Temporary, "write", &path, words))
+        }
+        _ => Ok(done),
     }
 }
 

@@ -199,7 +199,8 @@ impl Copier {
         Ok(Transferred::Done(entry.into(), digest, found.modified))
     }
 
-    /// The source had other bytes than it should: it changed, unless it says that it did not. Then they were lost on the way.
+    /// The source had fewer or more bytes than it should: it changed, unless it says that it did not.
+    /// Then they were lost on the way, and the next attempt may get all of them.
     async fn unlike(&self, pair: &Pair) -> Result<Transferred, Error> {
         if self.is_told_by_reading() {
             return Ok(Transferred::Changed);
@@ -208,7 +209,7 @@ impl Copier {
         match same(&self.of_source(stat).await?, &pair.entry) {
             false => Ok(Transferred::Changed),
             true => {
-                let (path, words) = (pair.path(), "other bytes came than it has");
+                let (path, words) = (pair.path(), "not as many bytes came as it says it has");
                 Err(Error::new(ErrorKind::Temporary, "read", &path, words))
             }
         }
@@ -289,10 +290,16 @@ impl Copier {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         let read = self.source.read(folder, name, from, offset - from);
         let mut chunks = self.of_source(read).await?;
+        let mut at = from;
         while let Some(chunk) = self.of_source(chunks.next()).await? {
+            at += chunk.len() as u64;
             hash.update(&chunk);
         }
-        Ok(hash)
+        match at == offset {
+            true => Ok(hash),
+            // A hash of fewer bytes than were sent would be wrong for ever.
+            false => Err(Error::short(&pair.path(), at, pair.entry.size)),
+        }
     }
 
     /// Sends up to `end`, or a little beyond; what is read is gone on with next time. Answers whether the source is what was
@@ -311,7 +318,11 @@ impl Copier {
             let Some(direct) = direct else { break };
             self.pass_bytes(step).await;
             hash.0 = None;
-            direct.await?;
+            match direct.await {
+                // The source has fewer bytes than were listed.
+                Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
+                copied => copied?,
+            }
         }
         let from = upload.offset();
         if from == end && from > 0 {

@@ -3,6 +3,7 @@
 mod controls;
 mod crashes;
 mod deep;
+mod deletions;
 mod faults;
 mod older;
 mod outages;

@@ -166,6 +166,22 @@ impl Place {
         assert!(output.status.success(), "{}", text(&output));
     }
 
+    /// Every path below a folder, in order.
+    pub(crate) fn tree(&self, name: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.path(name)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    folders.push(entry.path());
+                }
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        found
+    }
+
     /// What is at the destination of ours, and should not be.
     pub(crate) fn leftovers(&self, name: &str) -> Vec<PathBuf> {
         let mut left = Vec::new();

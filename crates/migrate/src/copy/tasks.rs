@@ -139,7 +139,7 @@ impl Copier {
     }
 
     /// Whether an error ends the whole run, or is worth another attempt. `None`: it is to be recorded.
-    fn judge(&self, error: &Error, attempt: u32) -> Judgement {
+    pub(super) fn judge(&self, error: &Error, attempt: u32) -> Judgement {
         match error.fault() {
             Fault::Fatal => {
                 self.end_by("destination", error);
@@ -408,7 +408,7 @@ fn expect_size(pair: &Pair, done: Transferred) -> Result<Transferred, Error> {
     }
 }
 
-enum Judgement {
+pub(super) enum Judgement {
     Over,
     Record,
     Again(Fault),

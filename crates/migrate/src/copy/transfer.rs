@@ -76,6 +76,16 @@ impl Hash {
 
 impl Copier {
     pub(super) async fn one(&self, pair: &Pair, status: Status) -> Result<Transferred, Error> {
+        self.onto(pair, status, &pair.entry.name).await
+    }
+
+    /// The same, under another name at the destination.
+    pub(super) async fn onto(
+        &self,
+        pair: &Pair,
+        status: Status,
+        onto: &[u8],
+    ) -> Result<Transferred, Error> {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         // A file is looked at when it was read: that says the same of all its bytes, for one call less.
         if pair.entry.kind != Kind::File {
@@ -93,12 +103,11 @@ impl Copier {
             return Ok(Transferred::Done(entry.into(), None, None));
         }
         if pair.entry.kind == Kind::File {
-            return self.file(pair).await;
+            return self.file(pair, onto).await;
         }
-        let entry = self
-            .destination
-            .make_node(folder, &self.order(pair))
-            .await?;
+        let mut order = self.order(pair);
+        order.entry.name = onto.to_vec();
+        let entry = self.destination.make_node(folder, &order).await?;
         Ok(Transferred::Done(entry.into(), None, None))
     }
 
@@ -114,7 +123,7 @@ impl Copier {
         }
     }
 
-    async fn file(&self, pair: &Pair) -> Result<Transferred, Error> {
+    async fn file(&self, pair: &Pair, onto: &[u8]) -> Result<Transferred, Error> {
         let size = pair.entry.size;
         let is_large = size > super::tasks::LARGE;
         let part = match is_large {
@@ -126,7 +135,7 @@ impl Copier {
         };
         let plan = self.upload_plan(pair, part.as_ref(), &found);
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
-        let mut upload = self.destination.upload(folder, name, plan).await?;
+        let mut upload = self.destination.upload(folder, onto, plan).await?;
         let mut hash = self.take_up(pair, upload.offset(), part.as_ref()).await?;
         let keeps_parts = is_large && self.destination.capabilities().keeps_parts;
         let mut reached = Reached::new(&*upload, &hash);

@@ -57,6 +57,9 @@ pub enum Expect {
     Nothing,
     /// That version of it, and no other.
     Version(Vec<u8>),
+    /// What was listed: an entry of that type, size and time, or nothing any more. For storages that
+    /// do not give versions.
+    Listed(Box<Entry>),
 }
 
 /// What is to be written.
@@ -120,6 +123,8 @@ pub struct Order {
     pub entry: Entry,
     /// The name it has until it is complete.
     pub temp: Vec<u8>,
+    /// What may be overwritten, where the backend can make sure of it.
+    pub expect: Expect,
 }
 
 /// What became of an order.

@@ -90,6 +90,13 @@ impl Error {
         )
     }
 
+    /// An entry that is not overwritten, because somebody else did since it was listed.
+    pub(crate) fn overtaken(operation: &'static str, path: &[u8]) -> Error {
+        let words =
+            "somebody else wrote it since it was listed; plan again to see what is there now";
+        Error::new(ErrorKind::Changed, operation, path, words)
+    }
+
     /// A file that ended before the size that was listed for it. The next attempt may get all of it.
     #[must_use]
     pub fn short(path: &[u8], came: u64, size: u64) -> Error {

@@ -8,5 +8,6 @@ mod faults;
 mod older;
 mod outages;
 mod overlap;
+mod overwrites;
 mod support;
 mod trees;

@@ -10,7 +10,8 @@ use crate::store::{FolderId, Pair, When, Writer, put_destination, put_failure};
 use headworks_core::{Backoff, Cost, Job as PoolJob};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
 use headworks_storage::{
-    Backend, Copied, Entry, Error, ErrorKind, Fault, Folder, Kind, Order, failpoint, on_this_thread,
+    Backend, Copied, Entry, Error, ErrorKind, Expect, Fault, Folder, Kind, Order, failpoint,
+    on_this_thread,
 };
 use rusqlite::Transaction;
 use std::sync::atomic::Ordering::Relaxed;
@@ -255,6 +256,7 @@ impl Copier {
         Order {
             entry: pair.entry.clone(),
             temp: names::temp(&self.job, &pair.entry.name),
+            expect: expect(pair),
         }
     }
 
@@ -391,6 +393,17 @@ impl Copier {
         self.destination
             .settle(&folder.path, None, &folder.entry, extended)
             .await
+    }
+}
+
+/// What may be overwritten: what the plan found, and nothing that came since.
+pub(super) fn expect(pair: &Pair) -> Expect {
+    match &pair.there {
+        None => Expect::Nothing,
+        Some(there) => match there.etag() {
+            Some(version) => Expect::Version(version.clone()),
+            None => Expect::Listed(there.clone().into()),
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! One entry, when the storages cannot move it by themselves.
 
-use super::tasks::Copier;
+use super::tasks::{Copier, expect};
 use crate::status::{Difference, Status};
 use crate::store::Pair;
 use headworks_storage::{
@@ -106,7 +106,11 @@ impl Copier {
             return self.file(pair, onto).await;
         }
         let mut order = self.order(pair);
-        order.entry.name = onto.to_vec();
+        if order.entry.name != onto {
+            // A name of ours.
+            order.expect = Expect::Anything;
+            order.entry.name = onto.to_vec();
+        }
         let entry = self.destination.make_node(folder, &order).await?;
         Ok(Transferred::Done(entry.into(), None, None))
     }
@@ -133,8 +137,11 @@ impl Copier {
         let Some(mut found) = self.beforehand(pair, is_large).await? else {
             return Ok(Transferred::Changed);
         };
-        let plan = self.upload_plan(pair, part.as_ref(), &found);
+        let mut plan = self.upload_plan(pair, part.as_ref(), &found);
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
+        if onto != name {
+            plan.expect = Expect::Anything;
+        }
         let mut upload = self.destination.upload(folder, onto, plan).await?;
         let mut hash = self.take_up(pair, upload.offset(), part.as_ref()).await?;
         let keeps_parts = is_large && self.destination.capabilities().keeps_parts;
@@ -267,13 +274,7 @@ impl Copier {
             resume: part.map(|part| part.resume.clone()),
             modified: found.modified,
             extended: found.extended.clone(),
-            expect: match &pair.there {
-                None => Expect::Nothing,
-                Some(there) => match there.etag() {
-                    Some(version) => Expect::Version(version.clone()),
-                    None => Expect::Anything,
-                },
-            },
+            expect: expect(pair),
         }
     }
 

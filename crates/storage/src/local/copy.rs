@@ -2,6 +2,7 @@
 
 use super::attributes::{extended_of, node_extended};
 use super::bytes::{move_range, open_file};
+use super::rename;
 use super::root::{Root, entry_of, nanos};
 use crate::backend::{Copied, Order};
 use crate::error::{Error, Result};
@@ -58,6 +59,8 @@ enum Failure {
     System(&'static str, Errno),
     /// It ended after so many bytes of so many, although it claims not to have changed.
     Short(u64, u64),
+    /// Somebody else wrote what it would replace.
+    Overtaken,
 }
 
 impl Failure {
@@ -65,6 +68,7 @@ impl Failure {
         match self {
             Failure::System(operation, errno) => Error::system(operation, path, errno),
             Failure::Short(came, size) => Error::short(path, came, size),
+            Failure::Overtaken => Error::overtaken("write", path),
         }
     }
 }
@@ -78,7 +82,7 @@ impl From<(&'static str, Errno)> for Failure {
 type Step<T> = std::result::Result<T, Failure>;
 
 fn file(from: &OwnedFd, to: &OwnedFd, sink: &Root, order: &Order) -> Step<Copied> {
-    let Order { entry, temp } = order;
+    let Order { entry, temp, .. } = order;
     let input = open_file(from, &entry.name).map_err(|e| ("read", e))?;
     let before = rustix::fs::fstat(&input).map_err(|e| ("read", e))?;
     if !is_as_listed(&before, entry) {
@@ -106,7 +110,11 @@ fn file(from: &OwnedFd, to: &OwnedFd, sink: &Root, order: &Order) -> Step<Copied
 
 /// Gives a complete file its name.
 fn name(output: &OwnedFd, to: &OwnedFd, order: &Order) -> Step<Entry> {
-    let Order { entry, temp } = order;
+    let Order {
+        entry,
+        temp,
+        expect,
+    } = order;
     let stat = rustix::fs::statx(output, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(|e| ("look at", e))?;
     // However it was filled: what has another size than was listed replaces nothing.
@@ -114,10 +122,12 @@ fn name(output: &OwnedFd, to: &OwnedFd, order: &Order) -> Step<Entry> {
         return Err(Failure::Short(stat.stx_size, entry.size));
     }
     failpoint::hit("before-rename");
-    rustix::fs::renameat(to, temp.as_slice(), to, entry.name.as_slice())
-        .map_err(|e| ("name", e))?;
+    let named = rename::name(to, temp, &entry.name, expect, entry).map_err(|e| ("name", e))?;
     failpoint::hit("after-rename");
-    Ok(entry_of(entry.name.clone(), &stat))
+    match named {
+        true => Ok(entry_of(entry.name.clone(), &stat)),
+        false => Err(Failure::Overtaken),
+    }
 }
 
 /// Bytes and attributes. Answers whether the source stayed the same meanwhile.

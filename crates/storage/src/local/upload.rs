@@ -4,9 +4,10 @@ use super::Local;
 use super::blocking;
 use super::bytes::{move_range, open_file};
 use super::copy::create;
+use super::rename;
 use super::root::{Root, entry_at};
 use super::sink::{HOLE, Sink};
-use crate::backend::{Backend, Extended, Upload, UploadPlan, incomplete};
+use crate::backend::{Backend, Expect, Extended, Upload, UploadPlan, incomplete};
 use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint;
 use crate::{BoxFuture, Entry, Folder};
@@ -27,6 +28,7 @@ pub(super) struct LocalUpload {
     writing: Option<JoinHandle<rustix::io::Result<()>>>,
     size: u64,
     offset: u64,
+    expect: Expect,
 }
 
 impl LocalUpload {
@@ -58,6 +60,7 @@ impl LocalUpload {
             writing: None,
             size: plan.size,
             offset,
+            expect: plan.expect,
         })
     }
 
@@ -97,10 +100,11 @@ impl LocalUpload {
                 let path = self.folder.join(&self.name);
                 Err(incomplete(&path, offset, self.size))
             }
-            Ok(()) => {
-                let named = self.name_it(like, extended);
-                named.map_err(|e| self.wrong("write", e))
-            }
+            Ok(()) => match self.name_it(like, extended) {
+                Ok(Some(entry)) => Ok(entry),
+                Ok(None) => Err(Error::overtaken("write", &self.folder.join(&self.name))),
+                Err(errno) => Err(self.wrong("write", errno)),
+            },
             Err(errno) => Err(self.wrong("write", errno)),
         };
         if named.is_err() {
@@ -113,21 +117,24 @@ impl LocalUpload {
         let _ = rustix::fs::unlinkat(&self.dir, self.temp.as_slice(), AtFlags::empty());
     }
 
-    fn name_it(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Entry> {
+    /// `None`: somebody else wrote what it would replace.
+    fn name_it(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Option<Entry>> {
         // Only a file with room for one may end in a hole, of which the system does not know yet.
         if self.size >= HOLE as u64 {
             rustix::fs::ftruncate(&self.sink.file, self.size)?;
         }
         self.root.dress(&self.sink.file, like, extended, true)?;
         failpoint::hit("before-upload-rename");
-        rustix::fs::renameat(
-            &self.dir,
-            self.temp.as_slice(),
-            &self.dir,
-            self.name.as_slice(),
-        )?;
+        let new = Entry {
+            size: self.size,
+            ..like.clone()
+        };
+        let named = rename::name(&self.dir, &self.temp, &self.name, &self.expect, &new)?;
         failpoint::hit("after-upload-rename");
-        entry_at(&self.dir, &self.name)
+        match named {
+            true => entry_at(&self.dir, &self.name).map(Some),
+            false => Ok(None),
+        }
     }
 }
 

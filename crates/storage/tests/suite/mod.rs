@@ -1,7 +1,9 @@
 //! The suite: what a caller of the trait may rely on.
 
 use bytes::Bytes;
-use headworks_storage::{Backend, Entry, ErrorKind, Folder, Kind, Order, Upload, UploadPlan};
+use headworks_storage::{
+    Backend, Entry, ErrorKind, Expect, Folder, Kind, Order, Upload, UploadPlan,
+};
 use std::collections::BTreeSet;
 
 /// Every entry with its folder, each folder before what is in it.
@@ -386,6 +388,7 @@ async fn moved(backend: &dyn Backend) {
         let order = Order {
             entry,
             temp: b".t".to_vec(),
+            expect: Expect::Anything,
         };
         let made = backend.make_node(&there, &order).await.unwrap();
         assert_eq!(made.target, order.entry.target);

@@ -104,6 +104,7 @@ impl Job {
                     verified.left_out += 1;
                     continue;
                 };
+                self.progress.hold(|| self.stop.is_cancelled()).await;
                 while looks.len() >= AT_ONCE {
                     self.take(&mut verified, looks.join_next().await).await?;
                 }

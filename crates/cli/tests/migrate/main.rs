@@ -9,5 +9,6 @@ mod older;
 mod outages;
 mod overlap;
 mod overwrites;
+mod pauses;
 mod support;
 mod trees;

@@ -22,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 /// Larger files go alone, in parts.
 pub(super) const LARGE: u64 = 8 << 20;
 
+/// Entries that the storage copies in one call. A pause or a limit takes effect between calls.
+const TOGETHER: usize = 16;
+
 /// Work for one worker.
 pub(super) struct Task {
     pub(super) what: What,
@@ -171,7 +174,13 @@ impl Copier {
         answer
     }
 
+    /// Waits while the job is paused: before every entry, and every piece of a large one.
+    pub(super) async fn hold(&self) {
+        self.progress.hold(|| self.is_over()).await;
+    }
+
     pub(super) async fn pass_bytes(&self, bytes: u64) {
+        self.hold().await;
         if let Some(bandwidth) = &self.bandwidth {
             let permit = bandwidth.acquire(PoolJob::new(()).cost(Cost(bytes))).await;
             if let Ok(permit) = permit {
@@ -187,11 +196,14 @@ impl Copier {
         let mut records = Vec::new();
         let mut results = Vec::new();
         for folder in files.chunk_by(|(a, _), (b, _)| a.parent == b.parent) {
-            match self.directly(folder).await {
-                Some(done) => results.extend(done),
-                None => {
-                    for (pair, status) in folder {
-                        results.push(self.one(pair, *status).await);
+            for some in folder.chunks(TOGETHER) {
+                match self.directly(some).await {
+                    Some(done) => results.extend(done),
+                    None => {
+                        for (pair, status) in some {
+                            self.hold().await;
+                            results.push(self.one(pair, *status).await);
+                        }
                     }
                 }
             }
@@ -295,6 +307,7 @@ impl Copier {
         let mut left = Vec::new();
         let mut fault = None;
         for folder in folders.drain(..) {
+            self.hold().await;
             let made_by_itself = folder.full && !folder.path.is_root();
             let done = match made_by_itself {
                 true => Ok(()),
@@ -335,6 +348,7 @@ impl Copier {
         let mut left = Vec::new();
         let mut fault = None;
         for folder in folders.drain(..) {
+            self.hold().await;
             match self.settle_one(&folder).await {
                 Ok(entry) => {
                     failpoint::hit("after-settle");

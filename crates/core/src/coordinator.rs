@@ -84,7 +84,15 @@ impl Coordinator {
 
     /// Notes where a side stands. To be called whenever [`Rounds::position`](crate::Rounds::position) has changed;
     /// the other side's leave is looked at again after it.
+    ///
+    /// A side that is not seeded has no position: its report is ignored, and what
+    /// [`begin_pass`](Self::begin_pass) said of it stays.
     pub fn report(&mut self, side: Side, position: Position) {
+        // Such rounds stand at 0, which says nothing about where their pass will start. Taken for a
+        // position, it holds a leader that resumes deep down, and the follower waits for that leader.
+        if position.state == State::Waiting {
+            return;
+        }
         match side {
             Side::Leader => self.leader = position,
             Side::Follower => self.follower = position,
@@ -198,6 +206,16 @@ mod tests {
         c.report(Side::Leader, at(12, State::Running));
         assert_eq!(c.leave(Side::Leader), None);
         assert!(c.may_start(2));
+    }
+
+    #[test]
+    fn a_side_that_is_not_seeded_has_no_position_to_report() {
+        let mut c = Coordinator::default();
+        c.begin_pass(7);
+        c.report(Side::Leader, at(8, State::Running));
+        c.report(Side::Follower, Position::default());
+        assert_eq!(c.position(Side::Follower).round, 7);
+        assert_eq!(c.leave(Side::Leader).map(Leave::round), Some(9));
     }
 
     #[test]

@@ -324,7 +324,7 @@ impl Job {
         let write = |transaction: &rusqlite::Transaction<'_>| {
             transaction.execute_batch(
                 "DELETE FROM folder; DELETE FROM source; DELETE FROM destination; DELETE FROM link; DELETE FROM files;
-                 DELETE FROM failure; DELETE FROM part; DELETE FROM claim; DELETE FROM total;
+                 DELETE FROM failure; DELETE FROM part; DELETE FROM claim; DELETE FROM total; DELETE FROM removal;
                  DELETE FROM meta WHERE key IN ('quarantined', 'deleted');",
             )?;
             let pass: i64 =

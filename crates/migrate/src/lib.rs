@@ -22,7 +22,7 @@ mod store;
 mod verify;
 
 pub use control::{Request, ask};
-pub use copy::{CopyOptions, Delete, Preflight};
+pub use copy::{CopyOptions, Delete, Deletion, Preflight};
 pub use error::{Error, Result};
 pub use filter::Filters;
 pub use headworks_storage::{Requests, shown};

@@ -15,6 +15,12 @@ pub(crate) fn temp(job: &str, name: &[u8]) -> Vec<u8> {
     format!("{TEMP}{job}-{short:016x}").into_bytes()
 }
 
+/// The name that an entry has while something of another type stands in its place.
+pub(crate) fn staged(job: &str, name: &[u8]) -> Vec<u8> {
+    // A slash is in no name, so that this is the temporary name of no other entry.
+    temp(job, &[name, b"/"].concat())
+}
+
 /// The state file, where it is inside a tree that is migrated.
 #[derive(Clone, Debug)]
 pub(crate) struct Own {

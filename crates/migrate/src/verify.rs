@@ -104,6 +104,7 @@ impl Job {
                     verified.left_out += 1;
                     continue;
                 };
+                self.progress.hold(|| self.stop.is_cancelled()).await;
                 while looks.len() >= AT_ONCE {
                     self.take(&mut verified, looks.join_next().await).await?;
                 }
@@ -309,9 +310,19 @@ impl Look {
         let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
         let mut chunks = backend.read(folder, &entry.name, 0, entry.size).await?;
         let mut hasher = Sha256::new();
+        let mut came = 0;
         while let Some(chunk) = chunks.next().await? {
+            came += chunk.len() as u64;
             hasher.update(&chunk);
         }
-        Ok(hasher.finalize().to_vec())
+        match came == entry.size {
+            true => Ok(hasher.finalize().to_vec()),
+            // Two sides that end at the same place would look the same.
+            false => Err(headworks_storage::Error::short(
+                &self.pair.path(),
+                came,
+                entry.size,
+            )),
+        }
     }
 }

@@ -57,6 +57,9 @@ pub enum Expect {
     Nothing,
     /// That version of it, and no other.
     Version(Vec<u8>),
+    /// What was listed: an entry of that type, size and time, or nothing any more. For storages that
+    /// do not give versions.
+    Listed(Box<Entry>),
 }
 
 /// What is to be written.
@@ -85,7 +88,7 @@ pub trait Upload: Send {
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>>;
 
     /// Takes the next `length` bytes straight from `source`, without their passing through us; `None` if the
-    /// two backends cannot.
+    /// two backends cannot. Fails with [`ErrorKind::Changed`] if the source has fewer.
     fn copy_from<'a>(
         &'a mut self,
         _source: &'a dyn Backend,
@@ -101,6 +104,8 @@ pub trait Upload: Send {
     fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>>;
 
     /// Gives it its name, time, owner and attributes; it was not there before, or was another file whole.
+    ///
+    /// Fails, and leaves what was there, if fewer or more bytes came than the plan said.
     fn finish(
         self: Box<Self>,
         like: Entry,
@@ -118,6 +123,8 @@ pub struct Order {
     pub entry: Entry,
     /// The name it has until it is complete.
     pub temp: Vec<u8>,
+    /// What may be overwritten, where the backend can make sure of it.
+    pub expect: Expect,
 }
 
 /// What became of an order.
@@ -127,6 +134,12 @@ pub enum Copied {
     Done(Entry),
     /// The source is not what it was when it was listed, or changed meanwhile. Nothing was left behind.
     Changed,
+}
+
+/// An upload that was finished with another number of bytes than its plan said.
+pub(crate) fn incomplete(path: &[u8], came: u64, size: u64) -> Error {
+    let words = format!("{came} of {size} bytes came");
+    Error::new(ErrorKind::Temporary, "write", path, words)
 }
 
 fn unsupported<'a, T: Send + 'a>(

@@ -90,6 +90,20 @@ impl Error {
         )
     }
 
+    /// An entry that is not overwritten, because somebody else did since it was listed.
+    pub(crate) fn overtaken(operation: &'static str, path: &[u8]) -> Error {
+        let words =
+            "somebody else wrote it since it was listed; plan again to see what is there now";
+        Error::new(ErrorKind::Changed, operation, path, words)
+    }
+
+    /// A file that ended before the size that was listed for it. The next attempt may get all of it.
+    #[must_use]
+    pub fn short(path: &[u8], came: u64, size: u64) -> Error {
+        let words = format!("it ended after {came} of {size} bytes");
+        Error::new(ErrorKind::Temporary, "read", path, words)
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -416,6 +416,7 @@ async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
     let order = headworks_storage::Order {
         entry: link.clone(),
         temp: b".t".to_vec(),
+        expect: Expect::Anything,
     };
     let made = sftp.make_node(&root, &order).await.unwrap();
     assert_eq!((made.target, made.modified), (link.target, link.modified));

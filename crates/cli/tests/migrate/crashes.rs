@@ -1,5 +1,6 @@
 //! Killed at every point that matters, and at random: it finishes, nothing is lost, nothing is done twice.
 
+use super::deep::make_chain;
 use super::support::{Place, is_full, text, until};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -94,7 +95,7 @@ fn kill_at(place: &Place, point: &str, time: usize, way: Way) -> bool {
 fn finish(place: &Place, way: Way) {
     // Killed after its last commit it was done, and the same command begins a new pass.
     let output = match place.stage().as_str() {
-        "done" => place.run(way.flags()),
+        "done" => place.expect_end(way.flags()),
         _ => place.expect_no_repeats(way.flags()),
     };
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
@@ -152,6 +153,31 @@ fn killed_between_any_two_groups_it_finishes() {
             break;
         }
         finish(&place, Way::Direct);
+    }
+}
+
+/// Deep on both sides, deeper on one of them, and nothing at the destination: both sides of the plan
+/// then stand at other depths when it is cut off.
+#[test]
+fn killed_between_any_two_groups_of_a_deep_tree_it_finishes() {
+    let place = Place::new();
+    let (levels, step) = if is_full() { (300, 7) } else { (16, 3) };
+    make_chain(&place, "src", levels);
+    make_chain(&place, "src/0000000000/beside", levels / 3);
+    for depth in [0, levels / 2, levels] {
+        for time in (1..).step_by(step) {
+            place.forget();
+            make_chain(&place, "dst", depth);
+            let point = ["before-commit", "after-commit"][time / step % 2];
+            println!("{point}:{time} over {depth} levels");
+            let mut command = place.command(Way::Direct.flags());
+            command.env("HEADWORKS_FAILPOINT", format!("{point}:{time}"));
+            if place.expect_end_of(command).status.code().is_some() {
+                assert!(time > 20, "only {time} groups");
+                break;
+            }
+            finish(&place, Way::Direct);
+        }
     }
 }
 

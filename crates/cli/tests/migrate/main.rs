@@ -2,8 +2,13 @@
 
 mod controls;
 mod crashes;
+mod deep;
+mod deletions;
+mod faults;
 mod older;
 mod outages;
 mod overlap;
+mod overwrites;
+mod pauses;
 mod support;
 mod trees;

@@ -5,6 +5,7 @@ import pathlib
 import sqlite3
 
 MODIFIED = 1709294400123456789
+OLDER = 1706745600000000000
 
 files = {
     "src/one": "one",
@@ -28,6 +29,8 @@ for tree in "src", "dst":
     for folder, _, names in os.walk(tree, topdown=False):
         for name in names + ["."]:
             os.utime(os.path.join(folder, name), ns=(MODIFIED, MODIFIED), follow_symlinks=False)
+# As the plan found it: what changed since would be left alone.
+os.utime("dst/sub/deep/changed.txt", ns=(OLDER, OLDER))
 
 linked = os.stat("src/one")
 script = pathlib.Path(__file__).with_suffix(".sql").read_text()

@@ -56,6 +56,26 @@ impl Place {
         self.command(words).output().expect("the binary runs")
     }
 
+    /// Runs it and expects that it ends: a command that waits for itself fails the test.
+    pub(crate) fn expect_end(&self, words: &[&str]) -> Output {
+        self.expect_end_of(self.command(words))
+    }
+
+    pub(crate) fn expect_end_of(&self, mut command: Command) -> Output {
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("the binary runs");
+        let began = Instant::now();
+        while child.try_wait().expect("it can be waited for").is_none() {
+            if began.elapsed() > PATIENCE {
+                let _ = child.kill();
+                let output = child.wait_with_output().expect("it was killed");
+                panic!("it never ends: {command:?}: {}", text(&output));
+            }
+            std::thread::yield_now();
+        }
+        child.wait_with_output().expect("it has ended")
+    }
+
     /// Runs it and expects this exit code.
     pub(crate) fn expect(&self, code: i32, words: &[&str]) -> String {
         let output = self.run(words);
@@ -70,7 +90,8 @@ impl Place {
         let trace = self.path("trace");
         let _ = std::fs::remove_file(&trace);
         let mut command = self.command(words);
-        let output = command.env("HEADWORKS_TRACE", &trace).output().unwrap();
+        command.env("HEADWORKS_TRACE", &trace);
+        let output = self.expect_end_of(command);
         let again: Vec<String> = self
             .calls()
             .into_iter()
@@ -145,6 +166,22 @@ impl Place {
         assert!(output.status.success(), "{}", text(&output));
     }
 
+    /// Every path below a folder, in order.
+    pub(crate) fn tree(&self, name: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.path(name)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    folders.push(entry.path());
+                }
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        found
+    }
+
     /// What is at the destination of ours, and should not be.
     pub(crate) fn leftovers(&self, name: &str) -> Vec<PathBuf> {
         let mut left = Vec::new();
@@ -171,6 +208,10 @@ impl Place {
     /// Back to the source alone: no destination, no state.
     pub(crate) fn forget(&self) {
         let _ = std::fs::remove_dir_all(self.path("dst"));
+        self.forget_state();
+    }
+
+    pub(crate) fn forget_state(&self) {
         for file in ["job.db", "job.db-wal", "job.db-shm", "job.db-lock", "trace"] {
             let _ = std::fs::remove_file(self.path(file));
         }
@@ -212,11 +253,15 @@ try: print(sqlite3.connect('file:job.db?mode=ro', uri=True, timeout=30).execute(
 except (sqlite3.OperationalError, TypeError): print(0)
 ";
 
+/// How long something may take that takes no time unless it never comes. Long, because the machine
+/// may be busy with something else; only a test that fails waits for it.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Waits until something is so; says what, if it does not come to be.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
         std::thread::yield_now();
     }
 }
@@ -252,6 +297,39 @@ impl Drop for Mount {
     }
 }
 
+/// A directory as a filesystem shows it that lies (`faulty.py`), as long as this is there.
+pub(crate) struct Faulty {
+    at: PathBuf,
+    server: Child,
+}
+
+impl Faulty {
+    pub(crate) fn over(place: &Place, backing: &str, at: &str) -> Faulty {
+        let path = place.path(at);
+        std::fs::create_dir_all(&path).unwrap();
+        let is_mounted = |path: &Path| {
+            let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+            mounts.contains(&format!(" {} ", path.display()))
+        };
+        let mut server = script_command("faulty.py", &[backing, at], &place.path(""))
+            .spawn()
+            .expect("python3 is there");
+        until("it is mounted", || {
+            let ended = server.try_wait().expect("it can be waited for");
+            assert!(ended.is_none(), "tests mount FUSE, and must run as root");
+            is_mounted(&path)
+        });
+        Faulty { at: path, server }
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        let _ = self.server.wait();
+    }
+}
+
 pub(crate) fn mount(words: &[&str], at: &Path) {
     let status = Command::new("mount").args(words).arg(at).status();
     let mounted = status.is_ok_and(|status| status.success());
@@ -263,12 +341,13 @@ pub(crate) fn mount(words: &[&str], at: &Path) {
 
 /// Runs one of the scripts beside this file.
 pub(crate) fn script(name: &str, words: &[&str], at: &Path) -> Output {
+    let mut python = script_command(name, words, at);
+    python.output().expect("python3 is there")
+}
+
+fn script_command(name: &str, words: &[&str], at: &Path) -> Command {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/migrate");
     let mut python = Command::new("python3");
+    python.arg(scripts.join(name)).args(words).current_dir(at);
     python
-        .arg(scripts.join(name))
-        .args(words)
-        .current_dir(at)
-        .output()
-        .expect("python3 is there")
 }

@@ -3,6 +3,7 @@
 //!
 //! The checker keeps its own books from the calls and answers.
 
+mod resumed;
 mod tree;
 mod walker;
 mod world;

@@ -1,6 +1,7 @@
 //! Copying: what is missing or different at the destination is brought there.
 //!
-//! Conflicts out of the way (if asked), folders, files, further names of files, removals (if asked), and last the times of folders. Each
+//! Files moved out of the way of folders (if asked), folders, files, entries in the place of others of another type (if asked),
+//! further names of files, removals (if asked), and last the times of folders. Each
 //! finds its work in the state file and records what it did there, so that each can be cut off anywhere and begun again.
 //! A result counts when its group is durable, and the destination was synced before that.
 
@@ -11,11 +12,14 @@ mod links;
 mod preflight;
 mod record;
 mod remove;
+mod replace;
+mod survey;
 mod tasks;
 mod transfer;
 
 pub(crate) use early::meanwhile;
 pub use preflight::Preflight;
+pub use remove::Deletion;
 
 use crate::error::{Error, Result};
 use crate::job::{Job, stage};
@@ -28,6 +32,7 @@ use headworks_storage::{Backend, Local};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use survey::Surveyor;
 use tasks::{Copier, Copiers, Fatal, Task};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -40,12 +45,42 @@ pub enum Delete {
     #[default]
     Keep,
     /// They are moved to a folder at the destination's root, which plans skip.
-    Quarantine,
-    /// They are removed for good, unless there are more than this many.
+    Quarantine {
+        /// How many entries at most; if it would be more, nothing is moved.
+        limit: Option<u64>,
+    },
+    /// They are removed for good.
     Permanent {
-        /// How many at most; more than this, and nothing is removed.
+        /// How many entries at most; if it would be more, nothing is removed.
         limit: u64,
     },
+}
+
+impl Delete {
+    /// How many entries may go in a pass. A folder counts with all that is in it.
+    #[must_use]
+    pub fn limit(self) -> Option<u64> {
+        match self {
+            Delete::Keep => None,
+            Delete::Quarantine { limit } => limit,
+            Delete::Permanent { limit } => Some(limit),
+        }
+    }
+
+    /// Where the state file counts what went.
+    fn counter(self) -> &'static str {
+        match self {
+            Delete::Quarantine { .. } => "quarantined",
+            Delete::Keep | Delete::Permanent { .. } => "deleted",
+        }
+    }
+
+    fn participle(self) -> &'static str {
+        match self {
+            Delete::Quarantine { .. } => "moved to quarantine",
+            Delete::Keep | Delete::Permanent { .. } => "deleted",
+        }
+    }
 }
 
 /// How to copy.
@@ -60,6 +95,10 @@ pub struct CopyOptions {
     pub checksum: bool,
     /// What becomes of what is not on the source.
     pub delete: Delete,
+    /// Whether it becomes of what filters exclude as well, also if it is on the source.
+    pub delete_excluded: bool,
+    /// Whether a source without entries may delete anything.
+    pub allow_empty_source: bool,
 }
 
 /// A run of copying: what its phases share.
@@ -68,6 +107,9 @@ struct Copy<'a> {
     options: &'a CopyOptions,
     pass: i64,
     pool: Pool<Task>,
+    /// For entries that do not go through the pool.
+    copier: Arc<Copier>,
+    surveyor: Surveyor,
     /// Tasks that may be handed in and not done at once.
     room: Arc<Semaphore>,
     fatal: Fatal,
@@ -87,6 +129,19 @@ impl Job {
         preflight::look(self, options).await
     }
 
+    /// Calls `each` for everything at the destination that copying would remove or move to
+    /// quarantine. Looks, and changes nothing.
+    ///
+    /// # Errors
+    /// When a side or the state file cannot be used, or `each` says so.
+    pub async fn deletions(
+        &self,
+        options: &CopyOptions,
+        each: impl FnMut(&Deletion) -> Result<()>,
+    ) -> Result<()> {
+        remove::each_deletion(self, options, each).await.map(drop)
+    }
+
     /// Copies, or goes on with it.
     ///
     /// # Errors
@@ -99,7 +154,8 @@ impl Job {
             }
             stage::DONE => return self.state()?.outcome(),
             stage::PLANNED => self.preflight(options).await?.check()?,
-            _ => {}
+            // With other options than before, deletions may be more than is allowed.
+            _ => preflight::deletions(self, options).await?.check()?,
         }
         self.enter(stage::COPYING, "copy began or went on".into())
             .await?;
@@ -153,7 +209,8 @@ impl<'a> Copy<'a> {
         let state = job.state()?;
         let pass = state.pass()?;
         let fatal = Fatal::default();
-        let copier = Copier {
+        let surveyor = Surveyor::new(job, &state, options)?;
+        let copier = Arc::new(Copier {
             local,
             onto_disk: is_disk(&job.destination),
             source: job.source.clone(),
@@ -169,12 +226,14 @@ impl<'a> Copy<'a> {
             job: job.id.clone(),
             pass,
             early,
-        };
+        });
         Ok(Copy {
             job,
             options,
             pass,
-            pool: Pool::new(config, Workers::new(base, most), Copiers(Arc::new(copier)))?,
+            pool: Pool::new(config, Workers::new(base, most), Copiers(copier.clone()))?,
+            copier,
+            surveyor,
             room: Arc::new(Semaphore::new(waiting)),
             fatal,
             local,
@@ -189,11 +248,13 @@ impl<'a> Copy<'a> {
     }
 
     async fn phases(&self) -> Result<()> {
-        self.clear_conflicts().await?;
+        self.make_way().await?;
         self.make_folders().await?;
         self.copy_files().await?;
+        self.replace_others().await?;
         self.link_files().await?;
         self.delete_extra().await?;
+        self.remove_replaced().await?;
         self.settle_folders().await
     }
 

@@ -1,5 +1,6 @@
 //! What copying would need and lose, before anything is written.
 
+use super::remove::{each_deletion, obstacle};
 use super::{CopyOptions, Delete};
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -19,6 +20,8 @@ pub struct Preflight {
     pub requests: u64,
     /// About how many calls the source will get.
     pub reads: u64,
+    /// Entries at the destination that go in this pass, those in folders among them.
+    pub deletes: u64,
     /// Free bytes there, if known.
     pub free_bytes: Option<u64>,
     /// Free entries there, if there is a limit.
@@ -74,21 +77,27 @@ pub(super) async fn look(job: &Job, options: &CopyOptions) -> Result<Preflight> 
         }
         Ok(())
     })?;
-    if let Delete::Permanent { limit } = options.delete {
-        let mut extra = 0;
-        state.extra(|_| {
-            extra += 1;
-            Ok(())
-        })?;
-        if extra > limit {
-            let words = format!(
-                "{extra} entries are to be deleted, more than the limit of {limit} (--max-delete)"
-            );
-            found.obstacles.push(words);
-        }
-    }
+    let Preflight {
+        deletes, obstacles, ..
+    } = deletions(job, options).await?;
+    found.deletes = deletes;
+    found.obstacles.extend(obstacles);
     space(job, &mut found).await?;
     tally.tell(job, options, &mut found.losses);
+    Ok(found)
+}
+
+/// The part of it that is about deletions.
+pub(super) async fn deletions(job: &Job, options: &CopyOptions) -> Result<Preflight> {
+    let mut found = Preflight::default();
+    if options.delete == Delete::Keep {
+        return Ok(found);
+    }
+    let state = job.state()?;
+    found.deletes = each_deletion(job, options, |_| Ok(())).await?;
+    found
+        .obstacles
+        .extend(obstacle(&state, options, found.deletes)?);
     Ok(found)
 }
 

@@ -10,7 +10,8 @@ use crate::store::{FolderId, Pair, When, Writer, put_destination, put_failure};
 use headworks_core::{Backoff, Cost, Job as PoolJob};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
 use headworks_storage::{
-    Backend, Copied, Entry, Error, Fault, Folder, Order, failpoint, on_this_thread,
+    Backend, Copied, Entry, Error, ErrorKind, Expect, Fault, Folder, Kind, Order, failpoint,
+    on_this_thread,
 };
 use rusqlite::Transaction;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Larger files go alone, in parts.
 pub(super) const LARGE: u64 = 8 << 20;
+
+/// Entries that the storage copies in one call. A pause or a limit takes effect between calls.
+const TOGETHER: usize = 16;
 
 /// Work for one worker.
 pub(super) struct Task {
@@ -139,7 +143,7 @@ impl Copier {
     }
 
     /// Whether an error ends the whole run, or is worth another attempt. `None`: it is to be recorded.
-    fn judge(&self, error: &Error, attempt: u32) -> Judgement {
+    pub(super) fn judge(&self, error: &Error, attempt: u32) -> Judgement {
         match error.fault() {
             Fault::Fatal => {
                 self.end_by("destination", error);
@@ -170,7 +174,13 @@ impl Copier {
         answer
     }
 
+    /// Waits while the job is paused: before every entry, and every piece of a large one.
+    pub(super) async fn hold(&self) {
+        self.progress.hold(|| self.is_over()).await;
+    }
+
     pub(super) async fn pass_bytes(&self, bytes: u64) {
+        self.hold().await;
         if let Some(bandwidth) = &self.bandwidth {
             let permit = bandwidth.acquire(PoolJob::new(()).cost(Cost(bytes))).await;
             if let Ok(permit) = permit {
@@ -186,17 +196,20 @@ impl Copier {
         let mut records = Vec::new();
         let mut results = Vec::new();
         for folder in files.chunk_by(|(a, _), (b, _)| a.parent == b.parent) {
-            match self.directly(folder).await {
-                Some(done) => results.extend(done),
-                None => {
-                    for (pair, status) in folder {
-                        results.push(self.one(pair, *status).await);
+            for some in folder.chunks(TOGETHER) {
+                match self.directly(some).await {
+                    Some(done) => results.extend(done),
+                    None => {
+                        for (pair, status) in some {
+                            self.hold().await;
+                            results.push(self.one(pair, *status).await);
+                        }
                     }
                 }
             }
         }
         for ((mut pair, status), result) in files.drain(..).zip(results) {
-            let record = match result {
+            let record = match result.and_then(|done| expect_size(&pair, done)) {
                 Ok(Transferred::Done(entry, hash, modified)) => {
                     pair.entry.modified = pair.entry.modified.or(modified);
                     Record::Done(*entry, hash)
@@ -255,6 +268,7 @@ impl Copier {
         Order {
             entry: pair.entry.clone(),
             temp: names::temp(&self.job, &pair.entry.name),
+            expect: expect(pair),
         }
     }
 
@@ -293,6 +307,7 @@ impl Copier {
         let mut left = Vec::new();
         let mut fault = None;
         for folder in folders.drain(..) {
+            self.hold().await;
             let made_by_itself = folder.full && !folder.path.is_root();
             let done = match made_by_itself {
                 true => Ok(()),
@@ -333,6 +348,7 @@ impl Copier {
         let mut left = Vec::new();
         let mut fault = None;
         for folder in folders.drain(..) {
+            self.hold().await;
             match self.settle_one(&folder).await {
                 Ok(entry) => {
                     failpoint::hit("after-settle");
@@ -394,7 +410,32 @@ impl Copier {
     }
 }
 
-enum Judgement {
+/// What may be overwritten: what the plan found, and nothing that came since.
+pub(super) fn expect(pair: &Pair) -> Expect {
+    match &pair.there {
+        None => Expect::Nothing,
+        Some(there) => match there.etag() {
+            Some(version) => Expect::Version(version.clone()),
+            None => Expect::Listed(there.clone().into()),
+        },
+    }
+}
+
+/// Whatever a backend says: a file of another size than was listed is not a copy of it.
+fn expect_size(pair: &Pair, done: Transferred) -> Result<Transferred, Error> {
+    match &done {
+        Transferred::Done(there, ..)
+            if pair.entry.kind == Kind::File && there.size != pair.entry.size =>
+        {
+            let words = format!("{} of {} bytes arrived", there.size, pair.entry.size);
+            let path = pair.path();
+            Err(Error::new(ErrorKind::Temporary, "write", &path, words))
+        }
+        _ => Ok(done),
+    }
+}
+
+pub(super) enum Judgement {
     Over,
     Record,
     Again(Fault),

@@ -1,6 +1,6 @@
 //! One entry, when the storages cannot move it by themselves.
 
-use super::tasks::Copier;
+use super::tasks::{Copier, expect};
 use crate::status::{Difference, Status};
 use crate::store::Pair;
 use headworks_storage::{
@@ -76,6 +76,16 @@ impl Hash {
 
 impl Copier {
     pub(super) async fn one(&self, pair: &Pair, status: Status) -> Result<Transferred, Error> {
+        self.onto(pair, status, &pair.entry.name).await
+    }
+
+    /// The same, under another name at the destination.
+    pub(super) async fn onto(
+        &self,
+        pair: &Pair,
+        status: Status,
+        onto: &[u8],
+    ) -> Result<Transferred, Error> {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         // A file is looked at when it was read: that says the same of all its bytes, for one call less.
         if pair.entry.kind != Kind::File {
@@ -93,12 +103,15 @@ impl Copier {
             return Ok(Transferred::Done(entry.into(), None, None));
         }
         if pair.entry.kind == Kind::File {
-            return self.file(pair).await;
+            return self.file(pair, onto).await;
         }
-        let entry = self
-            .destination
-            .make_node(folder, &self.order(pair))
-            .await?;
+        let mut order = self.order(pair);
+        if order.entry.name != onto {
+            // A name of ours.
+            order.expect = Expect::Anything;
+            order.entry.name = onto.to_vec();
+        }
+        let entry = self.destination.make_node(folder, &order).await?;
         Ok(Transferred::Done(entry.into(), None, None))
     }
 
@@ -114,7 +127,7 @@ impl Copier {
         }
     }
 
-    async fn file(&self, pair: &Pair) -> Result<Transferred, Error> {
+    async fn file(&self, pair: &Pair, onto: &[u8]) -> Result<Transferred, Error> {
         let size = pair.entry.size;
         let is_large = size > super::tasks::LARGE;
         let part = match is_large {
@@ -124,9 +137,12 @@ impl Copier {
         let Some(mut found) = self.beforehand(pair, is_large).await? else {
             return Ok(Transferred::Changed);
         };
-        let plan = self.upload_plan(pair, part.as_ref(), &found);
+        let mut plan = self.upload_plan(pair, part.as_ref(), &found);
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
-        let mut upload = self.destination.upload(folder, name, plan).await?;
+        if onto != name {
+            plan.expect = Expect::Anything;
+        }
+        let mut upload = self.destination.upload(folder, onto, plan).await?;
         let mut hash = self.take_up(pair, upload.offset(), part.as_ref()).await?;
         let keeps_parts = is_large && self.destination.capabilities().keeps_parts;
         let mut reached = Reached::new(&*upload, &hash);
@@ -199,7 +215,8 @@ impl Copier {
         Ok(Transferred::Done(entry.into(), digest, found.modified))
     }
 
-    /// The source had other bytes than it should: it changed, unless it says that it did not. Then they were lost on the way.
+    /// The source had fewer or more bytes than it should: it changed, unless it says that it did not.
+    /// Then they were lost on the way, and the next attempt may get all of them.
     async fn unlike(&self, pair: &Pair) -> Result<Transferred, Error> {
         if self.is_told_by_reading() {
             return Ok(Transferred::Changed);
@@ -208,7 +225,7 @@ impl Copier {
         match same(&self.of_source(stat).await?, &pair.entry) {
             false => Ok(Transferred::Changed),
             true => {
-                let (path, words) = (pair.path(), "other bytes came than it has");
+                let (path, words) = (pair.path(), "not as many bytes came as it says it has");
                 Err(Error::new(ErrorKind::Temporary, "read", &path, words))
             }
         }
@@ -257,13 +274,7 @@ impl Copier {
             resume: part.map(|part| part.resume.clone()),
             modified: found.modified,
             extended: found.extended.clone(),
-            expect: match &pair.there {
-                None => Expect::Nothing,
-                Some(there) => match there.etag() {
-                    Some(version) => Expect::Version(version.clone()),
-                    None => Expect::Anything,
-                },
-            },
+            expect: expect(pair),
         }
     }
 
@@ -289,10 +300,16 @@ impl Copier {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         let read = self.source.read(folder, name, from, offset - from);
         let mut chunks = self.of_source(read).await?;
+        let mut at = from;
         while let Some(chunk) = self.of_source(chunks.next()).await? {
+            at += chunk.len() as u64;
             hash.update(&chunk);
         }
-        Ok(hash)
+        match at == offset {
+            true => Ok(hash),
+            // A hash of fewer bytes than were sent would be wrong for ever.
+            false => Err(Error::short(&pair.path(), at, pair.entry.size)),
+        }
     }
 
     /// Sends up to `end`, or a little beyond; what is read is gone on with next time. Answers whether the source is what was
@@ -311,7 +328,11 @@ impl Copier {
             let Some(direct) = direct else { break };
             self.pass_bytes(step).await;
             hash.0 = None;
-            direct.await?;
+            match direct.await {
+                // The source has fewer bytes than were listed.
+                Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
+                copied => copied?,
+            }
         }
         let from = upload.offset();
         if from == end && from > 0 {

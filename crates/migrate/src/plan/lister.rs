@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::mpsc::{OwnedPermit, Sender, UnboundedSender};
+use tokio_util::sync::CancellationToken;
 
 /// Rows of several folders that are handed over together.
 const TOGETHER: usize = 1024;
@@ -51,6 +52,7 @@ pub(super) struct Lister {
     pub(super) words: UnboundedSender<Word>,
     pub(super) progress: Arc<Progress>,
     pub(super) job: String,
+    pub(super) stop: CancellationToken,
     /// The state file, if it is inside this tree.
     pub(super) own: Option<Own>,
     pub(super) compare: Compare,
@@ -116,6 +118,10 @@ impl Lister {
         let mut left = batch.into_iter();
         let mut again = None;
         for listing in left.by_ref() {
+            self.hold(&mut hand).await;
+            if self.stop.is_cancelled() {
+                break; // it is listed by the run that goes on with this one
+            }
             let Err(error) = self.list(&listing, &mut hand).await else {
                 continue;
             };
@@ -135,6 +141,14 @@ impl Lister {
         self.hand_over(&mut hand);
         let (listing, wait) = again?;
         Some((std::iter::once(listing).chain(left).collect(), wait))
+    }
+
+    /// Waits while the job is paused. What was listed is handed over before.
+    async fn hold(&self, hand: &mut Hand) {
+        if self.progress.paused.load(Relaxed) {
+            self.hand_over(hand);
+            self.progress.hold(|| self.stop.is_cancelled()).await;
+        }
     }
 
     async fn list(&self, listing: &Listing, hand: &mut Hand) -> Result<(), Error> {
@@ -176,6 +190,7 @@ impl Lister {
             }
             (first, forget) = (false, false);
             page = next;
+            self.hold(hand).await;
         }
     }
 

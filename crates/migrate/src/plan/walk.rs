@@ -148,6 +148,7 @@ fn pool(
         words,
         progress: job.progress.clone(),
         job: job.id.clone(),
+        stop: job.stop.clone(),
         compare: job.compare,
         own: job.own[side as usize].clone(),
         release,
@@ -230,9 +231,16 @@ impl Walk<'_> {
         let paused = self.job.progress.paused.load(Relaxed);
         for side in &mut self.sides {
             let now = side.pool.now();
+            // The pool holds what was leased before the pause and has not begun.
             match (paused, side.rounds.state()) {
-                (true, State::Running) => side.rounds.pause(now),
-                (false, State::Paused) => side.rounds.resume(now),
+                (true, State::Running) => {
+                    side.rounds.pause(now);
+                    side.pool.pause();
+                }
+                (false, State::Paused) => {
+                    side.rounds.resume(now);
+                    side.pool.resume();
+                }
                 _ => {}
             }
         }

@@ -12,6 +12,7 @@ use headworks_core::rounds::{Progress as RoundsProgress, State};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,6 +187,9 @@ impl SideProgress {
     }
 }
 
+/// How often what is held by a pause looks whether it may go on.
+const HOLD: Duration = Duration::from_millis(50);
+
 /// The counters of a run.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -227,6 +231,13 @@ impl Progress {
         self.total_bytes.store(bytes, Relaxed);
         self.done.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
+    }
+
+    /// Waits while the job is paused, and no longer than until `is_over`.
+    pub(crate) async fn hold(&self, is_over: impl Fn() -> bool) {
+        while self.paused.load(Relaxed) && !is_over() {
+            tokio::time::sleep(HOLD).await;
+        }
     }
 
     pub(crate) fn did(&self, items: u64, bytes: u64) {

@@ -135,6 +135,9 @@ pub struct Outcome {
     /// What was deleted at the destination in this pass.
     #[serde(default)]
     pub deleted: u64,
+    /// What should have gone from the destination and could not.
+    #[serde(default)]
+    pub not_deleted: u64,
     /// Folders that could not be listed.
     pub failed_folders: u64,
 }
@@ -155,6 +158,7 @@ impl Outcome {
     #[must_use]
     pub fn has_failures(&self) -> bool {
         self.failed_folders > 0
+            || self.not_deleted > 0
             || !self.adds_up()
             || self.any(&[Class::Changed, Class::Failed, Class::Unknown, Class::Left])
     }

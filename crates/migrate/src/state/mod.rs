@@ -15,10 +15,11 @@ use crate::filter::Filters;
 use crate::progress::Live;
 use crate::status::{Compare, Difference, Status};
 use crate::store::{
-    FolderId, Pair, Plain, ROOT, Store, each_pair, meta, path_of, plain_files, read_pairs,
+    ENTRY, FolderId, Pair, Plain, ROOT, Store, each_pair, meta, path_of, plain_files, read_entry,
+    read_pairs,
 };
-use headworks_storage::Kind;
 use headworks_storage::shown;
+use headworks_storage::{Entry, Kind};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -215,19 +216,56 @@ impl State {
 
     /// Leaves what is not among the plain files of the source either.
     fn drop_plain(&self, page: &mut Vec<Extra>) -> Result<()> {
-        let mut files = (0, Vec::new());
+        let mut plain = PlainNames::new(&self.read);
         let mut left = Vec::new();
         for extra in page.drain(..) {
-            if files.0 != extra.parent {
-                files = (extra.parent, plain_files(&self.read, extra.parent)?);
-            }
-            let found = files.1.binary_search_by(|file| file.name.cmp(&extra.name));
-            if found.is_err() {
+            if !plain.has(extra.parent, &extra.name)? {
                 left.push(extra);
             }
         }
         *page = left;
         Ok(())
+    }
+
+    /// Some of what is at the destination only, after a place, as it was listed; with `excluded` also
+    /// what the source has and a filter excludes. None only if there is none.
+    pub(crate) fn extra_entries(
+        &self,
+        after: &(FolderId, Vec<u8>),
+        excluded: bool,
+    ) -> Result<Vec<(FolderId, Entry)>> {
+        const PAGE: i64 = 512;
+        let mut after = after.clone();
+        let query = format!(
+            "SELECT d.parent, {} FROM destination d
+             JOIN folder f ON f.id = d.parent
+             LEFT JOIN source s ON s.parent = d.parent AND s.name = d.name
+             WHERE (d.parent, d.name) > (?1, ?2) AND (s.name IS NULL OR ?3 AND s.excluded)
+                 AND f.dst = 1 AND f.src = 1
+             ORDER BY d.parent, d.name LIMIT ?4",
+            ENTRY.replace('@', "d.")
+        );
+        let mut statement = self.read.prepare_cached(&query)?;
+        loop {
+            let rows = statement.query_map(params![after.0, after.1, excluded, PAGE], |row| {
+                Ok((row.get::<_, FolderId>(0)?, read_entry(row, 1)?))
+            })?;
+            let page = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            let Some((parent, last)) = page.last() else {
+                return Ok(page);
+            };
+            after = (*parent, last.name.clone());
+            let mut plain = PlainNames::new(&self.read);
+            let mut left = Vec::new();
+            for (parent, entry) in page {
+                if !plain.has(parent, &entry.name)? {
+                    left.push((parent, entry));
+                }
+            }
+            if !left.is_empty() {
+                return Ok(left);
+            }
+        }
     }
 
     fn failed_folders(&self) -> Result<u64> {
@@ -265,6 +303,11 @@ impl State {
         };
         outcome.quarantined = put_away("quarantined")?;
         outcome.deleted = put_away("deleted")?;
+        let query = "SELECT count(*) FROM failure WHERE phase = 'delete'";
+        outcome.not_deleted = self
+            .read
+            .query_row(query, [], |row| row.get::<_, i64>(0))?
+            .cast_unsigned();
         let query = "SELECT sum(entries), sum(bytes) FROM (
              SELECT count(*) entries, coalesce(sum(size), 0) bytes FROM source WHERE parent <> 0
              UNION ALL SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM files)";
@@ -402,6 +445,33 @@ impl State {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.store.path()
+    }
+}
+
+/// The plain files of the folder that was asked for last.
+struct PlainNames<'a> {
+    read: &'a Connection,
+    folder: FolderId,
+    files: Vec<Entry>,
+}
+
+impl PlainNames<'_> {
+    fn new(read: &Connection) -> PlainNames<'_> {
+        PlainNames {
+            read,
+            folder: 0,
+            files: Vec::new(),
+        }
+    }
+
+    fn has(&mut self, folder: FolderId, name: &[u8]) -> Result<bool> {
+        if self.folder != folder {
+            (self.folder, self.files) = (folder, plain_files(self.read, folder)?);
+        }
+        let found = self
+            .files
+            .binary_search_by(|file| file.name.as_slice().cmp(name));
+        Ok(found.is_ok())
     }
 }
 

@@ -5,7 +5,7 @@ use headworks_storage::failpoint;
 use rusqlite::Connection;
 
 /// One step a version. A file of version `n` is brought up to date by the steps from `n` on.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 6] = [
     "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
@@ -108,6 +108,14 @@ CREATE TABLE files (
 );
 -- Whether the destination has exactly these; it then has no rows for them either.
 ALTER TABLE folder ADD COLUMN alike INTEGER NOT NULL DEFAULT 0;
+",
+    "
+-- Entries of the destination that are about to go. They are counted already, with all that is in them; a file that
+-- a folder replaces is kept in quarantine, there and under that name, until the folder is complete.
+CREATE TABLE removal (
+    parent INTEGER NOT NULL, name BLOB NOT NULL, entries INTEGER NOT NULL, folder BLOB, kept BLOB,
+    PRIMARY KEY (parent, name)
+) WITHOUT ROWID;
 ",
 ];
 

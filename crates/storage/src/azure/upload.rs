@@ -3,7 +3,7 @@
 use super::blob::{DRESS, dressed};
 use super::blocks::{self, Id, Mark, Sent};
 use super::container::Container;
-use crate::backend::{Extended, Upload, UploadPlan};
+use crate::backend::{Extended, Upload, UploadPlan, incomplete};
 use crate::cloud::dress::version;
 use crate::cloud::parts::{self, Part, Parts};
 use crate::cloud::{Call, Pieces, text};
@@ -224,6 +224,11 @@ impl Upload for AzureUpload {
         extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
         Box::pin(async move {
+            if self.offset != self.plan.size {
+                let error = incomplete(&self.key, self.offset, self.plan.size);
+                let _ = self.abort().await;
+                return Err(error);
+            }
             match self.blocks.take() {
                 None => self.put(&like, &extended).await,
                 Some(mut blocks) => self.commit(&mut blocks, &like, &extended).await,

@@ -82,7 +82,7 @@ impl Call {
     /// The same, to be done only if what is expected is there.
     pub(crate) fn expecting(self, expect: &Expect) -> Call {
         match expect {
-            Expect::Anything => self,
+            Expect::Anything | Expect::Listed(_) => self,
             Expect::Nothing => self.header("if-none-match", "*"),
             Expect::Version(version) => self.if_match(version),
         }
@@ -95,9 +95,7 @@ impl Call {
 
     /// What was expected is not there.
     pub(crate) fn overtaken(&self) -> Error {
-        let words =
-            "somebody else wrote it since it was listed; plan again to see what is there now";
-        self.wrong(ErrorKind::Changed, words)
+        Error::overtaken(self.operation, &self.path)
     }
 
     pub(crate) fn wrong(&self, kind: ErrorKind, cause: impl Into<String>) -> Error {

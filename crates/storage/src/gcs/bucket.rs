@@ -180,7 +180,7 @@ pub(super) fn refuses(name: &[u8]) -> Option<&'static str> {
 /// The condition of a write.
 pub(super) fn expecting(call: Call, expect: &Expect) -> Call {
     match expect {
-        Expect::Anything => call,
+        Expect::Anything | Expect::Listed(_) => call,
         Expect::Nothing => call.query("ifGenerationMatch", "0"),
         Expect::Version(version) => {
             call.query("ifGenerationMatch", &String::from_utf8_lossy(version))

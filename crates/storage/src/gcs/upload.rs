@@ -3,7 +3,7 @@
 use super::bucket::{Bucket, expecting};
 use super::object::Resource;
 use super::session::{Progress, Session};
-use crate::backend::{Expect, Extended, Upload, UploadPlan};
+use crate::backend::{Expect, Extended, Upload, UploadPlan, incomplete};
 use crate::cloud::keys::Keys;
 use crate::cloud::{Pieces, random};
 use crate::error::{ErrorKind, Result};
@@ -263,7 +263,14 @@ impl Upload for GcsUpload {
         like: Entry,
         extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
-        Box::pin(async move { self.finished(&like, &extended).await })
+        Box::pin(async move {
+            if self.offset != self.plan.size {
+                let error = incomplete(&self.key, self.offset, self.plan.size);
+                let _ = self.abort().await;
+                return Err(error);
+            }
+            self.finished(&like, &extended).await
+        })
     }
 
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {

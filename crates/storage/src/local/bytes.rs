@@ -91,14 +91,16 @@ pub(super) fn open_file(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Owned
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// Moves `[from, to)` to the same place in another file, leaving holes as holes if the source has some.
+/// Moves `[from, to)` to the same place in another file, leaving holes as holes if the source has
+/// some. Returns the offset at which it stopped: less than `to` if the source ends before it,
+/// whatever size the source claims to have. The caller must not take the rest for a hole.
 pub(super) fn move_range(
     source: &OwnedFd,
     sink: &OwnedFd,
     from: u64,
     to: u64,
     holes: bool,
-) -> rustix::io::Result<()> {
+) -> rustix::io::Result<u64> {
     if !holes {
         return move_data(source, sink, from, to);
     }
@@ -106,26 +108,35 @@ pub(super) fn move_range(
     while at < to {
         let data = match rustix::fs::seek(source, SeekFrom::Data(at)) {
             Ok(data) => data.min(to),
-            Err(Errno::NXIO) => break, // nothing but a hole follows
+            // Either nothing but a hole follows, or the file ends here: its size tells which.
+            Err(Errno::NXIO) => {
+                let size = rustix::fs::fstat(source)?.st_size as u64;
+                return Ok(size.clamp(at, to));
+            }
             Err(errno) => return Err(errno),
         };
         if data >= to {
             break;
         }
         let hole = rustix::fs::seek(source, SeekFrom::Hole(data))?.min(to);
-        move_data(source, sink, data, hole)?;
+        let end = move_data(source, sink, data, hole)?;
+        if end < hole {
+            return Ok(end);
+        }
         at = hole;
     }
-    Ok(())
+    Ok(to)
 }
 
-fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io::Result<()> {
+fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io::Result<u64> {
     let (mut input, mut output) = (from, from);
     while input < to {
         let length = (to - input).min(STRIDE) as usize;
         match rustix::fs::copy_file_range(source, Some(&mut input), sink, Some(&mut output), length)
         {
-            Ok(0) => return Ok(()), // the source is shorter now; its time will tell
+            // Some filesystems (procfs, some of FUSE) say this although they have bytes: reading
+            // tells whether this is the end.
+            Ok(0) => return move_through_memory(source, sink, input, to),
             Ok(_) | Err(Errno::INTR) => {}
             Err(
                 Errno::XDEV
@@ -140,7 +151,7 @@ fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io
             Err(errno) => return Err(errno),
         }
     }
-    Ok(())
+    Ok(to)
 }
 
 fn move_through_memory(
@@ -148,18 +159,19 @@ fn move_through_memory(
     sink: &OwnedFd,
     mut from: u64,
     to: u64,
-) -> rustix::io::Result<()> {
+) -> rustix::io::Result<u64> {
     let mut buffer = vec![0; (to - from).min(256 * 1024) as usize];
     while from < to {
         let wanted = (to - from).min(buffer.len() as u64) as usize;
-        let count = rustix::io::pread(source, &mut buffer[..wanted], from)?;
-        if count == 0 {
-            return Ok(());
-        }
+        let count = match rustix::io::pread(source, &mut buffer[..wanted], from) {
+            Ok(0) => return Ok(from),
+            Err(Errno::INTR) => continue,
+            other => other?,
+        };
         write_all(sink, &buffer[..count], from)?;
         from += count as u64;
     }
-    Ok(())
+    Ok(to)
 }
 
 pub(super) fn write_all(
@@ -178,4 +190,51 @@ pub(super) fn write_all(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    /// A file of that size with bytes in a range and holes elsewhere.
+    fn file(size: u64, data: std::ops::Range<u64>) -> OwnedFd {
+        let file = tempfile::tempfile().expect("a temporary file");
+        file.set_len(size).expect("it has room");
+        let bytes = vec![b'x'; (data.end - data.start) as usize];
+        file.write_all_at(&bytes, data.start).expect("bytes");
+        file.into()
+    }
+
+    /// Up to where bytes were moved, and how large the other file is.
+    fn moved(source: &OwnedFd, from: u64, to: u64, holes: bool) -> (u64, u64) {
+        let sink = file(0, 0..0);
+        let end = move_range(source, &sink, from, to, holes).expect("it can be read");
+        let size = rustix::fs::fstat(&sink).expect("it is there").st_size;
+        (end, size as u64)
+    }
+
+    #[test]
+    fn a_source_that_ends_early_is_not_taken_for_one_with_a_hole() {
+        let whole = file(1 << 20, 0..1 << 20);
+        for holes in [false, true] {
+            assert_eq!(moved(&whole, 0, 1 << 20, holes), (1 << 20, 1 << 20));
+            assert_eq!(moved(&whole, 0, 2 << 20, holes), (1 << 20, 1 << 20));
+            assert_eq!(moved(&whole, 1 << 20, 2 << 20, holes).0, 1 << 20);
+            assert_eq!(moved(&whole, 2 << 20, 3 << 20, holes).0, 2 << 20);
+        }
+        let sparse = file(3 << 20, 1 << 20..2 << 20);
+        assert_eq!(moved(&sparse, 0, 3 << 20, true), (3 << 20, 2 << 20));
+        assert_eq!(moved(&sparse, 0, 4 << 20, true), (3 << 20, 2 << 20));
+        assert_eq!(moved(&sparse, 0, 1 << 20, true), (1 << 20, 0));
+    }
+
+    #[test]
+    fn bytes_that_pass_through_memory_end_where_the_source_does() {
+        let (source, sink) = (file(300 << 10, 0..300 << 10), file(0, 0..0));
+        let end = move_through_memory(&source, &sink, 0, 400 << 10);
+        assert_eq!(end, Ok(300 << 10));
+        let end = move_through_memory(&source, &sink, 0, 200 << 10);
+        assert_eq!(end, Ok(200 << 10));
+    }
 }

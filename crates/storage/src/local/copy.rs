@@ -2,6 +2,7 @@
 
 use super::attributes::{extended_of, node_extended};
 use super::bytes::{move_range, open_file};
+use super::rename;
 use super::root::{Root, entry_of, nanos};
 use crate::backend::{Copied, Order};
 use crate::error::{Error, Result};
@@ -25,9 +26,10 @@ pub(super) fn batch(
         Err(error) => return orders.iter().map(|_| Err(Error::clone(&error))).collect(),
     };
     let one = |order: &Order| match order.entry.kind {
-        Kind::File => file(&from, &to, sink, order).map_err(|(operation, errno)| {
-            Error::system(operation, &folder.join(&order.entry.name), errno)
-        }),
+        Kind::File => {
+            let copied = file(&from, &to, sink, order);
+            copied.map_err(|failure| failure.into_error(&folder.join(&order.entry.name)))
+        }
         _ => node(source, &from, &to, sink, folder, order),
     };
     orders.iter().map(one).collect()
@@ -52,10 +54,35 @@ fn node(
         .map(Copied::Done)
 }
 
-type Step<T> = std::result::Result<T, (&'static str, Errno)>;
+/// Why a file was not copied.
+enum Failure {
+    System(&'static str, Errno),
+    /// It ended after so many bytes of so many, although it claims not to have changed.
+    Short(u64, u64),
+    /// Somebody else wrote what it would replace.
+    Overtaken,
+}
+
+impl Failure {
+    fn into_error(self, path: &[u8]) -> Error {
+        match self {
+            Failure::System(operation, errno) => Error::system(operation, path, errno),
+            Failure::Short(came, size) => Error::short(path, came, size),
+            Failure::Overtaken => Error::overtaken("write", path),
+        }
+    }
+}
+
+impl From<(&'static str, Errno)> for Failure {
+    fn from((operation, errno): (&'static str, Errno)) -> Failure {
+        Failure::System(operation, errno)
+    }
+}
+
+type Step<T> = std::result::Result<T, Failure>;
 
 fn file(from: &OwnedFd, to: &OwnedFd, sink: &Root, order: &Order) -> Step<Copied> {
-    let Order { entry, temp } = order;
+    let Order { entry, temp, .. } = order;
     let input = open_file(from, &entry.name).map_err(|e| ("read", e))?;
     let before = rustix::fs::fstat(&input).map_err(|e| ("read", e))?;
     if !is_as_listed(&before, entry) {
@@ -74,15 +101,33 @@ fn file(from: &OwnedFd, to: &OwnedFd, sink: &Root, order: &Order) -> Step<Copied
             return Err(error);
         }
     }
-    let stat = rustix::fs::statx(&output, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-    let done = stat.map(|stat| entry_of(entry.name.clone(), &stat));
-    failpoint::hit("before-rename");
-    rustix::fs::renameat(to, temp.as_slice(), to, entry.name.as_slice()).map_err(|e| {
+    let named = name(&output, to, order);
+    if named.is_err() {
         let _ = rustix::fs::unlinkat(to, temp.as_slice(), AtFlags::empty());
-        ("name", e)
-    })?;
+    }
+    named.map(Copied::Done)
+}
+
+/// Gives a complete file its name.
+fn name(output: &OwnedFd, to: &OwnedFd, order: &Order) -> Step<Entry> {
+    let Order {
+        entry,
+        temp,
+        expect,
+    } = order;
+    let stat = rustix::fs::statx(output, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+        .map_err(|e| ("look at", e))?;
+    // However it was filled: what has another size than was listed replaces nothing.
+    if stat.stx_size != entry.size {
+        return Err(Failure::Short(stat.stx_size, entry.size));
+    }
+    failpoint::hit("before-rename");
+    let named = rename::name(to, temp, &entry.name, expect, entry).map_err(|e| ("name", e))?;
     failpoint::hit("after-rename");
-    Ok(Copied::Done(done.map_err(|e| ("look at", e))?))
+    match named {
+        true => Ok(entry_of(entry.name.clone(), &stat)),
+        false => Err(Failure::Overtaken),
+    }
 }
 
 /// Bytes and attributes. Answers whether the source stayed the same meanwhile.
@@ -96,7 +141,14 @@ fn fill(
     let size = order.entry.size;
     if size > 0 && !reflink(input, output, sink) {
         let holes = (before.st_blocks as u64).saturating_mul(512) < size;
-        move_range(input, output, 0, size, holes).map_err(|e| ("copy", e))?;
+        let end = move_range(input, output, 0, size, holes).map_err(|e| ("copy", e))?;
+        if end < size {
+            let now = rustix::fs::fstat(input).map_err(|e| ("read", e))?;
+            return match is_as_listed(&now, &order.entry) {
+                true => Err(Failure::Short(end, size)),
+                false => Ok(false),
+            };
+        }
         if holes {
             rustix::fs::ftruncate(output, size).map_err(|e| ("copy", e))?;
         }

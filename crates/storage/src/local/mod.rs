@@ -9,6 +9,7 @@ mod copy;
 mod listing;
 mod near;
 mod nodes;
+mod rename;
 mod root;
 mod sink;
 mod small;

@@ -1,5 +1,6 @@
 //! Folders, symlinks, further names, and removing them.
 
+use super::rename;
 use super::root::{Root, entry_at};
 use crate::backend::Order;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,11 +47,16 @@ impl Root {
         let named = made
             .and_then(|()| self.dress_node(dir, temp, entry, extended))
             .inspect(|()| failpoint::hit("before-node-rename"))
-            .and_then(|()| rustix::fs::renameat(dir, temp, dir, entry.name.as_slice()))
-            .inspect(|()| failpoint::hit("after-node-rename"));
-        if let Err(errno) = named {
+            .and_then(|()| rename::name(dir, temp, &entry.name, &order.expect, entry))
+            .inspect(|_| failpoint::hit("after-node-rename"));
+        let refused = match named {
+            Ok(true) => None,
+            Ok(false) => Some(Error::overtaken("make", &path)),
+            Err(errno) => Some(Error::system("make", &path, errno)),
+        };
+        if let Some(error) = refused {
             let _ = rustix::fs::unlinkat(dir, temp, AtFlags::empty());
-            return Err(Error::system("make", &path, errno));
+            return Err(error);
         }
         entry_at(dir, &entry.name).map_err(|e| Error::system("look at", &path, e))
     }

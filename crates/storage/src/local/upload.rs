@@ -4,10 +4,11 @@ use super::Local;
 use super::blocking;
 use super::bytes::{move_range, open_file};
 use super::copy::create;
+use super::rename;
 use super::root::{Root, entry_at};
 use super::sink::{HOLE, Sink};
-use crate::backend::{Backend, Extended, Upload, UploadPlan};
-use crate::error::{Error, Result};
+use crate::backend::{Backend, Expect, Extended, Upload, UploadPlan, incomplete};
+use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint;
 use crate::{BoxFuture, Entry, Folder};
 use bytes::Bytes;
@@ -27,6 +28,7 @@ pub(super) struct LocalUpload {
     writing: Option<JoinHandle<rustix::io::Result<()>>>,
     size: u64,
     offset: u64,
+    expect: Expect,
 }
 
 impl LocalUpload {
@@ -58,6 +60,7 @@ impl LocalUpload {
             writing: None,
             size: plan.size,
             offset,
+            expect: plan.expect,
         })
     }
 
@@ -92,33 +95,46 @@ impl LocalUpload {
             offset += bytes.len() as u64;
             Ok(())
         });
-        let named = written.and_then(|()| self.name_it(offset, like, extended));
+        let named = match written {
+            Ok(()) if offset != self.size => {
+                let path = self.folder.join(&self.name);
+                Err(incomplete(&path, offset, self.size))
+            }
+            Ok(()) => match self.name_it(like, extended) {
+                Ok(Some(entry)) => Ok(entry),
+                Ok(None) => Err(Error::overtaken("write", &self.folder.join(&self.name))),
+                Err(errno) => Err(self.wrong("write", errno)),
+            },
+            Err(errno) => Err(self.wrong("write", errno)),
+        };
         if named.is_err() {
             self.remove();
         }
-        named.map_err(|e| self.wrong("write", e))
+        named
     }
 
     fn remove(&self) {
         let _ = rustix::fs::unlinkat(&self.dir, self.temp.as_slice(), AtFlags::empty());
     }
 
-    /// `end` is up to where it is written.
-    fn name_it(&self, end: u64, like: &Entry, extended: &Extended) -> rustix::io::Result<Entry> {
+    /// `None`: somebody else wrote what it would replace.
+    fn name_it(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Option<Entry>> {
         // Only a file with room for one may end in a hole, of which the system does not know yet.
-        if end != self.size || self.size >= HOLE as u64 {
+        if self.size >= HOLE as u64 {
             rustix::fs::ftruncate(&self.sink.file, self.size)?;
         }
         self.root.dress(&self.sink.file, like, extended, true)?;
         failpoint::hit("before-upload-rename");
-        rustix::fs::renameat(
-            &self.dir,
-            self.temp.as_slice(),
-            &self.dir,
-            self.name.as_slice(),
-        )?;
+        let new = Entry {
+            size: self.size,
+            ..like.clone()
+        };
+        let named = rename::name(&self.dir, &self.temp, &self.name, &self.expect, &new)?;
         failpoint::hit("after-upload-rename");
-        entry_at(&self.dir, &self.name)
+        match named {
+            true => entry_at(&self.dir, &self.name).map(Some),
+            false => Ok(None),
+        }
     }
 }
 
@@ -188,7 +204,13 @@ impl Upload for LocalUpload {
                 let input = open_file(&dir, &name).map_err(wrong)?;
                 let stat = rustix::fs::fstat(&input).map_err(wrong)?;
                 let holes = (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64;
-                move_range(&input, &sink.file, from, to, holes).map_err(wrong)?;
+                let end = move_range(&input, &sink.file, from, to, holes).map_err(wrong)?;
+                if end < to {
+                    // What is missing must not be taken for a hole.
+                    let words = format!("it ended after {end} of at least {to} bytes");
+                    let path = folder.join(&name);
+                    return Err(Error::new(ErrorKind::Changed, "read", &path, words));
+                }
                 // A hole at the end of the part must count as written.
                 let end = rustix::fs::fstat(&sink.file).map_err(wrong)?.st_size as u64;
                 if end < to {
@@ -298,5 +320,35 @@ mod tests {
         assert_eq!(entry.size, SIZE as u64);
         let written = std::fs::read(place.path().join("big")).unwrap();
         assert!(written == bytes, "other bytes than were written");
+    }
+
+    #[tokio::test]
+    async fn a_source_that_ends_early_is_not_extended_with_zeros() {
+        let place = tempfile::tempdir().expect("a folder");
+        let local = Local::new(place.path());
+        let root = Folder::root();
+        let half = vec![b'x'; 10 << 20];
+        std::fs::write(place.path().join("from"), &half).unwrap();
+        std::fs::write(place.path().join("to"), "the good copy").unwrap();
+        let plan = UploadPlan {
+            temp: b".part".to_vec(),
+            size: 20 << 20,
+            ..UploadPlan::default()
+        };
+        let mut upload = local.upload(&root, b"to", plan).await.unwrap();
+        let step = upload.copy_from(&local, &root, b"from", 8 << 20);
+        step.expect("both are disks").await.unwrap();
+        let step = upload.copy_from(&local, &root, b"from", 8 << 20);
+        let refused = step.expect("both are disks").await.unwrap_err();
+        assert_eq!(refused.kind(), crate::ErrorKind::Changed, "{refused}");
+        let like = Entry::new(b"to".to_vec(), Kind::File);
+        let refused = upload.finish(like, Vec::new()).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("8388608 of 20971520 bytes"),
+            "{refused}"
+        );
+        let kept = std::fs::read(place.path().join("to")).unwrap();
+        assert_eq!(kept, b"the good copy");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
     }
 }

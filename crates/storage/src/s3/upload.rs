@@ -4,7 +4,7 @@ use super::bucket::Bucket;
 use super::multipart::{Multipart, Sent};
 use super::object::DRESS;
 use super::sign::sha256;
-use crate::backend::{Expect, Extended, Upload, UploadPlan};
+use crate::backend::{Expect, Extended, Upload, UploadPlan, incomplete};
 use crate::cloud::dress::version;
 use crate::cloud::parts::{self, Part, Parts};
 use crate::cloud::{Call, Pieces, hex, text};
@@ -240,6 +240,11 @@ impl Upload for S3Upload {
         extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
         Box::pin(async move {
+            if self.offset != self.plan.size {
+                let error = incomplete(&self.key, self.offset, self.plan.size);
+                let _ = self.abort().await;
+                return Err(error);
+            }
             let Some(mut parts) = self.parts.take() else {
                 return self.put(&like, &extended).await;
             };

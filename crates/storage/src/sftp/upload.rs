@@ -7,7 +7,7 @@ use super::connection::{Failure, Waiting};
 use super::nodes::{dress, replace};
 use super::packet::{self, Attributes, Packet, Status};
 use super::server::{Handle, Line, Server, attributes, look, open};
-use crate::backend::{Extended, Upload, UploadPlan};
+use crate::backend::{Extended, Upload, UploadPlan, incomplete};
 use crate::error::{ErrorKind, Fault, Result};
 use crate::failpoint;
 use crate::{BoxFuture, Entry};
@@ -38,6 +38,7 @@ pub(super) struct SftpUpload {
     temp: Vec<u8>,
     name: Vec<u8>,
     handle: Handle,
+    size: u64,
     offset: u64,
     /// Up to where it is durable; what was sent since, and what was not sent yet.
     safe: u64,
@@ -122,6 +123,7 @@ impl SftpUpload {
             temp,
             name: name.to_vec(),
             handle,
+            size: plan.size,
             offset,
             safe: offset,
             held: VecDeque::new(),
@@ -325,6 +327,11 @@ impl Upload for SftpUpload {
         _extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
         Box::pin(async move {
+            if self.offset != self.size {
+                let error = incomplete(&self.path, self.offset, self.size);
+                let _ = self.discard().await;
+                return Err(error);
+            }
             match self.finished(&like).await {
                 Ok(entry) => {
                     self.server.touch(&self.path);

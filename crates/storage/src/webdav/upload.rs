@@ -1,7 +1,7 @@
 //! Writing a file under a temporary name, which it keeps until it is whole.
 
 use super::server::Server;
-use crate::backend::{Extended, Upload};
+use crate::backend::{Extended, Upload, incomplete};
 use crate::cloud::{Pieces, pipe};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry};
@@ -18,6 +18,7 @@ pub(super) struct DavUpload {
     path: Vec<u8>,
     temp: Vec<u8>,
     name: Vec<u8>,
+    size: u64,
     offset: u64,
     way: Way,
 }
@@ -63,6 +64,7 @@ impl DavUpload {
             path,
             temp,
             name: name.to_vec(),
+            size,
             offset: 0,
             way,
         }
@@ -153,7 +155,14 @@ impl Upload for DavUpload {
         _like: Entry,
         _extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
-        Box::pin(async move { self.name_it().await })
+        Box::pin(async move {
+            if self.offset != self.size {
+                let error = incomplete(&self.path, self.offset, self.size);
+                let _ = self.abort().await;
+                return Err(error);
+            }
+            self.name_it().await
+        })
     }
 
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
@@ -161,7 +170,10 @@ impl Upload for DavUpload {
             if let Way::Streamed(sender, Some(sent)) = self.way {
                 drop(sender);
                 let _ = sent.await;
-                return self.server.delete(&self.temp).await;
+                // Without a temporary name this would remove what was there before.
+                if self.temp != self.path {
+                    return self.server.delete(&self.temp).await;
+                }
             }
             Ok(())
         })

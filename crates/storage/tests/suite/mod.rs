@@ -1,7 +1,9 @@
 //! The suite: what a caller of the trait may rely on.
 
 use bytes::Bytes;
-use headworks_storage::{Backend, Entry, ErrorKind, Folder, Kind, Order, Upload, UploadPlan};
+use headworks_storage::{
+    Backend, Entry, ErrorKind, Expect, Folder, Kind, Order, Upload, UploadPlan,
+};
 use std::collections::BTreeSet;
 
 /// Every entry with its folder, each folder before what is in it.
@@ -178,6 +180,7 @@ pub(crate) async fn writing(backend: &dyn Backend, unable: Unable) {
     backend.writable().await.unwrap();
     names(backend, unable).await;
     whole_or_not_at_all(backend).await;
+    incomplete(backend).await;
     resumed(backend).await;
     moved(backend).await;
     backend.sync().await.unwrap();
@@ -275,6 +278,41 @@ async fn whole_or_not_at_all(backend: &dyn Backend) {
     );
 }
 
+/// An upload that ends before or after the size it announced is refused, and what was there stays.
+async fn incomplete(backend: &dyn Backend) {
+    let folder = Folder::root().child(b"incomplete");
+    backend.make_folder(&folder).await.unwrap();
+    let like = Entry::new(*b"file", Kind::File);
+    write(backend, &folder, &like, b"the good copy").await;
+    // Small enough to be kept in memory, larger than that, and in parts.
+    for (announced, came) in [
+        (10, 5),
+        (10, 0),
+        (10, 11),
+        (300 << 10, 200 << 10),
+        (LARGE, 9 << 20),
+    ] {
+        let upload = backend.upload(&folder, b"file", plan(b".t", announced, None));
+        let mut upload = upload.await.unwrap();
+        let mut refused = None;
+        for chunk in vec![b'x'; came].chunks(1 << 20) {
+            let written = upload.write(Bytes::copy_from_slice(chunk)).await;
+            refused = refused.or(written.err());
+        }
+        let finished = upload.finish(like.clone(), Vec::new()).await;
+        assert!(
+            refused.is_some() || finished.is_err(),
+            "{came} of {announced} bytes are a file"
+        );
+        assert_eq!(
+            read(backend, &folder, b"file", 0, 99).await,
+            b"the good copy",
+            "{came} of {announced} bytes replaced it"
+        );
+    }
+    assert_eq!(list(backend, &folder).await.len(), 1, "something is left");
+}
+
 /// Large enough for two parts and a rest, whatever a part is.
 const LARGE: usize = 17 << 20;
 
@@ -350,6 +388,7 @@ async fn moved(backend: &dyn Backend) {
         let order = Order {
             entry,
             temp: b".t".to_vec(),
+            expect: Expect::Anything,
         };
         let made = backend.make_node(&there, &order).await.unwrap();
         assert_eq!(made.target, order.entry.target);

@@ -167,9 +167,15 @@ pub(crate) struct CopyFlags {
     /// What becomes of what is at the destination only, or stands in the way.
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) delete: Option<DeleteFlag>,
-    /// With `--delete=permanent`: how many entries at most.
+    /// With `--delete`: how many entries at most, those in folders among them. If it would be more, nothing goes.
     #[arg(long, value_name = "N")]
     pub(crate) max_delete: Option<u64>,
+    /// With `--delete`: what filters exclude goes as well.
+    #[arg(long)]
+    pub(crate) delete_excluded: bool,
+    /// With `--delete`: also if the source has no entries.
+    #[arg(long)]
+    pub(crate) allow_empty_source: bool,
     /// Say what copying would need, lose and do; do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,

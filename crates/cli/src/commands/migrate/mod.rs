@@ -211,6 +211,10 @@ async fn plan(job: &Job, json: bool) -> Result<Exit> {
 
 async fn copy_or_look(job: &Job, options: &CopyOptions, dry: bool, json: bool) -> Result<Exit> {
     if dry {
+        let mut deletions = show::Deletions::new(options.delete, json);
+        job.deletions(options, |deletion| deletions.show(deletion))
+            .await?;
+        deletions.end()?;
         return show::preflight(&job.preflight(options).await?, json);
     }
     if job.state()?.fact("stage")? == "done" {
@@ -278,9 +282,9 @@ fn copy_options(flags: &CopyFlags) -> Result<CopyOptions> {
     options.checksum = flags.checksum;
     options.delete = match (flags.delete, flags.max_delete) {
         (None, None) => Delete::Keep,
-        (Some(DeleteFlag::Quarantine), None) => Delete::Quarantine,
-        (None | Some(DeleteFlag::Quarantine), Some(_)) => {
-            let words = "--max-delete bounds --delete=permanent, which was not asked for: leave it out, or ask for that";
+        (Some(DeleteFlag::Quarantine), limit) => Delete::Quarantine { limit },
+        (None, Some(_)) => {
+            let words = "--max-delete bounds --delete=quarantine or --delete=permanent, and neither was asked for";
             return Err(UsageError(words.into()).into());
         }
         (Some(DeleteFlag::Permanent), Some(limit)) => Delete::Permanent { limit },
@@ -290,5 +294,11 @@ fn copy_options(flags: &CopyFlags) -> Result<CopyOptions> {
             return Err(UsageError(words.into()).into());
         }
     };
+    if options.delete == Delete::Keep && (flags.delete_excluded || flags.allow_empty_source) {
+        let words = "--delete-excluded and --allow-empty-source are about --delete=quarantine or --delete=permanent, and neither was asked for";
+        return Err(UsageError(words.into()).into());
+    }
+    options.delete_excluded = flags.delete_excluded;
+    options.allow_empty_source = flags.allow_empty_source;
     Ok(options)
 }

@@ -3,8 +3,8 @@
 use crate::report::{data, note};
 use anyhow::Result;
 use headworks_migrate::{
-    Count, Failed, Line, Outcome, Preflight, Progress, Requests, State, Status, Summary, Verified,
-    shown,
+    Count, Delete, Deletion, Failed, Line, Outcome, Preflight, Progress, Requests, State, Status,
+    Summary, Verified, shown,
 };
 use headworks_service::exit::Exit;
 use indicatif::HumanBytes;
@@ -54,6 +54,55 @@ pub(crate) fn requests(sides: &[(&'static str, Requests)]) {
             .map(|(kind, n)| format!("{kind} {n}"))
             .collect();
         note(&format!("requests of the {side}: {}", counts.join(", ")));
+    }
+}
+
+/// What a dry run says of deletions, one line each.
+pub(crate) struct Deletions {
+    verb: &'static str,
+    json: bool,
+    entries: u64,
+    failed: Option<anyhow::Error>,
+}
+
+impl Deletions {
+    pub(crate) fn new(delete: Delete, json: bool) -> Deletions {
+        let verb = match delete {
+            Delete::Quarantine { .. } => "move to quarantine",
+            _ => "delete",
+        };
+        Deletions {
+            verb,
+            json,
+            entries: 0,
+            failed: None,
+        }
+    }
+
+    pub(crate) fn show(&mut self, deletion: &Deletion) -> headworks_migrate::Result<()> {
+        let path = shown(&deletion.path).to_string();
+        let (verb, entries) = (self.verb, deletion.entries);
+        self.entries += entries;
+        let line = match self.json {
+            true => {
+                serde_json::json!({"would": verb, "path": path, "entries": entries}).to_string()
+            }
+            false => format!("would {verb}: {path} ({entries} entries)"),
+        };
+        if self.failed.is_none() {
+            self.failed = data(&format!("{line}\n")).err();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end(self) -> Result<()> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        match self.entries > 0 && !self.json {
+            true => data(&format!("would {} {} entries\n", self.verb, self.entries)),
+            false => Ok(()),
+        }
     }
 }
 

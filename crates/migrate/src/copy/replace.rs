@@ -1,0 +1,365 @@
+//! Entries of another type that stand in the way of source entries.
+//!
+//! Nothing goes before its replacement is complete. A file, link or special file is written under a
+//! name of ours first; then the old entry goes, and the new one gets its name. A folder is complete
+//! only when all that is in it is: the file in its way is moved to quarantine, and removed from there
+//! at the end of the copy, or kept if something in the folder failed.
+
+use super::record::{Record, touch, write_record};
+use super::remove::{Candidate, write_gone};
+use super::survey::Survey;
+use super::tasks::Judgement;
+use super::transfer::Transferred;
+use super::{Copy, Delete};
+use crate::error::{Error, Result};
+use crate::names;
+use crate::state::State;
+use crate::status::{Dst, Status};
+use crate::store::{FolderId, Pair, When, log, move_below, read_pairs};
+use headworks_storage::{Entry, ErrorKind, Fault, Folder, Kind, failpoint, shown};
+use rusqlite::{Transaction, params};
+
+/// Rows that are read at once.
+const PAGE: usize = 4096;
+
+/// A file that is kept in quarantine until the folder that replaces it is complete.
+struct Kept {
+    parent: FolderId,
+    name: Vec<u8>,
+    /// The folder that replaces it.
+    replaced_by: FolderId,
+    folder: Folder,
+    new: Vec<u8>,
+}
+
+fn candidate(pair: &Pair) -> Option<Candidate> {
+    Some(Candidate {
+        parent: pair.parent,
+        folder: Folder::clone(&pair.folder),
+        entry: pair.there.clone()?,
+    })
+}
+
+impl Copy<'_> {
+    /// Calls back for the type conflicts whose source entry is a folder, or is not.
+    async fn each_conflict(
+        &self,
+        folders: bool,
+        mut each: impl AsyncFnMut(&State, Pair) -> Result<()>,
+    ) -> Result<()> {
+        if self.options.delete == Delete::Keep {
+            return Ok(());
+        }
+        let state = self.job.state()?;
+        let mut after = (0, Vec::new());
+        loop {
+            let pairs = read_pairs(state.connection(), &after, PAGE)?;
+            let Some(last) = pairs.last() else { break };
+            after = (last.parent, last.entry.name.clone());
+            for pair in pairs {
+                let is_conflict = self.job.compare.status(&pair) == Status::TypeConflict;
+                let is_asked = (pair.entry.kind == Kind::Folder) == folders;
+                if is_conflict && is_asked && pair.there.is_some() && pair.failure.is_none() {
+                    self.heed().await?;
+                    each(&state, pair).await?;
+                }
+            }
+        }
+        self.settled().await
+    }
+
+    /// Moves files to quarantine that stand in the way of folders.
+    pub(super) async fn make_way(&self) -> Result<()> {
+        self.each_conflict(true, async |state, pair| {
+            let Some(candidate) = candidate(&pair) else {
+                return Ok(());
+            };
+            if self.surveyor.protects(&candidate.folder, &candidate.entry) {
+                return Ok(());
+            }
+            let survey = Survey {
+                entries: 1,
+                protected: 0,
+            };
+            self.count_removals(state, &[(candidate.clone(), survey)])
+                .await?;
+            let name = &candidate.entry.name;
+            let call = async || self.quarantine(&candidate.folder, name).await;
+            let moved = self.surveyor.attempt(call).await;
+            failpoint::hit("after-put-away");
+            let kept = match moved {
+                Ok(kept) => kept,
+                // Moved by a run that died before it noted that.
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    (self.quarantine_of(&candidate.folder), name.clone())
+                }
+                Err(error) => return self.not_deleted(&candidate, error),
+            };
+            self.record_moved(pair, kept);
+            Ok(())
+        })
+        .await
+    }
+
+    fn record_moved(&self, pair: Pair, (folder, new): (Folder, Vec<u8>)) {
+        let is_permanent = matches!(self.options.delete, Delete::Permanent { .. });
+        let write = move |transaction: &Transaction<'_>| {
+            let (parent, name) = (pair.parent, &pair.entry.name);
+            let forget = "DELETE FROM destination WHERE parent = ? AND name = ?";
+            match is_permanent {
+                true => {
+                    transaction.execute(forget, params![parent, name])?;
+                    let query =
+                        "UPDATE removal SET folder = ?, kept = ? WHERE parent = ? AND name = ?";
+                    let row = params![folder.as_bytes(), new, parent, name];
+                    transaction.prepare_cached(query)?.execute(row)?;
+                    touch(transaction, parent)?;
+                }
+                false => write_gone(transaction, parent, name)?,
+            }
+            match pair.child {
+                Some(child) => move_below(transaction, child, Dst::Conflict, Dst::Missing),
+                None => Ok(()),
+            }
+        };
+        self.job.writer.post(When::Synced, write, || {});
+    }
+
+    /// Puts files, links and special files in the place of entries of another type.
+    pub(super) async fn replace_others(&self) -> Result<()> {
+        self.each_conflict(false, async |state, pair| {
+            let Some(candidate) = candidate(&pair) else {
+                return Ok(());
+            };
+            match self.is_replaced(&pair, &candidate).await {
+                Ok(None) => {}
+                Ok(Some(entry)) => {
+                    self.record_replaced(pair, Record::Done(entry, None));
+                    return Ok(());
+                }
+                Err(error) => return self.not_deleted(&candidate, error),
+            }
+            let survey = self.surveyor.survey(&candidate.folder, &candidate.entry);
+            match survey.await {
+                // What a filter protects stays, and what it is in stands in the way for good.
+                Ok(survey) if survey.protected > 0 => Ok(()),
+                Ok(survey) => self.replace(state, pair, candidate, survey).await,
+                Err(error) => self.not_deleted(&candidate, error),
+            }
+        })
+        .await
+    }
+
+    /// What is there, if a run that died put it there; an error if it is neither that nor what was
+    /// listed.
+    async fn is_replaced(
+        &self,
+        pair: &Pair,
+        candidate: &Candidate,
+    ) -> headworks_storage::Result<Option<Entry>> {
+        let Candidate { folder, entry, .. } = candidate;
+        let destination = &self.job.destination;
+        let call = async || destination.stat(folder, Some(&entry.name)).await;
+        let now = match self.surveyor.attempt(call).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            now => now?,
+        };
+        if now.kind == entry.kind {
+            return Ok(None);
+        }
+        match self.job.compare.difference(&pair.entry, &now) {
+            Status::Same => Ok(Some(now)),
+            _ => {
+                let words = "it is no longer what was listed";
+                let (kind, path) = (ErrorKind::Changed, pair.path());
+                Err(headworks_storage::Error::new(kind, "replace", &path, words))
+            }
+        }
+    }
+
+    async fn replace(
+        &self,
+        state: &State,
+        mut pair: Pair,
+        candidate: Candidate,
+        survey: Survey,
+    ) -> Result<()> {
+        let staged = names::staged(&self.job.id, &pair.entry.name);
+        let record = match self.stage(&pair, &staged).await? {
+            Staged::Done(entry, hash, modified) => {
+                self.count_removals(state, &[(candidate.clone(), survey)])
+                    .await?;
+                match self.swap(&candidate, &staged).await {
+                    Ok(()) => {
+                        pair.entry.modified = pair.entry.modified.or(modified);
+                        let name = pair.entry.name.clone();
+                        Record::Done(Entry { name, ..*entry }, hash)
+                    }
+                    Err(error) => {
+                        let _ = self.job.destination.remove(&pair.folder, &staged).await;
+                        return self.not_deleted(&candidate, error);
+                    }
+                }
+            }
+            Staged::Not(record) => record,
+            Staged::Stopped => return Ok(()),
+        };
+        self.record_replaced(pair, record);
+        Ok(())
+    }
+
+    fn record_replaced(&self, pair: Pair, record: Record) {
+        let (pass, attempts) = (self.pass, self.job.settings.attempts);
+        let write = move |transaction: &Transaction<'_>| {
+            if matches!(record, Record::Done(..)) {
+                write_gone(transaction, pair.parent, &pair.entry.name)?;
+            }
+            write_record(transaction, &pair, &record, pass, attempts)
+        };
+        self.job.writer.post(When::Synced, write, || {});
+        self.job.progress.did(1, 0);
+    }
+
+    /// Lets the old entry go, and gives its name to the new one, which is complete.
+    async fn swap(&self, candidate: &Candidate, staged: &[u8]) -> headworks_storage::Result<()> {
+        let Candidate { folder, entry, .. } = candidate;
+        self.put_away(folder, &entry.name).await?;
+        let destination = &self.job.destination;
+        let call = async || {
+            destination
+                .rename(folder, staged, (folder, &entry.name))
+                .await
+        };
+        self.surveyor.attempt(call).await
+    }
+
+    /// Copies an entry under another name.
+    async fn stage(&self, pair: &Pair, name: &[u8]) -> Result<Staged> {
+        for attempt in 1.. {
+            let error = match self.copier.onto(pair, Status::Missing, name).await {
+                Ok(Transferred::Done(entry, hash, modified))
+                    if pair.entry.kind != Kind::File || entry.size == pair.entry.size =>
+                {
+                    return Ok(Staged::Done(entry, hash, modified));
+                }
+                Ok(Transferred::Done(entry, ..)) => {
+                    let (came, size) = (entry.size, pair.entry.size);
+                    headworks_storage::Error::short(&pair.path(), came, size)
+                }
+                Ok(Transferred::Changed) => return Ok(Staged::Not(Record::Changed)),
+                Ok(Transferred::Stopped) => return Ok(Staged::Stopped),
+                Err(error) => error,
+            };
+            let pause = match self.copier.judge(&error, attempt) {
+                Judgement::Over => {
+                    self.heed().await?;
+                    return Ok(Staged::Stopped);
+                }
+                Judgement::Record => {
+                    self.copier.give_up(pair).await;
+                    return Ok(Staged::Not(Record::Failed(error)));
+                }
+                Judgement::Again(Fault::Overload(wait)) => wait,
+                Judgement::Again(_) => self.job.settings.backoff.delay(attempt, crate::random()),
+            };
+            tokio::time::sleep(pause).await;
+            self.heed().await?;
+        }
+        unreachable!("attempts are bounded")
+    }
+
+    /// Removes the files from quarantine whose folders are complete; the others stay there.
+    pub(super) async fn remove_replaced(&self) -> Result<()> {
+        for kept in self.kept()? {
+            let state = self.job.state()?;
+            let is_permanent = matches!(self.options.delete, Delete::Permanent { .. });
+            let goes = is_permanent && is_complete(&state, kept.replaced_by)?;
+            if goes {
+                let destination = &self.job.destination;
+                let call = async || destination.remove(&kept.folder, &kept.new).await;
+                match self.surveyor.attempt(call).await {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(Error::Storage {
+                            side: "destination",
+                            error,
+                        });
+                    }
+                    _ => {}
+                }
+                self.tidy_quarantine(&kept.folder).await;
+            }
+            let write = move |transaction: &Transaction<'_>| {
+                let forget = "DELETE FROM removal WHERE parent = ? AND name = ?";
+                transaction.execute(forget, params![kept.parent, kept.name])?;
+                if goes {
+                    return Ok(());
+                }
+                let less = "UPDATE meta SET value = max(value - 1, 0) WHERE key = 'deleted'";
+                transaction.execute(less, [])?;
+                let more = "INSERT INTO meta VALUES ('quarantined', 1)
+                            ON CONFLICT (key) DO UPDATE SET value = value + 1";
+                transaction.execute(more, [])?;
+                let path = kept.folder.join(&kept.new);
+                let words = "kept, because not all of the folder in its place was copied";
+                log(transaction, &format!("{}: {words}", shown(&path)))
+            };
+            self.job.writer.write(write).await?;
+        }
+        Ok(())
+    }
+
+    fn kept(&self) -> Result<Vec<Kept>> {
+        let state = self.job.state()?;
+        let mut statement = state.connection().prepare(
+            "SELECT r.parent, r.name, r.folder, r.kept, s.folder FROM removal r
+             JOIN source s ON s.parent = r.parent AND s.name = r.name
+             WHERE r.kept IS NOT NULL AND s.folder IS NOT NULL",
+        )?;
+        let rows = statement.query_map([], |row| {
+            Ok(Kept {
+                parent: row.get(0)?,
+                name: row.get(1)?,
+                folder: Folder::from_bytes(row.get(2)?),
+                new: row.get(3)?,
+                replaced_by: row.get(4)?,
+            })
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// Removes folders of the quarantine in which nothing is left. If that fails they stay.
+    async fn tidy_quarantine(&self, folder: &Folder) {
+        let mut at = folder.clone();
+        while let Some((above, name)) = at.split()
+            && let Ok(children) = self.surveyor.children(&at).await
+            && children.is_empty()
+        {
+            let name = name.to_vec();
+            if self.job.destination.remove(&above, &name).await.is_err() {
+                return;
+            }
+            at = above;
+        }
+    }
+}
+
+/// What became of an entry that was copied under another name.
+enum Staged {
+    Done(Box<Entry>, Option<[u8; 32]>, Option<i64>),
+    Not(Record),
+    Stopped,
+}
+
+/// Whether all that is below a folder was copied.
+fn is_complete(state: &State, folder: FolderId) -> Result<bool> {
+    let mut statement = state.connection().prepare_cached(
+        "WITH RECURSIVE below (id) AS (
+             SELECT ?1 UNION ALL
+             SELECT s.folder FROM below b JOIN source s ON s.parent = b.id
+             WHERE s.folder IS NOT NULL AND s.excluded = 0
+         )
+         SELECT NOT EXISTS (SELECT 1 FROM folder WHERE id IN below AND dst <> 1)
+            AND NOT EXISTS (SELECT 1 FROM failure WHERE parent IN below)",
+    )?;
+    Ok(statement.query_row([folder], |row| row.get(0))?)
+}

@@ -1,0 +1,210 @@
+//! What a deletion covers: every entry is counted, and what a filter excludes is protected.
+//!
+//! Plans do not look into folders that are at the destination only. Before such a folder goes, it is
+//! listed here: a limit that counted it as one entry would bound nothing.
+
+use super::CopyOptions;
+use crate::error::Result;
+use crate::filter::{Filter, covers, globs, matches};
+use crate::job::Job;
+use crate::state::State;
+use globset::GlobSet;
+use headworks_core::Backoff;
+use headworks_storage::{Backend, Entry, ErrorKind, Fault, Folder, Kind};
+use std::sync::Arc;
+
+/// What is at and below an entry of the destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Survey {
+    /// Entries that would go, the folders among them.
+    pub(crate) entries: u64,
+    /// Entries that a filter excludes. They stay, and so do the folders that they are in.
+    pub(crate) protected: u64,
+}
+
+/// Lists what a deletion is about. Only looks.
+pub(crate) struct Surveyor {
+    destination: Arc<dyn Backend>,
+    /// `None`: excluded entries go like all others.
+    protection: Option<Protection>,
+    attempts: u32,
+    backoff: Backoff,
+}
+
+/// The filters of the job, and after them the rules of `review` in their order.
+struct Protection {
+    filter: Arc<Filter>,
+    rules: Vec<(bool, GlobSet)>,
+}
+
+impl Protection {
+    fn covers(&self, folder: &Folder, entry: &Entry) -> bool {
+        let path = folder.join(&entry.name);
+        let mut excluded = self.filter.excludes(folder, entry);
+        for (excludes, set) in &self.rules {
+            if covers(set, folder) || matches(set, &path) {
+                excluded = *excludes;
+            }
+        }
+        excluded
+    }
+}
+
+/// A folder on the way down, and whether it stays because something in it does.
+struct Level {
+    path: Folder,
+    above: Option<usize>,
+    stays: bool,
+}
+
+impl Surveyor {
+    pub(crate) fn new(job: &Job, state: &State, options: &CopyOptions) -> Result<Surveyor> {
+        let protection = match options.delete_excluded {
+            true => None,
+            false => Some(Protection {
+                filter: job.filter.clone(),
+                rules: rules(state)?,
+            }),
+        };
+        Ok(Surveyor {
+            destination: job.destination.clone(),
+            protection,
+            attempts: job.settings.attempts,
+            backoff: job.settings.backoff,
+        })
+    }
+
+    /// Whether a filter keeps an entry from being deleted.
+    pub(crate) fn protects(&self, folder: &Folder, entry: &Entry) -> bool {
+        let protection = self.protection.as_ref();
+        protection.is_some_and(|protection| protection.covers(folder, entry))
+    }
+
+    /// Counts an entry with all that is in it.
+    pub(crate) async fn survey(
+        &self,
+        folder: &Folder,
+        entry: &Entry,
+    ) -> headworks_storage::Result<Survey> {
+        let mut found = Survey::default();
+        if self.protects(folder, entry) {
+            found.protected = 1;
+            return Ok(found);
+        }
+        found.entries = 1;
+        if entry.kind != Kind::Folder {
+            return Ok(found);
+        }
+        let mut levels = vec![Level {
+            path: folder.child(&entry.name),
+            above: None,
+            stays: false,
+        }];
+        let mut at = 0;
+        while at < levels.len() {
+            let path = levels[at].path.clone();
+            let (inside, folders) = self.inside(&path).await?;
+            found.entries += inside.entries;
+            found.protected += inside.protected;
+            let mut kept = (inside.protected > 0).then_some(at);
+            while let Some(level) = kept.filter(|level| !levels[*level].stays) {
+                levels[level].stays = true;
+                found.entries -= 1;
+                kept = levels[level].above;
+            }
+            levels.extend(folders.into_iter().map(|path| Level {
+                path,
+                above: Some(at),
+                stays: false,
+            }));
+            at += 1;
+        }
+        Ok(found)
+    }
+
+    /// What is in a folder: how much of it would go, and its folders.
+    async fn inside(&self, folder: &Folder) -> headworks_storage::Result<(Survey, Vec<Folder>)> {
+        self.attempt(async || {
+            let (mut found, mut folders) = (Survey::default(), Vec::new());
+            self.each_page(folder, |entries| {
+                for entry in entries {
+                    if self.protects(folder, &entry) {
+                        found.protected += 1;
+                        continue;
+                    }
+                    found.entries += 1;
+                    if entry.kind == Kind::Folder {
+                        folders.push(folder.child(&entry.name));
+                    }
+                }
+            })
+            .await?;
+            Ok((found, folders))
+        })
+        .await
+    }
+
+    /// All that is in a folder.
+    pub(crate) async fn children(&self, folder: &Folder) -> headworks_storage::Result<Vec<Entry>> {
+        self.attempt(async || {
+            let mut children = Vec::new();
+            self.each_page(folder, |entries| children.extend(entries))
+                .await?;
+            Ok(children)
+        })
+        .await
+    }
+
+    async fn each_page(
+        &self,
+        folder: &Folder,
+        mut each: impl FnMut(Vec<Entry>),
+    ) -> headworks_storage::Result<()> {
+        let mut listing = match self.destination.list(folder, None).await {
+            // It went away since the plan, with all that was in it.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            listing => listing?,
+        };
+        loop {
+            let page = match listing.next().await {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                page => page?,
+            };
+            let Some(mut page) = page else { return Ok(()) };
+            // In a bucket, an object without a name says that there is a folder.
+            page.entries.retain(|entry| !entry.name.is_empty());
+            each(page.entries);
+        }
+    }
+
+    /// Tries again what fails for the moment.
+    pub(crate) async fn attempt<T>(
+        &self,
+        mut call: impl AsyncFnMut() -> headworks_storage::Result<T>,
+    ) -> headworks_storage::Result<T> {
+        let mut attempt = 1;
+        loop {
+            let error = match call().await {
+                Err(error) if attempt < self.attempts => error,
+                other => return other,
+            };
+            let pause = match error.fault() {
+                Fault::Temporary => self.backoff.delay(attempt, crate::random()),
+                Fault::Overload(wait) => wait,
+                Fault::Permanent | Fault::Fatal => return Err(error),
+            };
+            attempt += 1;
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+fn rules(state: &State) -> Result<Vec<(bool, GlobSet)>> {
+    let query = "SELECT verb, pattern FROM rule WHERE verb IN ('exclude', 'include') ORDER BY id";
+    let mut statement = state.connection().prepare(query)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
+    rows.iter()
+        .map(|(verb, pattern)| Ok((verb == "exclude", globs(&[pattern])?)))
+        .collect()
+}

@@ -379,3 +379,69 @@ fn without_work_it_takes_next_to_nothing() {
     let kilobytes = proc(&up, "status", "VmRSS:", 1);
     assert!(kilobytes < 60 << 10, "{kilobytes} kB");
 }
+
+/// Clock ticks of processor time that a process has used, user and system. One is a hundredth of a second.
+fn processor_ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // The name, in parentheses, may hold anything; utime and stime are the twelfth and thirteenth field after it.
+    let fields: Vec<&str> = stat
+        .rsplit_once(')')
+        .unwrap()
+        .1
+        .split_whitespace()
+        .collect();
+    let ticks = |field: usize| fields[field].parse::<u64>().unwrap();
+    ticks(11) + ticks(12)
+}
+
+/// Every client of a burst leaves while it waits for the rate; `up` once went on at a full core after that.
+#[test]
+fn it_is_idle_after_a_burst_of_clients_that_all_left() {
+    use std::io::{Read, Write};
+    let folder = Folder::new();
+    let up = Up::start(&folder, &[]);
+    let address = up.said.split("http://").nth(1).unwrap();
+    let address: String = address
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || ".:".contains(*c))
+        .collect();
+    let body =
+        r#"{"model":"echo","max_tokens":20000,"messages":[{"role":"user","content":"hello"}]}"#;
+    let clients: Vec<std::net::TcpStream> = (0..200)
+        .map(|_| {
+            let mut client = std::net::TcpStream::connect(&address).unwrap();
+            let head = format!(
+                "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            client.write_all(head.as_bytes()).unwrap();
+            client.write_all(body.as_bytes()).unwrap();
+            client
+        })
+        .collect();
+    // One has its answer, or at least its head: the burst has been taken up, and most of it waits.
+    let mut first = [0; 1];
+    (&clients[0]).read_exact(&mut first).unwrap();
+    drop(clients);
+    let metrics = || up.with_token("/metrics", &[]).1;
+    let idle = |metrics: &str| {
+        let mut values = metrics.lines().filter(|line| {
+            line.starts_with("headworks_gateway_waiting")
+                || line.starts_with("headworks_gateway_running")
+        });
+        values.all(|line| line.ends_with(" 0"))
+    };
+    let end = Instant::now() + PATIENCE;
+    while !idle(&metrics()) {
+        assert!(Instant::now() < end, "requests are left: {}", metrics());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Less than a hundredth of a core over four seconds. Processor time does not depend on what else the machine does.
+    let before = processor_ticks(up.child.id());
+    std::thread::sleep(Duration::from_secs(4));
+    let used = processor_ticks(up.child.id()) - before;
+    assert!(
+        used < 4,
+        "{used} hundredths of a second in four idle seconds"
+    );
+}

@@ -58,9 +58,8 @@ impl Aging {
             if let Some(blocker) = entry.blocker {
                 self.unblock(blocker);
             }
-        } else if let Some(blocker) = entry.blocker
-            && let Some(lanes) = self.aside.get_mut(&blocker)
-        {
+        } else if let Some(blocker) = entry.blocker {
+            let lanes = self.aside.entry(blocker).or_default();
             lanes.remove(&(entry.age, lane));
             if lanes.is_empty() {
                 self.aside.remove(&blocker);

@@ -300,9 +300,9 @@ impl Config {
             if class.weight == 0 {
                 return Err(ConfigError::Weight(name.to_string()));
             }
-            if let Some(displaced) = class.displaces
-                && (displaced <= name || usize::from(displaced.0) >= self.classes.len())
-            {
+            let exists = |class: Class| usize::from(class.0) < self.classes.len();
+            let impossible = |displaced: &Class| *displaced <= name || !exists(*displaced);
+            if let Some(displaced) = class.displaces.filter(impossible) {
                 return Err(ConfigError::Displaces {
                     class: name,
                     displaced,

@@ -182,9 +182,9 @@ impl Forecast {
         let early = self
             .spare(self.expected(self.live), places)
             .unwrap_or(Duration::ZERO);
-        while let Some(promise) = self.bookings.get((self.cursor - self.first) as usize)
-            && promise.due <= now + early
-        {
+        let from = (self.cursor - self.first) as usize;
+        let near = self.bookings.iter().skip(from);
+        for promise in near.take_while(|promise| promise.due <= now + early) {
             self.due += usize::from(promise.open);
             self.cursor += 1;
         }
@@ -309,11 +309,9 @@ impl Forecast {
         let Some(index) = booking.0.checked_sub(self.first) else {
             return;
         };
-        if let Some(promise) = usize::try_from(index)
-            .ok()
-            .and_then(|index| self.bookings.get_mut(index))
-            && promise.open
-        {
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let promise = self.bookings.get_mut(index).filter(|promise| promise.open);
+        if let Some(promise) = promise {
             promise.open = false;
             self.turnout += (1.0 - self.turnout) * SMOOTHING;
             self.close(booking.0);

@@ -125,10 +125,9 @@ impl Gate {
     #[inline]
     pub(crate) fn leave(&mut self, now: Time, charged: Cost, charge: Charge) {
         self.running -= 1;
-        if charge == Charge::Returned
-            && let Some(bucket) = &mut self.requests
-        {
-            bucket.refund(now, Cost(1));
+        if charge == Charge::Returned {
+            let requests = self.requests.iter_mut();
+            requests.for_each(|bucket| bucket.refund(now, Cost(1)));
         }
         let Some(bucket) = &mut self.cost else { return };
         match charge {

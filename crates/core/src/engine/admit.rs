@@ -143,9 +143,7 @@ impl<P> Core<P> {
             if job.delay_key.is_some_and(|key| self.delayed.has_key(key)) {
                 return Err(Reason::Merged);
             }
-        } else if self.config.refuse_unreachable
-            && let Some(expire_at) = job.expire_at
-        {
+        } else if let Some(expire_at) = job.expire_at.filter(|_| self.config.refuse_unreachable) {
             if self
                 .targets
                 .usable_at(group)

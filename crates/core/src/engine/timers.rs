@@ -206,9 +206,10 @@ impl<P> Core<P> {
     /// Takes a target's timer back, unless it is for the end of a suspension.
     pub(super) fn disarm_target(&mut self, target: TargetId) {
         let state = &mut self.targets[target];
-        if !matches!(state.state(), TargetState::Suspended { .. })
-            && let Some((_, timer)) = state.timer.take()
-        {
+        if matches!(state.state(), TargetState::Suspended { .. }) {
+            return;
+        }
+        if let Some((_, timer)) = state.timer.take() {
             self.timers.cancel(timer);
         }
     }

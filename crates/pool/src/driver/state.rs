@@ -128,10 +128,11 @@ impl<P> State<P> {
     /// Grants as far as there is somebody to run it, passes on what happened, and sees that the timer calls in time.
     #[inline]
     pub(super) fn pump(&mut self, now: Time) {
-        while (self.runners == Runners::Callers || !self.idle.is_empty())
-            && let Some(lease) = self.core.next(now)
-        {
-            self.hand_over(lease);
+        while self.runners == Runners::Callers || !self.idle.is_empty() {
+            match self.core.next(now) {
+                Some(lease) => self.hand_over(lease),
+                None => break,
+            }
         }
         self.pass_events_on();
         let wake = self.core.wake_at();

@@ -176,3 +176,31 @@ fn a_target_that_sends_a_job_elsewhere_gets_its_charge_back() {
         .expect("room");
     assert_eq!(next(&mut core, Time::ZERO), Some("other"));
 }
+
+#[test]
+fn a_job_sent_elsewhere_goes_before_the_reservation_of_a_later_one() {
+    let config = Config {
+        policy: Policy::Fifo,
+        targets: vec![target(bucket()), target(Limits::default())],
+        ..Config::default()
+    };
+    let mut core = Core::new(config, Time::ZERO).expect("a good configuration");
+    let both = [TargetId::new(0), TargetId::new(1)];
+    let both = core.targets(&both).expect("they exist");
+    for job in [
+        job("first", 0, 3, 80),
+        job("oldest", 0, 1, 5).targets(both),
+        job("large", 0, 2, 90),
+        job("behind", 0, 1, 5),
+    ] {
+        core.submit(Time::ZERO, job).expect("room");
+    }
+    assert_eq!(next(&mut core, Time::ZERO), Some("first"));
+    let lease = core.next(Time::ZERO).expect("granted");
+    assert_eq!((lease.payload, lease.target), ("oldest", TargetId::new(1)));
+    assert_eq!(next(&mut core, Time::ZERO), None, "kept for the large job");
+    // It joins the lane of the job behind, which the reservation keeps waiting, and precedes both.
+    core.finish(Time::ZERO, lease, Outcome::Elsewhere, Verdict::Unknown);
+    assert_eq!(next(&mut core, Time::ZERO), Some("oldest"));
+    assert_eq!(next(&mut core, Time::ZERO), None, "and kept again");
+}

@@ -147,6 +147,8 @@ impl Books {
 
     /// After the targets took their new settings, jobs are allowed where they fit now.
     pub(super) fn refitted(&mut self) {
+        // Jobs that a target's new settings released wait before they are moved.
+        self.due(self.now);
         let fitting: Vec<(Number, Vec<u32>)> = self
             .jobs
             .iter()

@@ -1,8 +1,8 @@
 //! How jobs end, are tried again, and are known meanwhile.
 
 use headworks_core::{
-    Bound, Cancelled, Config, Core, Event, Fault, Job, Key, Limits, Outcome, Reason, Settled,
-    TargetConfig, TargetId, Time, Verdict,
+    Bound, Cancelled, Config, Core, Cost, Event, Fault, Job, Key, Limits, OnSuspend, Outcome,
+    Reason, Settled, TargetConfig, TargetId, TargetState, Time, Verdict,
 };
 
 fn start(config: Config) -> Core<u64> {
@@ -149,4 +149,34 @@ fn a_job_sent_elsewhere_does_not_go_back_after_a_reload() {
     core.reconfigure(Time::ZERO, config).expect("as before");
     let lease = core.next(Time::ZERO).expect("granted");
     assert_eq!((lease.payload, lease.target), (1, TargetId::new(1)));
+}
+
+#[test]
+fn a_suspended_job_goes_to_a_target_that_can_serve_it_after_a_reload() {
+    let mut config = Config {
+        targets: vec![TargetConfig::default(); 2],
+        on_suspend: OnSuspend::Delay,
+        ..Config::default()
+    };
+    config.targets[1].limits.max_cost = Some(Cost(10));
+    let mut core = start(config.clone());
+    let both = [TargetId::new(0), TargetId::new(1)];
+    let both = core.targets(&both).expect("they exist");
+    let large = |payload| Job::new(payload).targets(both).cost(Cost(50));
+    core.submit(Time::ZERO, large(1)).expect("room");
+    let until = secs(600);
+    core.set_target(
+        Time::ZERO,
+        TargetId::new(0),
+        TargetState::Suspended { until },
+    );
+    let later = large(2).start_at(secs(30));
+    core.submit(Time::ZERO, later).expect("room");
+    assert_eq!((core.waiting(), core.delayed()), (0, 2));
+    config.targets[1].limits.max_cost = None;
+    core.reconfigure(secs(1), config).expect("as before");
+    assert_eq!((core.waiting(), core.delayed()), (1, 1));
+    let lease = core.next(secs(1)).expect("granted");
+    assert_eq!((lease.payload, lease.target), (1, TargetId::new(1)));
+    assert_eq!(core.wake_at(), Some(secs(30)), "it was not to start before");
 }

@@ -57,6 +57,7 @@ const EVERYTHING: &[&str] = &[
     "aged",
     "postponed",
     "released",
+    "released by a reload",
     "elsewhere",
     "displaced",
     "retried Temporary",

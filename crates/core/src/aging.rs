@@ -104,3 +104,66 @@ impl Aging {
         self.candidates.insert((age, lane));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Id;
+
+    fn lane(index: usize) -> LaneId {
+        LaneId::from_index(index)
+    }
+
+    fn group() -> Blocker {
+        Blocker::Group(GroupId::from_index(0))
+    }
+
+    fn flow() -> Blocker {
+        Blocker::Flow(FlowId::from_index(0))
+    }
+
+    /// Four lanes, the first the oldest. All but the last were found blocked by the same group.
+    fn three_set_aside() -> Aging {
+        let mut aging = Aging::default();
+        for index in 0..4 {
+            let age = (Time::from_secs(index as u64), index as u64);
+            aging.set_head(lane(index), Some(age));
+        }
+        (0..3).for_each(|index| aging.set_aside(lane(index), group()));
+        aging
+    }
+
+    fn oldest(aging: &Aging) -> Option<LaneId> {
+        aging.oldest().map(|(_, lane)| lane)
+    }
+
+    #[test]
+    fn a_blocker_that_opens_offers_its_lanes_one_by_one_oldest_first() {
+        let mut aging = three_set_aside();
+        assert_eq!(oldest(&aging), Some(lane(3)), "the only candidate");
+        aging.unblock(group());
+        for served in 0..4 {
+            assert_eq!(oldest(&aging), Some(lane(served)));
+            aging.set_head(lane(served), None);
+        }
+        assert_eq!(oldest(&aging), None);
+    }
+
+    #[test]
+    fn a_lane_that_is_still_blocked_does_not_bring_the_next() {
+        let mut aging = three_set_aside();
+        aging.unblock(group());
+        aging.set_aside(lane(0), group());
+        assert_eq!(oldest(&aging), Some(lane(3)));
+    }
+
+    #[test]
+    fn a_lane_that_something_else_blocks_leaves_its_turn_to_the_next() {
+        let mut aging = three_set_aside();
+        aging.unblock(group());
+        aging.set_aside(lane(0), flow());
+        assert_eq!(oldest(&aging), Some(lane(1)));
+        aging.unblock(flow());
+        assert_eq!(oldest(&aging), Some(lane(0)));
+    }
+}

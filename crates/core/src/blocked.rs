@@ -135,3 +135,65 @@ impl Blocked {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fair_queue::VirtualTime;
+
+    const CLASS: Class = Class(1);
+
+    fn rank(tie: u64) -> Rank {
+        let tag = VirtualTime::ZERO;
+        Rank { tag, tie }
+    }
+
+    fn lane(index: usize) -> LaneId {
+        LaneId::from_index(index)
+    }
+
+    fn group(index: usize) -> GroupId {
+        GroupId::from_index(index)
+    }
+
+    /// Lanes 0 to 9 of the first group with ranks 10 down to 1, and lane 10 of the second with rank 5.
+    fn two_groups() -> Blocked {
+        let mut blocked = Blocked::default();
+        blocked.set_classes(2);
+        for index in 0..10 {
+            blocked.insert(lane(index), group(0), CLASS, rank(10 - index as u64));
+        }
+        blocked.insert(lane(10), group(1), CLASS, rank(5));
+        blocked
+    }
+
+    #[test]
+    fn only_open_groups_take_part_each_with_its_first_lane() {
+        let mut blocked = two_groups();
+        assert_eq!(blocked.first(CLASS), None, "all targets are shut");
+        assert!(blocked.open(group(1)).any(|class| class == CLASS));
+        assert_eq!(blocked.first(CLASS), Some((rank(5), group(1))));
+        assert!(blocked.open(group(0)).any(|class| class == CLASS));
+        assert_eq!(blocked.first(CLASS), Some((rank(1), group(0))));
+        assert_eq!(
+            blocked.first_lane(group(0), CLASS),
+            Some((rank(1), lane(9)))
+        );
+        assert!(blocked.close(group(0)).any(|class| class == CLASS));
+        assert_eq!(blocked.first(CLASS), Some((rank(5), group(1))));
+    }
+
+    #[test]
+    fn a_group_stands_where_its_first_lane_does() {
+        let mut blocked = two_groups();
+        drop(blocked.open(group(0)));
+        drop(blocked.open(group(1)));
+        (3..10).for_each(|index| blocked.remove(lane(index), group(0), CLASS));
+        assert_eq!(blocked.first(CLASS), Some((rank(5), group(1))));
+        blocked.rerank(lane(0), group(0), CLASS, rank(2));
+        assert_eq!(blocked.first(CLASS), Some((rank(2), group(0))));
+        (0..3).for_each(|index| blocked.remove(lane(index), group(0), CLASS));
+        blocked.remove(lane(10), group(1), CLASS);
+        assert!(blocked.is_empty() && blocked.first(CLASS).is_none());
+    }
+}

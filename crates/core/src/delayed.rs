@@ -64,3 +64,31 @@ impl Delayed {
         std::iter::successors(list.head, |job| self.links.next(*job)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Id;
+
+    #[test]
+    fn a_delay_key_is_free_again_when_its_job_is_no_longer_delayed() {
+        let mut delayed = Delayed::new(FixedState::default());
+        delayed.insert(JobId::from_index(0), Some(Key(1)));
+        delayed.insert(JobId::from_index(1), None);
+        assert!(delayed.has_key(Key(1)) && !delayed.has_key(Key(2)));
+        delayed.remove(Some(Key(1)));
+        assert!(!delayed.has_key(Key(1)));
+        assert_eq!(delayed.len(), 1);
+    }
+
+    #[test]
+    fn jobs_are_listed_in_the_order_in_which_they_were_delayed() {
+        let mut delayed = Delayed::new(FixedState::default());
+        let (mut list, job) = (List::default(), JobId::from_index);
+        [3, 1, 2]
+            .into_iter()
+            .for_each(|index| delayed.enlist(&mut list, job(index)));
+        delayed.delist(&mut list, job(1));
+        assert_eq!(delayed.listed(&list), [job(3), job(2)]);
+    }
+}

@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn an_idle_member_comes_back_without_credit_and_with_its_debt() {
         let mut queue = FairQueue::<TestId>::default();
-        let (mut busy, idle) = (
+        let (mut busy, mut idle) = (
             Account::new(VirtualTime::ZERO, 1),
             Account::new(VirtualTime::ZERO, 1),
         );
@@ -322,6 +322,10 @@ mod tests {
         assert!(queue.rank(&busy, 0).tag > queue.clock);
         assert_eq!(queue.debt(idle.tag()), None);
         assert!(queue.debt(busy.tag()).is_some());
+        let clock = queue.clock;
+        queue.charge(&mut idle, Cost(1), true);
+        assert_eq!(queue.clock, clock, "time does not go back for it");
+        assert!(idle.tag() > clock, "it pays from now on");
     }
 
     #[test]
@@ -340,6 +344,19 @@ mod tests {
         assert_eq!(account.tag(), queue.clock, "paid by credit");
         queue.charge(&mut account, Cost(1), true);
         assert!(account.tag() > queue.clock && account.tag() < before);
+    }
+
+    #[test]
+    fn credit_is_forfeited_without_a_backlog() {
+        let mut queue = FairQueue::<TestId>::default();
+        let mut account = Account::new(VirtualTime::ZERO, 1);
+        account.enter(Cost(100));
+        queue.charge(&mut account, Cost(100), true);
+        queue.charge(&mut account, Cost(1), true);
+        queue.correct(&mut account, Cost(100), Some(Cost(1)), true);
+        account.forfeit_credit();
+        queue.charge(&mut account, Cost(1), true);
+        assert!(account.tag() > queue.clock, "it pays itself");
     }
 
     #[test]

@@ -177,3 +177,77 @@ impl Lanes {
         was_head
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn job(index: usize) -> JobId {
+        JobId::from_index(index)
+    }
+
+    fn key(queue: usize) -> LaneKey {
+        LaneKey {
+            class: Class(0),
+            flow: FlowId::from_index(queue),
+            queue: QueueId::from_index(queue),
+            group: GroupId::from_index(0),
+            sole_target: None,
+        }
+    }
+
+    /// Five lanes of one group, each with one job of the same number.
+    fn five() -> (Lanes, Vec<LaneId>) {
+        let mut lanes = Lanes::new(FixedState::default());
+        let ids: Vec<LaneId> = (0..5).map(|queue| lanes.create(key(queue))).collect();
+        for (index, lane) in ids.iter().enumerate() {
+            assert!(lanes.push(*lane, job(index)), "the first job is the head");
+        }
+        (lanes, ids)
+    }
+
+    #[test]
+    fn a_group_lists_its_lanes_with_jobs_and_no_others() {
+        let (mut lanes, ids) = five();
+        let mut left: BTreeSet<usize> = (0..5).collect();
+        let listed = |lanes: &Lanes, left: &BTreeSet<usize>| {
+            let listed = lanes.in_group(GroupId::from_index(0));
+            let expected: BTreeSet<LaneId> = left.iter().map(|lane| ids[*lane]).collect();
+            assert_eq!(listed.len(), left.len());
+            assert_eq!(listed.iter().copied().collect::<BTreeSet<_>>(), expected);
+        };
+        // The first and last of the list, and one that moved within it.
+        for leaves in [0, 4, 3, 1] {
+            assert!(lanes.take(ids[leaves], job(leaves)));
+            left.remove(&leaves);
+            listed(&lanes, &left);
+        }
+        lanes.push(ids[4], job(4));
+        left.insert(4);
+        listed(&lanes, &left);
+    }
+
+    #[test]
+    fn a_job_put_back_stands_by_its_order_of_arrival() {
+        let (mut lanes, ids) = five();
+        for index in [7, 9] {
+            lanes.push(ids[0], job(index));
+        }
+        for index in [8, 5] {
+            lanes.insert_in_order(ids[0], job(index), |job| job.index() as u64);
+        }
+        let order: Vec<usize> = lanes.jobs(ids[0]).map(Id::index).collect();
+        assert_eq!(order, [0, 5, 7, 8, 9]);
+        assert_eq!((lanes.len(ids[0]), lanes.tail(ids[0])), (5, Some(job(9))));
+    }
+
+    #[test]
+    fn a_dropped_lane_is_not_found_again() {
+        let (mut lanes, ids) = five();
+        lanes.take(ids[2], job(2));
+        lanes.remove(ids[2]);
+        assert_eq!(lanes.find(key(2)), None);
+        assert_eq!(lanes.find(key(3)), Some(ids[3]));
+    }
+}

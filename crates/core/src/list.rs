@@ -62,3 +62,30 @@ impl Links {
         self.0[job.index()].next
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_come_and_go_anywhere() {
+        let (mut links, mut list) = (Links::default(), List::default());
+        let job = JobId::from_index;
+        for index in [0, 2, 4] {
+            list.insert(&mut links, job(index), None);
+        }
+        list.insert(&mut links, job(3), Some(job(4)));
+        list.insert(&mut links, job(5), Some(job(0)));
+        let order = |links: &Links, list: &List| -> Vec<usize> {
+            let jobs = std::iter::successors(list.head, |job| links.next(*job));
+            jobs.map(Id::index).collect()
+        };
+        assert_eq!(order(&links, &list), [5, 0, 2, 3, 4]);
+        for (leaves, left) in [(2, &[5, 0, 3, 4][..]), (5, &[0, 3, 4]), (4, &[0, 3])] {
+            list.remove(&mut links, job(leaves));
+            assert_eq!(order(&links, &list), left);
+            assert_eq!(list.len as usize, left.len());
+        }
+        assert_eq!((list.head, list.tail), (Some(job(0)), Some(job(3))));
+    }
+}

@@ -442,3 +442,102 @@ impl IndexMut<TargetId> for Targets {
         &mut self.targets[target.index()]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Limits;
+    use std::time::Duration;
+
+    const ZERO: TargetId = TargetId(0);
+
+    /// Four targets, the last of which serves no job that costs more than 10.
+    fn four() -> Targets {
+        let mut targets = Targets::new(FixedState::default());
+        for index in 0..4 {
+            let max_cost = (index == 3).then_some(Cost(10));
+            let limits = Limits {
+                max_cost,
+                ..Limits::default()
+            };
+            let config = TargetConfig {
+                limits,
+                ..TargetConfig::default()
+            };
+            targets.add(config, Time::ZERO);
+        }
+        targets
+    }
+
+    #[test]
+    fn a_group_that_only_jobs_name_goes_with_the_last_of_them() {
+        let mut targets = four();
+        let all: Vec<TargetId> = targets.ids().collect();
+        let whole = targets.register(&all, Time::ZERO);
+        let rest = targets.without(whole, ZERO, Time::ZERO).expect("three");
+        assert_eq!(targets.without(whole, ZERO, Time::ZERO), Some(rest));
+        targets.retain(rest);
+        targets.retain(rest);
+        targets.release(rest);
+        assert!(!targets.is_unused(rest), "one job names it");
+        targets.release(rest);
+        assert!(targets.is_unused(rest) && !targets.is_unused(whole));
+        targets.remove_group(rest);
+        assert_eq!(targets.groups().len(), 5, "one per target, and the whole");
+        assert_eq!(targets[TargetId(1)].groups().len(), 2);
+    }
+
+    #[test]
+    fn a_group_that_is_asked_for_stays() {
+        let mut targets = four();
+        let pair = [TargetId(1), TargetId(2)];
+        let group = targets.intern(&pair, Time::ZERO);
+        assert!(targets.group(group).is_transient());
+        assert_eq!(targets.register(&pair, Time::ZERO), group);
+        assert!(!targets.is_unused(group));
+    }
+
+    #[test]
+    fn a_large_job_goes_to_those_that_can_serve_it() {
+        let mut targets = four();
+        let pair = targets.register(&[TargetId(2), TargetId(3)], Time::ZERO);
+        assert_eq!(targets.that_fit(pair, Cost(10), Time::ZERO), Some(pair));
+        let fitting = targets.that_fit(pair, Cost(11), Time::ZERO);
+        assert_eq!(fitting, Some(targets[TargetId(2)].own_group));
+        let small = targets[TargetId(3)].own_group;
+        assert_eq!(targets.that_fit(small, Cost(11), Time::ZERO), None);
+    }
+
+    #[test]
+    fn a_group_is_usable_when_the_first_of_its_targets_is() {
+        let mut targets = four();
+        let pair = targets.register(&[TargetId(0), TargetId(1)], Time::ZERO);
+        assert_eq!(targets.usable_at(pair), None);
+        for (target, until) in [(0, 9), (1, 5)] {
+            let until = Time::from_secs(until);
+            targets[TargetId(target)].set_state(TargetState::Suspended { until });
+        }
+        assert_eq!(targets.usable_at(pair), Some(Time::from_secs(5)));
+        for target in 0..2 {
+            let reason = Disabled::Operator;
+            targets[TargetId(target)].set_state(TargetState::Disabled { reason });
+        }
+        assert_eq!(targets.usable_at(pair), Some(Time::MAX));
+    }
+
+    #[test]
+    fn a_target_on_probation_serves_one_job_at_a_time() {
+        let mut targets = four();
+        let target = &mut targets[ZERO];
+        target.set_state(TargetState::Probation);
+        assert!(target.grant(Time::ZERO, Cost(1)), "it is the probe");
+        assert_eq!(target.pass_any(Time::ZERO), Pass::Shut(None));
+        assert_eq!(target.judge(Time::ZERO, true, Verdict::Unknown), None);
+        assert_eq!(target.pass_any(Time::ZERO), Pass::Open, "it told nothing");
+        let fault = target.judge(Time::ZERO, true, Verdict::Fault);
+        let until = Time::ZERO + Duration::from_secs(30);
+        assert_eq!(fault, Some(TargetState::Suspended { until }));
+        let fine = target.judge(Time::ZERO, true, Verdict::Fine);
+        assert_eq!(fine, Some(TargetState::Active));
+    }
+}

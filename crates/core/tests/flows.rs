@@ -62,6 +62,29 @@ fn a_lane_that_was_forgotten_is_nobodys() {
 }
 
 #[test]
+fn a_flow_with_jobs_is_never_forgotten() {
+    let mut core = Core::new(Config::default(), Time::ZERO).expect("a good configuration");
+    let job = |flow| Job::new(flow).flow(Flow(flow));
+    core.submit(Time::ZERO, job(1)).expect("there is room");
+    let running = core.next(Time::ZERO).expect("granted");
+    let later = job(2).start_at(Time::from_secs(1));
+    core.submit(Time::ZERO, later).expect("there is room");
+    for flow in 100..MANY {
+        core.submit(Time::ZERO, job(flow)).expect("there is room");
+        let lease = core.next(Time::ZERO).expect("granted");
+        core.finish(Time::ZERO, lease, Outcome::DONE, Verdict::Fine);
+    }
+    let known: Vec<(Flow, u32)> = (core.flows())
+        .filter(|view| view.flow.0 < 100)
+        .map(|view| (view.flow, view.running))
+        .collect();
+    assert_eq!(known, [(Flow(1), 1), (Flow(2), 0)]);
+    core.finish(Time::ZERO, running, Outcome::DONE, Verdict::Fine);
+    let lease = core.next(Time::from_secs(1)).expect("it is due");
+    assert_eq!((lease.payload, lease.flow), (2, Flow(2)));
+}
+
+#[test]
 fn a_reload_that_adds_a_class_leaves_what_waits_where_it_is() {
     let config = |classes| Config {
         classes: vec![ClassConfig::weight(1); classes],
@@ -110,19 +133,18 @@ fn offer(core: &mut Core<()>, class: u8, flow: u64, cost: u64) {
     core.submit(Time::ZERO, job).expect("there is room");
 }
 
-/// In each class flow 1 is served a long job, and rests, where there are many flows.
+/// In each class flow 1 is served a long job, and rests until so many others have come that it is forgotten.
 fn after_a_long_job(classes: usize) -> Core<()> {
     let mut core = Core::new(weighted(classes), Time::ZERO).expect("a good configuration");
-    for flow in 100..2000 {
-        offer(&mut core, 0, flow, 1);
-    }
-    while core.waiting() > 0 {
-        serve(&mut core);
-    }
     for class in 0..classes as u8 {
         offer(&mut core, class, 1, 100);
         assert_eq!(serve(&mut core), (1, 100));
     }
+    for flow in 100..MANY {
+        offer(&mut core, 0, flow, 1);
+        assert_eq!(serve(&mut core), (flow, 1));
+    }
+    assert!(core.flows().all(|view| view.flow != Flow(1)));
     core
 }
 

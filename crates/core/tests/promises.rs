@@ -475,7 +475,7 @@ fn the_largest_bounds_and_costs_do_not_overflow() {
         ..Config::default()
     });
     assert_eq!(core.capacity(), u64::MAX);
-    let mut now = Time::ZERO;
+    let (mut now, mut running) = (Time::ZERO, None);
     for round in 0..100_000u64 {
         submit(
             &mut core,
@@ -485,9 +485,12 @@ fn the_largest_bounds_and_costs_do_not_overflow() {
                 .flow(Flow(round % 3))
                 .cost(Cost(u64::MAX)),
         );
-        if let Some(lease) = core.next(now) {
+        // Two are in flight at once when the first of them ends.
+        if let Some(lease) = core.next(now)
+            && let Some(before) = running.replace(lease)
+        {
             let cost = Some(Cost(if round % 2 == 0 { u64::MAX } else { 0 }));
-            core.finish(now, lease, Outcome::Done { cost }, Verdict::Fine);
+            core.finish(now, before, Outcome::Done { cost }, Verdict::Fine);
         }
         now += Duration::from_secs(1 << 20);
     }

@@ -319,6 +319,32 @@ fn idle_earns_no_credit() {
 }
 
 #[test]
+fn credit_ends_with_the_backlog() {
+    let mut core = two_classes(Policy::Wfq);
+    hand_in(&mut core, 1, 1000, 2);
+    let last = Job::new(0).class(Class(1)).cost(Cost(1000));
+    let last = core.submit(Time::ZERO, last).expect("there is room");
+    hand_in(&mut core, 2, 10, 1000);
+    // Two large jobs of class 1 are in flight, and the clock has passed where their surplus belongs.
+    let mut large = Vec::new();
+    while large.len() < 2 {
+        let lease = core.next(Time::ZERO).expect("there is work");
+        match lease.class {
+            Class(1) => large.push(lease),
+            _ => drop(core.finish(Time::ZERO, lease, Outcome::DONE, Verdict::Fine)),
+        }
+    }
+    for lease in large {
+        let cost = Some(Cost(1));
+        let _ = core.finish(Time::ZERO, lease, Outcome::Done { cost }, Verdict::Fine);
+    }
+    core.cancel(Time::ZERO, last);
+    hand_in(&mut core, 1, 10, 500);
+    let of_one = serve(&mut core, 100, None);
+    assert!((49..=51).contains(&of_one), "{of_one}");
+}
+
+#[test]
 fn debt_survives_idleness() {
     for policy in [Policy::Wfq, Policy::Hybrid] {
         let mut core = two_classes(policy);

@@ -263,7 +263,7 @@ fn a_promised_place_is_not_taken_by_one_who_just_came() {
 }
 
 #[test]
-fn an_urgent_arrival_takes_a_saved_bucket() {
+fn an_urgent_arrival_takes_a_reserved_bucket() {
     let limits = Limits {
         cost: Some(Rate::per_second(10.0).with_burst(Cost(100))),
         ..Limits::default()
@@ -287,7 +287,7 @@ fn an_urgent_arrival_takes_a_saved_bucket() {
         .expect("there is room");
     assert!(
         core.next(Time::ZERO).is_none(),
-        "the bucket is saved for the large one"
+        "the bucket is reserved for the large one"
     );
     core.submit(Time::ZERO, job("urgent", 0, 5))
         .expect("there is room");
@@ -295,7 +295,7 @@ fn an_urgent_arrival_takes_a_saved_bucket() {
         core.next(Time::ZERO).expect("chosen anew").payload,
         "urgent"
     );
-    assert!(core.next(Time::ZERO).is_none(), "and saved again");
+    assert!(core.next(Time::ZERO).is_none(), "and reserved again");
     let wake = core.wake_at().expect("when there is enough");
     assert_eq!(core.next(wake).expect("it fits now").payload, "large");
 }

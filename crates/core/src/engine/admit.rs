@@ -10,6 +10,7 @@ use crate::event::{Event, Reason, Refused};
 use crate::forecast::{Forecast, LONGEST};
 use crate::id::{Booking, Class, FlowId, GroupId, JobId, LaneId, QueueId, Ticket};
 use crate::job::Job;
+use crate::lanes::LaneKey;
 use crate::occupancy::Burden;
 use crate::time::Time;
 use std::time::Duration;
@@ -347,9 +348,9 @@ impl<P> Core<P> {
     }
 
     /// The job that gives its place at a target up for an arrival that only this target can serve: the newest of
-    /// the least urgent class that it displaces, or of the flow that holds most of the places there, if that is
-    /// more for its weight than the arrival's flow will hold. The place must count towards the arrival's bound, so
-    /// that one is given for one.
+    /// the least urgent class that it displaces, or of the lane that holds most of the places there for its weight.
+    /// The arrival's flow must hold less than its share, and will hold less for its weight than the victim's. The
+    /// place must count towards the arrival's bound, so that one is given for one.
     fn victim_at_target(&self, class: Class, arrival: Arrival) -> Option<JobId> {
         let shared = self.shares_bound();
         let lanes = self.lanes.in_group(arrival.group);
@@ -367,19 +368,31 @@ impl<P> Core<P> {
                 return Some(newest(lane));
             }
         }
-        let held = |flow: Option<FlowId>| -> u64 {
-            let own = candidates().filter(|(_, key)| Some(key.flow) == flow);
-            own.map(|(lane, _)| u64::from(self.lanes.len(lane))).sum()
-        };
-        let own = held(arrival.flow);
-        // A flow that holds an equal part already is refused without looking at everybody.
-        if (own + 1) * lanes.len() as u64 > self.config.max_waiting_at_target() as u64 {
+        let length = |lane: LaneId| u64::from(self.lanes.len(lane));
+        let weight = |flow: FlowId| self.flows[flow].weight();
+        let (mut own, mut weights) = (0, 0);
+        for (lane, key) in candidates() {
+            weights += u64::from(weight(key.flow));
+            if arrival.flow == Some(key.flow) {
+                own += length(lane);
+            }
+        }
+        if own == 0 {
+            weights += u64::from(arrival.weight);
+        }
+        // A flow that holds its share of the places already is refused after this one look.
+        let places = self.config.max_waiting_at_target() as u128;
+        if u128::from(own) * u128::from(weights) >= places * u128::from(arrival.weight) {
             return None;
         }
-        let (longest, key) =
-            candidates().max_by_key(|(lane, _)| (self.lanes.len(*lane), seq(*lane)))?;
-        let most = Burden::of(held(Some(key.flow)), self.flows[key.flow].weight());
-        (most > Burden::of(own + 1, arrival.weight)).then(|| newest(longest))
+        let burden = |(lane, key): &(LaneId, LaneKey)| {
+            (Burden::of(length(*lane), weight(key.flow)), seq(*lane))
+        };
+        let (lane, LaneKey { flow, .. }) = candidates().max_by_key(burden)?;
+        let theirs = candidates().filter(|(_, key)| key.flow == flow);
+        let held = theirs.map(|(lane, _)| length(lane)).sum();
+        let most = Burden::of(held, weight(flow));
+        (most > Burden::of(own + 1, arrival.weight)).then(|| newest(lane))
     }
 
     /// Admits a job.

@@ -156,7 +156,12 @@ impl<P> Core<P> {
                 self.leave_delay(job);
                 self.jobs[job].state = State::Arriving;
                 self.set_group(job, group);
-                return self.enter_delay(job, due, suspended);
+                self.enter_delay(job, due, suspended);
+                // What it waited for may be a target that it no longer needs.
+                if suspended && self.targets.usable_at(group).is_none() {
+                    self.release(now, job);
+                }
+                return;
             }
             State::Arriving | State::Running(_) => unreachable!("only unleased jobs are moved"),
         }

@@ -30,6 +30,10 @@ impl<P> Core<P> {
         (self.lanes).insert_in_order(lane, job, |other| jobs[other].seq);
         self.arm_job(job);
         if self.lanes.head(lane) == Some(job) {
+            // The lane may be blocked by a reservation for a job that this one precedes.
+            if self.lanes.state(lane) == LaneState::Blocked {
+                self.unblock_lane(lane);
+            }
             self.head_changed(lane);
         }
     }

@@ -162,10 +162,15 @@ impl<P> Core<P> {
     pub(super) fn release_suspended(&mut self, now: Time, group: GroupId) {
         let jobs = self.delayed.listed(&self.targets.group(group).suspended);
         for job in jobs {
-            match self.jobs[job].start_at.filter(|at| *at > now) {
-                Some(at) => self.set_due(job, at, false),
-                None => self.job_ready(now, job),
-            }
+            self.release(now, job);
+        }
+    }
+
+    /// A suspension no longer delays a job: it is due, unless it is to start later.
+    pub(super) fn release(&mut self, now: Time, job: JobId) {
+        match self.jobs[job].start_at.filter(|at| *at > now) {
+            Some(at) => self.set_due(job, at, false),
+            None => self.job_ready(now, job),
         }
     }
 

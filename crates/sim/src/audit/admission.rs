@@ -5,6 +5,7 @@ use super::{Number, Violation};
 use headworks_core::{
     Bound, Class, Flow, Job, LONGEST, OnSuspend, Policy, Reason, Refused, Ticket, Time,
 };
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Books {
@@ -62,6 +63,7 @@ impl Books {
         job: &Job<Number>,
         refused: &Refused<Number>,
         shed: Option<Number>,
+        sheds: bool,
     ) -> Result<(), Violation> {
         self.due(self.now);
         self.coverage.note(format!("refused {}", refused.reason));
@@ -71,7 +73,7 @@ impl Books {
         self.require(refused.job.payload == job.payload, || {
             "another job was handed back".into()
         })?;
-        let justified = self.justifies(job, refused.reason);
+        let justified = self.justifies(job, refused.reason, sheds);
         self.require(justified, || {
             format!("refused as {} without cause: {job:?}", refused.reason)
         })?;
@@ -101,14 +103,17 @@ impl Books {
         self.require(!hints || hinted || booked_out, || {
             format!("refused as {} without a time to wait", refused.reason)
         })?;
+        self.require(sheds || refused.booking.is_none(), || {
+            "a place was booked for a caller who takes nobody's".into()
+        })?;
         if refused.booking.is_some() {
             self.booked += 1;
         }
         Ok(())
     }
 
-    /// A refusal's reason holds.
-    pub(super) fn justifies(&mut self, job: &Job<Number>, reason: Reason) -> bool {
+    /// A refusal's reason holds, for a caller who sheds others or does not.
+    fn justifies(&mut self, job: &Job<Number>, reason: Reason, sheds: bool) -> bool {
         let allowed = self.fitting(job.targets, job.cost);
         let usable = self.usable_at(&allowed);
         let flow_fits = self.flow_meter(job.flow).fits(job.cost);
@@ -137,16 +142,18 @@ impl Books {
                     && other.delay_key == job.delay_key
             }),
             Reason::TargetFull => {
-                self.waiting()
-                    .filter(|(_, record)| record.allowed == allowed)
-                    .count()
-                    >= self.most_alone()
-                    && allowed.len() == 1
+                let waiting = self.waiting();
+                let alone = waiting.filter(|(_, record)| record.allowed == allowed);
+                let full = allowed.len() == 1 && alone.count() >= self.most_alone();
+                full && !(sheds && self.deserves_at_target(job, &allowed))
             }
             Reason::DeadlineUnreachable => {
                 self.config.refuse_unreachable
                     && job.expire_at.is_some()
                     && self.may_be_ahead(job) > 0
+            }
+            Reason::Full if !sheds => {
+                self.booked > 0 || self.held(job.class).count() >= self.config.bound.places()
             }
             Reason::Full => self.is_full_for(job.class, job.flow),
             _ => false,
@@ -194,6 +201,30 @@ impl Books {
             return self.booked > 0;
         }
         taken > places || !self.deserves(class, flow) || self.undeserving(class, flow).is_none()
+    }
+
+    /// Whether an arrival deserves the place of a job that waits for the same target: its flow holds less than its
+    /// share there, and another lane more for its weight.
+    fn deserves_at_target(&self, job: &Job<Number>, allowed: &[u32]) -> bool {
+        if self.held(job.class).count() > self.config.bound.places() {
+            return false;
+        }
+        let mut lanes: BTreeMap<(Class, Flow), u64> = BTreeMap::new();
+        for (_, record) in self.held(job.class) {
+            if record.allowed == allowed {
+                *lanes.entry((record.class, record.flow)).or_default() += 1;
+            }
+        }
+        let mine = lanes.iter().filter(|((_, flow), _)| *flow == job.flow);
+        let mine: u64 = mine.map(|(_, held)| held).sum();
+        let weight = self.flow_weight(job.flow);
+        let newcomer = if mine == 0 { weight } else { 0 };
+        let weights = lanes.keys().map(|(_, flow)| self.flow_weight(*flow));
+        let weights = weights.sum::<u64>() + newcomer;
+        let after = ((mine + 1) << 20) / weight;
+        mine * weights < self.most_alone() as u64 * weight
+            && (lanes.iter())
+                .any(|((_, flow), held)| (held << 20) / self.flow_weight(*flow) > after)
     }
 
     fn holds(&self, class: Class, flow: Flow) -> u64 {

@@ -32,14 +32,21 @@ impl Books {
             Event::Postponed { ticket, until } => {
                 self.coverage.note("postponed");
                 let number = self.number(*ticket);
+                let reloaded = self.reloaded_in == self.calls;
                 let suspended = number.is_some_and(|number| {
-                    let usable = self.usable_at(&self.jobs[&number].allowed);
+                    let record = &self.jobs[&number];
+                    let usable = match reloaded {
+                        true => self.usable_at(&self.still_allowed(record)),
+                        false => self.usable_at(&record.allowed),
+                    };
                     usable.is_some() && self.config.on_suspend == OnSuspend::Delay
                 });
                 let record = number.and_then(|number| self.jobs.get_mut(&number));
-                let Some(record) = record
-                    .filter(|record| record.place == Place::Delayed && record.due <= self.now)
-                else {
+                // A reload may release a job that was delayed until a suspension ends.
+                let Some(record) = record.filter(|record| {
+                    let due = record.due <= self.now || (reloaded && record.suspended);
+                    record.place == Place::Delayed && due
+                }) else {
                     return self.require(false, || "a job was postponed that was not due".into());
                 };
                 record.due = *until;
@@ -147,6 +154,8 @@ impl Books {
 
     /// After the targets took their new settings, jobs are allowed where they fit now.
     pub(super) fn refitted(&mut self) {
+        // Jobs that a target's new settings released wait before they are moved.
+        self.due(self.now);
         let fitting: Vec<(Number, Vec<u32>)> = self
             .jobs
             .iter()
@@ -154,9 +163,17 @@ impl Books {
             .map(|(number, record)| (*number, self.still_allowed(record)))
             .collect();
         for (number, allowed) in fitting {
-            let until = self.usable_at(&allowed).filter(|at| *at < Time::MAX);
-            let calls = self.calls;
+            let usable = self.usable_at(&allowed);
+            let until = usable.filter(|at| *at < Time::MAX);
+            let (now, calls) = (self.now, self.calls);
             let record = self.jobs.get_mut(&number).expect("just seen");
+            let delayed = record.place == Place::Delayed && record.suspended;
+            if delayed && record.allowed != allowed && usable.is_none() {
+                self.coverage.note("released by a reload");
+                record.suspended = false;
+                record.moved = calls - 1;
+                record.due = record.start_at.map_or(now, |at| at.max(now));
+            }
             let moved = record.place == Place::Waiting && record.allowed != allowed;
             record.allowed = allowed;
             if let Some(until) =

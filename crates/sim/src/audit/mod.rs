@@ -117,9 +117,28 @@ impl Audited {
     /// # Errors
     /// The promise that was broken.
     pub fn submit(&mut self, now: Time, job: Job<Number>) -> Result<Submitted, Violation> {
+        self.admit(now, job, true)
+    }
+
+    /// [`Core::submit_without_shedding`], checked.
+    ///
+    /// # Errors
+    /// The promise that was broken.
+    pub fn submit_without_shedding(
+        &mut self,
+        now: Time,
+        job: Job<Number>,
+    ) -> Result<Submitted, Violation> {
+        self.admit(now, job, false)
+    }
+
+    fn admit(&mut self, now: Time, job: Job<Number>, sheds: bool) -> Result<Submitted, Violation> {
         let before = self.books.begin(now);
         let facts = job.clone();
-        let answer = self.core.submit(now, job);
+        let answer = match sheds {
+            true => self.core.submit(now, job),
+            false => self.core.submit_without_shedding(now, job),
+        };
         self.say(now, || {
             format!(
                 "submit {facts:?} -> {:?}",
@@ -131,6 +150,9 @@ impl Audited {
             )
         });
         let shed = self.collect(Some(&facts))?;
+        self.books.require(sheds || shed.is_none(), || {
+            "a job was shed for a caller who takes nobody's place".into()
+        })?;
         match answer {
             Ok(ticket) => {
                 self.books.admitted(ticket, &facts, shed, before)?;
@@ -138,7 +160,7 @@ impl Audited {
                 Ok(Ok(ticket))
             }
             Err(refused) => {
-                self.books.refused(&facts, &refused, shed)?;
+                self.books.refused(&facts, &refused, shed, sheds)?;
                 self.close(now)?;
                 Ok(Err(Box::new(refused)))
             }

@@ -153,7 +153,11 @@ impl Walk {
     }
 
     fn hand_in(&mut self, job: Job<Number>) -> Result<(), Violation> {
-        match self.core.submit(self.now, job)? {
+        let answer = match self.rng.below(8) {
+            0 => self.core.submit_without_shedding(self.now, job)?,
+            _ => self.core.submit(self.now, job)?,
+        };
+        match answer {
             Ok(ticket) => self.tickets.push(ticket),
             Err(refused) => {
                 let mut job = refused.job;

@@ -84,6 +84,7 @@ impl<P> Core<P> {
             unreachable!("only a waiting job leaves its lane")
         };
         let key = self.lanes.key(lane);
+        let state = self.lanes.state(lane);
         let was_head = self.lanes.take(lane, job);
         let places = self.config.bound.places() as u64;
         self.occupancy.give_up(key.flow, places);
@@ -116,8 +117,8 @@ impl<P> Core<P> {
         if was_head {
             self.head_changed(lane);
         }
-        if granted {
-            // Its tag moved, which is more than its head may have told.
+        if granted && state != LaneState::Open {
+            // An aged job's lane may be out of the order, and then only this moves its queue by its new tag.
             self.update_queue(lane);
         }
         self.reconsider_flow(key.flow);

@@ -85,9 +85,11 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
     #[inline]
     pub(crate) fn rekey(&mut self, positions: &mut Positions<I>, key: K, id: I) {
         let at = positions.get(id).expect("a member has a position");
-        let smaller = key < self.items[at].0;
-        self.items[at].0 = key;
-        if smaller {
+        let before = std::mem::replace(&mut self.items[at].0, key);
+        if key == before {
+            return;
+        }
+        if key < before {
             up(&mut self.items, positions, at);
         } else {
             down(&mut self.items, positions, at);

@@ -116,8 +116,13 @@ impl<P> Core<P> {
         }
         let mut best: Option<((u64, u64), TargetId)> = None;
         let mut short: Option<(Time, TargetId)> = None;
-        for index in 0..self.targets.group(key.group).targets().len() {
-            let target = self.targets.group(key.group).targets()[index];
+        let count = match key.sole_target {
+            Some(_) => 1,
+            None => self.targets.group(key.group).targets().len(),
+        };
+        for index in 0..count {
+            let nth = || self.targets.group(key.group).targets()[index];
+            let target = key.sole_target.unwrap_or_else(nth);
             let state = &mut self.targets[target];
             let pass = state.pass(now, cost);
             let load = state.load();

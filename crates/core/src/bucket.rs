@@ -27,15 +27,13 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// A rate per second, with a burst of one second's worth, at least 1. Anything that is not a positive
-    /// number, or is below one per million seconds, counts as that lowest rate.
+    /// A rate per second, with a burst of one second's worth, at least 1. The lowest rate is one per
+    /// million seconds, which also stands for zero, negative numbers and what is not a number; the highest is a
+    /// million million per second, which also stands for infinity.
     #[must_use]
     pub fn per_second(rate: f64) -> Self {
-        let micros = if rate.is_finite() {
-            (rate * 1e6).round().clamp(1.0, 1e18) as u64
-        } else {
-            1
-        };
+        // What is not a number becomes 0 in the conversion.
+        let micros = ((rate * 1e6).round().clamp(1.0, 1e18) as u64).max(1);
         Rate {
             micros,
             burst: Cost((micros / 1_000_000).max(1)),

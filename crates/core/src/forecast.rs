@@ -1,34 +1,35 @@
-//! When will there be a place again, and for whom.
+//! When the next place becomes free, and for which refused job.
 //!
-//! A [`Forecast`] watches places being freed and learns how far apart they are. Whoever is refused is told
-//! when the next place that nobody was promised will be free, and holds a booking for it. Who comes without a
-//! booking does not take the place of one who is due, until that one is overdue by a quarter of the time it was told to wait.
+//! A [`Forecast`] learns the interval between grants. A refused job is told when the next unpromised place will be free,
+//! and holds a booking for it. Jobs without a booking do not take the place of a booking that is due, until that is
+//! overdue by a quarter of the wait it was given.
 //!
-//! A time is counted from what is promised and free at that moment, not from the last promise, so that errors do not add
-//! up; and the less evenly places are freed, the later it is on purpose, so that they are there before their holders. Not every holder comes back: how many
-//! do is learned as well, and no more than half of all places are ever kept, so that nothing idles for those who do not.
+//! A wait is computed from what is promised and free at that moment, not from the last promise, so that errors do not
+//! add up. The less even the intervals, the longer it is, so that the place is there before its holder. Not every holder
+//! returns: the part that does is learned as well, and at most half of all places are ever kept, so that nothing idles
+//! for those that do not.
 
 use crate::id::Booking;
 use crate::time::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Nobody is sent away for longer than this.
+/// The longest wait that is named.
 pub const LONGEST: Duration = Duration::from_secs(120);
 
-/// What somebody is told of whom nothing is known yet.
+/// The wait that is named before any interval has been measured.
 const UNKNOWN: Duration = Duration::from_secs(1);
 
-/// Nobody is overdue sooner than this after the time they were told: answers take time to travel.
+/// A booking is not overdue sooner than this after its time: answers take time to travel.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// Over how many intervals the mean is taken: of the first ones over all there were.
+/// The number of intervals that the mean is taken over, once there were as many.
 const REMEMBERED: u32 = 128;
 
-/// How far the intervals between random times are from their mean, on average, as a part of it.
+/// The mean deviation of the intervals between random times, as a part of their mean.
 const RANDOM: f64 = 0.736;
 
-/// How much one holder counts towards the part that comes.
+/// The weight of one holder in the part that returns.
 const SMOOTHING: f64 = 1.0 / 128.0;
 
 /// The forecast for one bound.

@@ -142,7 +142,9 @@ impl Lanes {
 
     /// Puts a job where it belongs by its order of arrival. `seq` tells that of the others.
     pub(crate) fn insert_in_order(&mut self, lane: LaneId, job: JobId, seq: impl Fn(JobId) -> u64) {
-        let mut next = self.head(lane);
+        // Jobs that are moved one after the other, as a reload does, arrive in order.
+        let is_last = self.tail(lane).is_none_or(|tail| seq(tail) < seq(job));
+        let mut next = self.head(lane).filter(|_| !is_last);
         while let Some(other) = next.filter(|other| seq(*other) < seq(job)) {
             next = self.links.next(other);
         }

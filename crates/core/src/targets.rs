@@ -246,6 +246,9 @@ impl TargetGroup {
     }
 }
 
+/// The end of a suspension without an end: the end of time itself means that all targets are disabled.
+const LATEST: Time = Time::from_nanos(u64::MAX - 1);
+
 /// All targets and groups.
 #[derive(Debug)]
 pub(crate) struct Targets {
@@ -419,7 +422,7 @@ impl Targets {
         for target in &self.groups[group].targets {
             match self.targets[target.index()].state {
                 TargetState::Active | TargetState::Probation => return None,
-                TargetState::Suspended { until } => first = first.min(until),
+                TargetState::Suspended { until } => first = first.min(until.min(LATEST)),
                 TargetState::Disabled { .. } => {}
             }
         }

@@ -535,3 +535,95 @@ fn a_gate_that_nobody_waits_for_any_more_wakes_nobody() {
     core.cancel(Time::ZERO, ticket);
     assert_eq!(core.wake_at(), None);
 }
+
+#[test]
+fn a_target_suspended_without_an_end_keeps_its_jobs() {
+    let mut core = start(Config::default());
+    submit(&mut core, Time::ZERO, Job::new(1));
+    let until = Time::MAX;
+    core.set_target(
+        Time::ZERO,
+        TargetId::new(0),
+        TargetState::Suspended { until },
+    );
+    submit(&mut core, Time::ZERO, Job::new(2));
+    assert_eq!(core.waiting(), 2);
+    core.set_target(secs(1), TargetId::new(0), TargetState::Active);
+    assert!(core.next(secs(1)).is_some());
+}
+
+#[test]
+fn a_job_that_expired_while_its_target_was_suspended_is_not_leased() {
+    let mut core = start(Config {
+        on_suspend: OnSuspend::Delay,
+        ..Config::default()
+    });
+    let until = secs(10);
+    core.set_target(
+        Time::ZERO,
+        TargetId::new(0),
+        TargetState::Suspended { until },
+    );
+    submit(&mut core, Time::ZERO, Job::new(1).expire_at(secs(12)));
+    assert!(core.next(secs(15)).is_none());
+    let events = std::iter::from_fn(|| core.poll_event());
+    assert_eq!(
+        events
+            .filter(|event| matches!(event, Event::Expired { .. }))
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn a_job_shed_at_a_full_target_is_told_when_that_serves_the_next() {
+    let mut core = start(Config {
+        bound: Bound::Shared(1000),
+        targets: vec![target(concurrent(1)); 2],
+        max_waiting: Some(10),
+        ..Config::default()
+    });
+    let job = |flow| Job::new(flow).flow(Flow(flow)).targets(TargetId::new(1));
+    let mut now = Time::ZERO;
+    submit(&mut core, now, job(1));
+    let mut running = core.next(now).expect("granted");
+    for _ in 0..10 {
+        submit(&mut core, now, job(1));
+    }
+    for _ in 0..3 {
+        now += Duration::from_secs(10);
+        done(&mut core, now, running);
+        running = core.next(now).expect("granted");
+        submit(&mut core, now, job(1));
+    }
+    submit(&mut core, now, job(2));
+    let hint = std::iter::from_fn(|| core.poll_event()).find_map(|event| match event {
+        Event::Shed {
+            retry_after,
+            booking,
+            ..
+        } => Some((retry_after, booking)),
+        _ => None,
+    });
+    let (after, booking) = hint.expect("one was shed");
+    assert!(
+        after.is_some_and(|after| after >= Duration::from_secs(5)),
+        "{after:?}"
+    );
+    assert_eq!(booking, None);
+}
+
+#[test]
+fn an_infinite_rate_does_not_stop_everything() {
+    let mut core = start(Config {
+        limits: Limits {
+            requests: Some(Rate::per_second(f64::INFINITY)),
+            ..Limits::default()
+        },
+        ..Config::default()
+    });
+    for n in 0..100 {
+        submit(&mut core, Time::ZERO, Job::new(n));
+        assert!(core.next(Time::ZERO).is_some());
+    }
+}

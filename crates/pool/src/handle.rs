@@ -167,7 +167,7 @@ impl<P> PoolHandle<P> {
     /// The settings in force.
     #[must_use]
     pub fn config(&self) -> Config {
-        self.core(|core, _| core.config().clone())
+        self.shared.driver.read(|core| core.config().clone())
     }
 
     /// Adds a target to a pool at work: a host that was only just discovered. It is part of [`config`](Self::config)
@@ -195,19 +195,19 @@ impl<P> PoolHandle<P> {
     /// The live job with that key.
     #[must_use]
     pub fn find(&self, key: Key) -> Option<Ticket> {
-        self.core(|core, _| core.find(key))
+        self.shared.driver.read(|core| core.find(key))
     }
 
     /// A picture of the whole.
     #[must_use]
     pub fn inspect(&self) -> View {
-        self.core(|core, _| core.inspect())
+        self.shared.driver.read(|core| core.inspect())
     }
 
     /// A picture of every flow that has jobs.
     #[must_use]
     pub fn flows(&self) -> Vec<FlowView> {
-        self.core(|core, _| core.flows().collect())
+        self.shared.driver.read(|core| core.flows().collect())
     }
 
     /// How full the pool is, against its workers' thresholds, once `more` jobs wait that somebody is about to submit.

@@ -164,6 +164,8 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
             let Message::Granted(lease) = granted else {
                 return;
             };
+            // A handler that never waits must not keep its thread from the other tasks.
+            tokio::task::consume_budget().await;
             let mut run = Run::new(&self.shared, self.waiter, lease);
             let report = self.attempt(&mut run).await;
             let now = clock.now();

@@ -226,3 +226,74 @@ async fn a_paused_clock_needs_no_feature() {
         Denied::Ended(EndReason::Expired)
     );
 }
+
+#[tokio::test]
+async fn a_handler_that_never_waits_leaves_the_thread_to_others() {
+    let config = Config {
+        bound: Bound::Shared(100_000),
+        max_waiting: Some(100_000),
+        ..Config::default()
+    };
+    let done = Arc::new(AtomicUsize::new(0));
+    let counter = done.clone();
+    let handler = Closure::new(move |_run: &mut Run<'_, usize>| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { Report::done() }.boxed()
+    });
+    let pool = Pool::new(config, Workers::new(1, 1), handler).expect("good settings");
+    for n in 0..100_000 {
+        pool.submit(Job::new(n)).expect("there is room");
+    }
+    let seen = done.clone();
+    let other = tokio::spawn(async move {
+        tokio::task::yield_now().await;
+        seen.load(Ordering::SeqCst)
+    });
+    assert!(
+        other.await.expect("it does not panic") < 100_000,
+        "it had to wait for all"
+    );
+    pool.idle().await;
+}
+
+/// Panics when it is dropped.
+struct Touchy(bool);
+
+impl Drop for Touchy {
+    fn drop(&mut self) {
+        assert!(!self.0, "as it is dropped");
+    }
+}
+
+#[tokio::test]
+async fn a_payload_that_panics_as_it_is_dropped_takes_no_other_job_along() {
+    let pool = Pool::new(one_at_a_time(), Workers::new(1, 1), Succeeds).expect("good settings");
+    let first = pool.spawn(Job::new(Touchy(true))).expect("there is room");
+    let second = pool.spawn(Job::new(Touchy(false))).expect("there is room");
+    assert_eq!(
+        (first.await, second.await),
+        (EndReason::Done, EndReason::Done)
+    );
+    assert_eq!(pool.metrics().workers, 1);
+}
+
+/// The only job expires in the call of a caller that does not wait: whoever waits for the pool to be idle is told.
+#[tokio::test]
+async fn an_expiry_that_an_impatient_caller_brings_about_ends_the_wait_for_idleness() {
+    let permits = Permits::new(one_at_a_time()).expect("good settings");
+    permits.pause();
+    let expire_at = permits.now() + Duration::from_millis(1);
+    let mut waits = Box::pin(permits.acquire(Job::new(()).expire_at(expire_at)));
+    assert!((&mut waits).now_or_never().is_none());
+    let mut idle = Box::pin(permits.idle());
+    assert!((&mut idle).now_or_never().is_none());
+    // The timer task cannot run in between: this is the only thread.
+    while permits.now() <= expire_at {
+        std::hint::spin_loop();
+    }
+    assert_eq!(
+        permits.try_acquire(Job::new(())).expect_err("paused"),
+        Denied::WouldWait
+    );
+    assert!((&mut idle).now_or_never().is_some(), "the pool is empty");
+}

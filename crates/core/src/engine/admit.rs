@@ -8,7 +8,7 @@ use super::Core;
 use crate::config::{Bound, OnSuspend, Policy};
 use crate::event::{Event, Reason, Refused};
 use crate::forecast::{Forecast, LONGEST};
-use crate::id::{Booking, Class, FlowId, GroupId, JobId, LaneId, QueueId, Ticket};
+use crate::id::{Booking, Class, FlowId, GroupId, JobId, LaneId, QueueId, TargetId, Ticket};
 use crate::job::Job;
 use crate::lanes::LaneKey;
 use crate::occupancy::Burden;
@@ -40,8 +40,15 @@ struct Arrival {
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Free,
-    /// This job gives its place up.
-    Shed(JobId),
+    /// This job gives its place up: that of the bound, or that at the target.
+    Shed(JobId, Scarce),
+}
+
+/// What an arrival found no place in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scarce {
+    Bound,
+    Target,
 }
 
 impl<P> Core<P> {
@@ -258,7 +265,7 @@ impl<P> Core<P> {
         let victim = may_shed
             .then(|| self.victim_at_target(job.class, arrival))
             .flatten();
-        victim.map(Place::Shed).ok_or(Reason::TargetFull)
+        (victim.map(|victim| Place::Shed(victim, Scarce::Target))).ok_or(Reason::TargetFull)
     }
 
     fn find_place_in_bound(
@@ -290,7 +297,7 @@ impl<P> Core<P> {
             .or_else(|| self.displaced(job.class))?;
         // The places that are left were promised to others: only an arrival that could shed a job may have one.
         Some(match free {
-            0 => Place::Shed(victim),
+            0 => Place::Shed(victim, Scarce::Bound),
             _ => Place::Free,
         })
     }
@@ -400,8 +407,8 @@ impl<P> Core<P> {
     fn keep(&mut self, now: Time, job: Job<P>, arrival: Arrival, place: Place) -> Ticket {
         // Before the victim ends, which may be the last job that the group is for.
         self.targets.retain(arrival.group);
-        if let Place::Shed(victim) = place {
-            self.shed(now, victim);
+        if let Place::Shed(victim, scarce) = place {
+            self.shed(now, victim, scarce);
         }
         let flow = match arrival.flow {
             Some(flow) => flow,
@@ -450,11 +457,16 @@ impl<P> Core<P> {
         self.flows.swept();
     }
 
-    fn shed(&mut self, now: Time, victim: JobId) {
+    fn shed(&mut self, now: Time, victim: JobId, scarce: Scarce) {
         let ticket = self.jobs.ticket(victim);
         let class = self.jobs[victim].class;
-        // The place that it gives up is taken at once.
-        let (retry_after, booking) = self.book(now, class, 1);
+        let group = self.jobs[victim].group;
+        let (retry_after, booking) = match (scarce, self.targets.group(group).sole_target()) {
+            // Places at a target are not booked.
+            (Scarce::Target, Some(target)) => (self.next_grant_at(now, target), None),
+            // The place that it gives up is taken at once.
+            _ => self.book(now, class, 1),
+        };
         let job = self.end_unleased(now, victim);
         self.classes[class].stats.ended.shed += 1;
         self.events.push_back(Event::Shed {
@@ -515,6 +527,15 @@ impl<P> Core<P> {
         }
     }
 
+    /// When a target is expected to serve the next job that waits for it, and not before its rates allow it.
+    fn next_grant_at(&mut self, now: Time, target: TargetId) -> Duration {
+        let over_all = self.gate.granted_at(now, 1).since(now);
+        let target = &mut self.targets[target];
+        let rate = target.gate.granted_at(now, 1).since(now);
+        let served = target.drain.next_grant(now);
+        served.max(rate).max(over_all).min(LONGEST)
+    }
+
     fn next_place(&mut self, now: Time, class: Class) -> Duration {
         let (free, places) = (self.places_free(class), self.config.bound.places());
         let least = self.least_wait(now, class, free);
@@ -537,15 +558,8 @@ impl<P> Core<P> {
             Reason::Suspended => suspended,
             Reason::TargetFull => {
                 let target = self.targets.group(group).sole_target()?;
-                let target = &mut self.targets[target];
-                let rate = target.gate.granted_at(now, 1).since(now);
-                let over_all = self.gate.granted_at(now, 1).since(now);
-                let served = target.drain.next_grant(now);
-                let after = served
-                    .max(rate)
-                    .max(over_all)
-                    .max(suspended.unwrap_or_default());
-                Some(after.min(LONGEST))
+                let after = self.next_grant_at(now, target);
+                Some(after.max(suspended.unwrap_or_default()).min(LONGEST))
             }
             Reason::DeadlineUnreachable => {
                 let flow = self.flows.find(job.flow);

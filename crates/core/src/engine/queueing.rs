@@ -88,7 +88,12 @@ impl<P> Core<P> {
         let was_head = self.lanes.take(lane, job);
         let places = self.config.bound.places() as u64;
         self.occupancy.give_up(key.flow, places);
-        self.classes[key.class].occupancy.give_up(key.queue, places);
+        // Who holds most of one class is asked only to displace its jobs: with a bound over all classes, the class's own
+        // fill says nothing about how soon that is.
+        let in_class = if self.shares_bound() { 0 } else { places };
+        self.classes[key.class]
+            .occupancy
+            .give_up(key.queue, in_class);
         self.classes.forfeit_credit(key.class, key.queue);
         let (forecast, waiting) = match self.config.bound {
             Bound::Shared(_) => (&mut self.forecast, self.occupancy.taken()),

@@ -69,17 +69,24 @@ impl<P> Core<P> {
             return;
         };
         if entry.expire_at.is_some_and(|at| at <= now) {
-            let ticket = self.jobs.ticket(job);
-            let job = self.end_unleased(now, job);
-            self.classes[job.class].stats.ended.expired += 1;
-            self.events.push_back(Event::Expired { ticket, job });
+            self.expire(now, job);
         } else if let State::Delayed { .. } = entry.state {
             self.job_ready(now, job);
         }
     }
 
+    fn expire(&mut self, now: Time, job: JobId) {
+        let ticket = self.jobs.ticket(job);
+        let job = self.end_unleased(now, job);
+        self.classes[job.class].stats.ended.expired += 1;
+        self.events.push_back(Event::Expired { ticket, job });
+    }
+
     /// A delayed job's time has come: it joins its lane, or is postponed if there is no place or no target yet.
     pub(super) fn job_ready(&mut self, now: Time, job: JobId) {
+        if self.jobs[job].expire_at.is_some_and(|at| at <= now) {
+            return self.expire(now, job);
+        }
         let (class, group) = (self.jobs[job].class, self.jobs[job].group);
         match (self.targets.usable_at(group), self.config.on_suspend) {
             (Some(Time::MAX), _) => return self.fail_unleased(now, job, Unservable::NoTarget),

@@ -141,6 +141,7 @@ impl<P> Driver<P> {
                     state.pass_events_on();
                 }
             }
+            state.check_drained();
             state.waiters.remove(waiter.0);
             Err(Denied::WouldWait)
         })
@@ -268,7 +269,8 @@ impl<P> Driver<P> {
             });
             (state.next_for(now, waiter), unused)
         });
-        drop(unused);
+        // The next job is in hand: a payload that panics as it is dropped must not take it along.
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop(unused)));
         next
     }
 
@@ -386,6 +388,11 @@ impl<P> Driver<P> {
     /// How full the queue is once `more` jobs wait. Takes no lock.
     pub(crate) fn pressure(&self, more: u64) -> Pressure {
         self.fill.pressure(more)
+    }
+
+    /// Reads the core. Nothing is granted meanwhile.
+    pub(crate) fn read<R>(&self, what: impl FnOnce(&Core<Task<P>>) -> R) -> R {
+        what(&self.state.lock().core)
     }
 
     /// Anything else that a core can do.

@@ -201,7 +201,7 @@ impl<P> PoolHandle<P> {
     /// A picture of the whole.
     #[must_use]
     pub fn inspect(&self) -> View {
-        self.shared.driver.read(|core| core.inspect())
+        self.shared.driver.read(Core::inspect)
     }
 
     /// A picture of every flow that has jobs.

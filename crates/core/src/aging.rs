@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How old a head is: since when it waits, then its order of arrival.
 pub(crate) type Age = (Time, u64);
 
-/// What keeps a lane from being served.
+/// The obstacle that keeps a lane from being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Blocker {
     Flow(FlowId),

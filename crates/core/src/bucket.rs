@@ -32,7 +32,7 @@ impl Rate {
     /// million million per second, which also stands for infinity.
     #[must_use]
     pub fn per_second(rate: f64) -> Self {
-        // What is not a number becomes 0 in the conversion.
+        // NaN becomes 0 in the conversion.
         let micros = ((rate * 1e6).round().clamp(1.0, 1e18) as u64).max(1);
         Rate {
             micros,

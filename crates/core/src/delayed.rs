@@ -59,7 +59,7 @@ impl Delayed {
         list.remove(&mut self.links, job);
     }
 
-    /// The jobs of a list, in the order in which they came to it.
+    /// The jobs of a list, first to last.
     pub(crate) fn listed(&self, list: &List) -> Vec<JobId> {
         std::iter::successors(list.head, |job| self.links.next(*job)).collect()
     }

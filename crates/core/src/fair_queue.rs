@@ -51,8 +51,8 @@ pub(crate) struct Rank {
     pub(crate) tie: u64,
 }
 
-/// What a backlogged member was charged too much and could not get back through its tag, because the clock
-/// had passed the place where the tag belonged.
+/// The excess charge that a backlogged member could not get back through its tag, because the clock had passed
+/// the place where the tag belonged.
 ///
 /// Without it, estimates that are too high would cost a backlogged member part of its share whenever
 /// several of its jobs run at once. It is never more than what was charged for jobs in flight at once, and
@@ -66,7 +66,7 @@ struct Credit {
 }
 
 impl Credit {
-    /// What is left of a charge after the credit has paid for what it can.
+    /// Returns the rest of a charge after the credit has paid for its part.
     #[inline]
     fn pay(&mut self, charge: u128) -> u128 {
         let paid = charge.min(self.span);

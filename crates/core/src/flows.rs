@@ -113,7 +113,7 @@ impl Flows {
         self.by_name.remove(&state.name);
     }
 
-    /// Whether there are so many that it is worth looking for flows without jobs.
+    /// Whether the table has grown enough to look for flows without jobs.
     pub(crate) fn wants_sweep(&self) -> bool {
         self.table.len() >= self.sweep_at
     }

@@ -18,7 +18,7 @@ pub(crate) enum Pass {
     Short(Time),
 }
 
-/// What becomes of a grant's charge when its job leaves the gate.
+/// The fate of a grant's charge when its job leaves the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Charge {
     /// It stays: nothing is known about the actual cost.

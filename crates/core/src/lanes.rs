@@ -11,7 +11,7 @@ use crate::table::{Id, Table};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// What a lane's jobs have in common.
+/// The properties that a lane's jobs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneKey {
     pub(crate) class: Class,

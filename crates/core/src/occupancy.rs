@@ -1,4 +1,4 @@
-//! Who holds the places of a bound.
+//! The places of a bound, by holder.
 //!
 //! A bound is for all classes together, where the holders are flows, or for one class, where they are its
 //! flow queues. When no place is free, an arrival whose flow holds less than its weighted share takes the

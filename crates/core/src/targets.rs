@@ -168,7 +168,7 @@ impl Target {
         self.faults = 0;
     }
 
-    /// What an attempt says about it. Returns the state that this puts it into, if it is another one.
+    /// Takes an attempt's verdict. Returns the state that this puts the target into, if it is another one.
     pub(crate) fn judge(
         &mut self,
         now: Time,
@@ -340,7 +340,7 @@ impl Targets {
         group
     }
 
-    /// The group of these targets, made if there is none.
+    /// Finds or makes the group of these targets.
     fn intern(&mut self, targets: &[TargetId], now: Time) -> GroupId {
         if let [target] = targets {
             return self[*target].own_group;

@@ -1,4 +1,4 @@
-//! What an owner can ask of a pool, whoever runs its work.
+//! A handle on a pool, and the parts that all handles share.
 
 use crate::clock::Clock;
 use crate::driver::{Driver, Message, Task, WaiterId};
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What the pool's tasks and handles share.
+/// State shared by the pool's tasks and handles.
 pub(crate) struct Shared<P> {
     pub(crate) driver: Driver<P>,
     pub(crate) clock: Clock,
@@ -72,7 +72,7 @@ impl<P> Drop for Tasks<P> {
     }
 }
 
-/// What a shutdown left behind.
+/// The result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
@@ -129,7 +129,7 @@ impl<P> PoolHandle<P> {
         PoolHandle { shared, tasks }
     }
 
-    /// Cancels a job: it is taken back, or whoever runs it is told to stop.
+    /// Cancels a job: it is taken back, or its runner is told to stop.
     pub fn cancel(&self, ticket: Ticket) -> Cancel {
         self.shared.driver.cancel(self.shared.clock.now(), ticket)
     }

@@ -8,8 +8,7 @@
 //! The state has one owner, the driver, behind one lock that is never held across an await and under which no code of
 //! yours runs. One timer sleeps until the core wants to be called; nothing polls, and an idle pool costs no CPU.
 //!
-//! What a job, a target or a limit is comes from [`headworks_core`] and is re-exported here: this crate is the only
-//! one that a program needs.
+//! Jobs, targets and limits come from [`headworks_core`] and are re-exported here: a program needs only this crate.
 //!
 //! ```
 //! use headworks_pool::{Config, Handler, Job, Pool, Report, Run, Workers};

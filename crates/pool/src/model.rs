@@ -240,7 +240,7 @@ fn a_caller_that_leaves_takes_no_permit_with_it() {
     });
 }
 
-/// Expiry, cancellation and grant race each other while the clock moves; whoever waits without a deadline is granted.
+/// Expiry, cancellation and grant race each other while the clock moves; callers without a deadline are granted.
 #[test]
 fn callers_that_expire_as_they_leave_lose_no_other_waiter() {
     check(|| {

@@ -1,4 +1,4 @@
-//! What a pool reports about jobs that were not done, and about targets.
+//! Reports about jobs that were not done, and about targets.
 
 use crate::clock::Jitter;
 use headworks_core::{Booking, Reason, TargetId, TargetState, Ticket, Unservable};
@@ -94,7 +94,7 @@ impl<P> Notice<P> {
     }
 }
 
-/// What became of a job that was to be cancelled.
+/// The result of cancelling a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
     /// It had not begun, and is gone.

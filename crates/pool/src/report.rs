@@ -30,7 +30,7 @@ pub(crate) enum Attempt {
     Failed,
 }
 
-/// What an attempt says about its target.
+/// An attempt's verdict on its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It works.

@@ -44,7 +44,7 @@ enum Place {
     Shed(JobId, Scarce),
 }
 
-/// What an arrival found no place in.
+/// The places that an arrival found taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scarce {
     Bound,
@@ -432,7 +432,7 @@ impl<P> Core<P> {
         self.flows.insert(name, self.config.flow(name), now)
     }
 
-    /// Forgets flows that have no jobs and whose rates are full. What they had beyond their share is remembered.
+    /// Forgets flows that have no jobs and whose rates are full. Their debt is remembered.
     fn sweep_flows(&mut self, now: Time) {
         for flow in self.flows.ids() {
             let waiting = self.occupancy.held(flow);

@@ -21,7 +21,7 @@ impl<P> Core<P> {
     }
 
     /// Admits nothing from now on, and hands back all jobs that wait or are delayed, as [`Event::Returned`].
-    /// What runs may finish.
+    /// Running jobs may finish.
     pub fn drain(&mut self, now: Time) {
         let now = self.tick(now);
         self.draining = true;
@@ -157,7 +157,7 @@ impl<P> Core<P> {
                 self.jobs[job].state = State::Arriving;
                 self.set_group(job, group);
                 self.enter_delay(job, due, suspended);
-                // What it waited for may be a target that it no longer needs.
+                // It may have waited for a target that it no longer needs.
                 if suspended && self.targets.usable_at(group).is_none() {
                     self.release(now, job);
                 }

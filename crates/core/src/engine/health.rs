@@ -73,7 +73,7 @@ impl<P> Core<P> {
         Ok(self.targets.add(config, now))
     }
 
-    /// What an attempt says about its target.
+    /// Applies an attempt's verdict on its target.
     pub(super) fn judge(&mut self, now: Time, job: JobId, target: TargetId, verdict: Verdict) {
         let probing = std::mem::take(&mut self.jobs[job].probing);
         if let Some(state) = self.targets[target].judge(now, probing, verdict) {

@@ -65,7 +65,7 @@ impl<P> Core<P> {
         lane
     }
 
-    /// The queue of a flow in a class, made if there is none.
+    /// Finds or makes the queue of a flow in a class.
     #[inline]
     fn queue(&mut self, class: Class, flow: FlowId) -> QueueId {
         if let Some(queue) = self.flows[flow].queue(class) {
@@ -88,8 +88,8 @@ impl<P> Core<P> {
         let was_head = self.lanes.take(lane, job);
         let places = self.config.bound.places() as u64;
         self.occupancy.give_up(key.flow, places);
-        // Who holds most of one class is asked only to displace its jobs: with a bound over all classes, the class's own
-        // fill says nothing about how soon that is.
+        // The order of one class's holders serves displacement only. With a bound over all classes, the class's own
+        // fill does not tell how soon that is needed, so the order stays once it was built.
         let in_class = if self.shares_bound() { 0 } else { places };
         self.classes[key.class]
             .occupancy

@@ -15,7 +15,7 @@ use crate::time::Time;
 /// At most one grant in this many is an aged one.
 const AGED_TURN: u32 = 4;
 
-/// What trying a lane came to.
+/// The result of trying a lane.
 #[derive(Clone, Copy, Debug)]
 enum Fit {
     /// Its head may go to that target.
@@ -182,7 +182,7 @@ impl<P> Core<P> {
         })
     }
 
-    /// The oldest head of a class that waited too long and whose gates are open. What is found blocked is set
+    /// The oldest head of a class that waited too long and whose gates are open. Blocked lanes are set
     /// aside.
     fn oldest_aged(
         &mut self,

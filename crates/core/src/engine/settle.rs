@@ -1,4 +1,4 @@
-//! What becomes of a job whose lease is given back.
+//! The end of a lease: its job is done, failed, retried or sent elsewhere.
 
 use super::Core;
 use crate::config::OnSuspend;

@@ -1,4 +1,4 @@
-//! What happens because time has passed: jobs that are due or expire, gates that open.
+//! The passage of time: jobs that are due or expire, gates that open.
 
 use super::Core;
 use crate::config::OnSuspend;
@@ -9,7 +9,7 @@ use crate::targets::TargetState;
 use crate::time::Time;
 use std::time::Duration;
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
     /// A job is due, or expires.
@@ -33,8 +33,8 @@ impl<P> Core<P> {
         if self.timers.next_at().is_some_and(|at| at <= self.now) {
             self.fire();
         }
-        // Whoever could run a job asks `next` after this call. For everybody else the time has passed, and to be
-        // woken for it again would be for nothing.
+        // A driver that can run a job calls `next` after this call. For any other the time has passed, and to be woken
+        // for it again would be for nothing.
         if self.gate_opens_at.is_some_and(|at| at <= self.now) {
             self.gate_opens_at = None;
         }

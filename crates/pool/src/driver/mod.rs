@@ -1,4 +1,4 @@
-//! Drives the core: one lock, and the hand-off from the core to whoever runs the work.
+//! Drives the core: one lock, and the hand-off from the core to workers and callers.
 //!
 //! Everything that changes is behind one lock, held for the length of a few core calls and never across an await. A
 //! *waiter* is where somebody waits for the core's decision: a worker without work, or a caller of `acquire`. Its
@@ -274,7 +274,7 @@ impl<P> Driver<P> {
         next
     }
 
-    /// The token that tells whoever runs a job to stop.
+    /// The token that tells a job's runner to stop.
     pub(crate) fn token(&self, waiter: WaiterId) -> CancellationToken {
         let mut state = self.state.lock();
         let waiter = &mut state.waiters[waiter.0];
@@ -414,7 +414,7 @@ impl<P> Driver<P> {
     }
 }
 
-/// What the timer is to do.
+/// The timer's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// Call again then, and first start or stop a worker.

@@ -93,7 +93,7 @@ impl<P> State<P> {
         wants
     }
 
-    /// What to do about the number of workers, and when to ask again.
+    /// Asks the scaler for a decision, and when to ask again.
     pub(super) fn scale(&mut self, now: Time) -> (Scale, Option<Time>) {
         if self.scaling.max == 0 {
             return (Scale::Hold, None);

@@ -15,7 +15,7 @@ use std::task::Waker;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Who runs what the core grants. All jobs of a pool are of one kind.
+/// The kind of runners that granted jobs are handed to. All jobs of a pool have the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runners {
     /// Workers: a job is leased when one is idle.
@@ -45,7 +45,7 @@ pub(super) struct State<P> {
     pub(super) after: After<P>,
 }
 
-/// What is to be done once the lock is released.
+/// Actions for when the lock is released.
 #[derive(Debug)]
 pub(super) struct After<P> {
     pub(super) wake: Vec<Waker>,
@@ -154,7 +154,7 @@ impl<P> State<P> {
         self.notify(waiter, Message::Granted(lease));
     }
 
-    /// Work for a worker that asks; if there is none, it is idle.
+    /// Work for a worker that asks. Without work, the worker is idle.
     pub(super) fn next_for(&mut self, now: Time, waiter: WaiterId) -> Option<Message<P>> {
         if let Some(message) = self.waiters[waiter.0].message.take() {
             return Some(message);
@@ -182,7 +182,7 @@ impl<P> State<P> {
         let waiter = &mut self.waiters[id.0];
         waiter.running = Some(lease.ticket);
         waiter.cancelled = false;
-        // A token of the job before has no waiters of its own left: whoever holds a clone keeps it alive.
+        // The token of the job before is not this job's. Clones of it live on.
         waiter.token = None;
     }
 
@@ -264,7 +264,7 @@ impl<P> State<P> {
         self.check_drained();
     }
 
-    /// A job ended without being done: whoever waits for it is told.
+    /// Tells the listener or the waiter of a job that ended without being done.
     fn end(&mut self, ticket: Ticket, task: Task<P>, reason: EndReason) {
         match task {
             Task::Work(Work { payload, watcher }) => {
@@ -293,7 +293,7 @@ impl<P> State<P> {
         }
     }
 
-    /// Tells whoever runs a job to stop.
+    /// Tells a job's runner to stop.
     pub(super) fn stop(&mut self, ticket: Ticket) {
         let runs = self.running.get(ticket.slot()).copied().flatten();
         let runs = runs.filter(|id| {

@@ -6,7 +6,7 @@ use std::task::Waker;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// What a job of the core is to the pool.
+/// The pool's side of a job of the core.
 #[derive(Debug)]
 pub(crate) enum Task<P> {
     /// Work for a worker.
@@ -26,7 +26,7 @@ pub(crate) struct Work<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaiterId(pub(super) usize);
 
-/// What a waiter is told.
+/// A decision for a waiter.
 #[derive(Debug)]
 pub(crate) enum Message<P> {
     /// Run this.

@@ -24,7 +24,7 @@ const PERMITS: u32 = 8;
 const RUN: Duration = Duration::from_millis(400);
 const THREADS: [usize; 5] = [1, 2, 4, 16, 64];
 
-/// What one shape came to.
+/// The figures of one number of threads on one number of cores.
 struct Found {
     per_second: f64,
     /// Calls of the thread that made fewest, as a part of the mean.

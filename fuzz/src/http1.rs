@@ -4,7 +4,8 @@ use headworks_gateway::wire::http1::{
     BadChunk, Chunks, Length, ReplyEnd, head_end, read_head, take_reply,
 };
 
-/// What comes on a connection is the same requests, or the same answers, whatever pieces it comes in.
+/// What comes on a connection is the same requests, or the same answers, whatever pieces it comes
+/// in.
 pub fn http1(data: &[u8]) {
     let Some((step, bytes)) = data.split_first() else {
         return;

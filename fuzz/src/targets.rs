@@ -1,7 +1,8 @@
 //! What is fuzzed: everything that reads what somebody else wrote, and the core under any calls.
 //!
-//! Each target takes bytes and must not panic, hang or break a promise that it checks itself. The corpus is replayed by
-//! `crates/cli/tests/corpus.rs`, which includes this file and also spoils it in many ways, so that every change runs it.
+//! Each target takes bytes and must not panic, hang or break a promise that it checks itself. The
+//! corpus is replayed by `crates/cli/tests/corpus.rs`, which includes this file and also spoils it
+//! in many ways, so that every change runs it.
 
 mod http1;
 
@@ -127,7 +128,8 @@ pub fn proxies(data: &[u8]) {
     }
 }
 
-/// What somebody says at the admin listener's door: lines of an address, `Authorization` and `Cookie`.
+/// What somebody says at the admin listener's door: lines of an address, `Authorization` and
+/// `Cookie`.
 pub fn credential(data: &[u8]) {
     let mut parts = data.splitn(3, |byte| *byte == b'\n');
     let mut part = || parts.next().unwrap_or_default();
@@ -157,7 +159,8 @@ fn lines(data: &[u8], name: &'static str) -> HeaderMap {
         .collect()
 }
 
-/// Durations, sizes and the descriptions that hold them; what is read must come back as it is shown.
+/// Durations, sizes and the descriptions that hold them; what is read must come back as it is
+/// shown.
 pub fn units(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -203,7 +206,8 @@ pub fn core(data: &[u8]) {
     }
 }
 
-/// A request of the gateway: its body, and its body as a header. What is wrong is told in the words of both APIs.
+/// A request of the gateway: its body, and its body as a header. What is wrong is told in the words
+/// of both APIs.
 pub fn request(data: &[u8]) {
     match read_ask(data) {
         Ok(ask) => {
@@ -244,7 +248,8 @@ pub fn answer(data: &[u8]) {
     assert!(whole.events() <= bytes.len() as u64);
 }
 
-/// A request to the tracker over HTTP: its head, and its bytes as a query. An announce that is read is written and read again.
+/// A request to the tracker over HTTP: its head, and its bytes as a query. An announce that is read
+/// is written and read again.
 pub fn tracker_request(data: &[u8]) {
     reading::request(data);
     for hash in query::scrape(data).flatten() {
@@ -304,7 +309,8 @@ pub fn tracker_udp(data: &[u8]) {
     }
 }
 
-/// What another tracker answers: an announce, a scrape, or those bytes as the gzip that they claim to be.
+/// What another tracker answers: an announce, a scrape, or those bytes as the gzip that they claim
+/// to be.
 pub fn tracker_answer(data: &[u8]) {
     if let Ok(Reply::Peers(peers)) = tracker_answers::read(data) {
         assert!(peers.peers.len() <= tracker_answers::MAX_PEERS);
@@ -370,7 +376,8 @@ pub fn torrents(data: &[u8]) {
     reading::torrents(&String::from_utf8_lossy(data));
 }
 
-/// The body of a snapshot, behind its right beginning and before its right checksum; and as a whole file.
+/// The body of a snapshot, behind its right beginning and before its right checksum; and as a whole
+/// file.
 pub fn snapshot(data: &[u8]) {
     reading::snapshot(data);
 }

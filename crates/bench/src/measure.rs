@@ -82,8 +82,9 @@ const TAKEN: f64 = 0.01;
 /// How often a round is tried; the last one counts whatever happened.
 const TRIES: usize = 3;
 
-/// Measures a round of what takes milliseconds or less: again, if the machine under this one was busy with others
-/// meanwhile. That is no contender's doing, and it is seldom the same for two of them.
+/// Measures a round of what takes milliseconds or less: again, if the machine under this one was
+/// busy with others meanwhile. That is no contender's doing, and it is seldom the same for two of
+/// them.
 pub(crate) fn undisturbed<T>(mut round: impl FnMut() -> T) -> T {
     for _ in 1..TRIES {
         let before = Ticks::now();
@@ -108,7 +109,8 @@ impl Ticks {
         let line = stat.lines().next().unwrap_or_default();
         let numbers = line.split_whitespace().skip(1);
         let ticks: Vec<f64> = numbers.filter_map(|ticks| ticks.parse().ok()).collect();
-        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of the first two.
+        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of the first
+        // two.
         Ticks {
             all: ticks.iter().take(8).sum(),
             taken: ticks.get(7).copied().unwrap_or_default(),

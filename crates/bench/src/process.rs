@@ -71,7 +71,8 @@ impl Process {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap_or_default()
     }
 
-    /// CPU time that its threads spent so far, in nanoseconds. The scheduler counts finer than `stat`, which knows ticks.
+    /// CPU time that its threads spent so far, in nanoseconds. The scheduler counts finer than
+    /// `stat`, which knows ticks.
     pub(crate) fn cpu(&self) -> f64 {
         let folder = format!("/proc/{}/task", self.child.id());
         let threads = std::fs::read_dir(folder).into_iter().flatten().flatten();

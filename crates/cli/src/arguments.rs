@@ -90,8 +90,8 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Share LLM capacity: an OpenAI- and Anthropic-compatible gateway in front of real providers.
     ///
-    /// Without a configuration it answers itself, as the model `echo`, to loopback only. Every key of its section is a
-    /// flag here, with and without `gateway-` before it.
+    /// Without a configuration it answers itself, as the model `echo`, to loopback only. Every key
+    /// of its section is a flag here, with and without `gateway-` before it.
     #[command(
         subcommand_negates_reqs = true,
         args_conflicts_with_subcommands = true,
@@ -107,8 +107,9 @@ Examples:
     },
     /// Move a tree from one storage to another, lose nothing, and prove it.
     ///
-    /// Every command can be cut off at any instant and run again. Exit code 3 if something could not be listed or copied,
-    /// 4 if something was knowingly left out or verification found a difference.
+    /// Every command can be cut off at any instant and run again. Exit code 3 if something could
+    /// not be listed or copied, 4 if something was knowingly left out or verification found a
+    /// difference.
     #[command(
         subcommand,
         after_help = "\
@@ -120,10 +121,11 @@ Examples:
   headworks migrate verify --state job.db --hash"
     )]
     Migrate(MigrateCommand),
-    /// Simulate a scenario, or replay recorded requests: waits, shares and drops before they happen.
+    /// Simulate a scenario, or replay recorded requests: waits, shares and drops before they
+    /// happen.
     ///
-    /// Deterministic: the same scenario and seed give the same report. Exit code 2 if the scenario or trace is wrong, 4 if
-    /// one of its expectations is not met.
+    /// Deterministic: the same scenario and seed give the same report. Exit code 2 if the scenario
+    /// or trace is wrong, 4 if one of its expectations is not met.
     #[command(after_help = "\
 Examples:
   headworks sim --list
@@ -131,9 +133,11 @@ Examples:
   headworks sim my-scenario.toml --seed 7 --html report.html
   headworks sim --trace requests.csv --json")]
     Sim(SimCommand),
-    /// Start the tracker, which answers clients from memory and asks every other tracker for them, and the admin listener.
+    /// Start the tracker, which answers clients from memory and asks every other tracker for them,
+    /// and the admin listener.
     ///
-    /// Other trackers see this machine's address, not the client's: that is right for a LAN, a seedbox or one public address.
+    /// Other trackers see this machine's address, not the client's: that is right for a LAN, a
+    /// seedbox or one public address.
     #[command(after_help = "\
 Examples:
   headworks tracker                             serve this machine
@@ -153,8 +157,8 @@ Examples:
     Up(UpCommand),
     /// Watch a running instance in the terminal: what the console shows, without a browser.
     ///
-    /// The address with the token is what `headworks up` printed. Without one, the configuration says where it listens and
-    /// `admin.token` or $HEADWORKS_TOKEN what it asks for.
+    /// The address with the token is what `headworks up` printed. Without one, the configuration
+    /// says where it listens and `admin.token` or $HEADWORKS_TOKEN what it asks for.
     #[command(after_help = "\
 Examples:
   headworks top 'http://127.0.0.1:7070/?token=TOKEN'

@@ -15,7 +15,8 @@ pub(crate) fn sources(common: &Common) -> Result<Sources> {
     let sources = Sources::new().environment();
     let asked = common.config.clone();
     let asked = asked.or_else(|| non_empty("HEADWORKS_CONFIG").map(PathBuf::from));
-    // What is asked for must exist, and is an error if it does not; what is only looked for need not.
+    // What is asked for must exist, and is an error if it does not; what is only looked for need
+    // not.
     let sources = match asked {
         Some(path) => sources.file(path),
         None => sources.look_for(usual_places()),
@@ -24,8 +25,8 @@ pub(crate) fn sources(common: &Common) -> Result<Sources> {
     Ok(with_keys_defaults(sources))
 }
 
-/// Adds what the gateway takes for granted: its default file of keys, and that it is open where there is no configuration
-/// file and it listens on loopback.
+/// Adds what the gateway takes for granted: its default file of keys, and that it is open where
+/// there is no configuration file and it listens on loopback.
 pub(crate) fn with_keys_defaults(sources: Sources) -> Sources {
     let sources = sources.beside("gateway.keys_file", GatewayConfig::KEYS_FILE);
     let config = schema().load(&sources);

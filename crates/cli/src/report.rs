@@ -28,7 +28,8 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a line to stderr, if anybody reads it. Unlike `eprintln!` it does not panic if nobody does.
+/// Prints a line to stderr, if anybody reads it. Unlike `eprintln!` it does not panic if nobody
+/// does.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

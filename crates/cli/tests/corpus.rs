@@ -1,4 +1,5 @@
-//! The fuzz targets on their corpus: what they read, what they once stumbled over, and what becomes of it when it is spoilt.
+//! The fuzz targets on their corpus: what they read, what they once stumbled over, and what becomes
+//! of it when it is spoilt.
 
 #[expect(unreachable_pub, reason = "the fuzz targets call it from outside")]
 #[path = "../../../fuzz/src/targets.rs"]
@@ -8,7 +9,8 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// How many spoilt inputs every target is given; `scripts/test --full` fuzzes for longer, and by what the inputs reach.
+/// How many spoilt inputs every target is given; `scripts/test --full` fuzzes for longer, and by
+/// what the inputs reach.
 const SPOILT: u64 = 5_000;
 /// As long as an input may grow.
 const LONGEST: usize = 8 << 10;

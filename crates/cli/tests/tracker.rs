@@ -77,7 +77,8 @@ fn a_predecessors_command_line_starts_a_tracker() {
     child.wait().unwrap();
 }
 
-/// transmission does not connect to loopback: each client has a network of its own, in namespaces that end with the test.
+/// transmission does not connect to loopback: each client has a network of its own, in namespaces
+/// that end with the test.
 #[test]
 fn transmission_finds_its_peers_over_both_transports_and_families() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/transmission.sh");

@@ -169,7 +169,8 @@ fn serves_reloads_and_stops() {
         "{body}"
     );
 
-    // What an application cannot take is not said to be in effect, and what was changed by hand stays.
+    // What an application cannot take is not said to be in effect, and what was changed by hand
+    // stays.
     let body = ["--request", "POST", "--data", r#"{"max_concurrent": 7}"#];
     let (status, changed) = up.with_token("/admin/panels/gateway/act/change", &body);
     assert_eq!(status, 200, "{changed}");
@@ -380,10 +381,12 @@ fn without_work_it_takes_next_to_nothing() {
     assert!(kilobytes < 60 << 10, "{kilobytes} kB");
 }
 
-/// Clock ticks of processor time that a process has used, user and system. One is a hundredth of a second.
+/// Clock ticks of processor time that a process has used, user and system. One is a hundredth of a
+/// second.
 fn processor_ticks(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // The name, in parentheses, may hold anything; utime and stime are the twelfth and thirteenth field after it.
+    // The name, in parentheses, may hold anything; utime and stime are the twelfth and thirteenth
+    // field after it.
     let fields: Vec<&str> = stat
         .rsplit_once(')')
         .unwrap()
@@ -394,7 +397,8 @@ fn processor_ticks(process: u32) -> u64 {
     ticks(11) + ticks(12)
 }
 
-/// Every client of a burst leaves while it waits for the rate; `up` once went on at a full core after that.
+/// Every client of a burst leaves while it waits for the rate; `up` once went on at a full core
+/// after that.
 #[test]
 fn it_is_idle_after_a_burst_of_clients_that_all_left() {
     use std::io::{Read, Write};
@@ -436,7 +440,8 @@ fn it_is_idle_after_a_burst_of_clients_that_all_left() {
         assert!(Instant::now() < end, "requests are left: {}", metrics());
         std::thread::sleep(Duration::from_millis(100));
     }
-    // Less than a hundredth of a core over four seconds. Processor time does not depend on what else the machine does.
+    // Less than a hundredth of a core over four seconds. Processor time does not depend on what
+    // else the machine does.
     let before = processor_ticks(up.child.id());
     std::thread::sleep(Duration::from_secs(4));
     let used = processor_ticks(up.child.id()) - before;

@@ -1,5 +1,5 @@
-//! A console with something to look at: a waterworks with every kind of widget, at the sizes that a page must bear, and a
-//! real engine. Prints the address to open, and serves until it is stopped.
+//! A console with something to look at: a waterworks with every kind of widget, at the sizes that a
+//! page must bear, and a real engine. Prints the address to open, and serves until it is stopped.
 //!
 //! ```sh
 //! cargo run -p headworks-console --example waterworks

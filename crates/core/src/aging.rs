@@ -1,9 +1,9 @@
 //! Aging: the lane heads of one class by how long they have waited.
 //!
-//! A head that waited too long goes next, if its gates are open. Lanes that were found blocked are set
-//! aside with what blocks them, so that no later search looks at them again. When a blocker opens, only its
-//! oldest lane becomes a candidate, and the next one when that has left: a blocker that opens for one job
-//! costs one step.
+//! A head that waited too long goes next, if its gates are open. Lanes that were found blocked are
+//! set aside with what blocks them, so that no later search looks at them again. When a blocker
+//! opens, only its oldest lane becomes a candidate, and the next one when that has left: a blocker
+//! that opens for one job costs one step.
 
 use crate::id::{FlowId, GroupId, LaneId};
 use crate::time::Time;

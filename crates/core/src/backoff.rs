@@ -1,16 +1,17 @@
 //! How long to wait before trying again.
 //!
-//! For whoever retries a far side: [`Backoff`] holds only its settings, so it can be copied and shared
-//! freely. It draws no random numbers; the caller hands one in, which keeps a run repeatable.
+//! For whoever retries a far side: [`Backoff`] holds only its settings, so it can be copied and
+//! shared freely. It draws no random numbers; the caller hands one in, which keeps a run
+//! repeatable.
 
 use std::time::Duration;
 
 /// Exponential backoff with jitter.
 ///
 /// The plain delay of attempt *n* is `base × factor^(n−1)`. The delay handed out lies within
-/// `jitter` percent of it, on either side. The plain delay is capped at `max ÷ (1 + jitter)`, so that `max` is never
-/// exceeded and yet the delays at the cap are as spread as all others: callers that were turned
-/// away together do not come back together.
+/// `jitter` percent of it, on either side. The plain delay is capped at `max ÷ (1 + jitter)`, so
+/// that `max` is never exceeded and yet the delays at the cap are as spread as all others: callers
+/// that were turned away together do not come back together.
 ///
 /// ```
 /// use headworks_core::Backoff;
@@ -62,7 +63,8 @@ impl Backoff {
 
     /// How long to wait after attempt number `attempt` failed, counted from 1 (0 counts as 1).
     ///
-    /// Always within [`bounds`](Self::bounds), and for the same attempt never shorter for a larger `random`.
+    /// Always within [`bounds`](Self::bounds), and for the same attempt never shorter for a larger
+    /// `random`.
     #[must_use]
     pub fn delay(&self, attempt: u32, random: u64) -> Duration {
         let (low, high) = self.bounds_nanos(attempt);

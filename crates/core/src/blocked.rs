@@ -1,13 +1,13 @@
 //! Lanes whose targets are all shut, and the order in which they are tried when one opens.
 //!
-//! A lane that finds every target of its group shut leaves its flow queue and is blocked in its group, so
-//! that no selection looks at it again. When a target opens, its groups take part in the selection with
-//! the rank of their first lane; lanes go back to their flow queues one by one, in policy order, for as
-//! long as the group stays open. So a gate that opens for one job costs one step, however many lanes wait
-//! behind it.
+//! A lane that finds every target of its group shut leaves its flow queue and is blocked in its
+//! group, so that no selection looks at it again. When a target opens, its groups take part in the
+//! selection with the rank of their first lane; lanes go back to their flow queues one by one, in
+//! policy order, for as long as the group stays open. So a gate that opens for one job costs one
+//! step, however many lanes wait behind it.
 //!
-//! Ranks may be outdated, but then the true one is larger: a flow that is served through another lane moves
-//! back. The caller compares before it unblocks a lane.
+//! Ranks may be outdated, but then the true one is larger: a flow that is served through another
+//! lane moves back. The caller compares before it unblocks a lane.
 
 use crate::fair_queue::Rank;
 use crate::heap::{Heap, Positions};
@@ -156,7 +156,8 @@ mod tests {
         GroupId::from_index(index)
     }
 
-    /// Lanes 0 to 9 of the first group with ranks 10 down to 1, and lane 10 of the second with rank 5.
+    /// Lanes 0 to 9 of the first group with ranks 10 down to 1, and lane 10 of the second with rank
+    /// 5.
     fn two_groups() -> Blocked {
         let mut blocked = Blocked::default();
         blocked.set_classes(2);

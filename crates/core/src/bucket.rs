@@ -27,9 +27,9 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// A rate per second, with a burst of one second's worth, at least 1. The lowest rate is one per
-    /// million seconds, which also stands for zero, negative numbers and what is not a number; the highest is a
-    /// million million per second, which also stands for infinity.
+    /// A rate per second, with a burst of one second's worth, at least 1. The lowest rate is one
+    /// per million seconds, which also stands for zero, negative numbers and what is not a number;
+    /// the highest is a million million per second, which also stands for infinity.
     #[must_use]
     pub fn per_second(rate: f64) -> Self {
         // NaN becomes 0 in the conversion.
@@ -56,7 +56,8 @@ impl Rate {
         }
     }
 
-    /// The same rate for a provider that reserves up front: a surplus of the estimate is not refunded.
+    /// The same rate for a provider that reserves up front: a surplus of the estimate is not
+    /// refunded.
     #[must_use]
     pub const fn without_refund(self) -> Self {
         Rate {
@@ -115,7 +116,8 @@ impl Bucket {
         }
     }
 
-    /// When there is enough for `cost`, if there is not now; more than the burst needs a full bucket.
+    /// When there is enough for `cost`, if there is not now; more than the burst needs a full
+    /// bucket.
     #[inline]
     pub(crate) fn ready_at(&mut self, now: Time, cost: Cost) -> Option<Time> {
         self.refill(now);

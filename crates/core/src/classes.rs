@@ -1,8 +1,8 @@
 //! Classes, and the flow queues inside each: both are fair queues.
 //!
-//! A flow queue is (class, flow). It orders its open lanes by the age of their heads, and takes part in its
-//! class's fair queue with its own account. A class takes part in the classes' fair queue; strict and fifo
-//! order are ranks of another kind in the same structure.
+//! A flow queue is (class, flow). It orders its open lanes by the age of their heads, and takes
+//! part in its class's fair queue with its own account. A class takes part in the classes' fair
+//! queue; strict and fifo order are ranks of another kind in the same structure.
 
 use crate::aging::Aging;
 use crate::config::{ClassConfig, Policy};
@@ -85,7 +85,8 @@ impl ClassState {
         })
     }
 
-    /// Forgets a queue without jobs; what its flow had beyond its share is remembered under its name.
+    /// Forgets a queue without jobs; what its flow had beyond its share is remembered under its
+    /// name.
     pub(crate) fn remove_queue(&mut self, id: QueueId, name: Flow) -> FlowQueue {
         let queue = self.queues.remove(id);
         self.idle.remember(&self.flows, name, queue.account.tag());
@@ -202,7 +203,8 @@ impl Classes {
         self.order.first().map(|(_, class)| class)
     }
 
-    /// Puts a class where it belongs in the order; `first` is the rank of its first lane, if it has any.
+    /// Puts a class where it belongs in the order; `first` is the rank of its first lane, if it has
+    /// any.
     #[inline]
     pub(crate) fn set_first(&mut self, class: Class, first: Option<Rank>) {
         let rank = first.map(|first| self.rank_of(class, first.tie));
@@ -248,8 +250,8 @@ impl Classes {
         lanes.remove(lane);
     }
 
-    /// Adds a lane to the open ones of its queue, or moves it there; `seq` is its head's. The queue itself
-    /// is moved with [`requeue`](Self::requeue).
+    /// Adds a lane to the open ones of its queue, or moves it there; `seq` is its head's. The queue
+    /// itself is moved with [`requeue`](Self::requeue).
     #[inline]
     pub(crate) fn open_lane(&mut self, lane: LaneId, key: LaneKey, seq: u64) {
         let queue = &mut self.states[key.class.index()].queues[key.queue];
@@ -263,8 +265,8 @@ impl Classes {
         queue.open.remove(&mut self.positions, lane);
     }
 
-    /// Puts a queue where it belongs in its class after its tag or its open lanes changed. A `blocked` flow's
-    /// takes no part.
+    /// Puts a queue where it belongs in its class after its tag or its open lanes changed. A
+    /// `blocked` flow's takes no part.
     #[inline]
     pub(crate) fn requeue(&mut self, class: Class, id: QueueId, blocked: bool) {
         let state = &mut self.states[class.index()];
@@ -290,8 +292,8 @@ impl Classes {
         }
     }
 
-    /// A granted job ended: its charge is corrected to the `actual` cost, if that is another one. `None` takes
-    /// it back whole.
+    /// A granted job ended: its charge is corrected to the `actual` cost, if that is another one.
+    /// `None` takes it back whole.
     #[inline]
     pub(crate) fn settle(
         &mut self,

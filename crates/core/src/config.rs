@@ -1,7 +1,7 @@
 //! What a core is told about its classes, flows, targets and limits.
 //!
-//! A configuration is plain values; [`Core::reconfigure`](crate::Core::reconfigure) takes a new one at
-//! any time. [`Config::check`] says what is wrong with it in words that name the setting.
+//! A configuration is plain values; [`Core::reconfigure`](crate::Core::reconfigure) takes a new one
+//! at any time. [`Config::check`] says what is wrong with it in words that name the setting.
 
 use crate::backoff::Backoff;
 use crate::bucket::Rate;
@@ -129,8 +129,8 @@ pub struct ClassConfig {
     pub weight: u32,
     /// A lane head that waited longer than this goes next, at most one grant in four.
     pub aging: Option<Duration>,
-    /// With a shared bound: an arrival that finds no place sheds the newest waiting job of that class or a
-    /// less urgent one.
+    /// With a shared bound: an arrival that finds no place sheds the newest waiting job of that
+    /// class or a less urgent one.
     pub displaces: Option<Class>,
 }
 
@@ -329,7 +329,8 @@ impl Config {
 
     /// How many jobs may wait for one target that alone can serve them.
     pub(crate) fn max_waiting_at_target(&self) -> usize {
-        // All places there are: with a bound for each class, one target must be able to hold what they all may.
+        // All places there are: with a bound for each class, one target must be able to hold what
+        // they all may.
         let bound = match self.bound {
             Bound::Shared(places) => places,
             Bound::PerClass(places) => places.saturating_mul(self.classes.len()),

@@ -1,9 +1,10 @@
 //! How far two sides that walk the same tree may be apart.
 //!
 //! The leader must have listed a folder before the follower compares it, and should not run so far
-//! ahead that what it found fills memory or grows old. [`Coordinator`] knows the last reported [`Position`] of
-//! both sides and is all that they share. Positions only move forward within a pass, and each
-//! step forward only widens what the other side may do, so leave that was given stays good.
+//! ahead that what it found fills memory or grows old. [`Coordinator`] knows the last reported
+//! [`Position`] of both sides and is all that they share. Positions only move forward within a
+//! pass, and each step forward only widens what the other side may do, so leave that was given
+//! stays good.
 
 use crate::rounds::{Leave, Position, RoundsError, State};
 
@@ -18,12 +19,12 @@ pub enum Side {
 
 /// Gives leave to enter rounds.
 ///
-/// The follower enters round N+1 when the leader is in round N+`lag` or beyond, or is complete. The leader
-/// is at most `max_lead` rounds ahead while the follower still has work; a follower that is
+/// The follower enters round N+1 when the leader is in round N+`lag` or beyond, or is complete. The
+/// leader is at most `max_lead` rounds ahead while the follower still has work; a follower that is
 /// complete or stopped never holds it.
 ///
-/// Neither waits for the other at the same time: the leader is held only while it is `max_lead` ahead,
-/// and that is at least `lag`, which is all the follower needs.
+/// Neither waits for the other at the same time: the leader is held only while it is `max_lead`
+/// ahead, and that is at least `lag`, which is all the follower needs.
 ///
 /// ```
 /// use headworks_core::{Coordinator, rounds::RoundsError};
@@ -71,9 +72,9 @@ impl Coordinator {
         })
     }
 
-    /// Begins a later pass, in which the follower is going to start at `follower_depth`. Both sides count as
-    /// waiting until they report, the follower as waiting there: held to round 0 instead, a leader that starts deep
-    /// down could wait for a follower that waits for it.
+    /// Begins a later pass, in which the follower is going to start at `follower_depth`. Both sides
+    /// count as waiting until they report, the follower as waiting there: held to round 0 instead,
+    /// a leader that starts deep down could wait for a follower that waits for it.
     pub fn begin_pass(&mut self, follower_depth: u32) {
         self.leader = Position::default();
         self.follower = Position {
@@ -82,14 +83,16 @@ impl Coordinator {
         };
     }
 
-    /// Notes where a side stands. To be called whenever [`Rounds::position`](crate::Rounds::position) has changed;
-    /// the other side's leave is looked at again after it.
+    /// Notes where a side stands. To be called whenever
+    /// [`Rounds::position`](crate::Rounds::position) has changed; the other side's leave is looked
+    /// at again after it.
     ///
     /// A side that is not seeded has no position: its report is ignored, and what
     /// [`begin_pass`](Self::begin_pass) said of it stays.
     pub fn report(&mut self, side: Side, position: Position) {
         // Such rounds stand at 0, which says nothing about where their pass will start. Taken for a
-        // position, it holds a leader that resumes deep down, and the follower waits for that leader.
+        // position, it holds a leader that resumes deep down, and the follower waits for that
+        // leader.
         if position.state == State::Waiting {
             return;
         }
@@ -108,8 +111,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether the follower may begin at `depth`: at 0 once the leader has closed round 0, deeper down
-    /// when it could have entered that round.
+    /// Whether the follower may begin at `depth`: at 0 once the leader has closed round 0, deeper
+    /// down when it could have entered that round.
     #[must_use]
     pub fn may_start(&self, depth: u32) -> bool {
         match depth.checked_sub(1) {
@@ -118,8 +121,8 @@ impl Coordinator {
         }
     }
 
-    /// Leave for a side to enter the round after the one it reported, if it has closed that one and the
-    /// other side is where it must be.
+    /// Leave for a side to enter the round after the one it reported, if it has closed that one and
+    /// the other side is where it must be.
     #[must_use]
     pub fn leave(&self, side: Side) -> Option<Leave> {
         let position = self.position(side);

@@ -1,8 +1,8 @@
 //! Jobs whose time has not come: their number, and their delay keys.
 //!
-//! At most one delayed job has each delay key. Timers are the engine's; jobs that are delayed because their
-//! targets are suspended are listed with their target group as well, so that a suspension that is lifted
-//! early releases them.
+//! At most one delayed job has each delay key. Timers are the engine's; jobs that are delayed
+//! because their targets are suspended are listed with their target group as well, so that a
+//! suspension that is lifted early releases them.
 
 use crate::id::{JobId, Key};
 use crate::list::{Links, List};

@@ -18,7 +18,8 @@ pub enum Event<P> {
         /// The job.
         job: Job<P>,
     },
-    /// It gave up its place to a flow that held less than its share, or to a more urgent class, and ended.
+    /// It gave up its place to a flow that held less than its share, or to a more urgent class, and
+    /// ended.
     Shed {
         /// Its ticket, no longer valid.
         ticket: Ticket,
@@ -108,8 +109,8 @@ pub enum Reason {
     TooLarge,
     /// Every target that could serve it is disabled, or it names none that exists.
     NoTarget,
-    /// Its targets are suspended, and it may not wait for them: its deadline comes first, or the configuration
-    /// says so.
+    /// Its targets are suspended, and it may not wait for them: its deadline comes first, or the
+    /// configuration says so.
     Suspended,
     /// Its class does not exist.
     UnknownClass,

@@ -1,18 +1,18 @@
 //! Start-time fair queueing (Goyal, Vin, Cheng: "Start-time Fair Queuing", SIGCOMM 1996).
 //!
-//! Members share service in proportion to their weights. Every member has a start tag in virtual time;
-//! the member with the smallest tag is served next, and a grant of cost *c* moves its tag on by *c* ÷
-//! weight. The virtual clock is the tag of the last grant. A member that had nothing to do comes back at
-//! the clock, not where its tag stood: idleness earns no credit. A tag ahead of the clock is kept: debt
-//! survives idleness.
+//! Members share service in proportion to their weights. Every member has a start tag in virtual
+//! time; the member with the smallest tag is served next, and a grant of cost *c* moves its tag on
+//! by *c* ÷ weight. The virtual clock is the tag of the last grant. A member that had nothing to do
+//! comes back at the clock, not where its tag stood: idleness earns no credit. A tag ahead of the
+//! clock is kept: debt survives idleness.
 //!
-//! The engine has two uses of it: classes among each other, and the flows inside each class. The queue
-//! owns the clock and the order; each member's [`Account`] lies with the member.
+//! The engine has two uses of it: classes among each other, and the flows inside each class. The
+//! queue owns the clock and the order; each member's [`Account`] lies with the member.
 //!
-//! Two things go beyond the paper. Costs are estimates, so that a tag is corrected when the actual cost is
-//! known ([`FairQueue::correct`]). And the clock may have passed the place where a corrected tag belongs,
-//! because others were served meanwhile: what the member loses that way becomes [`Credit`], which pays for
-//! its next grants while it stays backlogged.
+//! Two things go beyond the paper. Costs are estimates, so that a tag is corrected when the actual
+//! cost is known ([`FairQueue::correct`]). And the clock may have passed the place where a
+//! corrected tag belongs, because others were served meanwhile: what the member loses that way
+//! becomes [`Credit`], which pays for its next grants while it stays backlogged.
 
 use crate::heap::{Heap, Positions};
 use crate::id::{Cost, Flow};
@@ -44,19 +44,20 @@ impl InverseWeight {
     }
 }
 
-/// The order of members: start tag, then a tie-breaker that the owner chooses (the age of its head).
+/// The order of members: start tag, then a tie-breaker that the owner chooses (the age of its
+/// head).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     pub(crate) tag: VirtualTime,
     pub(crate) tie: u64,
 }
 
-/// The excess charge that a backlogged member could not get back through its tag, because the clock had passed
-/// the place where the tag belonged.
+/// The excess charge that a backlogged member could not get back through its tag, because the clock
+/// had passed the place where the tag belonged.
 ///
-/// Without it, estimates that are too high would cost a backlogged member part of its share whenever
-/// several of its jobs run at once. It is never more than what was charged for jobs in flight at once, and
-/// is forfeited when the member has no backlog.
+/// Without it, estimates that are too high would cost a backlogged member part of its share
+/// whenever several of its jobs run at once. It is never more than what was charged for jobs in
+/// flight at once, and is forfeited when the member has no backlog.
 #[derive(Debug, Default)]
 struct Credit {
     span: u128,
@@ -141,7 +142,8 @@ impl<I> Default for FairQueue<I> {
 }
 
 impl<I: Id> FairQueue<I> {
-    /// A member's place in the order. Never behind the clock: a member that was idle or blocked has no credit.
+    /// A member's place in the order. Never behind the clock: a member that was idle or blocked has
+    /// no credit.
     #[inline]
     pub(crate) fn rank(&self, account: &Account, tie: u64) -> Rank {
         Rank {
@@ -166,8 +168,8 @@ impl<I: Id> FairQueue<I> {
         }
     }
 
-    /// Charges a member for a grant. A grant out of turn (an aged job's) does not move the clock: the others
-    /// would lose what they are entitled to.
+    /// Charges a member for a grant. A grant out of turn (an aged job's) does not move the clock:
+    /// the others would lose what they are entitled to.
     #[inline]
     pub(crate) fn charge(&mut self, account: &mut Account, cost: Cost, in_turn: bool) {
         let start = account.tag.max(self.clock);
@@ -178,9 +180,9 @@ impl<I: Id> FairQueue<I> {
         }
     }
 
-    /// Corrects a charge by what the job cost in the end; `None` takes it back whole. The tag never falls
-    /// behind the clock: what a backlogged member loses by that becomes credit. A member that the clock had
-    /// passed already was idle or blocked, and is due nothing.
+    /// Corrects a charge by what the job cost in the end; `None` takes it back whole. The tag never
+    /// falls behind the clock: what a backlogged member loses by that becomes credit. A member that
+    /// the clock had passed already was idle or blocked, and is due nothing.
     pub(crate) fn correct(
         &self,
         account: &mut Account,
@@ -211,7 +213,8 @@ impl<I: Id> FairQueue<I> {
     }
 }
 
-/// The tags of flows that have no jobs but are in debt. A flow is then 40 bytes instead of several hundred.
+/// The tags of flows that have no jobs but are in debt. A flow is then 40 bytes instead of several
+/// hundred.
 #[derive(Debug)]
 pub(crate) struct IdleTags {
     tags: HashMap<Flow, VirtualTime, FixedState>,
@@ -219,8 +222,8 @@ pub(crate) struct IdleTags {
 }
 
 impl IdleTags {
-    /// More debts than this are not remembered: the smallest are forgiven first. Without it, ever new flows
-    /// in a class that is never without backlog would fill memory.
+    /// More debts than this are not remembered: the smallest are forgiven first. Without it, ever
+    /// new flows in a class that is never without backlog would fill memory.
     const MOST: usize = 1 << 16;
 
     pub(crate) fn new(hasher: FixedState) -> Self {
@@ -251,7 +254,8 @@ impl IdleTags {
         if self.tags.len() >= Self::MOST {
             let mut tags: Vec<VirtualTime> = self.tags.values().copied().collect();
             let (_, median, _) = tags.select_nth_unstable(Self::MOST / 2);
-            // All equal debts go together: which of them stay must not depend on the order of a hash table.
+            // All equal debts go together: which of them stay must not depend on the order of a
+            // hash table.
             let median = *median;
             self.tags.retain(|_, tag| *tag > median);
         }
@@ -336,7 +340,8 @@ mod tests {
             account.enter(Cost(100));
             queue.charge(&mut account, Cost(100), true);
         }
-        // The clock is at the start of the second grant: of 180 that are due back, 100 fit behind the tag.
+        // The clock is at the start of the second grant: of 180 that are due back, 100 fit behind
+        // the tag.
         let before = account.tag();
         queue.correct(&mut account, Cost(200), Some(Cost(20)), true);
         assert_eq!(account.tag(), queue.clock);

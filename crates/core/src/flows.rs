@@ -1,8 +1,9 @@
 //! The flows that have jobs, or whose limits are worth remembering.
 //!
-//! A flow exists from its first admitted job on. Flows without jobs are looked for when the table has
-//! doubled: those whose rates are full again are forgotten, and of their fair-queueing debt only the tag is
-//! kept ([`IdleTags`](crate::fair_queue::IdleTags)). So memory follows the flows that are in use.
+//! A flow exists from its first admitted job on. Flows without jobs are looked for when the table
+//! has doubled: those whose rates are full again are forgotten, and of their fair-queueing debt
+//! only the tag is kept ([`IdleTags`](crate::fair_queue::IdleTags)). So memory follows the flows
+//! that are in use.
 
 use crate::config::FlowConfig;
 use crate::gate::Gate;

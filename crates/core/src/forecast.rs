@@ -1,13 +1,13 @@
 //! When the next place becomes free, and for which refused job.
 //!
-//! A [`Forecast`] learns the interval between grants. A refused job is told when the next unpromised place will be free,
-//! and holds a booking for it. Jobs without a booking do not take the place of a booking that is due, until that is
-//! overdue by a quarter of the wait it was given.
+//! A [`Forecast`] learns the interval between grants. A refused job is told when the next
+//! unpromised place will be free, and holds a booking for it. Jobs without a booking do not take
+//! the place of a booking that is due, until that is overdue by a quarter of the wait it was given.
 //!
-//! A wait is computed from what is promised and free at that moment, not from the last promise, so that errors do not
-//! add up. The less even the intervals, the longer it is, so that the place is there before its holder. Not every holder
-//! returns: the part that does is learned as well, and at most half of all places are ever kept, so that nothing idles
-//! for those that do not.
+//! A wait is computed from what is promised and free at that moment, not from the last promise, so
+//! that errors do not add up. The less even the intervals, the longer it is, so that the place is
+//! there before its holder. Not every holder returns: the part that does is learned as well, and at
+//! most half of all places are ever kept, so that nothing idles for those that do not.
 
 use crate::id::Booking;
 use crate::time::Time;
@@ -50,8 +50,8 @@ pub struct Forecast {
 
 /// How fast places are freed by grants.
 ///
-/// Only grants count. A job that expires, is cancelled, shed or delayed frees a place as well, but says nothing
-/// about how fast the targets serve.
+/// Only grants count. A job that expires, is cancelled, shed or delayed frees a place as well, but
+/// says nothing about how fast the targets serve.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DrainRate {
     /// Mean time between two grants, in nanoseconds.
@@ -100,8 +100,8 @@ impl DrainRate {
         interval.saturating_sub(since).max(interval / 2)
     }
 
-    /// How uneven intervals are: 0 if they are all alike, 1 if they are as uneven as those of random times.
-    /// Little is known from few intervals.
+    /// How uneven intervals are: 0 if they are all alike, 1 if they are as uneven as those of
+    /// random times. Little is known from few intervals.
     fn unevenness(&self) -> f64 {
         let seen = self.deviation / self.interval.unwrap_or(1.0).max(1.0) / RANDOM;
         let unknown = 1.0 / f64::from(self.seen.max(1)).sqrt();
@@ -215,21 +215,23 @@ impl Forecast {
         self.due -= usize::from(number < self.cursor);
     }
 
-    /// How many of `count` who hold a booking will come. Those who did not come so far are believed half: a promise that
-    /// is broken is worse than a place that somebody gets a little later.
+    /// How many of `count` who hold a booking will come. Those who did not come so far are believed
+    /// half: a promise that is broken is worse than a place that somebody gets a little later.
     fn expected(&self, count: usize) -> f64 {
         count as f64 * (1.0 + self.turnout) / 2.0
     }
 
-    /// How much longer than its mean it may take until so many places are freed: at random times that is rarely more
-    /// than twice the root of their number, at even ones nothing; and the mean is a guess, too.
+    /// How much longer than its mean it may take until so many places are freed: at random times
+    /// that is rarely more than twice the root of their number, at even ones nothing; and the mean
+    /// is a guess, too.
     fn spare(&self, missing: f64, places: usize) -> Option<Duration> {
         let random = 2.0 * missing.sqrt() * self.drain.unevenness();
         let spare = (random + missing / 16.0).min(places as f64 / 4.0);
         Duration::try_from_secs_f64(spare * self.drain.interval? / 1e9).ok()
     }
 
-    /// How long until the next place that nobody was promised, when `free` of all `places` are free now.
+    /// How long until the next place that nobody was promised, when `free` of all `places` are free
+    /// now.
     #[must_use]
     pub fn next_free(&self, now: Time, free: usize, places: usize) -> Duration {
         let Some(interval) = self.drain.interval else {
@@ -246,8 +248,8 @@ impl Forecast {
         wait.max(last).min(LONGEST)
     }
 
-    /// Books the next place that nobody was promised. Says how long to wait for it, and the booking, unless
-    /// there are too many or it is too far away.
+    /// Books the next place that nobody was promised. Says how long to wait for it, and the
+    /// booking, unless there are too many or it is too far away.
     pub fn book(&mut self, now: Time, free: usize, places: usize) -> (Duration, Option<Booking>) {
         self.book_after(now, Duration::ZERO, free, places)
     }
@@ -283,8 +285,8 @@ impl Forecast {
         )
     }
 
-    /// The holder of a booking came: how many were promised a place before it. `None` if the booking has
-    /// lapsed or never was.
+    /// The holder of a booking came: how many were promised a place before it. `None` if the
+    /// booking has lapsed or never was.
     pub fn ahead_of(&mut self, now: Time, booking: Booking) -> Option<usize> {
         self.lapse(now);
         let index = usize::try_from(booking.0.checked_sub(self.first)?).ok()?;

@@ -1,6 +1,8 @@
-//! A gate: limits on concurrency, requests per second and cost per second of everything, a flow or a target.
+//! A gate: limits on concurrency, requests per second and cost per second of everything, a flow or
+//! a target.
 //!
-//! A gate is checked before a job is taken. It never decides which job goes next; it says whether one may.
+//! A gate is checked before a job is taken. It never decides which job goes next; it says whether
+//! one may.
 
 use crate::bucket::{Bucket, Rate};
 use crate::config::Limits;
@@ -29,7 +31,8 @@ pub(crate) enum Charge {
     Returned,
 }
 
-/// The gate. Buckets exist only where there is a rate, because there may be a gate for each of very many flows.
+/// The gate. Buckets exist only where there is a rate, because there may be a gate for each of very
+/// many flows.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     running: u32,

@@ -1,8 +1,9 @@
 //! A 4-ary min-heap whose members can be re-keyed and removed.
 //!
-//! [`Positions`] remember where each member stands. Several heaps can share them as long as no member is
-//! in two at once: a lane is either open in its flow queue or blocked in its target group, never both.
-//! Four children per node keep a heap shallow: ten thousand members are seven levels.
+//! [`Positions`] remember where each member stands. Several heaps can share them as long as no
+//! member is in two at once: a lane is either open in its flow queue or blocked in its target
+//! group, never both. Four children per node keep a heap shallow: ten thousand members are seven
+//! levels.
 
 use crate::table::Id;
 use smallvec::SmallVec;

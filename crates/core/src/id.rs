@@ -1,4 +1,5 @@
-//! Names for the things that scheduling speaks of. All are small, `Copy`, and mean nothing outside their core.
+//! Names for the things that scheduling speaks of. All are small, `Copy`, and mean nothing outside
+//! their core.
 
 use crate::table::{Id, ids};
 use std::fmt;
@@ -29,8 +30,8 @@ impl fmt::Display for Class {
 
 /// Who the work is for: flows share fairly inside a class.
 ///
-/// The number is the application's: a tenant's index, a hash of a client address. Hash addresses and
-/// other hostile input with a [`KeySeed`].
+/// The number is the application's: a tenant's index, a hash of a client address. Hash addresses
+/// and other hostile input with a [`KeySeed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow(pub u64);
 
@@ -68,8 +69,8 @@ impl TargetId {
     }
 }
 
-/// The targets that may serve a job. Obtained from [`Core::targets`](crate::Core::targets), or, for one
-/// target alone, from its id.
+/// The targets that may serve a job. Obtained from [`Core::targets`](crate::Core::targets), or, for
+/// one target alone, from its id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetSet(pub(crate) SetRef);
 
@@ -127,11 +128,13 @@ pub struct Booking(pub u64);
 
 /// A name of which at most one live job may exist.
 ///
-/// 128 bits of a keyed hash: make it with [`KeySeed::key`], and nobody outside can make two collide.
+/// 128 bits of a keyed hash: make it with [`KeySeed::key`], and nobody outside can make two
+/// collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub u128);
 
-/// The secret with which an application turns names into [`Key`]s and hostile numbers into [`Flow`]s.
+/// The secret with which an application turns names into [`Key`]s and hostile numbers into
+/// [`Flow`]s.
 ///
 /// ```
 /// # use headworks_core::KeySeed;
@@ -150,8 +153,8 @@ impl KeySeed {
         KeySeed(a, b)
     }
 
-    /// A seed of its own for this process. The engine itself never draws a random number: this is for the
-    /// application that names its jobs.
+    /// A seed of its own for this process. The engine itself never draws a random number: this is
+    /// for the application that names its jobs.
     #[must_use]
     pub fn random() -> Self {
         let draw = || RandomState::new().hash_one(0u8);

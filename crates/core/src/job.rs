@@ -179,12 +179,13 @@ impl<P> Job<P> {
 }
 
 /// The right and the duty to run one job now on one target. Give it back with
-/// [`Core::finish`](crate::Core::finish); one that is lost must be [reclaimed](crate::Core::reclaim).
+/// [`Core::finish`](crate::Core::finish); one that is lost must be
+/// [reclaimed](crate::Core::reclaim).
 #[derive(Debug)]
 #[must_use = "a lease must be finished"]
 pub struct Lease<P> {
-    /// The job that it is for. A job has at most one lease at a time, and its ticket is never used again, so a lease of
-    /// a job that ended settles nothing.
+    /// The job that it is for. A job has at most one lease at a time, and its ticket is never used
+    /// again, so a lease of a job that ended settles nothing.
     pub ticket: Ticket,
     /// Where to run it.
     pub target: TargetId,
@@ -282,8 +283,8 @@ pub enum Settled<P> {
     Delayed(Time),
     /// The job became delayed while another with its `delay_key` was: it ended as merged.
     Merged(P),
-    /// The job ended as cancelled: it was not begun, or [`Core::cancel`](crate::Core::cancel) came while it ran and it
-    /// was not done.
+    /// The job ended as cancelled: it was not begun, or [`Core::cancel`](crate::Core::cancel) came
+    /// while it ran and it was not done.
     Cancelled(P),
     /// The job was handed back because the core drains.
     Returned(P),

@@ -1,8 +1,8 @@
 //! The live jobs: one entry each, found by id or by key.
 //!
-//! A job lives here from `submit` until it ends. Entries are plain records that the engine's other parts
-//! refer to by [`JobId`]; this part owns the table, the serial numbers that make tickets unique, and the
-//! index by key.
+//! A job lives here from `submit` until it ends. Entries are plain records that the engine's other
+//! parts refer to by [`JobId`]; this part owns the table, the serial numbers that make tickets
+//! unique, and the index by key.
 
 use crate::id::{
     Class, Cost, Flow, FlowId, GroupId, JobId, Key, LaneId, TargetId, TargetSet, Ticket,
@@ -19,7 +19,8 @@ use std::ops::{Index, IndexMut};
 #[derive(Debug)]
 pub(crate) struct Entry<P> {
     serial: u64,
-    /// Its place in the order of arrival. A retry gets a new one; a job sent elsewhere keeps its own.
+    /// Its place in the order of arrival. A retry gets a new one; a job sent elsewhere keeps its
+    /// own.
     pub(crate) seq: u64,
     pub(crate) state: State,
     pub(crate) class: Class,

@@ -1,9 +1,9 @@
 //! Lanes: the waiting jobs of one class, flow and target group, first in first out.
 //!
-//! A lane is the unit that a gate blocks: its jobs differ in nothing that a gate looks at but their cost,
-//! so that only its head needs to be tried. This part owns the lists of jobs and knows which lanes of a
-//! group have jobs. Lanes without jobs stay, because the next job of the same kind is likely to come, until
-//! their flow is forgotten or their group is dropped.
+//! A lane is the unit that a gate blocks: its jobs differ in nothing that a gate looks at but their
+//! cost, so that only its head needs to be tried. This part owns the lists of jobs and knows which
+//! lanes of a group have jobs. Lanes without jobs stay, because the next job of the same kind is
+//! likely to come, until their flow is forgotten or their group is dropped.
 
 use crate::id::{Class, FlowId, GroupId, JobId, LaneId, QueueId, TargetId};
 use crate::list::{Links, List};

@@ -1,9 +1,9 @@
 //! The scheduling core of Headworks: decides which job runs next, and where.
 //!
-//! A pure state machine. Every call takes `now`, every decision is returned, and [`Core::wake_at`] says when
-//! time alone will change the answer. There is no clock, I/O, lock or task in this crate, and the engine draws
-//! no random numbers, so the same code runs under tokio in production, under a virtual clock in simulation,
-//! and under a fuzzer.
+//! A pure state machine. Every call takes `now`, every decision is returned, and [`Core::wake_at`]
+//! says when time alone will change the answer. There is no clock, I/O, lock or task in this crate,
+//! and the engine draws no random numbers, so the same code runs under tokio in production, under a
+//! virtual clock in simulation, and under a fuzzer.
 //!
 //! | | |
 //! |---|---|

@@ -1,11 +1,11 @@
 //! The places of a bound, by holder.
 //!
-//! A bound is for all classes together, where the holders are flows, or for one class, where they are its
-//! flow queues. When no place is free, an arrival whose flow holds less than its weighted share takes the
-//! place of the flow that holds most for its weight.
+//! A bound is for all classes together, where the holders are flows, or for one class, where they
+//! are its flow queues. When no place is free, an arrival whose flow holds less than its weighted
+//! share takes the place of the flow that holds most for its weight.
 //!
-//! Only shedding needs to know who holds most. So the order is built when it is first asked for, kept while
-//! the bound is more than half taken, and then dropped.
+//! Only shedding needs to know who holds most. So the order is built when it is first asked for,
+//! kept while the bound is more than half taken, and then dropped.
 
 use crate::heap::{Heap, Positions};
 use crate::table::Id;
@@ -38,8 +38,8 @@ pub(crate) struct Occupancy<I> {
     taken: u64,
     /// The weights of all that hold a place, added up.
     weights: u64,
-    /// The holders, most burdened first. A burden may be outdated, but then the true one is smaller: places
-    /// taken are entered at once, places given up when the holder comes to the top.
+    /// The holders, most burdened first. A burden may be outdated, but then the true one is
+    /// smaller: places taken are entered at once, places given up when the holder comes to the top.
     order: Option<Order<I>>,
 }
 
@@ -91,7 +91,8 @@ impl<I: Id> Occupancy<I> {
         }
     }
 
-    /// Gives a place up. Of `places` there are in all, when most are free the order is no longer kept.
+    /// Gives a place up. Of `places` there are in all, when most are free the order is no longer
+    /// kept.
     #[inline]
     pub(crate) fn give_up(&mut self, id: I, places: u64) {
         let holder = &mut self.holders[id.index()];

@@ -17,7 +17,8 @@ pub enum Scale {
     Hold,
 }
 
-/// Adds a worker a second while the queue is full enough, and lets an idle one go a second when it is not.
+/// Adds a worker a second while the queue is full enough, and lets an idle one go a second when it
+/// is not.
 ///
 /// ```
 /// use headworks_core::{Scale, Scaler, Time};
@@ -73,8 +74,8 @@ impl Scaler {
 
     /// What to do now, at `fill` percent with `workers` workers of which `idle` have nothing to do.
     ///
-    /// The caller does it: an answer other than `Hold` counts as done. Time that goes back counts as
-    /// the last `now`.
+    /// The caller does it: an answer other than `Hold` counts as done. Time that goes back counts
+    /// as the last `now`.
     pub fn decide(&mut self, now: Time, fill: u32, workers: usize, idle: usize) -> Scale {
         self.now = self.now.max(now);
         self.wake = None;
@@ -112,8 +113,8 @@ impl Scaler {
         self.wake
     }
 
-    /// Whether [`decide`](Self::decide) would change something, now or when its pace allows. A driver that is not
-    /// asked to call anyway need not call while this is `false`.
+    /// Whether [`decide`](Self::decide) would change something, now or when its pace allows. A
+    /// driver that is not asked to call anyway need not call while this is `false`.
     #[must_use]
     pub fn wants_change(&self, fill: u32, workers: usize, idle: usize) -> bool {
         self.wish(fill, workers, idle) != Scale::Hold

@@ -1,4 +1,5 @@
-//! What happened so far, in numbers. A driver copies them where they can be read without stopping anything.
+//! What happened so far, in numbers. A driver copies them where they can be read without stopping
+//! anything.
 
 use crate::event::Reason;
 use std::time::Duration;
@@ -69,8 +70,8 @@ impl Ended {
     }
 }
 
-/// A histogram of waits: four buckets to a doubling, from a microsecond to hours, so that a quantile is at most
-/// a quarter too high.
+/// A histogram of waits: four buckets to a doubling, from a microsecond to hours, so that a
+/// quantile is at most a quarter too high.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
     counts: [u64; Self::BUCKETS],

@@ -1,8 +1,9 @@
 //! A slab whose slots are addressed by an id type of their own.
 //!
-//! Every kind of thing that the engine stores has its own id type, so that a lane cannot be looked up
-//! with the id of a flow. Ids are reused after a removal: code that keeps one across calls must know that
-//! its owner still lives, or keep a [`Ticket`](crate::Ticket), which has a serial number as well.
+//! Every kind of thing that the engine stores has its own id type, so that a lane cannot be looked
+//! up with the id of a flow. Ids are reused after a removal: code that keeps one across calls must
+//! know that its owner still lives, or keep a [`Ticket`](crate::Ticket), which has a serial number
+//! as well.
 
 use std::marker::PhantomData;
 use std::num::NonZeroU32;

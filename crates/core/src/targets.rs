@@ -1,8 +1,8 @@
 //! Targets: their limits, their health, and the groups that jobs name.
 //!
-//! A group is a set of targets, any of which may serve a job. Groups that an application registered and
-//! those of single targets stay for good. A group that only came about because a target refused a job or
-//! is too small for it lives as long as a job names it.
+//! A group is a set of targets, any of which may serve a job. Groups that an application registered
+//! and those of single targets stay for good. A group that only came about because a target refused
+//! a job or is too small for it lives as long as a job names it.
 
 use crate::config::TargetConfig;
 use crate::forecast::DrainRate;
@@ -168,7 +168,8 @@ impl Target {
         self.faults = 0;
     }
 
-    /// Takes an attempt's verdict. Returns the state that this puts the target into, if it is another one.
+    /// Takes an attempt's verdict. Returns the state that this puts the target into, if it is
+    /// another one.
     pub(crate) fn judge(
         &mut self,
         now: Time,
@@ -246,7 +247,8 @@ impl TargetGroup {
     }
 }
 
-/// The end of a suspension without an end: the end of time itself means that all targets are disabled.
+/// The end of a suspension without an end: the end of time itself means that all targets are
+/// disabled.
 const LATEST: Time = Time::from_nanos(u64::MAX - 1);
 
 /// All targets and groups.
@@ -333,7 +335,8 @@ impl Targets {
         self.groups.ids()
     }
 
-    /// The group of these targets for an application, which keeps it for good. They are sorted, each once.
+    /// The group of these targets for an application, which keeps it for good. They are sorted,
+    /// each once.
     pub(crate) fn register(&mut self, targets: &[TargetId], now: Time) -> GroupId {
         let group = self.intern(targets, now);
         self.groups[group].permanent = true;
@@ -416,7 +419,8 @@ impl Targets {
         }
     }
 
-    /// When the first of a group's targets is usable: `None` if one is, the end of time if all are disabled.
+    /// When the first of a group's targets is usable: `None` if one is, the end of time if all are
+    /// disabled.
     pub(crate) fn usable_at(&self, group: GroupId) -> Option<Time> {
         let mut first = Time::MAX;
         for target in &self.groups[group].targets {

@@ -1,9 +1,10 @@
 //! Timers: a hierarchical wheel that keeps exact times.
 //!
-//! Six levels of 256 slots; the lowest level's slot is 2¹⁸ ns (about a quarter of a millisecond) wide, the highest
-//! reaches the end of time. An entry moves down a level when its slot comes, at most once a level, so a
-//! timer costs the same whether ten or ten million others run. Entries of one slot lie side by side in memory, and are
-//! sorted when it comes: timers fire in the order of their times, and at equal times in the order in which they were set.
+//! Six levels of 256 slots; the lowest level's slot is 2¹⁸ ns (about a quarter of a millisecond)
+//! wide, the highest reaches the end of time. An entry moves down a level when its slot comes, at
+//! most once a level, so a timer costs the same whether ten or ten million others run. Entries of
+//! one slot lie side by side in memory, and are sorted when it comes: timers fire in the order of
+//! their times, and at equal times in the order in which they were set.
 
 use crate::table::RawId;
 use crate::time::Time;
@@ -141,7 +142,8 @@ impl<T: Copy> Wheel<T> {
         }
     }
 
-    /// A time before which no timer is due: the exact time of the next one, or an earlier one if timers were cancelled.
+    /// A time before which no timer is due: the exact time of the next one, or an earlier one if
+    /// timers were cancelled.
     #[must_use]
     #[inline]
     pub fn next_at(&self) -> Option<Time> {
@@ -153,7 +155,8 @@ impl<T: Copy> Wheel<T> {
             .map_or(Time::MAX, |slot| self.slots[slot].least)
     }
 
-    /// Moves on to `now` and appends what is due to `due`, in order of time. Going back does nothing.
+    /// Moves on to `now` and appends what is due to `due`, in order of time. Going back does
+    /// nothing.
     pub fn advance(&mut self, now: Time, due: &mut Vec<(Time, T)>) {
         let end = tick(now);
         while let Some(slot) = self.first() {
@@ -195,7 +198,8 @@ impl<T: Copy> Wheel<T> {
         }
     }
 
-    /// The earliest slot that has timers: lower levels come before higher ones, and none lies behind us.
+    /// The earliest slot that has timers: lower levels come before higher ones, and none lies
+    /// behind us.
     fn first(&self) -> Option<usize> {
         let words = self.occupied.as_flattened();
         let index = words.iter().position(|word| *word != 0)?;
@@ -278,7 +282,8 @@ mod tests {
                         let expected: Vec<usize> = model.keys().map(|(_, s)| *s).collect();
                         model = later;
                         let mut fired: Vec<usize> = due.iter().map(|(_, s)| *s).collect();
-                        // What was set in the past fires in the present tick: compare sets, then the order of the rest.
+                        // What was set in the past fires in the present tick: compare sets, then
+                        // the order of the rest.
                         prop_assert!(due.windows(2).all(|w| w[0].0 <= w[1].0 || tick(w[0].0) != tick(w[1].0)));
                         fired.sort_unstable();
                         let mut sorted = expected.clone();

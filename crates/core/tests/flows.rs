@@ -133,7 +133,8 @@ fn offer(core: &mut Core<()>, class: u8, flow: u64, cost: u64) {
     core.submit(Time::ZERO, job).expect("there is room");
 }
 
-/// In each class flow 1 is served a long job, and rests until so many others have come that it is forgotten.
+/// In each class flow 1 is served a long job, and rests until so many others have come that it is
+/// forgotten.
 fn after_a_long_job(classes: usize) -> Core<()> {
     let mut core = Core::new(weighted(classes), Time::ZERO).expect("a good configuration");
     for class in 0..classes as u8 {

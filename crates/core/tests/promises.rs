@@ -37,7 +37,8 @@ fn done(core: &mut Core<u64>, now: Time, lease: Lease<u64>) {
     core.finish(now, lease, Outcome::DONE, Verdict::Fine);
 }
 
-/// Runs everything that waits, one job at a time and each for that long. Says when the payload was leased.
+/// Runs everything that waits, one job at a time and each for that long. Says when the payload was
+/// leased.
 fn leased_at(core: &mut Core<u64>, mut now: Time, takes: Duration, payload: u64) -> Time {
     for _ in 0..100_000 {
         match core.next(now) {

@@ -1,8 +1,9 @@
 //! Decides whether an error that an upstream answered is the upstream's fault.
 //!
-//! A prompt can make an upstream fail. If every such answer counted, one tenant could suspend an upstream for everybody. So
-//! an error counts against the upstream only if other tenants get errors as well, or if no other tenant is served by it.
-//! Otherwise, the upstream is avoided for the tenant that gets the errors, and for nobody else.
+//! A prompt can make an upstream fail. If every such answer counted, one tenant could suspend an
+//! upstream for everybody. So an error counts against the upstream only if other tenants get errors
+//! as well, or if no other tenant is served by it. Otherwise, the upstream is avoided for the
+//! tenant that gets the errors, and for nobody else.
 //!
 //! Connection failures and answers that break off are not judged here: they always count.
 

@@ -112,7 +112,8 @@ impl Gateway {
     }
 }
 
-/// Serves. Answers are looked after until the last of them has ended: one that nobody reads must not hold up the end.
+/// Serves. Answers are looked after until the last of them has ended: one that nobody reads must
+/// not hold up the end.
 async fn listen(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
     tokio::select! {
         () = front::serve(listener, shared.clone(), stop) => {}
@@ -166,7 +167,8 @@ async fn follow_rules(shared: Arc<Shared>, stop: CancellationToken) {
     let _: Option<()> = stop.run_until_cancelled(follow).await;
 }
 
-/// Waits for a time of day, looking at the clock once a minute because it may be set; for ever if there is none.
+/// Waits for a time of day, looking at the clock once a minute because it may be set; for ever if
+/// there is none.
 async fn moment(next: Option<Timestamp>, now: Timestamp) {
     const LOOK: Duration = Duration::from_secs(60);
     let Some(next) = next else {

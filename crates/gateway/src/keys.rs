@@ -1,7 +1,8 @@
 //! Who a key belongs to.
 //!
-//! Keys are kept as SHA-256: they are long and random, so a slow hash would add nothing. Exact keys are looked up
-//! first, then the longest prefix, then patterns in the order in which they were written.
+//! Keys are kept as SHA-256: they are long and random, so a slow hash would add nothing. Exact keys
+//! are looked up first, then the longest prefix, then patterns in the order in which they were
+//! written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -209,7 +210,8 @@ impl KeyFile {
         }
     }
 
-    /// Adds a key for `settings`, which says all but the key itself, and returns it. It is nowhere else.
+    /// Adds a key for `settings`, which says all but the key itself, and returns it. It is nowhere
+    /// else.
     ///
     /// # Errors
     /// When the system gives no random numbers, or the id is taken.

@@ -1,9 +1,10 @@
 //! The gateway: scarce LLM capacity, shared by rules that hold.
 //!
-//! It speaks OpenAI's and Anthropic's APIs to clients and to upstreams. Bytes pass through; only what scheduling needs
-//! is read. Every request waits for a permit of the [pool](headworks_pool): its class comes from its API key, its flow
-//! is its tenant, its cost is its tokens, its targets are the upstreams that serve its model. The permit lives in the
-//! answer's body and is given back with its last byte, or when the client goes away.
+//! It speaks OpenAI's and Anthropic's APIs to clients and to upstreams. Bytes pass through; only
+//! what scheduling needs is read. Every request waits for a permit of the [pool](headworks_pool):
+//! its class comes from its API key, its flow is its tenant, its cost is its tokens, its targets
+//! are the upstreams that serve its model. The permit lives in the answer's body and is given back
+//! with its last byte, or when the client goes away.
 
 mod books;
 pub mod config;

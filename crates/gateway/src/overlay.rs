@@ -1,4 +1,5 @@
-//! Settings that somebody changed by hand while it runs: laid over the configuration until the next reload.
+//! Settings that somebody changed by hand while it runs: laid over the configuration until the next
+//! reload.
 
 use headworks_core::{Class, Config, Policy};
 use headworks_service::panel::{Choice, PanelError, Parameter, ParameterKind};

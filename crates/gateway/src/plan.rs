@@ -1,4 +1,5 @@
-//! What is in force: the configuration with everything derived from it. Never changes; a reload makes another.
+//! What is in force: the configuration with everything derived from it. Never changes; a reload
+//! makes another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::times::Rule;
 use crate::upstream::{Upstream, UpstreamTimes};
 use crate::wire::Dialect;
 
-/// Upstreams keep their place for as long as the program runs, also when they are no longer configured.
+/// Upstreams keep their place for as long as the program runs, also when they are no longer
+/// configured.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     names: Vec<String>,

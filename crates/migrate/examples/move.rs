@@ -1,4 +1,5 @@
-//! A migration by library: `cargo run -p headworks-migrate --example move -- SRC DST STATE [plan | copy | run]`.
+//! A migration by library:
+//! `cargo run -p headworks-migrate --example move -- SRC DST STATE [plan | copy | run]`.
 
 use headworks_migrate::{CopyOptions, Filters, Job, Settings};
 use std::path::PathBuf;

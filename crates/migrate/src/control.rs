@@ -1,6 +1,7 @@
 //! Words from other processes: pause, resume, retry, exclude.
 //!
-//! If nobody runs the job, they are applied at once; otherwise they are left in a table that the runner watches.
+//! If nobody runs the job, they are applied at once; otherwise they are left in a table that the
+//! runner watches.
 
 use crate::error::{Error, Result};
 use crate::filter::{covers, globs, matches};
@@ -110,7 +111,8 @@ fn apply_rule(connection: &Connection, verb: &str, pattern: &str) -> rusqlite::R
     }
 }
 
-/// Applies all rules again, in the order in which they were given: after a walk, which did not know them.
+/// Applies all rules again, in the order in which they were given: after a walk, which did not know
+/// them.
 pub(crate) fn apply_rules(connection: &Connection) -> rusqlite::Result<()> {
     let mut statement = connection.prepare("SELECT verb, pattern FROM rule ORDER BY id")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -192,11 +194,13 @@ fn give_rows_to_hits(connection: &Connection, set: &GlobSet) -> rusqlite::Result
         .try_for_each(|id| give_rows(connection, id))
 }
 
-/// How often somebody is listened to, and how often a picture of the run is left for others, in looks.
+/// How often somebody is listened to, and how often a picture of the run is left for others, in
+/// looks.
 const LOOK: Duration = Duration::from_millis(300);
 const PICTURE: u32 = 4;
 
-/// Looks every now and then whether somebody asked for something, and leaves a picture of how far the run is.
+/// Looks every now and then whether somebody asked for something, and leaves a picture of how far
+/// the run is.
 pub(crate) fn watch(store: Store, writer: Writer, progress: Arc<Progress>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let Ok(read) = store.read() else { return };

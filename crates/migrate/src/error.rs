@@ -1,4 +1,5 @@
-//! What can go wrong with a migration as a whole. What goes wrong with single files is recorded, not raised.
+//! What can go wrong with a migration as a whole. What goes wrong with single files is recorded,
+//! not raised.
 
 use headworks_storage::ErrorKind;
 use std::path::PathBuf;
@@ -79,7 +80,8 @@ pub enum Error {
     /// A pattern, size or time cannot be read.
     #[error("{0}")]
     BadOption(String),
-    /// A location makes no sense, or what is needed to use it is missing. Nothing has been asked of it yet.
+    /// A location makes no sense, or what is needed to use it is missing. Nothing has been asked of
+    /// it yet.
     #[error("{side}: {error}")]
     BadPlace {
         /// Which one.

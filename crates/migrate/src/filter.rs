@@ -11,8 +11,9 @@ use std::time::Duration;
 
 /// Which entries take part. Stored with the job.
 ///
-/// A pattern without a slash is for names at any depth; one with a slash is for whole paths from the root on. `*` and `?`
-/// do not match a slash, `**` does. A folder that is excluded takes everything below it along.
+/// A pattern without a slash is for names at any depth; one with a slash is for whole paths from
+/// the root on. `*` and `?` do not match a slash, `**` does. A folder that is excluded takes
+/// everything below it along.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Filters {

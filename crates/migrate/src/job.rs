@@ -78,8 +78,8 @@ pub(crate) mod stage {
     pub(crate) const DONE: &str = "done";
 }
 
-/// Whether two locations make sense, and are apart. Looked at before anything is stored: what is refused may hold a
-/// password.
+/// Whether two locations make sense, and are apart. Looked at before anything is stored: what is
+/// refused may hold a password.
 fn are_usable(source: &OsStr, destination: &OsStr) -> Result<()> {
     for (side, place) in [("source", source), ("destination", destination)] {
         headworks_storage::open(place).map_err(|error| Error::BadPlace { side, error })?;
@@ -246,8 +246,8 @@ impl Job {
         self.writer.write(write).await
     }
 
-    /// Walks both trees, or goes on with it. After a finished pass it begins a new one; what is known stays known only
-    /// where it is kept over passes.
+    /// Walks both trees, or goes on with it. After a finished pass it begins a new one; what is
+    /// known stays known only where it is kept over passes.
     ///
     /// # Errors
     /// When a side or the state file cannot be used, or somebody asked to stop.
@@ -257,7 +257,8 @@ impl Job {
         self.end_plan().await
     }
 
-    /// The same, and copies meanwhile what is surely to be copied, if the walk takes longer than a moment.
+    /// The same, and copies meanwhile what is surely to be copied, if the walk takes longer than a
+    /// moment.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
@@ -423,7 +424,8 @@ fn identify(
     }
 }
 
-/// Other filters than the job has are for the next pass. None at all leave it as it is: the same command goes on with a job.
+/// Other filters than the job has are for the next pass. None at all leave it as it is: the same
+/// command goes on with a job.
 fn take_filters(connection: &rusqlite::Connection, filters: &Filters) -> Result<()> {
     let stored: String = meta(connection, "filters")?.unwrap_or_default();
     let stored: Filters = serde_json::from_str(&stored).unwrap_or_default();

@@ -1,11 +1,13 @@
 //! Moves a tree from one storage to another, loses nothing, and proves it.
 //!
-//! A [`Job`] holds a state file and two backends. [`Job::plan`] walks both trees and records every entry;
-//! [`Job::copy`] moves what is missing or different; [`Job::verify`] looks again. All of it can be killed at any
-//! instant and goes on where it was. [`State`] reads a state file, also while another process works on it.
+//! A [`Job`] holds a state file and two backends. [`Job::plan`] walks both trees and records every
+//! entry; [`Job::copy`] moves what is missing or different; [`Job::verify`] looks again. All of it
+//! can be killed at any instant and goes on where it was. [`State`] reads a state file, also while
+//! another process works on it.
 //!
-//! The state file is the truth, memory a window on it: the source's rows say what has to be there, the destination's rows
-//! what is. Statuses follow from the two and are never stored, so they cannot be stale.
+//! The state file is the truth, memory a window on it: the source's rows say what has to be there,
+//! the destination's rows what is. Statuses follow from the two and are never stored, so they
+//! cannot be stale.
 
 mod control;
 mod copy;

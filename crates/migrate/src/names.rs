@@ -8,7 +8,8 @@ pub(crate) const QUARANTINE: &[u8] = b".headworks-quarantine";
 
 const TEMP: &str = ".headworks-";
 
-/// The name that an entry has until it is complete: the same every time, so that who comes after a crash finds it.
+/// The name that an entry has until it is complete: the same every time, so that who comes after a
+/// crash finds it.
 pub(crate) fn temp(job: &str, name: &[u8]) -> Vec<u8> {
     let digest = Sha256::digest(name);
     let short = u64::from_be_bytes(digest[..8].try_into().expect("a digest is longer"));

@@ -178,7 +178,8 @@ impl Compare {
         }
     }
 
-    /// The status of a source entry. That it may be a further name of a file is looked at elsewhere.
+    /// The status of a source entry. That it may be a further name of a file is looked at
+    /// elsewhere.
     pub(crate) fn status(&self, pair: &Pair) -> Status {
         let entry = &pair.entry;
         if pair.excluded {

@@ -18,8 +18,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// Read every file at the destination, and compare its hash with the recorded one; where none is recorded, with the
-    /// source's.
+    /// Read every file at the destination, and compare its hash with the recorded one; where none
+    /// is recorded, with the source's.
     pub hash: bool,
 }
 
@@ -206,8 +206,9 @@ impl Job {
 
 /// The destination counts as not having it from now on.
 ///
-/// Of bytes that are not those that were copied no plan would know, because size and time are right: then the job is not done, and who
-/// runs it again copies from the plan that there is. What is missing the next pass will find.
+/// Of bytes that are not those that were copied no plan would know, because size and time are
+/// right: then the job is not done, and who runs it again copies from the plan that there is. What
+/// is missing the next pass will find.
 fn lost(transaction: &Transaction<'_>, parent: FolderId, name: &[u8]) -> rusqlite::Result<()> {
     give_rows(transaction, parent)?;
     let delete = "DELETE FROM destination WHERE parent = ? AND name = ?";
@@ -264,7 +265,8 @@ impl Look {
 
     async fn compare(&self) -> headworks_storage::Result<(Option<String>, Option<Vec<u8>>)> {
         let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
-        // Where folders are what keys have in common, looking for a key of that name first is a call for nothing.
+        // Where folders are what keys have in common, looking for a key of that name first is a
+        // call for nothing.
         let derived = entry.kind == Kind::Folder && !self.compare.destination.folders;
         let below = folder.child(&entry.name);
         let looked = match derived {

@@ -27,8 +27,8 @@ impl Jitter {
         word ^ (word >> 31)
     }
 
-    /// Up to a tenth longer, so that clients that were rejected together do not return together. A booking is kept for
-    /// longer than that.
+    /// Up to a tenth longer, so that clients that were rejected together do not return together. A
+    /// booking is kept for longer than that.
     pub(crate) fn stretch(&self, time: Duration) -> Duration {
         let tenth = u32::try_from(self.random() >> 40).unwrap_or(0) % 1000;
         time + time / 10_000 * tenth

@@ -80,8 +80,8 @@ pub struct Drained {
     pub abandoned: u64,
 }
 
-/// A handle on a pool that submits nothing: it watches, cancels and configures. [`Pool`](crate::Pool) and
-/// [`Permits`](crate::Permits) have all of its methods.
+/// A handle on a pool that submits nothing: it watches, cancels and configures.
+/// [`Pool`](crate::Pool) and [`Permits`](crate::Permits) have all of its methods.
 pub struct PoolHandle<P> {
     pub(crate) shared: Arc<Shared<P>>,
     pub(crate) tasks: Arc<Tasks<P>>,
@@ -170,8 +170,9 @@ impl<P> PoolHandle<P> {
         self.shared.driver.read(|core| core.config().clone())
     }
 
-    /// Adds a target to a pool at work: a host that was only just discovered. It is part of [`config`](Self::config)
-    /// from then on, and a later [`reconfigure`](Self::reconfigure) must name it.
+    /// Adds a target to a pool at work: a host that was only just discovered. It is part of
+    /// [`config`](Self::config) from then on, and a later [`reconfigure`](Self::reconfigure) must
+    /// name it.
     ///
     /// # Errors
     /// If one of its settings cannot work; then nothing has changed.
@@ -210,8 +211,8 @@ impl<P> PoolHandle<P> {
         self.shared.driver.read(|core| core.flows().collect())
     }
 
-    /// How full the pool is, against its workers' thresholds, once `more` jobs wait that somebody is about to submit.
-    /// Takes no lock.
+    /// How full the pool is, against its workers' thresholds, once `more` jobs wait that somebody
+    /// is about to submit. Takes no lock.
     #[must_use]
     pub fn pressure(&self, more: u64) -> Pressure {
         self.shared.driver.pressure(more)

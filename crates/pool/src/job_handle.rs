@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
-/// A job that was submitted with [`Pool::spawn`](crate::Pool::spawn). Awaited, it says why the job ended:
-/// [`EndReason::Done`], or why not. Dropped, the job goes on.
+/// A job that was submitted with [`Pool::spawn`](crate::Pool::spawn). Awaited, it says why the job
+/// ended: [`EndReason::Done`], or why not. Dropped, the job goes on.
 #[must_use = "awaited, it says how the job ended"]
 pub struct JobHandle<P> {
     pub(crate) ticket: Ticket,
@@ -35,7 +35,8 @@ impl<P> Future for JobHandle<P> {
     type Output = EndReason;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<EndReason> {
-        // A job that is lost with its worker, when the pool's grace period is over, tells nobody any more.
+        // A job that is lost with its worker, when the pool's grace period is over, tells nobody
+        // any more.
         let ended = Pin::new(&mut self.ended).poll(context);
         ended.map(|ended| ended.unwrap_or(EndReason::Failed))
     }

@@ -1,14 +1,16 @@
 //! The scheduling core of Headworks, driven by tokio.
 //!
 //! Work is run in two ways. A [`Pool`] has workers that run a [`Handler`] for every job that is
-//! [submitted](Pool::submit); their number follows the queue. [`Permits`] lets a caller [acquire](Permits::acquire) a
-//! [`Permit`], which names a target, and run the work itself, as a proxy does. Either way the core decides which job
-//! goes next, and where.
+//! [submitted](Pool::submit); their number follows the queue. [`Permits`] lets a caller
+//! [acquire](Permits::acquire) a [`Permit`], which names a target, and run the work itself, as a
+//! proxy does. Either way the core decides which job goes next, and where.
 //!
-//! The state has one owner, the driver, behind one lock that is never held across an await and under which no code of
-//! yours runs. One timer sleeps until the core wants to be called; nothing polls, and an idle pool costs no CPU.
+//! The state has one owner, the driver, behind one lock that is never held across an await and
+//! under which no code of yours runs. One timer sleeps until the core wants to be called; nothing
+//! polls, and an idle pool costs no CPU.
 //!
-//! Jobs, targets and limits come from [`headworks_core`] and are re-exported here: a program needs only this crate.
+//! Jobs, targets and limits come from [`headworks_core`] and are re-exported here: a program needs
+//! only this crate.
 //!
 //! ```
 //! use headworks_pool::{Config, Handler, Job, Pool, Report, Run, Workers};

@@ -1,7 +1,8 @@
-//! The hand-off, model-checked: thousands of interleavings of the lock, the waiters, the wakers and a moving clock.
+//! The hand-off, model-checked: thousands of interleavings of the lock, the waiters, the wakers and
+//! a moving clock.
 //!
-//! Run with `cargo test -p headworks-pool --features shuttle --lib model`. A failing schedule is printed and can be
-//! replayed.
+//! Run with `cargo test -p headworks-pool --features shuttle --lib model`. A failing schedule is
+//! printed and can be replayed.
 
 use crate::driver::{Driver, Message, Runners, Task, Timer, WaiterId, Workers};
 use headworks_core::{Config, Job, Lease, Limits, Outcome, Ticket, Time, Verdict};
@@ -240,7 +241,8 @@ fn a_caller_that_leaves_takes_no_permit_with_it() {
     });
 }
 
-/// Expiry, cancellation and grant race each other while the clock moves; callers without a deadline are granted.
+/// Expiry, cancellation and grant race each other while the clock moves; callers without a deadline
+/// are granted.
 #[test]
 fn callers_that_expire_as_they_leave_lose_no_other_waiter() {
     check(|| {

@@ -93,8 +93,8 @@ impl Drop for Acquire {
     }
 }
 
-/// Permission to run one job now, on one target. It ends when it is finished or dropped; a permit that is dropped
-/// without a report keeps its charge.
+/// Permission to run one job now, on one target. It ends when it is finished or dropped; a permit
+/// that is dropped without a report keeps its charge.
 #[must_use = "the slot is given back when this is dropped"]
 pub struct Permit {
     shared: Arc<Shared<Infallible>>,
@@ -169,13 +169,16 @@ impl Permit {
         self.shared.driver.token(self.waiter)
     }
 
-    /// Gives it back, with a report of how it went. To wait for another target or time, use [`reacquire`](Self::reacquire).
+    /// Gives it back, with a report of how it went. To wait for another target or time, use
+    /// [`reacquire`](Self::reacquire).
     pub fn finish(self, report: Report) {
-        // If the report asks for another attempt, nobody waits for it: dropping the wait cancels it.
+        // If the report asks for another attempt, nobody waits for it: dropping the wait cancels
+        // it.
         drop(self.reacquire(report));
     }
 
-    /// Gives it back and waits again, as the report says: [elsewhere](Report::elsewhere), or [later](Report::retry).
+    /// Gives it back and waits again, as the report says: [elsewhere](Report::elsewhere), or
+    /// [later](Report::retry).
     pub fn reacquire(mut self, report: Report) -> Acquire {
         let lease = self.lease.take().expect("a permit is given back once");
         let (shared, waiter, ticket) = (self.shared.clone(), self.waiter, lease.ticket);

@@ -10,8 +10,8 @@ use headworks_core::{Config, ConfigError, Job};
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// Gives out permits to run jobs. Clones are handles on the same one; when the last is dropped, callers that wait are
-/// told ([`EndReason::Returned`](crate::EndReason::Returned)).
+/// Gives out permits to run jobs. Clones are handles on the same one; when the last is dropped,
+/// callers that wait are told ([`EndReason::Returned`](crate::EndReason::Returned)).
 ///
 /// ```
 /// use headworks_pool::{Class, Config, Job, Limits, Permits, Report};
@@ -64,7 +64,8 @@ impl Permits {
         Acquire::new(shared, entered)
     }
 
-    /// A permit, if the job may run at once. It costs no other job its place: where the queue is full, it is denied.
+    /// A permit, if the job may run at once. It costs no other job its place: where the queue is
+    /// full, it is denied.
     ///
     /// # Errors
     /// The refusal, or [`Denied::WouldWait`].
@@ -76,8 +77,8 @@ impl Permits {
             .map_err(|denied| denied.jittered(shared.clock.jitter()))
     }
 
-    /// Ends it: nothing more is admitted, callers that wait are told, and permits that are out may be given back within
-    /// the grace period.
+    /// Ends it: nothing more is admitted, callers that wait are told, and permits that are out may
+    /// be given back within the grace period.
     pub async fn shutdown(self, grace: Duration) -> Drained {
         self.handle.end(grace).await
     }

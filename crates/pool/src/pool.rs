@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A pool of workers. Clones are handles on the same one; when the last is dropped, jobs that wait are handed back
-/// ([`EndReason::Returned`](crate::EndReason::Returned)) and the workers leave once they have finished what they run.
+/// A pool of workers. Clones are handles on the same one; when the last is dropped, jobs that wait
+/// are handed back ([`EndReason::Returned`](crate::EndReason::Returned)) and the workers leave once
+/// they have finished what they run.
 pub struct Pool<P> {
     handle: PoolHandle<P>,
 }
@@ -134,15 +135,15 @@ impl<P: Send + 'static> Pool<P> {
     }
 
     /// Ends the pool: nothing more is admitted, jobs that wait are handed back
-    /// ([`EndReason::Returned`](crate::EndReason::Returned)), those that run may finish within the grace period, are
-    /// told to stop after it, and then dropped.
+    /// ([`EndReason::Returned`](crate::EndReason::Returned)), those that run may finish within the
+    /// grace period, are told to stop after it, and then dropped.
     pub async fn shutdown(self, grace: Duration) -> Drained {
         self.handle.end(grace).await
     }
 }
 
-/// Ends the pool if its timer task is dropped, as it is when its runtime ends: without it, callers on other runtimes
-/// would wait for ever.
+/// Ends the pool if its timer task is dropped, as it is when its runtime ends: without it, callers
+/// on other runtimes would wait for ever.
 struct TimerGuard<P>(Arc<Shared<P>>);
 
 impl<P> Drop for TimerGuard<P> {

@@ -1,7 +1,8 @@
 //! The one place for locks: parking_lot's, or shuttle's when the hand-off is model-checked.
 //!
-//! parking_lot spins for a moment and then parks the thread in the kernel, so that a thread which holds the lock and
-//! lost its processor gets it back. `headworks-bench engine` measures it beside std's (ADR 28).
+//! parking_lot spins for a moment and then parks the thread in the kernel, so that a thread which
+//! holds the lock and lost its processor gets it back. `headworks-bench engine` measures it beside
+//! std's (ADR 28).
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::Mutex;

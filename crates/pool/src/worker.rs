@@ -18,13 +18,14 @@ use tokio_util::sync::CancellationToken;
 
 /// What a pool does with its jobs.
 ///
-/// The payload is lent, not given: it survives a panic, a deadline and a retry, so that a handler can keep in it what
-/// the last attempt came to.
+/// The payload is lent, not given: it survives a panic, a deadline and a retry, so that a handler
+/// can keep in it what the last attempt came to.
 pub trait Handler<P>: Send + Sync + 'static {
     /// Runs one attempt. A panic is a failed job, not a lost worker.
     fn run(&self, run: &mut Run<'_, P>) -> impl Future<Output = Report> + Send;
 
-    /// How long an attempt may take. When that is over, the attempt is dropped and counts as a failed one.
+    /// How long an attempt may take. When that is over, the attempt is dropped and counts as a
+    /// failed one.
     fn deadline(&self, _run: &Run<'_, P>) -> Option<Duration> {
         None
     }
@@ -103,7 +104,8 @@ impl<'a, P> Run<'a, P> {
         self.shared.submit(job, None)
     }
 
-    /// Cancelled when the job is [cancelled](crate::PoolHandle::cancel), or when the pool's grace period is over.
+    /// Cancelled when the job is [cancelled](crate::PoolHandle::cancel), or when the pool's grace
+    /// period is over.
     #[must_use]
     pub fn cancellation(&self) -> CancellationToken {
         self.shared.driver.token(self.waiter)
@@ -184,7 +186,8 @@ impl<P: Send + 'static, H: Handler<P>> Worker<P, H> {
     }
 
     async fn attempt(&self, run: &mut Run<'_, P>) -> Report {
-        // The handler's synchronous parts are inside, too: wherever it panics, the job has failed and the worker goes on.
+        // The handler's synchronous parts are inside, too: wherever it panics, the job has failed
+        // and the worker goes on.
         let attempt = AssertUnwindSafe(async {
             match self.handler.deadline(run) {
                 None => Ok(self.handler.run(run).await),

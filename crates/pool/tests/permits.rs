@@ -321,8 +321,8 @@ async fn a_try_that_would_have_to_wait_costs_nobody_a_place() {
     assert!(pool.try_acquire(job(2)).is_ok());
 }
 
-/// A waiter whose job has expired, but which has not heard of it yet, goes away. The timer task cannot run in
-/// between: this is the only thread.
+/// A waiter whose job has expired, but which has not heard of it yet, goes away. The timer task
+/// cannot run in between: this is the only thread.
 #[tokio::test]
 async fn a_wait_dropped_after_its_expiry_loses_no_other_waiter() {
     let pool = Permits::new(slots(1)).expect("a good configuration");
@@ -352,7 +352,8 @@ async fn wake_ups(pool: &Permits) -> u64 {
     pool.metrics().wakes - before
 }
 
-/// The last waiter for a global rate leaves: the time at which it would have been granted passes, once.
+/// The last waiter for a global rate leaves: the time at which it would have been granted passes,
+/// once.
 #[tokio::test(start_paused = true)]
 async fn a_pool_whose_last_rate_limited_waiter_left_is_idle() {
     let mut config = slots(10);

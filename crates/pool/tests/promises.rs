@@ -277,7 +277,8 @@ async fn a_payload_that_panics_as_it_is_dropped_takes_no_other_job_along() {
     assert_eq!(pool.metrics().workers, 1);
 }
 
-/// The only job expires in the call of a caller that does not wait: whoever waits for the pool to be idle is told.
+/// The only job expires in the call of a caller that does not wait: whoever waits for the pool to
+/// be idle is told.
 #[tokio::test]
 async fn an_expiry_that_an_impatient_caller_brings_about_ends_the_wait_for_idleness() {
     let permits = Permits::new(one_at_a_time()).expect("good settings");

@@ -1,4 +1,5 @@
-//! Workers: handlers, retries, panics, deadlines, cancellation, scaling, shutdown. Under virtual time.
+//! Workers: handlers, retries, panics, deadlines, cancellation, scaling, shutdown. Under virtual
+//! time.
 
 mod support;
 
@@ -356,7 +357,8 @@ async fn a_pool_that_is_dropped_hands_back_what_waits() {
     );
 }
 
-/// Waits until all work is held back but one worker more than the base has nothing to do, then counts wake-ups.
+/// Waits until all work is held back but one worker more than the base has nothing to do, then
+/// counts wake-ups.
 async fn wake_ups_with_an_idle_extra_worker(scale: u8, bound: usize, waiting: u64) -> u64 {
     let limits = Limits {
         concurrent: Some(1),

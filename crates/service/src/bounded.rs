@@ -1,7 +1,7 @@
 //! Small files that a user names, read whole.
 //!
-//! What is named may be anything: a pipe nobody writes to, a device without an end, a folder. It is refused with words, and
-//! nothing waits or fills memory.
+//! What is named may be anything: a pipe nobody writes to, a device without an end, a folder. It is
+//! refused with words, and nothing waits or fills memory.
 
 use std::fs::File;
 use std::io::Read;

@@ -2,9 +2,9 @@
 //!
 //! An application is a library with `run(config, shutdown)`. What it needs around that is here,
 //! once: [`config`] with origins, [`reload`], [`shutdown`], [`logs`], the admin [`token`],
-//! [`proxies`] that may speak for a client, dropping [`privileges`], the [`outbound`] HTTP client, [`metrics`], the
-//! [`panel`] it shows of itself, the [`admin`] listener, and [`exit`] codes. Nothing here knows an
-//! application.
+//! [`proxies`] that may speak for a client, dropping [`privileges`], the [`outbound`] HTTP client,
+//! [`metrics`], the [`panel`] it shows of itself, the [`admin`] listener, and [`exit`] codes.
+//! Nothing here knows an application.
 
 // The `section!` macro names this crate, also when it is used inside it.
 extern crate self as headworks_service;

@@ -61,8 +61,8 @@ fn filter(level: &str) -> Result<EnvFilter, Error> {
         .map_err(|cause| wrong(cause.to_string()))
 }
 
-/// What the parser takes without complaint, and nobody means: a word that is no level counts as the name of a part, and
-/// silences everything else. It also stumbles over what is not ASCII.
+/// What the parser takes without complaint, and nobody means: a word that is no level counts as the
+/// name of a part, and silences everything else. It also stumbles over what is not ASCII.
 fn misspelt(level: &str) -> Option<String> {
     if level.trim().is_empty() {
         return Some("it is empty".to_owned());

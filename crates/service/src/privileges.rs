@@ -10,13 +10,13 @@ crate::section! {
     /// The process itself.
     pub struct ProcessConfig = "process";
 
-    /// Whom to become when started as root, after every address is taken: `user` or `user:group`. Files that are written or
-    /// read again later (snapshots, lists) must be that user's.
+    /// Whom to become when started as root, after every address is taken: `user` or `user:group`.
+    /// Files that are written or read again later (snapshots, lists) must be that user's.
     user: Option<String> = None, example("\"headworks\""), restart();
 }
 
-/// Becomes whom the section names. Without root's rights there is nothing to give up; with them and nobody named, the log
-/// says so.
+/// Becomes whom the section names. Without root's rights there is nothing to give up; with them and
+/// nobody named, the log says so.
 ///
 /// # Errors
 /// When there is no such user or group, or the system refuses.
@@ -68,7 +68,8 @@ fn find(text: &str) -> Result<Someone, String> {
 }
 
 impl Someone {
-    /// Groups first: whoever is no longer root cannot change them. The C library does it for all threads at once.
+    /// Groups first: whoever is no longer root cannot change them. The C library does it for all
+    /// threads at once.
     fn become_it(&self) -> Result<(), String> {
         let steps = initgroups(&self.name, self.group)
             .and_then(|()| setgid(self.group))

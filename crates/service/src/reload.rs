@@ -1,7 +1,8 @@
 //! A new configuration without a new start.
 //!
-//! The [`Reloader`] owns the sources and publishes; whoever wants to follow subscribes, or has to agree first. A file is
-//! read and checked in full, and taken by all or by none: a bad one changes nothing.
+//! The [`Reloader`] owns the sources and publishes; whoever wants to follow subscribes, or has to
+//! agree first. A file is read and checked in full, and taken by all or by none: a bad one changes
+//! nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,7 +27,8 @@ struct Inner {
     followers: Mutex<Vec<Follower>>,
 }
 
-/// Takes a configuration and says how to take it back; or says why not, and has kept the one before.
+/// Takes a configuration and says how to take it back; or says why not, and has kept the one
+/// before.
 type Follower = Arc<dyn Fn(&Config) -> Result<Undo, String> + Send + Sync>;
 
 /// Puts back what was in effect before.
@@ -82,8 +84,8 @@ impl Reloader {
         self.inner.published.subscribe()
     }
 
-    /// Has `take` put every new configuration into effect, or say why it cannot be, where blocking is allowed. What one does not
-    /// take, the others undo.
+    /// Has `take` put every new configuration into effect, or say why it cannot be, where blocking
+    /// is allowed. What one does not take, the others undo.
     pub fn follow(&self, take: impl Fn(&Config) -> Result<Undo, String> + Send + Sync + 'static) {
         self.followers().push(Arc::new(take));
     }

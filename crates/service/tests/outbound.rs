@@ -229,8 +229,9 @@ async fn certificates_that_cannot_be_used_are_named() {
     insta::assert_snapshot!(error, @"cannot use `Cargo.toml` as certificates in PEM: there is none in it");
 }
 
-/// A server that writes the head of an answer and then its body, with the system's own delay on small writes: the body waits until
-/// the head is acknowledged. Every answer took 40 ms longer than it had to.
+/// A server that writes the head of an answer and then its body, with the system's own delay on
+/// small writes: the body waits until the head is acknowledged. Every answer took 40 ms longer than
+/// it had to.
 #[tokio::test]
 async fn the_body_of_an_answer_does_not_wait_for_a_late_acknowledgement() {
     const ANSWERS: usize = 60;

@@ -1,8 +1,9 @@
 //! The scheduling core under a virtual clock.
 //!
-//! * [`Scenario`]: what is simulated, read from TOML. A [`Trial`] makes a [`Report`] of it; [`run`] and [`replay`] are the short
-//!   ways.
-//! * [`audit`] and [`chaos`]: a core whose every answer is checked, and random walks over everything it can be told.
+//! * [`Scenario`]: what is simulated, read from TOML. A [`Trial`] makes a [`Report`] of it; [`run`]
+//!   and [`replay`] are the short ways.
+//! * [`audit`] and [`chaos`]: a core whose every answer is checked, and random walks over
+//!   everything it can be told.
 
 pub mod audit;
 pub mod chaos;
@@ -40,11 +41,12 @@ pub fn run(scenario: &Scenario, seed: u64) -> Result<Report, SimError> {
     Trial::new(scenario, seed).run()
 }
 
-/// Replays a recorded load, CSV lines of arrival time in seconds, class, flow and cost, under a scenario's scheduler and
-/// targets; its own loads and rounds are left aside.
+/// Replays a recorded load, CSV lines of arrival time in seconds, class, flow and cost, under a
+/// scenario's scheduler and targets; its own loads and rounds are left aside.
 ///
 /// # Errors
-/// If the trace cannot be read, naming the line and the field, or takes more steps than the scenario allows.
+/// If the trace cannot be read, naming the line and the field, or takes more steps than the
+/// scenario allows.
 pub fn replay(trace: &Path, scenario: &Scenario, seed: u64) -> Result<Report, SimError> {
     Trial::new(scenario, seed).replaying_file(trace)?.run()
 }

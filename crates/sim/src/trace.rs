@@ -1,7 +1,7 @@
 //! Recorded loads: CSV lines of arrival time in seconds, class, flow and cost.
 //!
-//! Read line by line while the replay goes on, so that a trace may be longer than memory. Only the names of its flows
-//! are kept.
+//! Read line by line while the replay goes on, so that a trace may be longer than memory. Only the
+//! names of its flows are kept.
 
 use crate::error::{Place, SimError};
 use csv::{ByteRecord, Reader, ReaderBuilder, Trim};
@@ -59,7 +59,8 @@ impl Read for Lines<'_> {
 impl Lines<'_> {
     fn see(&mut self, byte: u8) {
         self.long += 1;
-        // What counts is a quote at the beginning of a field, the next one, and one right behind that.
+        // What counts is a quote at the beginning of a field, the next one, and one right behind
+        // that.
         let mut last = byte;
         match byte {
             b'"' if self.quoted => self.quoted = false,
@@ -158,7 +159,8 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// A first line that names the columns. Anything else that is no number is a mistake, not a heading.
+    /// A first line that names the columns. Anything else that is no number is a mistake, not a
+    /// heading.
     fn is_header(&self) -> bool {
         let field = |at: usize| {
             let field = self.record.get(at).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! One run of a scenario: with which seed, under which recorded load, and who wants to know how far it is.
+//! One run of a scenario: with which seed, under which recorded load, and who wants to know how far
+//! it is.
 
 use crate::error::SimError;
 use crate::report::Report;
@@ -55,7 +56,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// With a recorded load instead of the scenario's loads and rounds; `file` is what errors call it.
+    /// With a recorded load instead of the scenario's loads and rounds; `file` is what errors call
+    /// it.
     #[must_use]
     pub fn replaying(mut self, file: &str, lines: impl Read + 'a) -> Self {
         let trace = Trace::new(file.to_owned(), Box::new(lines), &self.scenario.flows);
@@ -85,7 +87,8 @@ impl<'a> Trial<'a> {
     /// Runs it to its end.
     ///
     /// # Errors
-    /// If the recorded load cannot be read, or the run would take more steps than the scenario allows.
+    /// If the recorded load cannot be read, or the run would take more steps than the scenario
+    /// allows.
     pub fn run(self) -> Result<Report, SimError> {
         if self.trace.is_none() {
             self.scenario.check_size()?;

@@ -1,4 +1,5 @@
-//! What a core promises about shares, on the core itself: books are kept here, from grants and ends alone.
+//! What a core promises about shares, on the core itself: books are kept here, from grants and ends
+//! alone.
 
 use headworks_core::{
     Bound, Class, ClassConfig, Config, Core, Cost, Flow, FlowConfig, Job, Lease, Limits, Outcome,
@@ -92,7 +93,8 @@ impl Rig {
         rig
     }
 
-    /// A job that costs 1 to 4,000, every size as likely by its logarithm, and is estimated wrongly either way.
+    /// A job that costs 1 to 4,000, every size as likely by its logarithm, and is estimated wrongly
+    /// either way.
     fn submit(&mut self, member: usize) {
         let size = |rng: &mut Rng, from: u64, to: u64| {
             let (from, to) = (from as f64, to as f64);
@@ -197,8 +199,8 @@ proptest! {
     }
 }
 
-/// The bug that this found: with several jobs in flight, a surplus given back after the clock had passed was lost,
-/// and estimates that were too high took up to a sixth of a class's share.
+/// The bug that this found: with several jobs in flight, a surplus given back after the clock had
+/// passed was lost, and estimates that were too high took up to a sixth of a class's share.
 #[test]
 fn estimates_that_are_too_high_do_not_cost_a_class_its_share() {
     for make in [Rig::of_classes, Rig::of_flows] {
@@ -226,7 +228,8 @@ fn flows_of_a_class_share_within_two_percent() {
     assert!(rig.deviation() < 0.02, "{}", rig.deviation());
 }
 
-/// Grants by flow, when flow 0 hands in a hundred for one of each other, and `served` of them go before the next lot.
+/// Grants by flow, when flow 0 hands in a hundred for one of each other, and `served` of them go
+/// before the next lot.
 fn greedy(bound: Bound, policy: Policy, served: usize) -> Vec<u64> {
     const FLOWS: u64 = 20;
     let config = Config {
@@ -325,7 +328,8 @@ fn credit_ends_with_the_backlog() {
     let last = Job::new(0).class(Class(1)).cost(Cost(1000));
     let last = core.submit(Time::ZERO, last).expect("there is room");
     hand_in(&mut core, 2, 10, 1000);
-    // Two large jobs of class 1 are in flight, and the clock has passed where their surplus belongs.
+    // Two large jobs of class 1 are in flight, and the clock has passed where their surplus
+    // belongs.
     let mut large = Vec::new();
     while large.len() < 2 {
         let lease = core.next(Time::ZERO).expect("there is work");

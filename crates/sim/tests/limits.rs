@@ -10,7 +10,8 @@ use std::time::Duration;
 
 const POLICIES: [Policy; 4] = [Policy::Fifo, Policy::Strict, Policy::Wfq, Policy::Hybrid];
 
-/// An account of one rate: net charges, and the least that they were ahead of the rate by before any charge.
+/// An account of one rate: net charges, and the least that they were ahead of the rate by before
+/// any charge.
 struct Account {
     rate: Rate,
     net: f64,
@@ -45,8 +46,9 @@ impl Account {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// In any window that ends with a grant, charges − refunds ≤ max(burst, largest job) + rate × its length: for
-    /// everything, for a flow and for a target, though estimates are wrong either way.
+    /// In any window that ends with a grant, charges − refunds ≤ max(burst, largest job) + rate ×
+    /// its length: for everything, for a flow and for a target, though estimates are wrong either
+    /// way.
     #[test]
     fn no_window_takes_more_than_its_rate(
         seed in any::<u64>(),
@@ -168,8 +170,8 @@ fn a_job_that_does_not_fit_does_not_block_another_target() {
     }
 }
 
-/// A large job among a stream of small ones that would take all of the bucket: it goes as soon as its turn has come
-/// and the bucket is full once.
+/// A large job among a stream of small ones that would take all of the bucket: it goes as soon as
+/// its turn has come and the bucket is full once.
 #[test]
 fn a_large_job_is_not_starved_by_small_ones_on_its_own_target() {
     for policy in POLICIES {
@@ -196,7 +198,8 @@ fn a_large_job_is_not_starved_by_small_ones_on_its_own_target() {
                     break;
                 }
             }
-            // Under fifo all that came before it goes first; otherwise its flow's turn comes at once.
+            // Under fifo all that came before it goes first; otherwise its flow's turn comes at
+            // once.
             let latest = if policy == Policy::Fifo { 1000 } else { 320 };
             let went = went.unwrap_or_else(|| panic!("{policy:?}: {cost} never went"));
             assert!(went <= latest, "{policy:?}: {cost} went at tick {went}");
@@ -204,8 +207,8 @@ fn a_large_job_is_not_starved_by_small_ones_on_its_own_target() {
     }
 }
 
-/// The bug that this found: the places for a single target were counted from the bound of one class, so two classes full
-/// of background work shut out the most urgent one.
+/// The bug that this found: the places for a single target were counted from the bound of one
+/// class, so two classes full of background work shut out the most urgent one.
 #[test]
 fn a_single_target_has_places_for_every_class() {
     let config = Config::default();
@@ -219,7 +222,8 @@ fn a_single_target_has_places_for_every_class() {
     }
 }
 
-/// The bug that this found: whoever came first took the place, because its flow held less than the whole bound.
+/// The bug that this found: whoever came first took the place, because its flow held less than the
+/// whole bound.
 #[test]
 fn a_promised_place_is_not_taken_by_one_who_just_came() {
     let config = Config {

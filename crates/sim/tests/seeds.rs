@@ -1,6 +1,7 @@
 //! Ten thousand random walks, each audited, and a proof that together they went everywhere.
 //!
-//! A failing seed is printed. Replay it with `HEADWORKS_SEED=n cargo test -p headworks-sim --test seeds`.
+//! A failing seed is printed. Replay it with
+//! `HEADWORKS_SEED=n cargo test -p headworks-sim --test seeds`.
 
 use headworks_sim::audit::Coverage;
 use headworks_sim::chaos;

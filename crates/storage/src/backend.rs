@@ -12,8 +12,8 @@ pub type Cursor = Vec<u8>;
 /// How many requests of each kind were made.
 pub type Requests = Vec<(&'static str, u64)>;
 
-/// Extended attributes, by name. Of and for object storages: `content-type` and its like, and `meta-` before the names
-/// that users gave.
+/// Extended attributes, by name. Of and for object storages: `content-type` and its like, and
+/// `meta-` before the names that users gave.
 pub type Extended = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Some of a folder's entries.
@@ -57,8 +57,8 @@ pub enum Expect {
     Nothing,
     /// That version of it, and no other.
     Version(Vec<u8>),
-    /// What was listed: an entry of that type, size and time, or nothing any more. For storages that
-    /// do not give versions.
+    /// What was listed: an entry of that type, size and time, or nothing any more. For storages
+    /// that do not give versions.
     Listed(Box<Entry>),
 }
 
@@ -71,7 +71,8 @@ pub struct UploadPlan {
     pub size: u64,
     /// What an earlier upload's [`checkpoint`](Upload::checkpoint) returned.
     pub resume: Option<Vec<u8>>,
-    /// When it was modified, for backends that must know before the first byte; [`finish`](Upload::finish) says it again.
+    /// When it was modified, for backends that must know before the first byte;
+    /// [`finish`](Upload::finish) says it again.
     pub modified: Option<i64>,
     /// Its metadata, for the same reason.
     pub extended: Extended,
@@ -87,8 +88,9 @@ pub trait Upload: Send {
     /// Takes the next bytes.
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>>;
 
-    /// Takes the next `length` bytes straight from `source`, without their passing through us; `None` if the
-    /// two backends cannot. Fails with [`ErrorKind::Changed`] if the source has fewer.
+    /// Takes the next `length` bytes straight from `source`, without their passing through us;
+    /// `None` if the two backends cannot. Fails with [`ErrorKind::Changed`] if the source has
+    /// fewer.
     fn copy_from<'a>(
         &'a mut self,
         _source: &'a dyn Backend,
@@ -99,11 +101,12 @@ pub trait Upload: Send {
         None
     }
 
-    /// Makes what was written durable, at least up to `end`, and says how to go on from there in another process; `None` if
-    /// that is not possible.
+    /// Makes what was written durable, at least up to `end`, and says how to go on from there in
+    /// another process; `None` if that is not possible.
     fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>>;
 
-    /// Gives it its name, time, owner and attributes; it was not there before, or was another file whole.
+    /// Gives it its name, time, owner and attributes; it was not there before, or was another file
+    /// whole.
     ///
     /// Fails, and leaves what was there, if fewer or more bytes came than the plan said.
     fn finish(
@@ -132,7 +135,8 @@ pub struct Order {
 pub enum Copied {
     /// It is there, and this is what it is.
     Done(Entry),
-    /// The source is not what it was when it was listed, or changed meanwhile. Nothing was left behind.
+    /// The source is not what it was when it was listed, or changed meanwhile. Nothing was left
+    /// behind.
     Changed,
 }
 
@@ -154,7 +158,8 @@ fn unsupported<'a, T: Send + 'a>(
 
 /// A storage that holds a tree of files.
 ///
-/// `name` is a name in `folder`; where it is optional, `None` means the folder itself. Calls may run at the same time.
+/// `name` is a name in `folder`; where it is optional, `None` means the folder itself. Calls may
+/// run at the same time.
 pub trait Backend: Send + Sync + 'static {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
@@ -169,8 +174,8 @@ pub trait Backend: Send + Sync + 'static {
         from: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>>;
 
-    /// The same storage for whoever is about to list all of it, each folder once: it may fetch more than it is asked for, and
-    /// answer later listings from that. `None` if it has no such way.
+    /// The same storage for whoever is about to list all of it, each folder once: it may fetch more
+    /// than it is asked for, and answer later listings from that. `None` if it has no such way.
     fn walked(&self) -> Option<Arc<dyn Backend>> {
         None
     }
@@ -220,7 +225,8 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("tidy", folder)
     }
 
-    /// Copies files, symlinks and special files of one folder straight from `source`; `None` if the two cannot.
+    /// Copies files, symlinks and special files of one folder straight from `source`; `None` if the
+    /// two cannot.
     fn copy_batch<'a>(
         &'a self,
         _source: &'a dyn Backend,

@@ -64,7 +64,8 @@ pub struct Entry {
     pub version: Option<Vec<u8>>,
 }
 
-/// What a version begins with that is made of the time of the writing, where listings say nothing better.
+/// What a version begins with that is made of the time of the writing, where listings say nothing
+/// better.
 pub(crate) const WRITTEN: &[u8] = b"written ";
 
 impl Entry {

@@ -97,7 +97,8 @@ impl Error {
         Error::new(ErrorKind::Changed, operation, path, words)
     }
 
-    /// A file that ended before the size that was listed for it. The next attempt may get all of it.
+    /// A file that ended before the size that was listed for it. The next attempt may get all of
+    /// it.
     #[must_use]
     pub fn short(path: &[u8], came: u64, size: u64) -> Error {
         let words = format!("it ended after {came} of {size} bytes");

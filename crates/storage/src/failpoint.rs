@@ -1,7 +1,8 @@
-//! Places at which a test can have the process killed: `HEADWORKS_FAILPOINT=name` or `name:3` for the third time.
+//! Places at which a test can have the process killed: `HEADWORKS_FAILPOINT=name` or `name:3` for
+//! the third time.
 //!
-//! Only in builds with debug assertions; in others the call is nothing. A test compares the names in the source with those
-//! that it kills at, so a new one cannot be forgotten.
+//! Only in builds with debug assertions; in others the call is nothing. A test compares the names
+//! in the source with those that it kills at, so a new one cannot be forgotten.
 
 /// Ends the process as `kill -9` does, if this is the place and the time for it.
 #[cfg(debug_assertions)]

@@ -2,7 +2,8 @@
 
 /// A folder below the root of a backend: its names, each followed by a slash; the root is empty.
 ///
-/// With the slash at the end, a folder whose name is empty (object stores have them) is not the root.
+/// With the slash at the end, a folder whose name is empty (object stores have them) is not the
+/// root.
 ///
 /// ```
 /// use headworks_storage::Folder;

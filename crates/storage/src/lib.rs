@@ -1,11 +1,13 @@
 //! One small trait over storages that hold trees of files, and its backends.
 //!
-//! A [`Backend`] lists folders page by page, reads ranges, and takes files in such a way that a file is either wholly
-//! there or not at all. Names are bytes: nothing here trims, folds or normalises one. What a backend
-//! cannot do, it says beforehand ([`Capabilities`]); what it cannot express, it refuses ([`Capabilities::refuses`]).
+//! A [`Backend`] lists folders page by page, reads ranges, and takes files in such a way that a
+//! file is either wholly there or not at all. Names are bytes: nothing here trims, folds or
+//! normalises one. What a backend cannot do, it says beforehand ([`Capabilities`]); what it cannot
+//! express, it refuses ([`Capabilities::refuses`]).
 //!
 //! * [`Local`]: a directory of this machine, by file descriptors, also beyond `PATH_MAX`.
-//! * [`S3`]: a bucket, or what is below a prefix of it, at Amazon or at any endpoint that speaks the same.
+//! * [`S3`]: a bucket, or what is below a prefix of it, at Amazon or at any endpoint that speaks
+//!   the same.
 //! * [`Azure`]: a container of blobs at Azure, or what is below a prefix of it.
 //! * [`Gcs`]: a bucket at Google, or what is below a prefix of it.
 //! * [`Sftp`]: a folder of an SFTP server.
@@ -13,8 +15,9 @@
 //! * [`Synth`]: a tree computed from a seed, with latency and faults to order.
 //! * [`Traced`]: any of them, with every call written down by somebody who is not the caller.
 //!
-//! Whoever uses a backend decides when and how often. Backends do not queue or limit; those behind a network try a single
-//! request again, so that a fault in the middle of something large does not begin it anew.
+//! Whoever uses a backend decides when and how often. Backends do not queue or limit; those behind
+//! a network try a single request again, so that a fault in the middle of something large does not
+//! begin it anew.
 
 mod azure;
 mod backend;

@@ -7,8 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`, `azblob://account/container/prefix`,
-/// `gs://bucket/prefix`, `sftp://user@host/path`, `webdavs://host/path` or `synth://?seed=1&depth=3…`.
+/// Opens a storage by its path or URL: a path, `file:///path`, `s3://bucket/prefix`,
+/// `azblob://account/container/prefix`, `gs://bucket/prefix`, `sftp://user@host/path`,
+/// `webdavs://host/path` or `synth://?seed=1&depth=3…`.
 ///
 /// ```
 /// assert!(headworks_storage::open("synth://?seed=7&files=3".as_ref()).is_ok());
@@ -72,8 +73,8 @@ fn looks_like_a_host(location: &[u8]) -> bool {
     first.contains(&b':') && path.symlink_metadata().is_err()
 }
 
-/// Where a directory of this machine really is, behind symbolic links; nothing for other storages. What does not exist yet
-/// is taken to be made where its nearest folder is.
+/// Where a directory of this machine really is, behind symbolic links; nothing for other storages.
+/// What does not exist yet is taken to be made where its nearest folder is.
 #[must_use]
 pub fn directory(location: &std::ffi::OsStr) -> Option<PathBuf> {
     let bytes = location.as_bytes();
@@ -90,8 +91,8 @@ pub fn directory(location: &std::ffi::OsStr) -> Option<PathBuf> {
     path.ancestors().find_map(real)
 }
 
-/// Where a folder of a server is, or a prefix in a bucket, as a path that begins with the far side's name; nothing for
-/// directories, and for what is computed.
+/// Where a folder of a server is, or a prefix in a bucket, as a path that begins with the far
+/// side's name; nothing for directories, and for what is computed.
 ///
 /// ```
 /// let place = |location: &str| headworks_storage::remote(location.as_ref());

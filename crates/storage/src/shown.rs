@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Display, Write};
 
-/// A name as text: letters of every script as they are. What would confuse a terminal or a reader, and bytes that are no UTF-8, are
-/// escaped, so that no two names look the same and [`unshown`] finds the bytes again.
+/// A name as text: letters of every script as they are. What would confuse a terminal or a reader,
+/// and bytes that are no UTF-8, are escaped, so that no two names look the same and [`unshown`]
+/// finds the bytes again.
 ///
 /// ```
 /// use headworks_storage::{shown, unshown};

@@ -72,8 +72,9 @@ struct Weather {
 }
 
 impl Synth {
-    /// From `key=value` pairs joined by `&`: those of [`TreeSpec`], and `fanout` (the same as `dirs`), `latency`,
-    /// `errors`, `overload` (percent of calls), `deny` (a path), `gone` (calls until the storage goes away), `page` (entries).
+    /// From `key=value` pairs joined by `&`: those of [`TreeSpec`], and `fanout` (the same as
+    /// `dirs`), `latency`, `errors`, `overload` (percent of calls), `deny` (a path), `gone` (calls
+    /// until the storage goes away), `page` (entries).
     ///
     /// # Errors
     /// When a key is not known or its value makes no sense.

@@ -13,8 +13,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes a line for every listing that begins, every page of it and every file whose bytes are asked for, before the call goes on: so that
-/// a test need not believe the one that is tested.
+/// Writes a line for every listing that begins, every page of it and every file whose bytes are
+/// asked for, before the call goes on: so that a test need not believe the one that is tested.
 pub struct Traced {
     inner: Arc<dyn Backend>,
     side: &'static str,

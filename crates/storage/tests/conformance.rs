@@ -1,4 +1,5 @@
-//! What every backend must do. The reading half runs against all of them, the writing half against those that can.
+//! What every backend must do. The reading half runs against all of them, the writing half against
+//! those that can.
 
 mod suite;
 

@@ -19,7 +19,8 @@ fn make(root: &Path, file: &str) {
     std::fs::write(path, "").unwrap();
 }
 
-/// The parent that a thread keeps open is only a shorter way: what it no longer leads to is looked for on the whole way.
+/// The parent that a thread keeps open is only a shorter way: what it no longer leads to is looked
+/// for on the whole way.
 #[test]
 fn a_parent_that_was_replaced_leads_nobody_astray() {
     let place = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The suite against servers of other people. `tests/cloud/run` starts them and says where they are; one that is missing
-//! fails the test.
+//! The suite against servers of other people. `tests/cloud/run` starts them and says where they
+//! are; one that is missing fails the test.
 
 mod suite;
 
@@ -429,7 +429,8 @@ async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
     sftp.sync().await.unwrap();
 }
 
-/// A host that is not known, and a key that is not accepted, are refused with the way out, and only knocked at once.
+/// A host that is not known, and a key that is not accepted, are refused with the way out, and only
+/// knocked at once.
 #[tokio::test]
 async fn sftp_refuses_strangers() {
     for (config, words) in [
@@ -450,7 +451,8 @@ async fn sftp_refuses_strangers() {
     }
 }
 
-/// What [`sftp_refuses_strangers`] runs with another environment; by itself it finds what everybody finds.
+/// What [`sftp_refuses_strangers`] runs with another environment; by itself it finds what everybody
+/// finds.
 #[tokio::test]
 async fn sftp_as_a_stranger() {
     let sftp = sftp("nowhere");

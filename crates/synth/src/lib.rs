@@ -1,9 +1,9 @@
 //! Synthetic trees and loads, computed from a seed and never stored.
 //!
 //! For the simulator, benchmarks, tests and the `synth://` storage: work of any size without a
-//! disk, and the same work again whenever the same seed is given. Everything here is a pure function of
-//! its description; nothing reads a clock, a file or the system's randomness, and results do not depend on the
-//! platform's mathematics library, nor on the order of calls.
+//! disk, and the same work again whenever the same seed is given. Everything here is a pure
+//! function of its description; nothing reads a clock, a file or the system's randomness, and
+//! results do not depend on the platform's mathematics library, nor on the order of calls.
 //!
 //! * [`Tree`]: folders and files whose children follow from the folder alone, with a
 //!   second tree that differs from the first in a known way, and contents for ranged reads.

@@ -5,7 +5,8 @@
 
 use std::f64::consts::{LN_2, SQRT_2};
 
-/// The natural logarithm of a positive, normal number; anything else counts as the smallest of them.
+/// The natural logarithm of a positive, normal number; anything else counts as the smallest of
+/// them.
 pub(crate) fn ln(x: f64) -> f64 {
     let x = if x.is_normal() && x > 0.0 {
         x

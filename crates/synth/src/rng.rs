@@ -1,7 +1,7 @@
 //! The generator under every synthetic thing.
 //!
-//! Our own, because a tree written down in a test or a bug report must be the same tree in ten years.
-//! It serves simulation; it is no source of secrets.
+//! Our own, because a tree written down in a test or a bug report must be the same tree in ten
+//! years. It serves simulation; it is no source of secrets.
 
 use crate::math;
 

@@ -13,7 +13,8 @@ pub enum Spread {
     Constant(u64),
     /// Every number from the first to the last equally likely: `1k-64k`.
     Uniform(u64, u64),
-    /// Every doubling from the first to the last equally likely, as file sizes tend to be: `1k~64k`.
+    /// Every doubling from the first to the last equally likely, as file sizes tend to be:
+    /// `1k~64k`.
     Log(u64, u64),
 }
 

@@ -23,7 +23,8 @@ pub struct Head<'a> {
     pub warning: Option<&'a str>,
 }
 
-/// Appends an answer with packed addresses. `peers` has IPv4, `peers6` IPv6, which is left out if there are none.
+/// Appends an answer with packed addresses. `peers` has IPv4, `peers6` IPv6, which is left out if
+/// there are none.
 pub fn write_compact(head: &Head<'_>, peers: &[u8], peers6: &[u8], out: &mut Vec<u8>) {
     let mut writer = begin(head, out);
     writer.bytes(b"peers").bytes(peers);
@@ -54,7 +55,8 @@ where
     end(head, &mut writer);
 }
 
-/// Appends a refusal. `retry_in` is in whole minutes, rounded up, as BEP 31 has it; the interval says it in seconds.
+/// Appends a refusal. `retry_in` is in whole minutes, rounded up, as BEP 31 has it; the interval
+/// says it in seconds.
 pub fn write_failure(reason: &str, retry_after: Option<u32>, out: &mut Vec<u8>) {
     let mut writer = Writer::new(out);
     writer

@@ -1,8 +1,8 @@
 //! Bencode and the tracker protocols of BitTorrent, as pure functions over bytes.
 //!
-//! Both directions: what a tracker reads from clients and answers them, and what a client (here: the forward plane) asks
-//! other trackers and reads from them. Nothing here knows a socket or a clock. Every reader takes untrusted bytes, has
-//! limits, and does not panic.
+//! Both directions: what a tracker reads from clients and answers them, and what a client (here:
+//! the forward plane) asks other trackers and reads from them. Nothing here knows a socket or a
+//! clock. Every reader takes untrusted bytes, has limits, and does not panic.
 //!
 //! | module | what | BEP |
 //! |---|---|---|

@@ -1,6 +1,7 @@
 //! Percent-encoding of query values.
 
-/// Decodes `text` into `out` and returns how many bytes that were; `None` if they do not fit or an escape is broken.
+/// Decodes `text` into `out` and returns how many bytes that were; `None` if they do not fit or an
+/// escape is broken.
 ///
 /// ```
 /// let mut out = [0; 4];

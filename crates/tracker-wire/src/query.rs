@@ -21,7 +21,8 @@ pub enum QueryError {
 /// More keys than any client sends.
 const MAX_KEYS: usize = 64;
 
-/// Reads the query of an announce. Unknown keys are skipped; of several with one name the last counts.
+/// Reads the query of an announce. Unknown keys are skipped; of several with one name the last
+/// counts.
 ///
 /// ```
 /// use headworks_tracker_wire::{Event, query};
@@ -41,7 +42,8 @@ pub fn announce(query: &[u8]) -> Result<Announce, QueryError> {
             b"info_hash" => hash = Some(twenty(value, "info_hash")?),
             b"peer_id" => id = Some(twenty(value, "peer_id")?),
             b"port" => port = Some(number(value).ok_or(QueryError::Invalid("port"))?),
-            // Totals decide nothing here, and clients send odd ones: what is no number counts as none.
+            // Totals decide nothing here, and clients send odd ones: what is no number counts as
+            // none.
             b"uploaded" => announce.uploaded = number(value).unwrap_or(0),
             b"downloaded" => announce.downloaded = number(value).unwrap_or(0),
             b"left" => announce.left = number(value),
@@ -93,7 +95,8 @@ pub fn write(announce: &Announce, tracker_id: Option<&[u8]>, out: &mut String) {
         left,
         ..
     } = announce;
-    // A client that did not say what it needs is passed on as one that needs something: 0 would make it a seeder.
+    // A client that did not say what it needs is passed on as one that needs something: 0 would
+    // make it a seeder.
     let left = left.unwrap_or(1);
     let _ = write!(
         out,

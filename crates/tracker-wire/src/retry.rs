@@ -13,7 +13,8 @@ pub enum RetryIn {
 }
 
 impl RetryIn {
-    /// Reads a number of minutes, as an integer or as text, or `never`. What makes no sense says nothing.
+    /// Reads a number of minutes, as an integer or as text, or `never`. What makes no sense says
+    /// nothing.
     #[must_use]
     pub fn read(value: &Value<'_>) -> Option<RetryIn> {
         match value {

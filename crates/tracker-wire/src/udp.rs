@@ -1,4 +1,5 @@
-//! The UDP protocol (BEP 15) with its options (BEP 41): requests and answers, each read and written.
+//! The UDP protocol (BEP 15) with its options (BEP 41): requests and answers, each read and
+//! written.
 
 use crate::types::{Announce, Counts, Event, InfoHash, PeerId};
 use std::net::{IpAddr, Ipv4Addr};
@@ -143,7 +144,8 @@ pub fn write_connect(transaction: Transaction, out: &mut Vec<u8>) {
     head(MAGIC, CONNECT, transaction, out);
 }
 
-/// Appends an announce. `path` is path and query of the tracker's address, carried as an option where it says anything.
+/// Appends an announce. `path` is path and query of the tracker's address, carried as an option
+/// where it says anything.
 pub fn write_announce(
     connection: Connection,
     transaction: Transaction,
@@ -188,7 +190,8 @@ pub fn write_scrape(
     }
 }
 
-/// Path and query that the options of an announce carry (BEP 41). Broken options end the reading, not the announce.
+/// Path and query that the options of an announce carry (BEP 41). Broken options end the reading,
+/// not the announce.
 #[must_use]
 pub fn url_data(options: &[u8]) -> Vec<u8> {
     let (mut url, mut rest) = (Vec::new(), options);

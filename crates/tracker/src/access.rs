@@ -109,7 +109,8 @@ fn read(path: &Path) -> Result<Hashes, AccessError> {
     })
 }
 
-/// A torrent a line, with whatever remark after it; `#` begins a remark, too. The first line that is wrong is named.
+/// A torrent a line, with whatever remark after it; `#` begins a remark, too. The first line that
+/// is wrong is named.
 pub(crate) fn parse(text: &str) -> Result<Hashes, (usize, String)> {
     let mut hashes = Hashes::new();
     for (number, line) in text.lines().enumerate() {
@@ -126,7 +127,8 @@ pub(crate) fn parse(text: &str) -> Result<Hashes, (usize, String)> {
     Ok(hashes)
 }
 
-/// The torrent that hexadecimal digits name: 40, or 64 for version 2, of which trackers know the first 40.
+/// The torrent that hexadecimal digits name: 40, or 64 for version 2, of which trackers know the
+/// first 40.
 pub(crate) fn hash(word: &str) -> Option<InfoHash> {
     let digits = word.bytes().all(|byte| byte.is_ascii_hexdigit());
     match word.len() {

@@ -29,8 +29,8 @@ pub struct Checked {
     pub trouble: Option<String>,
 }
 
-/// Tries every forwarder of a list, in its order. None is told of a peer or asked for a torrent. Call it inside a tokio
-/// runtime.
+/// Tries every forwarder of a list, in its order. None is told of a peer or asked for a torrent.
+/// Call it inside a tokio runtime.
 ///
 /// # Errors
 /// When this machine gives no socket.

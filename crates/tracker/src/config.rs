@@ -1,4 +1,5 @@
-//! The `[tracker]` section: the keys, flags and environment names of the system that this replaces, and our own.
+//! The `[tracker]` section: the keys, flags and environment names of the system that this replaces,
+//! and our own.
 
 use headworks_service::config::Objection;
 use headworks_service::proxies::{ClientHeader, Network};
@@ -13,7 +14,8 @@ headworks_service::section! {
     /// A tracker that answers clients from memory and asks every other tracker for them.
     pub struct TrackerConfig = "tracker", check = objections;
 
-    /// Where announces over HTTP are taken: an address, or `:6969` for every address of this machine; empty for none.
+    /// Where announces over HTTP are taken: an address, or `:6969` for every address of this
+    /// machine; empty for none.
     listen: Listen = Listen::loopback(6969), example("\":6969\""), file(&["listen"]), env(&["LISTEN"]), flag(&["-l"]), restart();
     /// Where announces over UDP are taken, written alike.
     udp_listen: Listen = Listen::loopback(6969), example("\":6969\""), file(&["udp_listen"]), env(&["UDP_LISTEN"]), flag(&["-u"]), restart();
@@ -24,7 +26,8 @@ headworks_service::section! {
     /// When a client should come back.
     #[serde(with = "headworks_service::config::seconds")]
     announce_interval: Duration = Duration::from_secs(1800), file(&["announce_interval"]), env(&["ANNOUNCE_INTERVAL"]);
-    /// When the first client of a torrent should come back, while other trackers are being asked for peers.
+    /// When the first client of a torrent should come back, while other trackers are being asked
+    /// for peers.
     #[serde(with = "headworks_service::config::seconds")]
     first_interval: Duration = Duration::from_secs(90);
     /// Peers in an answer if the client does not say how many it wants, and the most that it gets.
@@ -36,11 +39,13 @@ headworks_service::section! {
     count_by: CountBy = CountBy::Ip, restart();
     /// Whether a scrape that names no torrent is answered with all of them.
     full_scrape: bool = false;
-    /// Whether a client may name its own address with `ip=`. Left off, nobody can make others connect to a stranger.
+    /// Whether a client may name its own address with `ip=`. Left off, nobody can make others
+    /// connect to a stranger.
     allow_ip_parameter: bool = false;
     /// Whether the client's address is in X-Real-IP, set by a trusted proxy.
     x_real_ip: bool = false, file(&["x_real_ip"]), env(&["X_REAL_IP"]), flag(&["-x"]);
-    /// Proxies whose word about the client's address counts. With `x_real_ip` and none named: those on this machine.
+    /// Proxies whose word about the client's address counts. With `x_real_ip` and none named: those
+    /// on this machine.
     trusted_proxies: Vec<Network> = Vec::new(), example("[\"127.0.0.1\", \"10.0.0.0/8\"]");
     /// The header in which they name it.
     client_header: ClientHeader = ClientHeader::XForwardedFor;
@@ -64,10 +69,11 @@ headworks_service::section! {
     forwarders: Vec<Forwarder> = Vec::new(), example("[[tracker.forwarders]]\nuri = \"udp://tracker.example:1337/announce\""), file(&["forwarders"]);
     /// A YAML file with more of them: a list of `uri`, and optionally `name`, `ip` and `host`.
     forwarders_file: Option<PathBuf> = None, example("\"forwarders.yml\""), file(&["forwarders_file", "forwards"]), env(&["FORWARDERS"]), flag(&["-f"]);
-    /// Which of them an announce goes to when not all can be asked: `shuffle` draws lots, `yield` prefers those that lately
-    /// named most new peers soonest, and tries others now and then.
+    /// Which of them an announce goes to when not all can be asked: `shuffle` draws lots, `yield`
+    /// prefers those that lately named most new peers soonest, and tries others now and then.
     forwarder_selection: Selection = Selection::Shuffle;
-    /// Only ask: forwarders hear of no event and of no client's own name and totals, only what the protocol needs.
+    /// Only ask: forwarders hear of no event and of no client's own name and totals, only what the
+    /// protocol needs.
     ask_only: bool = false;
     /// A file with torrents that no forwarder hears of: a hash in hexadecimal digits a line.
     never_forward_file: Option<PathBuf> = None, example("\"private.txt\"");
@@ -98,7 +104,8 @@ headworks_service::section! {
     /// When a client that was held back should come again.
     #[serde(with = "headworks_service::config::seconds")]
     retry_period: Duration = Duration::from_secs(300), file(&["retry_period"]), env(&["RETRY_PERIOD"]);
-    /// What a client is told that is held back: `refuse` fails its announce, `serve` answers with what there is.
+    /// What a client is told that is held back: `refuse` fails its announce, `serve` answers with
+    /// what there is.
     overload: Overload = Overload::Refuse;
     /// How long a forwarder is left alone that has too much to do.
     #[serde(with = "headworks_service::config::seconds")]

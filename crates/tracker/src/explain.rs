@@ -1,4 +1,5 @@
-//! Why a torrent is as it is: where each peer came from, which forwarder was asked when and is due when, and why one was not.
+//! Why a torrent is as it is: where each peer came from, which forwarder was asked when and is due
+//! when, and why one was not.
 
 use crate::forward::{Station, Status};
 use crate::plan::Plan;

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use thiserror::Error;
 
-/// One tracker. Its address may hold a passkey and is never shown: logs, pages and metrics have its name.
+/// One tracker. Its address may hold a passkey and is never shown: logs, pages and metrics have its
+/// name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forwarder {
     /// `http://`, `https://` or `udp://`, with path and query as the tracker wants them.

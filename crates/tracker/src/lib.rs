@@ -1,8 +1,10 @@
-//! A BitTorrent tracker that answers from memory like the fastest, and asks every other tracker for its clients.
+//! A BitTorrent tracker that answers from memory like the fastest, and asks every other tracker for
+//! its clients.
 //!
-//! Two planes. The announce plane (`serve`, `plane`, `swarm`) is a thread a core that handles each request to its end on
-//! the thread that received it. The forward plane (`forward`) is a pool that passes announces on to other trackers; a
-//! client's answer never waits for it. What the forwarders find goes into the swarm's record, and so into later answers.
+//! Two planes. The announce plane (`serve`, `plane`, `swarm`) is a thread a core that handles each
+//! request to its end on the thread that received it. The forward plane (`forward`) is a pool that
+//! passes announces on to other trackers; a client's answer never waits for it. What the forwarders
+//! find goes into the swarm's record, and so into later answers.
 
 mod access;
 pub mod check;

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Addresses to listen on: `127.0.0.1:6969`, `[::1]:6969`, `:6969` or `*:6969` for all, several with commas, or nothing.
+/// Addresses to listen on: `127.0.0.1:6969`, `[::1]:6969`, `:6969` or `*:6969` for all, several
+/// with commas, or nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Listen {

@@ -1,4 +1,5 @@
-//! What is in force: the section, the lists that it names, and its forwarders. Never changes; a reload makes another.
+//! What is in force: the section, the lists that it names, and its forwarders. Never changes; a
+//! reload makes another.
 
 use crate::access::Access;
 use crate::config::TrackerConfig;
@@ -16,7 +17,8 @@ pub(crate) struct Plan {
     pub(crate) config: TrackerConfig,
     pub(crate) access: Access,
     pub(crate) trusted: TrustedProxies,
-    /// Every forwarder since the start, each at its place for good: swarms and jobs know them by it.
+    /// Every forwarder since the start, each at its place for good: swarms and jobs know them by
+    /// it.
     pub(crate) stations: Vec<Arc<Station>>,
     /// Which of them are listed now.
     pub(crate) listed: Vec<bool>,
@@ -75,7 +77,8 @@ impl Plan {
     }
 }
 
-/// The forwarders of the section and of the list that it names, each address once and each with a name of its own.
+/// The forwarders of the section and of the list that it names, each address once and each with a
+/// name of its own.
 fn listed(config: &TrackerConfig) -> Result<Vec<(Forwarder, String)>, Error> {
     let mut list = config.forwarders.clone();
     if let Some(path) = &config.forwarders_file {

@@ -1,6 +1,7 @@
 //! The announce plane: what a request does to the swarms, and what it is answered.
 //!
-//! Runs to completion on the thread that received the request. It hands work to the forward plane and never waits for it.
+//! Runs to completion on the thread that received the request. It hands work to the forward plane
+//! and never waits for it.
 
 use crate::clock::Clock;
 use crate::config::{CountBy, Overload};

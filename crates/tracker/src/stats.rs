@@ -11,7 +11,8 @@ use std::net::SocketAddr;
 /// Clients that are shown, at most.
 const CLIENTS: usize = 10_000;
 
-/// The tracker in numbers. The queue's fields are called what the system before this one called them.
+/// The tracker in numbers. The queue's fields are called what the system before this one called
+/// them.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Stats {
     torrents: u64,

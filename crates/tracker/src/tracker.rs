@@ -26,7 +26,8 @@ const PURGE: Duration = Duration::from_secs(60);
 /// How long forwards that run may take when the program ends.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A tracker at work. It ends with the [`Shutdown`] that it was started under. Clones are handles on the same one.
+/// A tracker at work. It ends with the [`Shutdown`] that it was started under. Clones are handles
+/// on the same one.
 #[derive(Clone)]
 pub struct Tracker {
     plane: Arc<Plane>,
@@ -104,7 +105,8 @@ impl Tracker {
         self.plane.shared.plan().forwarders().count()
     }
 
-    /// Shows clients' addresses on `/stats` to whoever has `token`. Without it, nobody sees them there.
+    /// Shows clients' addresses on `/stats` to whoever has `token`. Without it, nobody sees them
+    /// there.
     ///
     /// # Errors
     /// When the system gives no random numbers.
@@ -114,8 +116,8 @@ impl Tracker {
         Ok(())
     }
 
-    /// Puts a new configuration in force, with the lists that it names, without dropping a connection. Keys that only count
-    /// from the next start stay as they were.
+    /// Puts a new configuration in force, with the lists that it names, without dropping a
+    /// connection. Keys that only count from the next start stay as they were.
     ///
     /// # Errors
     /// When it cannot be; then nothing has changed.
@@ -165,7 +167,8 @@ fn save(plane: &Plane, path: &Path) {
     }
 }
 
-/// Purges and saves now and then, and ends everything in order: no more requests, then no more forwards.
+/// Purges and saves now and then, and ends everything in order: no more requests, then no more
+/// forwards.
 fn keep(
     plane: &Arc<Plane>,
     serving: Serving,

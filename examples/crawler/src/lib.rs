@@ -1,8 +1,9 @@
-//! A polite crawler, to be read in five minutes. Read this file; [`mod@fetch`] and [`site`] are only its surroundings.
+//! A polite crawler, to be read in five minutes. Read this file; [`mod@fetch`] and [`site`] are
+//! only its surroundings.
 //!
-//! What makes a crawler hard is not fetching: it is to leave every host alone enough, to come back when a host says
-//! so, and still to keep busy. All of that is the pool's. What is left here is what a crawler knows and a pool does
-//! not: pages, links, and which of them it has seen.
+//! What makes a crawler hard is not fetching: it is to leave every host alone enough, to come back
+//! when a host says so, and still to keep busy. All of that is the pool's. What is left here is
+//! what a crawler knows and a pool does not: pages, links, and which of them it has seen.
 //!
 //! | the crawler's | is the pool's |
 //! |---|---|
@@ -36,7 +37,8 @@ pub struct Rules {
     pub pause: Duration,
     /// Attempts at a page.
     pub attempts: u32,
-    /// How long a page may wait in all. A host that always asks for patience would else be waited for without end.
+    /// How long a page may wait in all. A host that always asks for patience would else be waited
+    /// for without end.
     pub patience: Duration,
     /// Pages of one host. Some hosts have no last page.
     pub pages_per_host: usize,
@@ -44,7 +46,8 @@ pub struct Rules {
     pub depth: u8,
 }
 
-/// A page to fetch: the payload of a job. The pool never looks at it, and hands it back when the page is given up.
+/// A page to fetch: the payload of a job. The pool never looks at it, and hands it back when the
+/// page is given up.
 #[derive(Debug)]
 struct Page {
     url: Url,
@@ -53,7 +56,8 @@ struct Page {
     last: String,
 }
 
-/// How a page ended. Every job ends in exactly one of these, so counting them tells when the crawl is over.
+/// How a page ended. Every job ends in exactly one of these, so counting them tells when the crawl
+/// is over.
 enum Ended {
     Fetched { depth: u8, links: Vec<Url> },
     GivenUp { page: Page, reason: EndReason },
@@ -73,7 +77,8 @@ impl Fetcher {
 }
 
 impl Handler<Page> for Fetcher {
-    /// One attempt. The report says two things: what becomes of the page, and what this tells of the host.
+    /// One attempt. The report says two things: what becomes of the page, and what this tells of
+    /// the host.
     async fn run(&self, run: &mut Run<'_, Page>) -> Report {
         let page = &mut run.payload;
         let answer = match fetch(&page.url).await {
@@ -90,8 +95,8 @@ impl Handler<Page> for Fetcher {
                 self.tell(Ended::Fetched { depth, links });
                 Report::done()
             }
-            // The host asks to be left alone: this page waits as long, which is no failed attempt, and so do all
-            // others of the host.
+            // The host asks to be left alone: this page waits as long, which is no failed attempt,
+            // and so do all others of the host.
             (429 | 503, Some(wait)) => Report::retry_in(wait).target(Health::Overloaded(wait)),
             (500.., _) => Report::retry(),
             // A dead link stays dead. The host did well to say so.
@@ -175,7 +180,8 @@ struct Frontier {
     /// The target that stands for a host, and how many of its pages were asked for.
     hosts: HashMap<String, (TargetId, usize)>,
     seed: KeySeed,
-    /// A key keeps two *live* jobs from being the same page; that a page was fetched long ago, the crawler remembers.
+    /// A key keeps two *live* jobs from being the same page; that a page was fetched long ago, the
+    /// crawler remembers.
     seen: HashSet<Key>,
     /// Jobs that were admitted and have not ended.
     open: usize,
@@ -184,7 +190,8 @@ struct Frontier {
 
 impl Frontier {
     fn new(pool: Pool<Page>, rules: Rules) -> Self {
-        // Seeded by chance: else a page could name two URLs of one key, and have us overlook the second.
+        // Seeded by chance: else a page could name two URLs of one key, and have us overlook the
+        // second.
         let chance = std::hash::RandomState::new();
         Frontier {
             pool,

@@ -1,4 +1,5 @@
-//! A small web of hosts on 127.0.0.1, each with a port and a temper of its own, and one log of what they saw.
+//! A small web of hosts on 127.0.0.1, each with a port and a temper of its own, and one log of what
+//! they saw.
 
 use crate::fetch::Url;
 use std::io::Result;
@@ -182,7 +183,8 @@ fn page(host: usize, path: &str, before: (usize, usize), hosts: &[String]) -> (u
         (_, n) => vec![format!("/{}", n % (PAGES - 1) + 1), "/0".into()],
     };
     if number == 0 {
-        // Other hosts are known by their home pages alone, so the first request to a host is for that.
+        // Other hosts are known by their home pages alone, so the first request to a host is for
+        // that.
         let others = [1, 2].map(|step| format!("http://{}/0", hosts[(host + step) % hosts.len()]));
         links.extend(others);
         links.push("/gone".into());

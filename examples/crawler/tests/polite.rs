@@ -1,6 +1,7 @@
 //! The crawler is polite, by what the hosts themselves have seen.
 //!
-//! Real sockets and real time, so every assertion is one that no delay between the crawler and a host can break.
+//! Real sockets and real time, so every assertion is one that no delay between the crawler and a
+//! host can break.
 
 use headworks_example_crawler::site::{HOSTS, PAGES, Request, Site, Temper};
 use headworks_example_crawler::{Rules, crawl};
@@ -74,8 +75,9 @@ fn no_host_had_more_at_once_than_agreed(log: &[Request]) {
     assert_eq!(most(place(Temper::Slow)), Some(RULES.concurrent));
 }
 
-/// Requests to a host start a delay apart, the first not before a page that links to it was answered. On its way a
-/// request can only lose time, so the n-th cannot have come sooner than n delays after that answer.
+/// Requests to a host start a delay apart, the first not before a page that links to it was
+/// answered. On its way a request can only lose time, so the n-th cannot have come sooner than n
+/// delays after that answer.
 fn no_host_was_asked_faster_than_agreed(log: &[Request], start: Instant) {
     for (host, temper) in HOSTS.iter().enumerate() {
         let links_here = |request: &&Request| {

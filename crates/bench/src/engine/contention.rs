@@ -1,8 +1,10 @@
-//! Many threads on few cores: how long a permit takes, how evenly threads are served, and what the lock does to that.
+//! Many threads on few cores: how long a permit takes, how evenly threads are served, and what the
+//! lock does to that.
 //!
-//! Threads pinned to one or two cores acquire and release permits as fast as they can, from the pool and from a tokio
-//! `Semaphore` with as many permits. Beside them a bare core is driven behind parking_lot's and the standard library's
-//! mutex, one job per acquisition: what the pool would be with either lock.
+//! Threads pinned to one or two cores acquire and release permits as fast as they can, from the
+//! pool and from a tokio `Semaphore` with as many permits. Beside them a bare core is driven behind
+//! parking_lot's and the standard library's mutex, one job per acquisition: what the pool would be
+//! with either lock.
 
 use super::ours;
 use crate::report::Report;

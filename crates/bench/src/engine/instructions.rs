@@ -27,7 +27,8 @@ pub(crate) fn steps(spec: &str) -> ExitCode {
 fn prepared(queued: u64, flows: u64, targets: u64) -> Core<u64> {
     let config = ours::config(targets as usize, 2 * queued as usize + 10);
     let mut core = Core::new(config, Time::ZERO).expect("a good configuration");
-    // Whoever will be heard of has been heard of: what is counted is work, not the growth of tables.
+    // Whoever will be heard of has been heard of: what is counted is work, not the growth of
+    // tables.
     for class in 0..10 {
         for (flow, target) in (0..flows).flat_map(|flow| (0..targets).map(move |to| (flow, to))) {
             let job = Job::new(0)
@@ -93,8 +94,8 @@ pub(crate) fn measure(report: &mut Report) {
     ratio("instructions per job", 5, 4, 1.2);
 }
 
-/// The time of a job in each of two shapes, in turns: what else the machine does, it does to both. A turn is long, because it begins
-/// with a cache full of the other's.
+/// The time of a job in each of two shapes, in turns: what else the machine does, it does to both.
+/// A turn is long, because it begins with a cache full of the other's.
 fn walls(shapes: [Shape; 2]) -> [f64; 2] {
     let jobs = 1_000_000;
     let mut cores = shapes.map(|(queued, flows, targets)| {

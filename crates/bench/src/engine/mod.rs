@@ -16,7 +16,8 @@ use std::process::ExitCode;
 /// Producers that hand in jobs at once.
 pub(crate) const PRODUCERS: u64 = 8;
 
-/// How many may wait, in every queue that has a bound. Producers that find it full wait or come again.
+/// How many may wait, in every queue that has a bound. Producers that find it full wait or come
+/// again.
 pub(crate) const BOUND: usize = 1_000;
 
 #[derive(clap::Args)]
@@ -27,7 +28,8 @@ pub(crate) struct Options {
     /// Jobs a round.
     #[arg(long, default_value_t = 400_000)]
     jobs: u64,
-    /// Only what has this in its name, for a profile of it; `contention` for many threads on few cores.
+    /// Only what has this in its name, for a profile of it; `contention` for many threads on few
+    /// cores.
     #[arg(long, value_name = "PART", conflicts_with = "check")]
     only: Option<String>,
     /// Also count instructions, under valgrind: slow, but the same on every machine.
@@ -44,7 +46,8 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// The work that every contender hands from a producer to whoever runs it. Only ours schedules by it.
+/// The work that every contender hands from a producer to whoever runs it. Only ours schedules by
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) class: u8,

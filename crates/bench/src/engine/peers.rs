@@ -11,8 +11,8 @@ use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// apalis over its in-memory storage. Its sink, which gives a task its id, fails when two threads send at once: every producer
-/// has one of its own, on the same channel.
+/// apalis over its in-memory storage. Its sink, which gives a task its id, fails when two threads
+/// send at once: every producer has one of its own, on the same channel.
 pub(crate) fn apalis(jobs: u64) -> Took {
     let runtime = runtime();
     measure(jobs, || {

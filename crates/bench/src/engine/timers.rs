@@ -1,6 +1,7 @@
 //! A million timers, due within a second in no order: set them all, then let all of them come.
 //!
-//! Only processor time counts: tokio's queue waits for a real second, ours is told that one has passed, in milliseconds.
+//! Only processor time counts: tokio's queue waits for a real second, ours is told that one has
+//! passed, in milliseconds.
 
 use super::Contender;
 use crate::measure::{Took, measure};

@@ -63,7 +63,8 @@ pub(crate) fn recv_many(jobs: u64) -> Took {
     })
 }
 
-/// Eight producers; each job is a task that waits for one of sixteen permits and answers through a oneshot.
+/// Eight producers; each job is a task that waits for one of sixteen permits and answers through a
+/// oneshot.
 pub(crate) fn spawn(jobs: u64) -> Took {
     let runtime = runtime();
     measure(jobs, || {

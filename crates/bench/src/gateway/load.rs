@@ -33,8 +33,8 @@ pub(super) const SERVED: &str = "x-served-ns";
 pub(super) struct Took {
     /// From when it was due.
     pub(super) since_due: f64,
-    /// From when it was sent, without what the upstream took, if whoever is between passes that on: neither this program's
-    /// timers nor the upstream's are anybody's doing.
+    /// From when it was sent, without what the upstream took, if whoever is between passes that on:
+    /// neither this program's timers nor the upstream's are anybody's doing.
     pub(super) beyond: Option<f64>,
 }
 

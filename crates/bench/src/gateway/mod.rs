@@ -1,7 +1,8 @@
 //! `headworks-bench gateway`: what a request costs on its way through, in us and in others.
 //!
-//! Every contender is a process of its own before the same mock upstream, so that its CPU time and memory are its own. Arrivals
-//! are open-loop: a slow answer does not make the next request come later.
+//! Every contender is a process of its own before the same mock upstream, so that its CPU time and
+//! memory are its own. Arrivals are open-loop: a slow answer does not make the next request come
+//! later.
 
 mod admission;
 mod contenders;
@@ -46,7 +47,8 @@ pub(crate) struct Options {
     /// The command of vllm-router (PyPI), to measure it as well.
     #[arg(long, value_name = "COMMAND")]
     vllm_router: Option<PathBuf>,
-    /// The command of LiteLLM's proxy (PyPI `litellm[proxy]`), to measure it as well, at a twentieth of the rate.
+    /// The command of LiteLLM's proxy (PyPI `litellm[proxy]`), to measure it as well, at a
+    /// twentieth of the rate.
     #[arg(long, value_name = "COMMAND")]
     litellm: Option<PathBuf>,
     /// Only these parts: passing, slots, admission or memory.
@@ -223,7 +225,8 @@ fn sixty(options: &Options, mock: SocketAddr, report: &mut Report) {
     report.ratio(SIXTY, SEMAPHORE, 1.3);
 }
 
-/// What each of many waiting requests holds, beyond its body: with us, and with a server that does nothing but hold it.
+/// What each of many waiting requests holds, beyond its body: with us, and with a server that does
+/// nothing but hold it.
 fn memory(options: &Options, report: &mut Report) {
     let mock = role("hanging", None);
     let plain = role("hanging", None);

@@ -1,4 +1,5 @@
-//! What this program is when the bench starts it again: a mock upstream, a bare pass-through, or the gateway.
+//! What this program is when the bench starts it again: a mock upstream, a bare pass-through, or
+//! the gateway.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -92,7 +93,8 @@ where
     }
 }
 
-/// The least that a pass-through can do: the same server and the same client, and nothing between them.
+/// The least that a pass-through can do: the same server and the same client, and nothing between
+/// them.
 async fn bare(upstream: SocketAddr) {
     let outbound = Outbound::new(&OutboundConfig::default()).expect("certificates");
     serve(move |mut request| {

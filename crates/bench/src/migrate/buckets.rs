@@ -1,4 +1,5 @@
-//! Buckets: up, down, and a plan of what did not change, beside rclone and s5cmd at a server of other people (s3s-fs).
+//! Buckets: up, down, and a plan of what did not change, beside rclone and s5cmd at a server of
+//! other people (s3s-fs).
 
 use super::contender::{Contender, Program, ours, sync};
 use super::trees::{self, Place};
@@ -154,7 +155,8 @@ impl Field<'_> {
         std::fs::create_dir_all(self.place.path("buckets/bench")).expect("room");
         ours("run", &folder, &bucket, &state).run();
         sync(&self.place.path(""));
-        // Listings of this server have no etags, so the first plan asks for the times of what was copied, a request a file.
+        // Listings of this server have no etags, so the first plan asks for the times of what was
+        // copied, a request a file.
         let plan = || ours("plan", &folder, &bucket, &state);
         let first = Contender::new("headworks plan, the first after it", vec![plan()]);
         race(1, &mut [first], report, || {}, &self.place.path(""));

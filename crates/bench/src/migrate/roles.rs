@@ -8,7 +8,8 @@ use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// `ROLE SOURCE DESTINATION STATE [WORKERS]`, as `headworks migrate` would; prints its peak memory in kilobytes.
+/// `ROLE SOURCE DESTINATION STATE [WORKERS]`, as `headworks migrate` would; prints its peak memory
+/// in kilobytes.
 pub(super) fn run(words: &[PathBuf]) -> ExitCode {
     let [role, source, destination, state, rest @ ..] = words else {
         return ExitCode::FAILURE;

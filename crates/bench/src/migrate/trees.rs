@@ -16,8 +16,8 @@ impl Place {
         self.0.join(name)
     }
 
-    /// Moves a tree of many files out of the way. Removing it would slow down whoever comes next: some filesystems look for
-    /// inodes that were not freed a moment ago, one by one.
+    /// Moves a tree of many files out of the way. Removing it would slow down whoever comes next:
+    /// some filesystems look for inodes that were not freed a moment ago, one by one.
     pub(super) fn put_aside(&self, name: &str) {
         let aside = self.path("aside");
         std::fs::create_dir_all(&aside).expect("room for the trees");

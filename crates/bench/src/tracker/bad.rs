@@ -25,7 +25,8 @@ const WAYS: [&str; 8] = [
 const EACH: usize = 5;
 /// Announces a second.
 const RATE: f64 = 2_000.0;
-/// The slowest hundredth is also what other programs of the machine make of it: it takes more rounds than a mean does.
+/// The slowest hundredth is also what other programs of the machine make of it: it takes more
+/// rounds than a mean does.
 const ROUNDS: usize = 5;
 /// How long each of them is, in seconds.
 const SECONDS: u64 = 3;
@@ -66,7 +67,8 @@ fn slowest_hundredth(settings: &str) -> f64 {
     times[times.len() * 99 / 100]
 }
 
-/// Forwarders of every kind, kept at it: suspensions are short, and whoever is disabled is looked at again soon.
+/// Forwarders of every kind, kept at it: suspensions are short, and whoever is disabled is looked
+/// at again soon.
 fn settings(far_side: SocketAddr) -> String {
     let nobody = loopback(Process::free().port());
     let one = |number: usize| {
@@ -81,8 +83,9 @@ fn settings(far_side: SocketAddr) -> String {
     settings.to_owned() + &list.collect::<String>()
 }
 
-/// How long each announce waited for its answer, in nanoseconds: from when it was sent until its answer reached the socket,
-/// as the kernel saw it. When this program was given the CPU to look at it is not the tracker's doing.
+/// How long each announce waited for its answer, in nanoseconds: from when it was sent until its
+/// answer reached the socket, as the kernel saw it. When this program was given the CPU to look at
+/// it is not the tracker's doing.
 fn announces(process: &Process, seconds: u64) -> Vec<f64> {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.connect(process.address).expect("an address");

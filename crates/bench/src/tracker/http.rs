@@ -71,7 +71,8 @@ fn round(options: &Options, process: &Process, found: &mut Found) {
     found.add(cpu, seconds, answers, bytes as f64 / answers);
 }
 
-/// Connections that are written to in turn and then read in turn: the server always has many to answer.
+/// Connections that are written to in turn and then read in turn: the server always has many to
+/// answer.
 struct Load {
     streams: Vec<TcpStream>,
     buffer: Vec<u8>,

@@ -1,8 +1,9 @@
 //! `headworks-bench tracker`: what an answer costs the tracker, in us and in others.
 //!
-//! Every contender is a process of its own, held to one CPU while the load has the other, so that its CPU time is its own:
-//! what is compared is CPU time an answer, taken in interleaved rounds. aquatic's own load tester asks over UDP. Nobody is a
-//! seeder in it, because we send seeders no seeders and aquatic does: the answers would not be the same.
+//! Every contender is a process of its own, held to one CPU while the load has the other, so that
+//! its CPU time is its own: what is compared is CPU time an answer, taken in interleaved rounds.
+//! aquatic's own load tester asks over UDP. Nobody is a seeder in it, because we send seeders no
+//! seeders and aquatic does: the answers would not be the same.
 
 mod bad;
 mod contenders;

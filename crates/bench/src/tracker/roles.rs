@@ -1,4 +1,5 @@
-//! What this program is when the bench starts it again: our tracker, a bare hyper responder, or forwarders that misbehave.
+//! What this program is when the bench starts it again: our tracker, a bare hyper responder, or
+//! forwarders that misbehave.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -59,7 +60,8 @@ async fn ours(settings: &str) {
     shutdown.requested().await;
 }
 
-/// On one port for both transports, so that one address says it all; nothing if it was taken meanwhile.
+/// On one port for both transports, so that one address says it all; nothing if it was taken
+/// meanwhile.
 fn start(settings: &str, shutdown: &Shutdown) -> Option<Tracker> {
     let port = crate::process::Process::free().port();
     let text = format!(

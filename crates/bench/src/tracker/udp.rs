@@ -59,7 +59,8 @@ fn round(options: &Options, process: &Process, found: &mut Found) {
     let changes = [
         ("server_address", server.as_str()),
         ("duration", &seconds),
-        // Few enough that all of them have announced themselves soon: then answers are as large with a slower tracker.
+        // Few enough that all of them have announced themselves soon: then answers are as large
+        // with a slower tracker.
         ("number_of_torrents", "10000"),
         ("number_of_peers", "20000"),
         ("announce_peers_wanted", &peers),

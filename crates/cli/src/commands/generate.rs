@@ -1,4 +1,5 @@
-//! `headworks generate`: what a package installs beside the binary, made from the command line itself.
+//! `headworks generate`: what a package installs beside the binary, made from the command line
+//! itself.
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};

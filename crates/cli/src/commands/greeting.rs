@@ -1,4 +1,5 @@
-//! The first lines of a program that runs: what is where, what is not and why, and what to try. To stderr: they are not data.
+//! The first lines of a program that runs: what is where, what is not and why, and what to try. To
+//! stderr: they are not data.
 
 use headworks_service::admin::Listening;
 

@@ -25,12 +25,12 @@ pub(crate) struct SimCommand {
     /// Another seed than the scenario's: other arrivals, other failures, the same rules.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Replay recorded requests (arrival time in seconds, class, flow, cost; one a line) under the scenario's rules, or
-    /// the default ones.
+    /// Replay recorded requests (arrival time in seconds, class, flow, cost; one a line) under the
+    /// scenario's rules, or the default ones.
     #[arg(long, value_name = "FILE.csv")]
     trace: Option<PathBuf>,
-    /// Give up after so many steps (jobs handed in, jobs granted, moments it comes to), instead of what the scenario says
-    /// or 200 million.
+    /// Give up after so many steps (jobs handed in, jobs granted, moments it comes to), instead of
+    /// what the scenario says or 200 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_steps: Option<u64>,
     /// Print JSON.

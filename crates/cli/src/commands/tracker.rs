@@ -48,7 +48,8 @@ enum Task {
     Explain {
         /// The torrent, in hexadecimal digits.
         torrent: String,
-        /// Where the instance listens, such as http://127.0.0.1:7070/?token=TOKEN, as it printed it at its start.
+        /// Where the instance listens, such as http://127.0.0.1:7070/?token=TOKEN, as it printed it
+        /// at its start.
         #[arg(long, value_name = "ADDRESS")]
         at: Option<String>,
         /// Print JSON instead of text.

@@ -1,4 +1,5 @@
-//! `headworks up`: the admin listener and every application there is, or those that a command names.
+//! `headworks up`: the admin listener and every application there is, or those that a command
+//! names.
 
 use anyhow::Result;
 use clap::Args;
@@ -19,7 +20,8 @@ use crate::overrides;
 /// What only this command takes. Every key of every section is a flag besides.
 #[derive(Debug, Args)]
 pub(crate) struct UpCommand {
-    /// Ends if any application does not start. Without it, the others run, and the first lines say what does not and why.
+    /// Ends if any application does not start. Without it, the others run, and the first lines say
+    /// what does not and why.
     #[arg(long)]
     strict: bool,
 }

@@ -29,7 +29,8 @@ fn what_failed_is_tried_again_when_asked_and_nothing_else_is() {
     let source = "synth://?seed=4&depth=2&dirs=3&files=8&size=2k&errors=40";
     let told = place.expect(3, &["run", source, "dst", "--attempts", "2"]);
     assert!(told.contains("failed"), "{told}");
-    // Each time some more get through: failures are drawn by how often something was asked for in a process.
+    // Each time some more get through: failures are drawn by how often something was asked for in a
+    // process.
     let mut rounds = 0;
     loop {
         place.expect(0, &["retry"]);

@@ -1,4 +1,5 @@
-//! Killed at every point that matters, and at random: it finishes, nothing is lost, nothing is done twice.
+//! Killed at every point that matters, and at random: it finishes, nothing is lost, nothing is done
+//! twice.
 
 use super::deep::make_chain;
 use super::support::{Place, is_full, text, until};
@@ -156,8 +157,8 @@ fn killed_between_any_two_groups_it_finishes() {
     }
 }
 
-/// Deep on both sides, deeper on one of them, and nothing at the destination: both sides of the plan
-/// then stand at other depths when it is cut off.
+/// Deep on both sides, deeper on one of them, and nothing at the destination: both sides of the
+/// plan then stand at other depths when it is cut off.
 #[test]
 fn killed_between_any_two_groups_of_a_deep_tree_it_finishes() {
     let place = Place::new();

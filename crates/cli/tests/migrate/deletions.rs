@@ -1,4 +1,5 @@
-//! `--delete`: how much goes, what never does, and that nothing goes before its replacement is there.
+//! `--delete`: how much goes, what never does, and that nothing goes before its replacement is
+//! there.
 
 use super::support::{Faulty, Mount, Place, is_full};
 
@@ -158,7 +159,8 @@ fn left<'n>(place: &Place, names: &[&'n str]) -> Vec<&'n str> {
     names.iter().filter(is_there).copied().collect()
 }
 
-/// Some that the pattern `*.keep` excludes, on both sides and at the destination only, and some not.
+/// Some that the pattern `*.keep` excludes, on both sides and at the destination only, and some
+/// not.
 fn make_excluded(place: &Place) {
     write(place, "src/same", "x");
     write(place, "src/both.keep", "of the source");

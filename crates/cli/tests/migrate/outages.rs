@@ -1,4 +1,5 @@
-//! A destination that is full, a storage that goes away, a power cut, an orderly stop: clear words, and it goes on afterwards.
+//! A destination that is full, a storage that goes away, a power cut, an orderly stop: clear words,
+//! and it goes on afterwards.
 
 use super::support::{Mount, Place, mount, text, until};
 use std::process::Command;
@@ -64,7 +65,8 @@ fn a_source_that_goes_away_again_and_again_is_gone_on_with() {
     place.expect_clean("dst");
 }
 
-/// Everything that was not synced is gone, as after a power cut; the state file, on another disk, is not.
+/// Everything that was not synced is gone, as after a power cut; the state file, on another disk,
+/// is not.
 const CUT: &str = "
 import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))

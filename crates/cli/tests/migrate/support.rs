@@ -84,7 +84,8 @@ impl Place {
         told
     }
 
-    /// Runs it and expects that it asks for nothing that is durable already, as told by whoever was asked.
+    /// Runs it and expects that it asks for nothing that is durable already, as told by whoever was
+    /// asked.
     pub(crate) fn expect_no_repeats(&self, words: &[&str]) -> Output {
         let done = self.durable();
         let trace = self.path("trace");
@@ -107,7 +108,8 @@ impl Place {
         log.lines().map(str::to_owned).collect()
     }
 
-    /// Calls that need not be made again: folders that are listed, files that are done, by the state file.
+    /// Calls that need not be made again: folders that are listed, files that are done, by the
+    /// state file.
     pub(crate) fn durable(&self) -> HashSet<String> {
         if !self.path("job.db").exists() {
             return HashSet::new();

@@ -1,8 +1,8 @@
 //! Which jobs may wait.
 //!
-//! A bound holds for each class or for all together. When it is reached, an arrival whose flow holds less than
-//! its share takes the place of the newest job of the flow that holds most; everyone else is refused and told
-//! when to try again.
+//! A bound holds for each class or for all together. When it is reached, an arrival whose flow
+//! holds less than its share takes the place of the newest job of the flow that holds most;
+//! everyone else is refused and told when to try again.
 
 use super::Core;
 use crate::config::{Bound, OnSuspend, Policy};
@@ -177,8 +177,8 @@ impl<P> Core<P> {
         forecast.wait(ahead as usize).unwrap_or(Duration::ZERO)
     }
 
-    /// How many waiting jobs of the same bound would go before an arrival: those of its own flow, and as many of
-    /// the others as their weights entitle them to meanwhile.
+    /// How many waiting jobs of the same bound would go before an arrival: those of its own flow,
+    /// and as many of the others as their weights entitle them to meanwhile.
     fn jobs_ahead(&self, class: Class, queue: Option<QueueId>, weight: u32) -> u64 {
         let waiting = |class: Class| self.classes[class].waiting();
         let shared = self.shares_bound();
@@ -237,7 +237,8 @@ impl<P> Core<P> {
         (self.config.bound.places() as u64).saturating_sub(self.places_taken(class))
     }
 
-    /// More wait than may, after a reload to a smaller bound: nobody is admitted, not even for another.
+    /// More wait than may, after a reload to a smaller bound: nobody is admitted, not even for
+    /// another.
     fn is_over_bound(&self, class: Class) -> bool {
         self.places_taken(class) > self.config.bound.places() as u64
     }
@@ -295,15 +296,16 @@ impl<P> Core<P> {
         let victim = self
             .victim(job.class, arrival)
             .or_else(|| self.displaced(job.class))?;
-        // The places that are left were promised to others: only an arrival that could shed a job may have one.
+        // The places that are left were promised to others: only an arrival that could shed a job
+        // may have one.
         Some(match free {
             0 => Place::Shed(victim, Scarce::Bound),
             _ => Place::Free,
         })
     }
 
-    /// The newest job of the flow that holds most for its weight, if the arrival's flow holds less than its
-    /// share and will hold less than that flow.
+    /// The newest job of the flow that holds most for its weight, if the arrival's flow holds less
+    /// than its share and will hold less than that flow.
     fn victim(&mut self, class: Class, arrival: Arrival) -> Option<JobId> {
         let Arrival { flow, weight, .. } = arrival;
         let places = self.config.bound.places() as u64;
@@ -335,8 +337,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// With a shared bound: the newest job of the flow that holds most in the least urgent class that `class` may
-    /// displace.
+    /// With a shared bound: the newest job of the flow that holds most in the least urgent class
+    /// that `class` may displace.
     fn displaced(&mut self, class: Class) -> Option<JobId> {
         let from = (self.classes[class].config.displaces).filter(|_| self.shares_bound())?;
         let last = self.classes.len() as u8;
@@ -354,10 +356,11 @@ impl<P> Core<P> {
         tails.max_by_key(|job| self.jobs[*job].seq)
     }
 
-    /// The job that gives its place at a target up for an arrival that only this target can serve: the newest of
-    /// the least urgent class that it displaces, or of the lane that holds most of the places there for its weight.
-    /// The arrival's flow must hold less than its share, and will hold less for its weight than the victim's. The
-    /// place must count towards the arrival's bound, so that one is given for one.
+    /// The job that gives its place at a target up for an arrival that only this target can serve:
+    /// the newest of the least urgent class that it displaces, or of the lane that holds most of
+    /// the places there for its weight. The arrival's flow must hold less than its share, and will
+    /// hold less for its weight than the victim's. The place must count towards the arrival's
+    /// bound, so that one is given for one.
     fn victim_at_target(&self, class: Class, arrival: Arrival) -> Option<JobId> {
         let shared = self.shares_bound();
         let lanes = self.lanes.in_group(arrival.group);
@@ -527,7 +530,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// When a target is expected to serve the next job that waits for it, and not before its rates allow it.
+    /// When a target is expected to serve the next job that waits for it, and not before its rates
+    /// allow it.
     fn next_grant_at(&mut self, now: Time, target: TargetId) -> Duration {
         let over_all = self.gate.granted_at(now, 1).since(now);
         let target = &mut self.targets[target];
@@ -580,7 +584,8 @@ impl<P> Core<P> {
     }
 }
 
-/// How many jobs a competitor of weight `theirs` is served while one of weight `ours` is served `turns`.
+/// How many jobs a competitor of weight `theirs` is served while one of weight `ours` is served
+/// `turns`.
 fn fair_part(turns: u64, theirs: u64, ours: u64) -> u64 {
     let part = u128::from(turns) * u128::from(theirs) / u128::from(ours.max(1));
     u64::try_from(part).unwrap_or(u64::MAX)

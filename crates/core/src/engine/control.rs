@@ -20,8 +20,8 @@ impl<P> Core<P> {
         self.paused = false;
     }
 
-    /// Admits nothing from now on, and hands back all jobs that wait or are delayed, as [`Event::Returned`].
-    /// Running jobs may finish.
+    /// Admits nothing from now on, and hands back all jobs that wait or are delayed, as
+    /// [`Event::Returned`]. Running jobs may finish.
     pub fn drain(&mut self, now: Time) {
         let now = self.tick(now);
         self.draining = true;
@@ -33,11 +33,12 @@ impl<P> Core<P> {
         }
     }
 
-    /// Applies new settings. No admitted job is thrown out: a smaller bound stops admission until there is
-    /// room. Only a job that can no longer fit under a limit fails at once.
+    /// Applies new settings. No admitted job is thrown out: a smaller bound stops admission until
+    /// there is room. Only a job that can no longer fit under a limit fails at once.
     ///
     /// # Errors
-    /// The first setting that cannot work, or cannot be changed in a running core; then nothing has changed.
+    /// The first setting that cannot work, or cannot be changed in a running core; then nothing has
+    /// changed.
     pub fn reconfigure(&mut self, now: Time, mut config: Config) -> Result<(), ConfigError> {
         config.check()?;
         let (had, wanted) = (self.classes.len(), config.classes.len());
@@ -110,7 +111,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// Puts every lane back into its queue and ranks all anew: any gate and any order may have changed.
+    /// Puts every lane back into its queue and ranks all anew: any gate and any order may have
+    /// changed.
     fn reopen_everything(&mut self) {
         for target in self.targets.ids() {
             self.unreserve(target);
@@ -129,7 +131,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// Fails jobs that no longer fit under a limit, and moves those that fit fewer or more targets than before.
+    /// Fails jobs that no longer fit under a limit, and moves those that fit fewer or more targets
+    /// than before.
     fn refit(&mut self, now: Time) {
         for job in self.jobs.unleased() {
             let entry = &self.jobs[job];

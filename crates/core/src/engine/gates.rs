@@ -42,7 +42,8 @@ impl<P> Core<P> {
         self.classes.set_first(class, first);
     }
 
-    /// Puts a lane's queue, and with it its class, where it belongs after its tag or open lanes changed.
+    /// Puts a lane's queue, and with it its class, where it belongs after its tag or open lanes
+    /// changed.
     #[inline]
     pub(super) fn update_queue(&mut self, lane: LaneId) {
         let key = self.lanes.key(lane);
@@ -99,7 +100,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// Whether any target of the group would serve some job now. If not, those that open by time are watched.
+    /// Whether any target of the group would serve some job now. If not, those that open by time
+    /// are watched.
     pub(super) fn is_open(&mut self, now: Time, group: GroupId) -> bool {
         for index in 0..self.targets.group(group).targets().len() {
             let target = self.targets.group(group).targets()[index];
@@ -172,8 +174,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// A job of the flow was granted: its gate may be shut now, and then more than cost is missing for the jobs
-    /// that its reservations are for.
+    /// A job of the flow was granted: its gate may be shut now, and then more than cost is missing
+    /// for the jobs that its reservations are for.
     #[inline]
     pub(super) fn reconsider_reservations(&mut self, flow: FlowId) {
         while let Some(target) = self.flows[flow].reserving.last().copied() {
@@ -214,8 +216,8 @@ impl<P> Core<P> {
         self.unblock_aging(Blocker::Flow(flow));
     }
 
-    /// A flow's jobs changed while it waits for its rate: the bucket may be reserved for another job than the
-    /// policy would choose now.
+    /// A flow's jobs changed while it waits for its rate: the bucket may be reserved for another
+    /// job than the policy would choose now.
     #[inline]
     pub(super) fn reconsider_flow(&mut self, flow: FlowId) {
         if self.flows[flow].timer.is_some() {

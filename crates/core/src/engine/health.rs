@@ -9,8 +9,8 @@ use crate::targets::{Target, TargetState};
 use crate::time::Time;
 
 impl<P> Core<P> {
-    /// The set of these targets, for [`Job::targets`](crate::Job::targets). The same targets always give the
-    /// same set.
+    /// The set of these targets, for [`Job::targets`](crate::Job::targets). The same targets always
+    /// give the same set.
     ///
     /// # Errors
     /// If it is empty, too large, or names a target that does not exist.
@@ -51,8 +51,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// Adds a target to a core at work, with the next number in order. It is part of [`Core::config`] from
-    /// then on: a later [`reconfigure`](Core::reconfigure) must name it.
+    /// Adds a target to a core at work, with the next number in order. It is part of
+    /// [`Core::config`] from then on: a later [`reconfigure`](Core::reconfigure) must name it.
     ///
     /// ```
     /// use headworks_core::{Config, Core, Job, TargetConfig, Time};
@@ -101,7 +101,8 @@ impl<P> Core<P> {
             .push_back(Event::TargetChanged { target, state });
         self.unreserve(target);
         if let TargetState::Suspended { until } = state {
-            // The one timer of the target is for the end of the suspension; an earlier one of before is not.
+            // The one timer of the target is for the end of the suspension; an earlier one of
+            // before is not.
             if let Some((_, timer)) = self.targets[target].timer.take() {
                 self.timers.cancel(timer);
             }
@@ -131,7 +132,8 @@ impl<P> Core<P> {
         self.release_group(group);
     }
 
-    /// A target of the group is no longer usable: if it was the last, its jobs end, are delayed or stay.
+    /// A target of the group is no longer usable: if it was the last, its jobs end, are delayed or
+    /// stay.
     fn group_lost_target(&mut self, now: Time, group: GroupId) {
         let (reason, until) = match (self.targets.usable_at(group), self.config.on_suspend) {
             (None, _) => return,

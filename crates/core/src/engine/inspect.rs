@@ -125,14 +125,16 @@ impl<P> Core<P> {
         })
     }
 
-    /// The number of flows that something is remembered of: their jobs, their limits, or their debt.
+    /// The number of flows that something is remembered of: their jobs, their limits, or their
+    /// debt.
     #[must_use]
     pub fn remembered_flows(&self) -> usize {
         let debts: usize = self.classes.iter().map(ClassState::idle_debts).sum();
         self.flows.iter().count() + debts
     }
 
-    /// The number of target sets: one per target, those that were asked for, and those that jobs name.
+    /// The number of target sets: one per target, those that were asked for, and those that jobs
+    /// name.
     #[must_use]
     pub fn remembered_target_sets(&self) -> usize {
         self.targets.groups().len()

@@ -1,8 +1,9 @@
 //! The engine: a state machine that composes the parts.
 //!
-//! [`Core`] owns every job from `submit` to its end. It is driven by calls that carry the time, answers each
-//! with a decision, and never blocks, reads a clock or draws a random number. Each part owns its state and
-//! knows nothing of the others; what they have to do together is here, one file per kind of call:
+//! [`Core`] owns every job from `submit` to its end. It is driven by calls that carry the time,
+//! answers each with a decision, and never blocks, reads a clock or draws a random number. Each
+//! part owns its state and knows nothing of the others; what they have to do together is here, one
+//! file per kind of call:
 //!
 //! | file | question |
 //! |---|---|
@@ -134,8 +135,8 @@ impl<P> Core<P> {
         Ok(core)
     }
 
-    /// Submits a job. It is admitted, to be leased in its turn; or it is refused and handed back, with the
-    /// reason and, where trying again helps, when.
+    /// Submits a job. It is admitted, to be leased in its turn; or it is refused and handed back,
+    /// with the reason and, where trying again helps, when.
     ///
     /// # Errors
     /// The refusal.
@@ -148,8 +149,8 @@ impl<P> Core<P> {
         self.admit(now, job.submitted_at(now), Shedding::Allowed)
     }
 
-    /// Submits a job that takes nobody's place: where another job would have to be shed for it, it is
-    /// refused. A refusal books nothing.
+    /// Submits a job that takes nobody's place: where another job would have to be shed for it, it
+    /// is refused. A refusal books nothing.
     ///
     /// # Errors
     /// The refusal.
@@ -168,7 +169,8 @@ impl<P> Core<P> {
 
     /// The one job that should run now, and where; `None` when none may.
     ///
-    /// Call it until it answers `None`, and again after every other call and at [`wake_at`](Self::wake_at).
+    /// Call it until it answers `None`, and again after every other call and at
+    /// [`wake_at`](Self::wake_at).
     pub fn next(&mut self, now: Time) -> Option<Lease<P>> {
         let now = self.tick(now);
         let selected = self.select(now)?;
@@ -188,8 +190,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// Takes a job back. One that runs goes on until its lease is finished; its handler is for the driver to
-    /// signal.
+    /// Takes a job back. One that runs goes on until its lease is finished; its handler is for the
+    /// driver to signal.
     pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Cancelled<P> {
         let now = self.tick(now);
         match self.jobs.get(ticket).map(|entry| entry.state) {
@@ -213,9 +215,9 @@ impl<P> Core<P> {
 
     /// When time alone will change the answer of [`next`](Self::next) or bring an event.
     ///
-    /// Later than the time of the last call, or the next call of `next` or [`advance`](Self::advance) at that
-    /// time changes something: a driver that sleeps until then never spins. After cancellations it may be
-    /// early.
+    /// Later than the time of the last call, or the next call of `next` or
+    /// [`advance`](Self::advance) at that time changes something: a driver that sleeps until then
+    /// never spins. After cancellations it may be early.
     #[must_use]
     pub fn wake_at(&self) -> Option<Time> {
         let timer = self.timers.next_at();

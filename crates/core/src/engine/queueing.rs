@@ -77,7 +77,8 @@ impl<P> Core<P> {
         queue
     }
 
-    /// Takes a waiting job out of its lane. A grant says how fast the queue is served; any other leave does not.
+    /// Takes a waiting job out of its lane. A grant says how fast the queue is served; any other
+    /// leave does not.
     #[inline]
     pub(super) fn leave_lane(&mut self, now: Time, job: JobId, granted: bool) {
         let State::Waiting(lane) = self.jobs[job].state else {
@@ -88,8 +89,9 @@ impl<P> Core<P> {
         let was_head = self.lanes.take(lane, job);
         let places = self.config.bound.places() as u64;
         self.occupancy.give_up(key.flow, places);
-        // The order of one class's holders serves displacement only. With a bound over all classes, the class's own
-        // fill does not tell how soon that is needed, so the order stays once it was built.
+        // The order of one class's holders serves displacement only. With a bound over all classes,
+        // the class's own fill does not tell how soon that is needed, so the order stays once it
+        // was built.
         let in_class = if self.shares_bound() { 0 } else { places };
         self.classes[key.class]
             .occupancy
@@ -123,7 +125,8 @@ impl<P> Core<P> {
             self.head_changed(lane);
         }
         if granted && state != LaneState::Open {
-            // An aged job's lane may be out of the order, and then only this moves its queue by its new tag.
+            // An aged job's lane may be out of the order, and then only this moves its queue by its
+            // new tag.
             self.update_queue(lane);
         }
         self.reconsider_flow(key.flow);

@@ -1,7 +1,8 @@
 //! The next job: class by policy, flow by start tag, lane by the age of its head, target by load.
 //!
-//! A selection walks down in policy order. A lane that cannot go is taken out of the order until its gate
-//! may have opened, so that no later selection looks at it again; the first that can go is leased.
+//! A selection walks down in policy order. A lane that cannot go is taken out of the order until
+//! its gate may have opened, so that no later selection looks at it again; the first that can go is
+//! leased.
 
 use super::Core;
 use crate::aging::Blocker;
@@ -74,8 +75,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// The lane that a class serves next. `None` if something was in the way and has been moved: the caller
-    /// asks again.
+    /// The lane that a class serves next. `None` if something was in the way and has been moved:
+    /// the caller asks again.
     fn first_lane(&mut self, now: Time, class: Class) -> Option<LaneId> {
         let ready = self.classes[class].first_lane();
         let Some((stored, group)) = self.blocked.first(class) else {
@@ -126,7 +127,8 @@ impl<P> Core<P> {
             let state = &mut self.targets[target];
             let pass = state.pass(now, cost);
             let load = state.load();
-            // A reservation holds against those that come after it in policy order, and nobody else.
+            // A reservation holds against those that come after it in policy order, and nobody
+            // else.
             let reserved = state.reserved_for.filter(|other| *other != lane);
             match pass {
                 _ if reserved.is_some_and(|other| self.precedes(other, lane)) => {}
@@ -140,7 +142,8 @@ impl<P> Core<P> {
             }
         }
         if best.is_none() {
-            // Others of its targets may open by time alone, and sooner than there is enough in a bucket.
+            // Others of its targets may open by time alone, and sooner than there is enough in a
+            // bucket.
             self.watch(now, key.group);
         }
         match (best, short) {
@@ -165,8 +168,8 @@ impl<P> Core<P> {
         order(one) < order(other)
     }
 
-    /// Something may be granted: the oldest lane head that waited too long goes instead, if it is an aged
-    /// job's turn.
+    /// Something may be granted: the oldest lane head that waited too long goes instead, if it is
+    /// an aged job's turn.
     #[inline]
     fn select_aged(&mut self, now: Time) -> Option<Selected> {
         if !self.has_aging() || self.since_aged + 1 < AGED_TURN {
@@ -182,8 +185,8 @@ impl<P> Core<P> {
         })
     }
 
-    /// The oldest head of a class that waited too long and whose gates are open. Blocked lanes are set
-    /// aside.
+    /// The oldest head of a class that waited too long and whose gates are open. Blocked lanes are
+    /// set aside.
     fn oldest_aged(
         &mut self,
         now: Time,

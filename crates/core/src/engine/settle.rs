@@ -11,8 +11,8 @@ use crate::stats::Ended;
 use crate::time::Time;
 
 impl<P> Core<P> {
-    /// Gives a lease back: how the job went, and what that says about the target. A lease of a job that has
-    /// ended settles nothing.
+    /// Gives a lease back: how the job went, and what that says about the target. A lease of a job
+    /// that has ended settles nothing.
     pub fn finish(
         &mut self,
         now: Time,
@@ -40,8 +40,8 @@ impl<P> Core<P> {
         settled
     }
 
-    /// Ends a job whose lease was lost with its worker. A later `finish` with that lease is stale. `false` if
-    /// the job does not run.
+    /// Ends a job whose lease was lost with its worker. A later `finish` with that lease is stale.
+    /// `false` if the job does not run.
     pub fn reclaim(&mut self, now: Time, ticket: Ticket, verdict: Verdict) -> bool {
         let now = self.tick(now);
         let Some(target) = self.running_on(ticket) else {

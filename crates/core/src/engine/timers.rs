@@ -20,21 +20,21 @@ pub(super) enum Timer {
     Flow(FlowId),
 }
 
-/// A job that finds no place is postponed by at least this: with less, the timer would fire for ever at the same
-/// time.
+/// A job that finds no place is postponed by at least this: with less, the timer would fire for
+/// ever at the same time.
 const SHORTEST_POSTPONEMENT: Duration = Duration::from_millis(10);
 
 impl<P> Core<P> {
-    /// Every call begins here: time moves on, never back, and what is due happens first. So a delayed job takes
-    /// a place before an arrival of the same moment.
+    /// Every call begins here: time moves on, never back, and what is due happens first. So a
+    /// delayed job takes a place before an arrival of the same moment.
     #[inline]
     pub(super) fn tick(&mut self, now: Time) -> Time {
         self.now = self.now.max(now);
         if self.timers.next_at().is_some_and(|at| at <= self.now) {
             self.fire();
         }
-        // A driver that can run a job calls `next` after this call. For any other the time has passed, and to be woken
-        // for it again would be for nothing.
+        // A driver that can run a job calls `next` after this call. For any other the time has
+        // passed, and to be woken for it again would be for nothing.
         if self.gate_opens_at.is_some_and(|at| at <= self.now) {
             self.gate_opens_at = None;
         }
@@ -45,7 +45,8 @@ impl<P> Core<P> {
         let now = self.now;
         let mut due = std::mem::take(&mut self.due);
         self.timers.advance(now, &mut due);
-        // All are marked as fired before any is acted on: what one does must not cancel another that is gone.
+        // All are marked as fired before any is acted on: what one does must not cancel another
+        // that is gone.
         for (_, timer) in &due {
             match *timer {
                 Timer::Job(job) => self.jobs[job].timer = None,
@@ -82,7 +83,8 @@ impl<P> Core<P> {
         self.events.push_back(Event::Expired { ticket, job });
     }
 
-    /// A delayed job's time has come: it joins its lane, or is postponed if there is no place or no target yet.
+    /// A delayed job's time has come: it joins its lane, or is postponed if there is no place or no
+    /// target yet.
     pub(super) fn job_ready(&mut self, now: Time, job: JobId) {
         if self.jobs[job].expire_at.is_some_and(|at| at <= now) {
             return self.expire(now, job);
@@ -112,8 +114,8 @@ impl<P> Core<P> {
         self.events.push_back(Event::Postponed { ticket, until });
     }
 
-    /// Delays a job that is in no lane until a suspension ends; it ends as merged if another delayed job has its
-    /// delay key.
+    /// Delays a job that is in no lane until a suspension ends; it ends as merged if another
+    /// delayed job has its delay key.
     pub(super) fn suspend(&mut self, job: JobId, until: Time) {
         let key = self.jobs[job].delay_key;
         if key.is_none_or(|key| !self.delayed.has_key(key)) {
@@ -165,7 +167,8 @@ impl<P> Core<P> {
         }
     }
 
-    /// A target of the group is usable again: jobs that were delayed until then need not wait any longer.
+    /// A target of the group is usable again: jobs that were delayed until then need not wait any
+    /// longer.
     pub(super) fn release_suspended(&mut self, now: Time, group: GroupId) {
         let jobs = self.delayed.listed(&self.targets.group(group).suspended);
         for job in jobs {

@@ -42,8 +42,8 @@ impl<N: Clone> Rounds<N> {
         self.end_failed()
     }
 
-    /// Tries a node again in this round, not before `at`. If `at` lies beyond the node's retry budget,
-    /// it fails now: waiting for it would only hold the round.
+    /// Tries a node again in this round, not before `at`. If `at` lies beyond the node's retry
+    /// budget, it fails now: waiting for it would only hold the round.
     pub fn retry(&mut self, now: Time, lease: LeaseId, at: Time) -> Settled {
         self.see(now);
         let Some(mut held) = self.window.take(lease) else {
@@ -68,8 +68,8 @@ impl<N: Clone> Rounds<N> {
         self.retry(now, lease, now)
     }
 
-    /// Tells the time and nothing else: for a driver that woke up at [`wake_at`](Self::wake_at) and has
-    /// no worker free to take a lease.
+    /// Tells the time and nothing else: for a driver that woke up at [`wake_at`](Self::wake_at) and
+    /// has no worker free to take a lease.
     pub fn tick(&mut self, now: Time) {
         self.see(now);
     }

@@ -6,12 +6,13 @@
 //! same time. What it takes to go on is leave: a side that walks alone gives it to itself, two
 //! coordinated sides get it from a [`Coordinator`](crate::Coordinator).
 //!
-//! `Rounds` owns the counts, the nodes in memory and the fence on leases. It does not store, list or
-//! compare anything, starts no worker and reads no clock. A driver
+//! `Rounds` owns the counts, the nodes in memory and the fence on leases. It does not store, list
+//! or compare anything, starts no worker and reads no clock. A driver
 //!
 //! * seeds it, or starts a pass at a depth ([`Rounds::seed`], [`Rounds::start_pass`]);
 //! * pages nodes in when [`Rounds::wants`] says there is room, unless it hands them over whole;
-//! * leases, works and settles ([`Rounds::next`], [`Rounds::finish`], [`Rounds::retry`], [`Rounds::fail`]);
+//! * leases, works and settles ([`Rounds::next`], [`Rounds::finish`], [`Rounds::retry`],
+//!   [`Rounds::fail`]);
 //! * advances when a round has closed and it has leave ([`Rounds::advance`]);
 //! * keeps what failed, and starts a later pass at the shallowest depth where something is pending.
 //!
@@ -178,9 +179,9 @@ impl<N: Clone> Rounds<N> {
         self.start_pass(now, 0, roots)
     }
 
-    /// Starts a pass at the shallowest depth where something is pending: after failures, after a stop, or
-    /// where an earlier process left off. What is pending deeper down is declared next, with
-    /// [`declare`](Self::declare). Leases of an earlier pass become stale.
+    /// Starts a pass at the shallowest depth where something is pending: after failures, after a
+    /// stop, or where an earlier process left off. What is pending deeper down is declared next,
+    /// with [`declare`](Self::declare). Leases of an earlier pass become stale.
     ///
     /// # Errors
     /// When a pass is running or paused, or `depth` is absurd.
@@ -245,8 +246,8 @@ impl<N: Clone> Rounds<N> {
         }
     }
 
-    /// Ends the pass where it stands, for good. Nodes that are out may settle; the rest stays where the driver
-    /// keeps it, for a later pass.
+    /// Ends the pass where it stands, for good. Nodes that are out may settle; the rest stays where
+    /// the driver keeps it, for a later pass.
     pub fn stop(&mut self, now: Time) {
         self.see(now);
         if self.state != State::Completed {
@@ -300,8 +301,8 @@ impl<N: Clone> Rounds<N> {
         }
     }
 
-    /// The numbers of every round of this pass, shallowest first: the closed ones (the last 256 of them), the
-    /// current one, and those in which nodes are declared already.
+    /// The numbers of every round of this pass, shallowest first: the closed ones (the last 256 of
+    /// them), the current one, and those in which nodes are declared already.
     pub fn all_progress(&self) -> impl Iterator<Item = Progress> + '_ {
         let current = self.is_seeded().then(|| self.progress());
         let later = self.later.iter().map(|(&round, later)| Progress {

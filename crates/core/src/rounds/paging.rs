@@ -25,7 +25,8 @@ pub enum Loaded {
 
 impl<N: Clone> Rounds<N> {
     /// How many nodes of which round the driver should page in: `None` while more than half of the
-    /// window is in use and something is ready, so that the store is read in pages and not node by node.
+    /// window is in use and something is ready, so that the store is read in pages and not node by
+    /// node.
     #[must_use]
     pub fn wants(&self) -> Option<Want> {
         let low = self.window.held() <= self.config.window / 2 || self.window.ready() == 0;
@@ -39,8 +40,8 @@ impl<N: Clone> Rounds<N> {
         })
     }
 
-    /// Takes nodes that were declared by count, each exactly once, as many as there is room for. Pass
-    /// the iterator by `&mut` to keep the rest.
+    /// Takes nodes that were declared by count, each exactly once, as many as there is room for.
+    /// Pass the iterator by `&mut` to keep the rest.
     pub fn load(&mut self, round: u32, nodes: impl IntoIterator<Item = N>) -> Loaded {
         let seeded = self.is_seeded();
         if !seeded || round != self.current.round || self.current.closed.is_some() {
@@ -59,8 +60,8 @@ impl<N: Clone> Rounds<N> {
         Loaded::Taken(taken)
     }
 
-    /// Declares further nodes in the current round or a later one: what is pending deeper down when a pass
-    /// starts, or was added from outside.
+    /// Declares further nodes in the current round or a later one: what is pending deeper down when
+    /// a pass starts, or was added from outside.
     ///
     /// # Errors
     /// When no pass is running, or the round has closed.
@@ -86,8 +87,8 @@ impl<N: Clone> Rounds<N> {
         Ok(())
     }
 
-    /// Takes back the declaration of `count` nodes that are not in memory, because the store no longer has
-    /// them to give: excluded while they waited, for example. May close the round.
+    /// Takes back the declaration of `count` nodes that are not in memory, because the store no
+    /// longer has them to give: excluded while they waited, for example. May close the round.
     ///
     /// # Errors
     /// When no pass is running, the round has closed, or so many are not outside memory.

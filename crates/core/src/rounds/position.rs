@@ -43,7 +43,8 @@ impl Position {
     }
 }
 
-/// Leave to enter one round, given by a [`Coordinator`](crate::Coordinator), or by nobody to a side that walks alone.
+/// Leave to enter one round, given by a [`Coordinator`](crate::Coordinator), or by nobody to a side
+/// that walks alone.
 ///
 /// It names the round, so one that comes late or twice does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

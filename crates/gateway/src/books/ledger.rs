@@ -1,4 +1,5 @@
-//! Who used how much: counters by tenant and class, quotas by calendar day and month, and rows for the store.
+//! Who used how much: counters by tenant and class, quotas by calendar day and month, and rows for
+//! the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;

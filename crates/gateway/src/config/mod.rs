@@ -24,7 +24,8 @@ headworks_service::section! {
 
     /// Whether requests are scheduled. Switched off, everything passes at once.
     scheduler_enabled: bool = true, file(&["scheduler_enabled"]);
-    /// How the next request is chosen: "hybrid" (class 0 first, the rest by weight), "strict", "wfq" or "fifo".
+    /// How the next request is chosen: "hybrid" (class 0 first, the rest by weight), "strict",
+    /// "wfq" or "fifo".
     scheduler_policy: PolicyName = PolicyName::Hybrid, file(&["scheduler_policy"]);
     /// How many classes there are; class 0 is the most urgent. Fewer than before needs a new start.
     scheduler_priority_levels: u8 = 10, file(&["scheduler_priority_levels"]);
@@ -47,7 +48,8 @@ headworks_service::section! {
     /// How long a request may wait, where its class says nothing else.
     #[serde(with = "headworks_service::config::seconds")]
     scheduler_queue_timeout: Duration = Duration::from_secs(30), file(&["scheduler_queue_timeout"]);
-    /// The class of a request whose key names none. Without: 5, or the least urgent if there are fewer.
+    /// The class of a request whose key names none. Without: 5, or the least urgent if there are
+    /// fewer.
     default_class: Option<u8> = None, example("5");
     /// Classes that differ: level, queue_timeout, aging (a request that waited so long goes next).
     class: Vec<ClassSettings> = Vec::new(),
@@ -55,8 +57,8 @@ headworks_service::section! {
 
     /// Tokens that an answer is expected to have where the request sets no bound.
     default_output_tokens: u64 = 1024;
-    /// Whether a streaming client that waits is told so by comments in the stream. What goes wrong after the first one
-    /// is told in the stream too.
+    /// Whether a streaming client that waits is told so by comments in the stream. What goes wrong
+    /// after the first one is told in the stream too.
     queue_progress: bool = false;
     /// How often it is told.
     #[serde(with = "headworks_service::config::seconds")]
@@ -77,11 +79,12 @@ headworks_service::section! {
     #[serde(with = "headworks_service::config::seconds")]
     request_timeout: Duration = Duration::from_secs(600);
 
-    /// Whether requests are answered without a key where neither `key` nor `keys_file` is set. Only for a gateway that
-    /// listens on loopback. Otherwise, a gateway without keys answers every request with 401.
+    /// Whether requests are answered without a key where neither `key` nor `keys_file` is set. Only
+    /// for a gateway that listens on loopback. Otherwise, a gateway without keys answers every
+    /// request with 401.
     open: bool = false;
-    /// The file with the keys that `headworks gateway key add` made. It must exist. Without: `headworks-keys.toml` beside
-    /// the configuration file, if that exists.
+    /// The file with the keys that `headworks gateway key add` made. It must exist. Without:
+    /// `headworks-keys.toml` beside the configuration file, if that exists.
     keys_file: Option<PathBuf> = None, example("\"headworks-keys.toml\"");
     /// Keys by hash, prefix or pattern: whose they are and what they may do.
     key: Vec<KeySettings> = Vec::new(),
@@ -102,7 +105,8 @@ headworks_service::section! {
 
     /// The SQLite file that keeps usage by tenant and day. Without: kept until the program ends.
     usage_file: Option<PathBuf> = None, example("\"usage.db\""), restart();
-    /// A file to which every arrival is written (seconds, class, tenant, tokens), for `headworks sim --trace`.
+    /// A file to which every arrival is written (seconds, class, tenant, tokens), for
+    /// `headworks sim --trace`.
     request_log: Option<PathBuf> = None, example("\"requests.csv\""), restart();
 }
 

@@ -21,7 +21,8 @@ pub struct ClassSettings {
     pub aging: Option<Duration>,
 }
 
-/// Whose a key is, and what it may do. Exactly one of `hash`, `prefix` and `pattern` says which keys are meant.
+/// Whose a key is, and what it may do. Exactly one of `hash`, `prefix` and `pattern` says which
+/// keys are meant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -94,12 +95,13 @@ pub struct UpstreamSettings {
     pub name: String,
     /// What it speaks: "openai", "anthropic" or "echo".
     pub kind: Kind,
-    /// Its address, such as `https://api.openai.com`; a path replaces `/v1`, and a query is sent with every request. It is
-    /// shown: put keys into `api_key` or `headers`.
+    /// Its address, such as `https://api.openai.com`; a path replaces `/v1`, and a query is sent
+    /// with every request. It is shown: put keys into `api_key` or `headers`.
     pub url: String,
     /// The key to use there: "env:NAME", "file:PATH", or the key itself.
     pub api_key: Option<Secret>,
-    /// Headers to send with every request: "env:NAME", "file:PATH", or the value itself. Values are never shown.
+    /// Headers to send with every request: "env:NAME", "file:PATH", or the value itself. Values are
+    /// never shown.
     pub headers: BTreeMap<String, Secret>,
     /// The models it serves, where `*` stands for anything; without any, all.
     pub models: Vec<String>,
@@ -113,7 +115,8 @@ pub struct UpstreamSettings {
     pub max_tokens_per_sec: Option<f64>,
     /// The least that its own answers may bring `max_rps` down to; without it, nothing is learned.
     pub min_rps: Option<f64>,
-    /// The least that its own answers may bring `max_tokens_per_sec` down to; without it, nothing is learned.
+    /// The least that its own answers may bring `max_tokens_per_sec` down to; without it, nothing
+    /// is learned.
     pub min_tokens_per_sec: Option<f64>,
     /// Tokens of one request.
     pub max_context_length: Option<u64>,
@@ -125,10 +128,11 @@ pub struct UpstreamSettings {
     /// How long it may be silent in the middle of an answer.
     #[serde(with = "headworks_service::config::seconds")]
     pub idle_timeout: Duration,
-    /// Whether a request that got no answer in time is tried elsewhere: it may then be generated twice.
-    pub retry_on_timeout: bool,
-    /// Answers after which a request is tried elsewhere, beside 429 and 503, such as [500, 502, 529]: it may then be generated
+    /// Whether a request that got no answer in time is tried elsewhere: it may then be generated
     /// twice.
+    pub retry_on_timeout: bool,
+    /// Answers after which a request is tried elsewhere, beside 429 and 503, such as [500, 502,
+    /// 529]: it may then be generated twice.
     pub retry_on: Vec<u16>,
     /// How many faults in a row suspend it; 0 for never.
     pub fault_threshold: u32,
@@ -175,8 +179,8 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// Limits of some models of an upstream, which then do not count against those of the upstream: providers limit each
-/// model by itself.
+/// Limits of some models of an upstream, which then do not count against those of the upstream:
+/// providers limit each model by itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -198,8 +202,8 @@ pub struct ModelLimits {
 }
 
 impl UpstreamSettings {
-    /// This upstream as the scheduler knows it: one for each list of models with limits of their own, called
-    /// `upstream/model`, and one for all others.
+    /// This upstream as the scheduler knows it: one for each list of models with limits of their
+    /// own, called `upstream/model`, and one for all others.
     pub(crate) fn parts(&self) -> impl Iterator<Item = UpstreamSettings> {
         let apart = self.limit.iter().map(|limit| UpstreamSettings {
             name: format!("{}/{}", self.name, limit.models.join(",")),

@@ -30,7 +30,8 @@ pub(super) struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    /// One pass over the few headers there are costs less than looking for each of those that there may be.
+    /// One pass over the few headers there are costs less than looking for each of those that there
+    /// may be.
     pub(super) fn by(headers: &'a HeaderMap) -> Told<'a> {
         let mut told = Told::default();
         for (name, value) in headers {

@@ -1,7 +1,8 @@
 //! Finding an upstream that answers.
 //!
-//! Another one is tried only where it is certain that nothing was generated: no connection, or a request that was refused
-//! with 429 or 503. After other errors and after a timeout, only if the operator said so.
+//! Another one is tried only where it is certain that nothing was generated: no connection, or a
+//! request that was refused with 429 or 503. After other errors and after a timeout, only if the
+//! operator said so.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -125,7 +126,8 @@ impl Passage {
                 times.failed.fetch_add(1, Ordering::Relaxed);
                 let health = self.health_after(upstream, error, hints.retry_after);
                 let returned = Returned::Answer(upstream.clone(), Box::new(answer));
-                // An upstream that is unavailable has not begun; any other error may come after the work.
+                // An upstream that is unavailable has not begun; any other error may come after the
+                // work.
                 match error == 503 || upstream.settings.retry_on.contains(&error) {
                     true => Attempt::Elsewhere(health, returned),
                     false => Attempt::Erred(health, returned),
@@ -140,7 +142,8 @@ impl Passage {
                 );
                 let problem =
                     Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
-                // A prompt or a model can be the reason, so it says nothing about the upstream's health.
+                // A prompt or a model can be the reason, so it says nothing about the upstream's
+                // health.
                 Attempt::Failed(Report::done_at(Cost(0)).target(Health::Unknown), problem)
             }
             status => {

@@ -24,7 +24,8 @@ use crate::wire::{Problem, http1};
 
 /// How long a client may take for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How HTTP/2 begins. All of it: who does not say the rest is not waited for any longer than others.
+/// How HTTP/2 begins. All of it: who does not say the rest is not waited for any longer than
+/// others.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Pieces of an answer up to this size are copied together with what is around them.
 const COPIED: usize = 16 << 10;
@@ -149,7 +150,8 @@ impl Connection {
                     return Poll::Ready(false);
                 }
                 let since = *since.get_or_insert_with(Instant::now);
-                // The timer runs on from request to request: setting it anew for each costs more than looking late.
+                // The timer runs on from request to request: setting it anew for each costs more
+                // than looking late.
                 while timer.as_mut().poll(cx).is_ready() {
                     let end = since + HEAD_TIMEOUT;
                     if end <= Instant::now() {

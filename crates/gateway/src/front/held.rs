@@ -76,8 +76,9 @@ impl Held {
         self.write_down(end, usage);
     }
 
-    /// What it drew: nothing for an error; otherwise the prompt, and at least as much output as was relayed. A client that
-    /// leaves in the middle of an answer that is not a stream has caused all of it, so what was expected counts.
+    /// What it drew: nothing for an error; otherwise the prompt, and at least as much output as was
+    /// relayed. A client that leaves in the middle of an answer that is not a stream has caused all
+    /// of it, so what was expected counts.
     fn usage(&self, end: End, meter: &Meter) -> Usage {
         if self.status >= 400 {
             return Usage::default();
@@ -100,8 +101,8 @@ impl Held {
         }
     }
 
-    /// Whether what was reported is the usage of the whole answer. A stream of Anthropic's reports twice: at its start,
-    /// when nothing was written yet, and at its end.
+    /// Whether what was reported is the usage of the whole answer. A stream of Anthropic's reports
+    /// twice: at its start, when nothing was written yet, and at its end.
     fn is_last_report(&self, end: End, meter: &Meter) -> bool {
         let reports_at_start = self.events && self.dialect == Dialect::Anthropic;
         end == End::Complete && (!reports_at_start || meter.reports() > 1)

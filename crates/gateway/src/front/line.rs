@@ -1,6 +1,8 @@
-//! The client's end of an HTTP/1 connection: what came and is not read yet, and what is written and not sent yet.
+//! The client's end of an HTTP/1 connection: what came and is not read yet, and what is written and
+//! not sent yet.
 //!
-//! Thousands of clients may wait at the same time, so between two reads nothing is held but the bytes that there are.
+//! Thousands of clients may wait at the same time, so between two reads nothing is held but the
+//! bytes that there are.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -23,7 +25,8 @@ const READ: usize = 16 << 10;
 const AHEAD: usize = 64 << 10;
 /// A body that did not come at once is given so much room at first.
 const ROOM: usize = 64 << 10;
-/// How much is still read of a body that nobody wants, and for how long, so that the client hears why.
+/// How much is still read of a body that nobody wants, and for how long, so that the client hears
+/// why.
 const UNWANTED: usize = 1 << 20;
 const UNWANTED_FOR: Duration = Duration::from_secs(2);
 /// An output buffer larger than this is not kept.
@@ -82,8 +85,8 @@ impl Line {
                 return;
             }
         }
-        // More is not read, so its end cannot be either: the system tells of that as of urgent bytes, which are not
-        // asked for. It comes after whatever the socket still holds.
+        // More is not read, so its end cannot be either: the system tells of that as of urgent
+        // bytes, which are not asked for. It comes after whatever the socket still holds.
         let _ = self.stream.ready(Interest::PRIORITY).await;
     }
 
@@ -119,7 +122,8 @@ impl Line {
         BodyOf(self)
     }
 
-    /// Whether the next request can be read: its own body was, or is all there and can be thrown away.
+    /// Whether the next request can be read: its own body was, or is all there and can be thrown
+    /// away.
     pub(super) fn skip_body(&mut self) -> bool {
         match self.body {
             None => true,
@@ -139,8 +143,8 @@ impl Line {
         }
     }
 
-    /// Ends the connection although more may come. While bytes come that nobody read, ending it at once would take the answer
-    /// from the client.
+    /// Ends the connection although more may come. While bytes come that nobody read, ending it at
+    /// once would take the answer from the client.
     pub(super) async fn drain(mut self) {
         if self.stream.shutdown().await.is_err() {
             return;
@@ -158,7 +162,8 @@ impl Line {
         let _ = tokio::time::timeout(UNWANTED_FOR, rest).await;
     }
 
-    /// Makes the connection's end an error, where the end alone would look like that of a whole answer.
+    /// Makes the connection's end an error, where the end alone would look like that of a whole
+    /// answer.
     pub(super) fn reset(&self) {
         let _ = self.stream.set_zero_linger();
     }

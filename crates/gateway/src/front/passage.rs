@@ -59,7 +59,8 @@ impl Drop for Passage {
         if !self.asking {
             return;
         }
-        // Of a stream that has not begun, nothing was relayed; any other answer was generated as a whole.
+        // Of a stream that has not begun, nothing was relayed; any other answer was generated as a
+        // whole.
         let output = match self.ask.stream {
             true => 0,
             false => self.expected(),
@@ -160,7 +161,8 @@ impl Passage {
         Ok(permits.acquire(job))
     }
 
-    /// The estimate; or, of what is too large for good, all of it, so that the scheduler refuses it.
+    /// The estimate; or, of what is too large for good, all of it, so that the scheduler refuses
+    /// it.
     fn cost(&self) -> Cost {
         let context = self.plan.config.scheduler_max_context_length;
         match context > 0 && self.most > context {

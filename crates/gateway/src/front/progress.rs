@@ -1,4 +1,5 @@
-//! Comments in a stream while its request waits. From the first one on, whatever goes wrong is told in the stream.
+//! Comments in a stream while its request waits. From the first one on, whatever goes wrong is told
+//! in the stream.
 
 use std::future::Future;
 use std::pin::Pin;

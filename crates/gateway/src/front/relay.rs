@@ -179,8 +179,9 @@ impl Live {
         ))
     }
 
-    /// The last thing that a client hears: an event where one can be told, otherwise the problem, if it has heard nothing yet, or
-    /// the end of its connection, so that it does not take half an answer for a whole one.
+    /// The last thing that a client hears: an event where one can be told, otherwise the problem,
+    /// if it has heard nothing yet, or the end of its connection, so that it does not take half an
+    /// answer for a whole one.
     fn words(&self, problem: Problem) -> Result<Bytes, BoxError> {
         let source = self.source.as_ref();
         match source.filter(|source| source.held.events && source.meter.is_between_events()) {

@@ -45,7 +45,8 @@ pub(super) async fn handle(
     })
 }
 
-/// Everything before the scheduler: a request that may go on, or the answer to one that may not or need not.
+/// Everything before the scheduler: a request that may go on, or the answer to one that may not or
+/// need not.
 pub(super) async fn receive(
     desk: &Arc<Desk>,
     parts: Parts,

@@ -1,8 +1,9 @@
 //! The threads that serve clients, each with a runtime and connections to the upstreams of its own.
 //!
-//! A request wakes tasks four times: here it comes, there it goes, back it comes, there it goes. Between threads each of
-//! these is a system call and a change of contexts, which together cost more than all that is done with the request.
-//! So whoever has a client's connection does everything for it. See `docs/adr/0014`.
+//! A request wakes tasks four times: here it comes, there it goes, back it comes, there it goes.
+//! Between threads each of these is a system call and a change of contexts, which together cost
+//! more than all that is done with the request. So whoever has a client's connection does
+//! everything for it. See `docs/adr/0014`.
 
 use std::sync::Arc;
 

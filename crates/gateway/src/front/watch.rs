@@ -1,7 +1,7 @@
 //! Looks after answers that nobody reads and upstreams that say nothing.
 //!
-//! A body is only polled when its client has read what came before, so a body cannot notice that its client stopped
-//! reading. One task looks at all of them once a second, while there are any.
+//! A body is only polled when its client has read what came before, so a body cannot notice that
+//! its client stopped reading. One task looks at all of them once a second, while there are any.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::error::Elapsed;
 
-/// What `work` comes to within `time`. Most that is bounded here is done at once: only what is not has a timer.
+/// What `work` comes to within `time`. Most that is bounded here is done at once: only what is not
+/// has a timer.
 pub(super) async fn within<W: Future>(time: Duration, work: W) -> Result<W::Output, Elapsed> {
     let mut work = pin!(work);
     let at_once = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;

@@ -142,7 +142,8 @@ fn collect_class(out: &mut Exposition, name: &str, class: &ClassView) {
         out.family(&REFUSED)
             .sample(&[label, ("reason", reason)], count as f64);
     }
-    // The scheduler's buckets are finer than a scrape wants: they are put into those of the upstreams.
+    // The scheduler's buckets are finer than a scrape wants: they are put into those of the
+    // upstreams.
     let mut counts = [0; BOUNDS.len() + 1];
     for (edge, count) in stats.waits.buckets() {
         let bucket = BOUNDS.iter().position(|bound| edge.as_secs_f64() <= *bound);

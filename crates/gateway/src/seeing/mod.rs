@@ -17,8 +17,8 @@ use headworks_service::panel::{EnginePanel, Panel};
 use crate::gateway::Gateway;
 
 impl Gateway {
-    /// Its routes for the admin listener: `/admin/scheduler/stats`, `/admin/scheduler/queues`, `/admin/explain/{id}`
-    /// and `/admin/usage`.
+    /// Its routes for the admin listener: `/admin/scheduler/stats`, `/admin/scheduler/queues`,
+    /// `/admin/explain/{id}` and `/admin/usage`.
     pub fn routes(&self) -> Router {
         routes::router(self.shared.clone())
     }

@@ -149,7 +149,8 @@ impl Tables<'_> {
         }
     }
 
-    /// A class's part of what is shared by weight, in percent, while all of them have something to do.
+    /// A class's part of what is shared by weight, in percent, while all of them have something to
+    /// do.
     fn by_weight(&self, level: usize) -> Option<f64> {
         let classes = &self.config.classes;
         let shares = |level: usize| match self.config.policy {

@@ -1,5 +1,6 @@
-//! What other settings would have made of the last minutes: the scheduler itself, under a clock that runs as fast as it
-//! can, given the requests that came, when they came, and served for as long as they were.
+//! What other settings would have made of the last minutes: the scheduler itself, under a clock
+//! that runs as fast as it can, given the requests that came, when they came, and served for as
+//! long as they were.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -90,8 +91,8 @@ pub(super) fn compare(
     Ok(WhatIf { summary, compared })
 }
 
-/// Passes the requests through a scheduler of its own. Every upstream is one: who served a request says little about who
-/// would.
+/// Passes the requests through a scheduler of its own. Every upstream is one: who served a request
+/// says little about who would.
 fn replay(arrivals: &[Arrival], config: &Config) -> Result<Vec<Tally>, ConfigError> {
     let mut config = config.clone();
     config.targets.clear();

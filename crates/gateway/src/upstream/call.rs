@@ -19,7 +19,8 @@ pub(crate) struct Forward {
     pub(crate) query: Option<String>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Whether headers and body share memory with what else came on the connection, as they do over HTTP/2.
+    /// Whether headers and body share memory with what else came on the connection, as they do over
+    /// HTTP/2.
     pub(crate) shares: bool,
 }
 
@@ -108,7 +109,8 @@ impl Upstream {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         match links.outbound.send(request).await {
-            // Other interim answers were passed over; this one would be the last, and nobody asked for it.
+            // Other interim answers were passed over; this one would be the last, and nobody asked
+            // for it.
             Ok(response) if response.status().is_informational() => {
                 let status = response.status();
                 Err(Failure::Broken(format!("it answered {status}")))

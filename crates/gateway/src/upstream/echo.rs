@@ -1,7 +1,8 @@
-//! The upstream that is always there: it answers with the question, slowly or wrongly if it is asked to.
+//! The upstream that is always there: it answers with the question, slowly or wrongly if it is
+//! asked to.
 //!
-//! Headers order what the configuration does not: `x-echo-latency-ms`, `x-echo-token-ms`, `x-echo-tokens`,
-//! `x-echo-status` and `x-echo-retry-after`.
+//! Headers order what the configuration does not: `x-echo-latency-ms`, `x-echo-token-ms`,
+//! `x-echo-tokens`, `x-echo-status` and `x-echo-retry-after`.
 
 mod shapes;
 

@@ -25,7 +25,8 @@ const HOPS: [HeaderName; 7] = [
     UPGRADE,
 ];
 
-/// What a client says to us and not to the upstream. Its encodings are dropped because usage is read from the answer.
+/// What a client says to us and not to the upstream. Its encodings are dropped because usage is
+/// read from the answer.
 const OURS: [HeaderName; 10] = [
     AUTHORIZATION,
     PROXY_AUTHORIZATION,
@@ -79,8 +80,8 @@ pub(crate) fn clean_answer(headers: &mut HeaderMap) {
     drop_named(headers, |name| *name == SET_COOKIE);
 }
 
-/// Copies that share nothing with what they were copied from: a header or a body that came from a connection holds all
-/// of the buffer that it was read into.
+/// Copies that share nothing with what they were copied from: a header or a body that came from a
+/// connection holds all of the buffer that it was read into.
 pub(crate) fn compact(headers: &mut HeaderMap) {
     for value in headers.values_mut() {
         if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
@@ -90,8 +91,8 @@ pub(crate) fn compact(headers: &mut HeaderMap) {
     }
 }
 
-/// Drops what is between two neighbours only, and what `ours` says. Headers are few: looking at each costs less than
-/// looking for everything that could be there.
+/// Drops what is between two neighbours only, and what `ours` says. Headers are few: looking at
+/// each costs less than looking for everything that could be there.
 fn drop_named(headers: &mut HeaderMap, ours: impl Fn(&HeaderName) -> bool) {
     let hops = headers
         .keys()

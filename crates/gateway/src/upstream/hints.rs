@@ -31,7 +31,8 @@ pub(crate) fn read_hints(status: StatusCode, headers: &HeaderMap) -> Hints {
         overloaded: status == StatusCode::TOO_MANY_REQUESTS,
         ..Hints::default()
     };
-    // One pass over the few headers there are costs less than looking for each of the many that there may be.
+    // One pass over the few headers there are costs less than looking for each of the many that
+    // there may be.
     let (mut seconds, mut millis, mut date) = (None, None, None);
     for (name, value) in headers {
         let place = match name.as_str() {

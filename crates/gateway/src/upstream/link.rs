@@ -1,7 +1,7 @@
 //! One connection to an upstream that speaks HTTP/1 in the clear.
 //!
-//! Whoever asks reads and writes itself: no task stands between a request and its answer, so there is nobody to be
-//! woken but the one who waits. See `docs/adr/0014`.
+//! Whoever asks reads and writes itself: no task stands between a request and its answer, so there
+//! is nobody to be woken but the one who waits. See `docs/adr/0014`.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
@@ -91,7 +91,8 @@ impl Link {
         }
     }
 
-    /// Whether nothing was heard of it since its last answer. There is nothing to say then but that it ends.
+    /// Whether nothing was heard of it since its last answer. There is nothing to say then but that
+    /// it ends.
     pub(super) fn is_quiet(&self) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
         self.input.is_empty() && self.stream.poll_read_ready(&mut nobody).is_pending()
@@ -133,7 +134,8 @@ impl Link {
         sending: &mut Sending,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Reply>> {
-        // An upstream that refuses a request may stop reading it: then its answer is there nevertheless.
+        // An upstream that refuses a request may stop reading it: then its answer is there
+        // nevertheless.
         let sent = match self.poll_send(sending, cx) {
             Poll::Ready(Err(cause)) => Err(cause),
             _ => Ok(()),

@@ -1,4 +1,5 @@
-//! A thread's connections to its upstreams: those in the clear are our own, the others are the HTTP client's.
+//! A thread's connections to its upstreams: those in the clear are our own, the others are the HTTP
+//! client's.
 
 use std::io;
 use std::sync::{Arc, Weak};

@@ -11,7 +11,8 @@ const CHARS_PER_TOKEN: u64 = 4;
 /// What a picture or a file costs, more or less; its base64 says nothing about that.
 const TOKENS_PER_PICTURE: u64 = 1000;
 
-/// A bound on the answer beyond this is not believed: charged in full, one request could stop all others for hours.
+/// A bound on the answer beyond this is not believed: charged in full, one request could stop all
+/// others for hours.
 const LARGEST_ANSWER: u64 = 131_072;
 
 /// What scheduling needs of a request.
@@ -263,7 +264,8 @@ enum Place {
     Type,
     /// Where an address is expected, which may be a `data:` URL.
     Url,
-    /// Where base64 is expected, with or without a `data:` before it: Anthropic's sources, OpenAI's audio and files.
+    /// Where base64 is expected, with or without a `data:` before it: Anthropic's sources, OpenAI's
+    /// audio and files.
     Data,
 }
 
@@ -277,8 +279,8 @@ impl Place {
         }
     }
 
-    /// Whether a string in this place is an encoded picture or file. Anywhere else, and with any other content, a model
-    /// reads it as text, however it begins.
+    /// Whether a string in this place is an encoded picture or file. Anywhere else, and with any
+    /// other content, a model reads it as text, however it begins.
     fn holds_encoded(self, text: &str) -> bool {
         // The media type before the comma is short.
         let url = text.strip_prefix("data:").and_then(|rest| {

@@ -1,7 +1,8 @@
 //! What an answer reports about its own cost, read while the bytes pass.
 //!
-//! The same reader serves a JSON answer and a stream of events: it looks for the key `"usage"` followed by an object
-//! with counts of tokens. Inside a JSON string the quotes would be escaped, so text cannot pretend to be one.
+//! The same reader serves a JSON answer and a stream of events: it looks for the key `"usage"`
+//! followed by an object with counts of tokens. Inside a JSON string the quotes would be escaped,
+//! so text cannot pretend to be one.
 
 use std::sync::LazyLock;
 
@@ -28,8 +29,9 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// A usage object is smaller than this; whatever is larger is none.
 const LARGEST: usize = 4096;
 
-/// No model reads or writes so many tokens for one request: whoever reports more is not believed, and the estimate stays. Otherwise one
-/// answer could put the buckets that all share into debt for ever.
+/// No model reads or writes so many tokens for one request: whoever reports more is not believed,
+/// and the estimate stays. Otherwise one answer could put the buckets that all share into debt for
+/// ever.
 const MOST: u64 = 1 << 22;
 
 /// Counts of tokens, as far as they were reported.
@@ -220,8 +222,8 @@ impl Meter {
         self.last[kept..].copy_from_slice(tail);
     }
 
-    /// Counts what the model wrote, for answers that end before they report it. A key that is cut in two by the end of a
-    /// piece is missed: that loses one event of hundreds.
+    /// Counts what the model wrote, for answers that end before they report it. A key that is cut
+    /// in two by the end of a piece is missed: that loses one event of hundreds.
     fn count_text(&mut self, bytes: &[u8]) {
         let mut from = self.skip_text(bytes, 0);
         while let Some(found) = KEY_END.find(&bytes[from..]) {
@@ -238,8 +240,8 @@ impl Meter {
         }
     }
 
-    /// Counts the text that begins at `from`, and returns where it ends. An escape counts as the bytes that follow its
-    /// backslash.
+    /// Counts the text that begins at `from`, and returns where it ends. An escape counts as the
+    /// bytes that follow its backslash.
     fn skip_text(&mut self, bytes: &[u8], mut from: usize) -> usize {
         while self.text != Text::Outside && from < bytes.len() {
             if self.text == Text::Escaped {

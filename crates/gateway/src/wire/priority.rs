@@ -16,7 +16,8 @@ const NAMES: [&str; 10] = [
     "background",
 ];
 
-/// The class that an `X-Priority` header means: a number, `P3`, or a name. `None` if it is no class of `levels`.
+/// The class that an `X-Priority` header means: a number, `P3`, or a name. `None` if it is no class
+/// of `levels`.
 ///
 /// ```
 /// use headworks_core::Class;

@@ -58,7 +58,8 @@ async fn short_requests_are_not_slowed_down_by_queueing() {
     let running = Running::before(&upstream, &format!("scheduler_max_concurrent = 10\n{free}"));
     let before = sixty(&bare.client(), true).await;
     let queued = sixty(&running.client(), false).await;
-    // Only what is far too slow fails here, a queue that is polled for example: other tests run beside this one.
+    // Only what is far too slow fails here, a queue that is polled for example: other tests run
+    // beside this one.
     assert!(
         queued < before.mul_f64(3.0),
         "{queued:?} through the queue, {before:?} behind a semaphore"

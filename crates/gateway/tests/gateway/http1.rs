@@ -143,8 +143,8 @@ async fn who_waits_for_leave_to_send_its_body_gets_it() {
     assert_eq!(statuses(&answer), ["200"]);
 }
 
-/// What breaks before a byte of it has been passed on is said, so that no client takes it for a connection that was idle for too
-/// long, and asks again.
+/// What breaks before a byte of it has been passed on is said, so that no client takes it for a
+/// connection that was idle for too long, and asks again.
 #[tokio::test]
 async fn an_answer_that_breaks_before_it_begins_is_said_to() {
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-theirs: 1\r\n\r\n";
@@ -267,7 +267,8 @@ async fn a_refusal_keeps_the_connection_and_a_head_has_no_body() {
 async fn an_idle_connection_does_not_hold_up_the_end_and_an_answer_does() {
     let upstream = Upstream::answering(Duration::from_millis(200), 7).await;
     let running = Running::before(&upstream, "");
-    // Who began to speak HTTP/2 and went silent is idle as well. It comes first: who is not accepted yet is sent away.
+    // Who began to speak HTTP/2 and went silent is idle as well. It comes first: who is not
+    // accepted yet is sent away.
     let mut silent = connect(&running).await;
     let beginning = b"PRI * HTTP/2.0\r\n\r\n";
     silent.write_all(beginning).await.unwrap();

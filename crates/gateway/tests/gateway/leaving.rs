@@ -1,4 +1,5 @@
-//! Clients that go away: queued, uploading, waiting for an answer, streaming; by FIN, RST and HTTP/2 reset.
+//! Clients that go away: queued, uploading, waiting for an answer, streaming; by FIN, RST and
+//! HTTP/2 reset.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -164,8 +165,8 @@ async fn in_the_middle_of_an_upload() {
     running.is_idle().await;
 }
 
-/// A client may have sent more than is read ahead of its turn: its end is behind that. It is noticed nevertheless, unless
-/// even the socket has no room for it.
+/// A client may have sent more than is read ahead of its turn: its end is behind that. It is
+/// noticed nevertheless, unless even the socket has no room for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn having_sent_far_ahead() {
     let upstream = Upstream::start(|_| Act::Hang).await;

@@ -1,4 +1,5 @@
-//! Connections to upstreams in the clear: when they are used again, and where an answer on them ends.
+//! Connections to upstreams in the clear: when they are used again, and where an answer on them
+//! ends.
 
 use std::time::Duration;
 
@@ -107,7 +108,8 @@ async fn half_a_body_is_no_answer() {
     }
 }
 
-/// An upstream may refuse what it has not read; its answer is heard although the request cannot be sent to its end.
+/// An upstream may refuse what it has not read; its answer is heard although the request cannot be
+/// sent to its end.
 #[tokio::test]
 async fn an_answer_may_come_before_the_request_is_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

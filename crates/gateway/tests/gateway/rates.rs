@@ -6,8 +6,8 @@ use tokio::task::JoinSet;
 
 use crate::support::{CHAT, Running, Upstream, chat};
 
-/// No window has more than the burst and the rate allow. A call is seen a moment after its grant, so windows may look
-/// shorter than they were by that much.
+/// No window has more than the burst and the rate allow. A call is seen a moment after its grant,
+/// so windows may look shorter than they were by that much.
 fn assert_windows(calls: &[(Instant, f64)], burst: f64, rate: f64) {
     let late = Duration::from_millis(20);
     for (from, (start, _)) in calls.iter().enumerate() {

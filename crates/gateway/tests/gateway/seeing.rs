@@ -190,7 +190,8 @@ async fn rates_are_learned_from_what_an_upstream_answers() {
         400
     );
     running.is_idle().await;
-    // Two a second, as it said: what was in the bucket stays, but the next sixty take half a minute, not one second.
+    // Two a second, as it said: what was in the bucket stays, but the next sixty take half a
+    // minute, not one second.
     let free = async || {
         let stats = json(&running, "/admin/scheduler/stats").await;
         stats["upstreams"][0]["requests_free"].as_f64().unwrap()

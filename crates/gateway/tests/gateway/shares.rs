@@ -32,7 +32,8 @@ async fn upstream() -> Upstream {
     .await
 }
 
-/// Clients that ask again and again, each with headers of its own, until `calls` were made; tokens drawn by `label`.
+/// Clients that ask again and again, each with headers of its own, until `calls` were made; tokens
+/// drawn by `label`.
 async fn crowd(
     running: &Running,
     upstream: &Upstream,
@@ -170,7 +171,8 @@ impl Crowd {
                 let (who, status) = ended.unwrap();
                 self.ended += 1;
                 self.modest -= usize::from(who == "m");
-                // Some places are kept for those who were told to come back, so that the modest may be refused too.
+                // Some places are kept for those who were told to come back, so that the modest may
+                // be refused too.
                 assert!(matches!(status, 200 | 429), "{who}: {status}");
             }
             let (running, waiting) = self.running.gateway.running_and_waiting();

@@ -159,7 +159,8 @@ async fn one_that_takes_no_connection_is_passed_over_in_time() {
     running.is_idle().await;
 }
 
-/// A server whose places for connections are all taken: the system answers no more of those who knock.
+/// A server whose places for connections are all taken: the system answers no more of those who
+/// knock.
 async fn full() -> (SocketAddr, (TcpListener, Vec<TcpStream>)) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -283,7 +284,8 @@ async fn a_stream_that_breaks_off_ends_with_an_error() {
         serde_json::from_str(last.strip_prefix("data: ").unwrap()).unwrap();
     assert_eq!(error["error"]["code"], "upstream_broke_off");
     running.is_idle().await;
-    // Inside an event nothing can be added: the connection ends, and no client takes it for a whole answer.
+    // Inside an event nothing can be added: the connection ends, and no client takes it for a whole
+    // answer.
     let upstream = Upstream::start(|_| Act::BreakOff { in_event: true }).await;
     let running = Running::before(&upstream, "");
     assert!(

@@ -1,9 +1,10 @@
 //! Copying while the plan goes on.
 //!
-//! Whoever lists offers what is durable; what can be decided without the rest of the plan is copied at once. All else, and
-//! whatever is passed over because there is enough to do, waits for the plan: nothing here has to happen. It waits if it is
-//! a further name of a file, or so large that the plan would have to wait for it; if the destination may have it and was not
-//! listed yet; and if somebody gave rules, which are applied to a whole plan.
+//! Whoever lists offers what is durable; what can be decided without the rest of the plan is copied
+//! at once. All else, and whatever is passed over because there is enough to do, waits for the
+//! plan: nothing here has to happen. It waits if it is a further name of a file, or so large that
+//! the plan would have to wait for it; if the destination may have it and was not listed yet; and
+//! if somebody gave rules, which are applied to a whole plan.
 
 use super::files::batches;
 use super::record::{touch, write_made_entry};
@@ -29,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Folders that are remembered to be made, until the state file says so.
 const REMEMBERED: usize = 16_384;
 
-/// Copies what is released, until the plan is `over`. What goes wrong here will go wrong again after the plan, and counts then.
+/// Copies what is released, until the plan is `over`. What goes wrong here will go wrong again
+/// after the plan, and counts then.
 pub(crate) async fn meanwhile(
     job: &Job,
     options: &CopyOptions,
@@ -155,8 +157,8 @@ impl Early<'_, '_> {
         }
     }
 
-    /// The folders to make before something can be put into this one, the outermost first; `None` as long as the
-    /// destination may have something of its name that was not listed yet.
+    /// The folders to make before something can be put into this one, the outermost first; `None`
+    /// as long as the destination may have something of its name that was not listed yet.
     fn way_to(&self, folder: FolderId) -> Result<Option<Vec<Step>>> {
         let mut statement = self.state.connection().prepare_cached(
             "SELECT f.parent, f.name, f.path, iif(f.dst = 0, coalesce(f.ahead, 0), f.dst),

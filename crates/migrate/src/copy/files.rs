@@ -1,4 +1,5 @@
-//! Files, symlinks and special files: found in the state file page by page, handed to the pool in batches.
+//! Files, symlinks and special files: found in the state file page by page, handed to the pool in
+//! batches.
 
 use super::Copy;
 use super::tasks::{LARGE, Task, What};
@@ -96,7 +97,8 @@ impl Copy<'_> {
         Ok(wanted)
     }
 
-    /// Notes, before anything is written, up to where temporary files may be left if this process dies.
+    /// Notes, before anything is written, up to where temporary files may be left if this process
+    /// dies.
     async fn claim(&self, (parent, name): Place) -> Result<()> {
         let write = move |transaction: &rusqlite::Transaction<'_>| {
             // Never back: a second sweep begins at the front again.

@@ -107,7 +107,8 @@ impl Copy<'_> {
         self.settled().await
     }
 
-    /// Folders in which something was written, or whose own attributes differ; and the last one that was looked at.
+    /// Folders in which something was written, or whose own attributes differ; and the last one
+    /// that was looked at.
     fn unsettled_page(
         &self,
         read: &Connection,

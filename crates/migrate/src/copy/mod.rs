@@ -1,9 +1,10 @@
 //! Copying: what is missing or different at the destination is brought there.
 //!
-//! Files moved out of the way of folders (if asked), folders, files, entries in the place of others of another type (if asked),
-//! further names of files, removals (if asked), and last the times of folders. Each
-//! finds its work in the state file and records what it did there, so that each can be cut off anywhere and begun again.
-//! A result counts when its group is durable, and the destination was synced before that.
+//! Files moved out of the way of folders (if asked), folders, files, entries in the place of others
+//! of another type (if asked), further names of files, removals (if asked), and last the times of
+//! folders. Each finds its work in the state file and records what it did there, so that each can
+//! be cut off anywhere and begun again. A result counts when its group is durable, and the
+//! destination was synced before that.
 
 mod early;
 mod files;
@@ -117,7 +118,8 @@ struct Copy<'a> {
     local: bool,
 }
 
-/// Tasks that wait in the pool, and so in memory; more if there are many workers, so that it can tell whether more are needed.
+/// Tasks that wait in the pool, and so in memory; more if there are many workers, so that it can
+/// tell whether more are needed.
 const WAITING: usize = 64;
 
 impl Job {
@@ -145,7 +147,8 @@ impl Job {
     /// Copies, or goes on with it.
     ///
     /// # Errors
-    /// When a side or the state file cannot be used, the destination cannot take it, or somebody asked to stop.
+    /// When a side or the state file cannot be used, the destination cannot take it, or somebody
+    /// asked to stop.
     pub async fn copy(&self, options: &CopyOptions) -> Result<Outcome> {
         match self.stage()?.as_str() {
             stage::PLANNING => {
@@ -311,7 +314,8 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// How many transfers at once, at the start and at most. A disk gains nothing from more than it starts with.
+/// How many transfers at once, at the start and at most. A disk gains nothing from more than it
+/// starts with.
 fn workers(job: &Job, options: &CopyOptions, local: bool) -> (usize, usize) {
     if let Some(transfers) = options.transfers {
         return (transfers.max(1), transfers.max(1));

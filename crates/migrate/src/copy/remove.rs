@@ -282,7 +282,8 @@ impl Copy<'_> {
         self.job.writer.post(When::Synced, write, || {});
     }
 
-    /// Records that an entry stays although it should go. Ends the run if the whole storage is gone.
+    /// Records that an entry stays although it should go. Ends the run if the whole storage is
+    /// gone.
     pub(super) fn not_deleted(
         &self,
         candidate: &Candidate,

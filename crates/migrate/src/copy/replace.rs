@@ -2,8 +2,8 @@
 //!
 //! Nothing goes before its replacement is complete. A file, link or special file is written under a
 //! name of ours first; then the old entry goes, and the new one gets its name. A folder is complete
-//! only when all that is in it is: the file in its way is moved to quarantine, and removed from there
-//! at the end of the copy, or kept if something in the folder failed.
+//! only when all that is in it is: the file in its way is moved to quarantine, and removed from
+//! there at the end of the copy, or kept if something in the folder failed.
 
 use super::record::{Record, touch, write_record};
 use super::remove::{Candidate, write_gone};

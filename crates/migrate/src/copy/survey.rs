@@ -1,7 +1,7 @@
 //! What a deletion covers: every entry is counted, and what a filter excludes is protected.
 //!
-//! Plans do not look into folders that are at the destination only. Before such a folder goes, it is
-//! listed here: a limit that counted it as one entry would bound nothing.
+//! Plans do not look into folders that are at the destination only. Before such a folder goes, it
+//! is listed here: a limit that counted it as one entry would bound nothing.
 
 use super::CopyOptions;
 use crate::error::Result;

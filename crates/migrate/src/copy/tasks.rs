@@ -104,8 +104,8 @@ impl Handler<Task> for Copiers {
 }
 
 impl Copiers {
-    /// Between disks all of it on one thread, and folders of a disk always: waking another for every call costs more than
-    /// the calls.
+    /// Between disks all of it on one thread, and folders of a disk always: waking another for
+    /// every call costs more than the calls.
     async fn attempt(&self, what: What, attempt: u32) -> (What, Option<Fault>) {
         let of_folders = !matches!(what, What::Files(_));
         if !(self.0.local || self.0.onto_disk && of_folders) {
@@ -142,7 +142,8 @@ impl Copier {
                 .is_some()
     }
 
-    /// Whether an error ends the whole run, or is worth another attempt. `None`: it is to be recorded.
+    /// Whether an error ends the whole run, or is worth another attempt. `None`: it is to be
+    /// recorded.
     pub(super) fn judge(&self, error: &Error, attempt: u32) -> Judgement {
         match error.fault() {
             Fault::Fatal => {
@@ -160,7 +161,8 @@ impl Copier {
         fatal.get_or_insert_with(|| (side, error.clone()));
     }
 
-    /// What the source answers. If that ends the run, it is noted that it was the source: otherwise the destination is named.
+    /// What the source answers. If that ends the run, it is noted that it was the source: otherwise
+    /// the destination is named.
     pub(super) async fn of_source<T>(
         &self,
         call: impl Future<Output = Result<T, Error>>,

@@ -87,7 +87,8 @@ impl Copier {
         onto: &[u8],
     ) -> Result<Transferred, Error> {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
-        // A file is looked at when it was read: that says the same of all its bytes, for one call less.
+        // A file is looked at when it was read: that says the same of all its bytes, for one call
+        // less.
         if pair.entry.kind != Kind::File {
             let now = self.of_source(self.source.stat(folder, Some(name))).await?;
             if !same(&now, &pair.entry) {
@@ -179,7 +180,8 @@ impl Copier {
             if end < size {
                 let now = Reached::new(&*upload, &hash);
                 let before = std::mem::replace(&mut reached, now);
-                // Where parts that nobody noted are kept as well, what is under way need not be waited for.
+                // Where parts that nobody noted are kept as well, what is under way need not be
+                // waited for.
                 let durable = if keeps_parts { &before } else { &reached };
                 self.note(pair, &mut *upload, durable).await?;
                 failpoint::hit("after-part");
@@ -215,8 +217,8 @@ impl Copier {
         Ok(Transferred::Done(entry.into(), digest, found.modified))
     }
 
-    /// The source had fewer or more bytes than it should: it changed, unless it says that it did not.
-    /// Then they were lost on the way, and the next attempt may get all of them.
+    /// The source had fewer or more bytes than it should: it changed, unless it says that it did
+    /// not. Then they were lost on the way, and the next attempt may get all of them.
     async fn unlike(&self, pair: &Pair) -> Result<Transferred, Error> {
         if self.is_told_by_reading() {
             return Ok(Transferred::Changed);
@@ -231,7 +233,8 @@ impl Copier {
         }
     }
 
-    /// Whether who reads a file learns what it is: when it was modified, if listings do not say, or its metadata.
+    /// Whether who reads a file learns what it is: when it was modified, if listings do not say, or
+    /// its metadata.
     fn is_told_by_reading(&self) -> bool {
         let source = self.source.capabilities();
         !source.listed_times || source.metadata
@@ -241,7 +244,8 @@ impl Copier {
         self.source.capabilities().metadata && self.destination.capabilities().metadata
     }
 
-    /// What has to be known of the source before its bytes come; `None` if it is not what was listed.
+    /// What has to be known of the source before its bytes come; `None` if it is not what was
+    /// listed.
     async fn beforehand(&self, pair: &Pair, is_large: bool) -> Result<Option<Found>, Error> {
         let mut found = Found {
             version: pair.entry.etag().cloned(),
@@ -296,7 +300,8 @@ impl Copier {
         if hash.0.is_none() || from == offset {
             return Ok(hash);
         }
-        // More, or less, arrived than was noted: the bytes in between are read here again, and not sent.
+        // More, or less, arrived than was noted: the bytes in between are read here again, and not
+        // sent.
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         let read = self.source.read(folder, name, from, offset - from);
         let mut chunks = self.of_source(read).await?;
@@ -312,8 +317,8 @@ impl Copier {
         }
     }
 
-    /// Sends up to `end`, or a little beyond; what is read is gone on with next time. Answers whether the source is what was
-    /// listed, and had so many bytes.
+    /// Sends up to `end`, or a little beyond; what is read is gone on with next time. Answers
+    /// whether the source is what was listed, and had so many bytes.
     async fn send(
         &self,
         pair: &Pair,
@@ -344,7 +349,8 @@ impl Copier {
             };
             *chunks = Some(begun);
         }
-        // The last part ends when there is no more: only then it is known whether all of it was as it should be.
+        // The last part ends when there is no more: only then it is known whether all of it was as
+        // it should be.
         while let Some(reading) = chunks.as_mut()
             && (upload.offset() < end || end == pair.entry.size)
         {
@@ -354,7 +360,8 @@ impl Copier {
                 Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
                 Err(error) => return Err(error),
             };
-            // A far side that does not stop is not listened to: a small file is kept in memory until it is whole.
+            // A far side that does not stop is not listened to: a small file is kept in memory
+            // until it is whole.
             if upload.offset() + chunk.len() as u64 > pair.entry.size {
                 return Ok(false);
             }
@@ -412,7 +419,8 @@ impl Copier {
             resume,
             ..UploadPlan::default()
         };
-        // If even that fails, plans of this job pass it over, and the failure that is recorded is the one that matters.
+        // If even that fails, plans of this job pass it over, and the failure that is recorded is
+        // the one that matters.
         let discard = self
             .destination
             .discard(&pair.folder, &pair.entry.name, &plan);

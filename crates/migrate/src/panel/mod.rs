@@ -1,8 +1,9 @@
 //! What the console shows of migrations.
 //!
-//! A job runs in a process of its own: it is looked at through its state file, with connections that only read, and what is asked
-//! of it goes through the `control` table. A task looks at all state files about once a second; a snapshot is what it saw
-//! last. Pages of failures and of the plan are read when somebody asks for them.
+//! A job runs in a process of its own: it is looked at through its state file, with connections
+//! that only read, and what is asked of it goes through the `control` table. A task looks at all
+//! state files about once a second; a snapshot is what it saw last. Pages of failures and of the
+//! plan are read when somebody asks for them.
 
 mod browse;
 mod config;

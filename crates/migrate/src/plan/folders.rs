@@ -20,7 +20,8 @@ pub(super) fn listed(
     Ok(())
 }
 
-/// Folders whose numbers follow each other and of which the same is to be noted: the first, the last, and what.
+/// Folders whose numbers follow each other and of which the same is to be noted: the first, the
+/// last, and what.
 fn stretches<T: Copy + PartialEq>(folders: &[(i64, T)]) -> impl Iterator<Item = (i64, i64, T)> {
     let goes_on = |a: &(i64, T), b: &(i64, T)| a.0 + 1 == b.0 && a.1 == b.1;
     folders
@@ -28,7 +29,8 @@ fn stretches<T: Copy + PartialEq>(folders: &[(i64, T)]) -> impl Iterator<Item = 
         .map(|chunk| (chunk[0].0, chunk[chunk.len() - 1].0, chunk[0].1))
 }
 
-/// What is noted of a folder at the destination: its state, and whether its plain files are those of the source.
+/// What is noted of a folder at the destination: its state, and whether its plain files are those
+/// of the source.
 pub(super) type Settled = (Dst, bool);
 
 /// In their turn. A folder that was taken for missing may have been made meanwhile.

@@ -181,7 +181,8 @@ impl Lister {
             let staged = self.stage(listing, page_now, (first, last), forget);
             hand.rows += staged.found + 1;
             hand.pages.push((listing.clone(), staged));
-            // A page that cost a request is not kept waiting for others: it may have to be fetched again.
+            // A page that cost a request is not kept waiting for others: it may have to be fetched
+            // again.
             if hand.rows >= TOGETHER || !self.local {
                 self.hand_over(hand);
             }
@@ -300,7 +301,8 @@ impl Lister {
         });
     }
 
-    /// What can be copied once it is durable, if whoever copies has room for it: what is passed over comes after the plan.
+    /// What can be copied once it is durable, if whoever copies has room for it: what is passed
+    /// over comes after the plan.
     fn release(
         &self,
         pages: &[(Listing, Staged)],

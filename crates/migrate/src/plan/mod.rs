@@ -1,8 +1,9 @@
 //! Traversal: both trees, breadth-first, in coordinated rounds.
 //!
-//! The driver ([`walk`]) owns both sides' rounds and the coordinator. Folders come from the store in pages, are listed by
-//! a pool a side ([`lister`]), and what is found goes to the store ([`publish`], [`folders`]); a round counts a folder as ended only when
-//! that is durable. What the comparison comes to is not stored but follows from the rows of both sides
+//! The driver ([`walk`]) owns both sides' rounds and the coordinator. Folders come from the store
+//! in pages, are listed by a pool a side ([`lister`]), and what is found goes to the store
+//! ([`publish`], [`folders`]); a round counts a folder as ended only when that is durable. What the
+//! comparison comes to is not stored but follows from the rows of both sides
 //! ([`Compare`](crate::status::Compare)).
 
 mod folders;

@@ -83,8 +83,9 @@ pub(super) fn destination(
     Ok(alike)
 }
 
-/// Whether the files among the entries of a folder are the plain files of the source, as far as is compared; then they are
-/// taken out. Nothing else is asked of their versions: what is the same is not written over.
+/// Whether the files among the entries of a folder are the plain files of the source, as far as is
+/// compared; then they are taken out. Nothing else is asked of their versions: what is the same is
+/// not written over.
 fn same_files(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
@@ -213,8 +214,8 @@ mod tests {
         }
     }
 
-    /// What is noted of a folder that the source has with the files `a` and `b`: whether both are alike, and how many rows
-    /// the destination has of it.
+    /// What is noted of a folder that the source has with the files `a` and `b`: whether both are
+    /// alike, and how many rows the destination has of it.
     fn noted(there: &[Entry], first: bool) -> (bool, u64) {
         let place = tempfile::tempdir().unwrap();
         let store = Store::create(&place.path().join("state")).unwrap();

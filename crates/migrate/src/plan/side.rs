@@ -63,7 +63,8 @@ pub(super) struct Walked {
     pub(super) side: Side,
     pub(super) rounds: Rounds<Arc<Work>>,
     pub(super) pool: Pool<Batch>,
-    /// Folders that are listed one after the other, at most, and how many of these batches run at once.
+    /// Folders that are listed one after the other, at most, and how many of these batches run at
+    /// once.
     pub(super) batch: usize,
     pub(super) workers: usize,
     /// The last folder of this round that was paged in.
@@ -114,7 +115,8 @@ impl Walked {
         self.cursor = 0;
     }
 
-    /// Reads some more into the window if it has room, and hands out what may be listed: nothing, if there is no more.
+    /// Reads some more into the window if it has room, and hands out what may be listed: nothing,
+    /// if there is no more.
     pub(super) fn lease(&mut self, now: Time, read: &Connection) -> Result<Vec<Lease<Arc<Work>>>> {
         if let Some(want) = self.rounds.wants() {
             let most = want.room.min(PAGE);

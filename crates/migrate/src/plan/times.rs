@@ -103,7 +103,8 @@ async fn one(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -> Resul
             return Err(Error::Storage { side, error });
         }
     };
-    // Where listings have no version of the storage's own, the next plan will see what this one saw.
+    // Where listings have no version of the storage's own, the next plan will see what this one
+    // saw.
     let listed = match side {
         Side::Leader => Some(&pair.entry),
         Side::Follower => pair.there.as_ref(),

@@ -37,7 +37,8 @@ struct Walk<'a> {
     ahead: Ahead,
 }
 
-/// Whether the destination's root is looked at before its turn, so that copying can begin while the source's is still listed.
+/// Whether the destination's root is looked at before its turn, so that copying can begin while the
+/// source's is still listed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ahead {
     /// From then on, if the source's root takes so long.
@@ -51,7 +52,8 @@ enum Ahead {
 /// How long the source's root may take before the destination's is looked at.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Walks both sides until nothing is pending, or until somebody asks to stop. What is durable is offered to `release`.
+/// Walks both sides until nothing is pending, or until somebody asks to stop. What is durable is
+/// offered to `release`.
 pub(crate) async fn walk(job: &Job, release: Option<mpsc::Sender<Vec<Released>>>) -> Result<()> {
     let ahead = match &release {
         Some(_) => Ahead::From(Instant::now() + GLANCE),
@@ -62,7 +64,8 @@ pub(crate) async fn walk(job: &Job, release: Option<mpsc::Sender<Vec<Released>>>
     let side = |side| -> Result<Walked> {
         let release = release.clone().filter(|_| side == Side::Leader);
         let (pool, shape) = pool(job, side, sender.clone(), release)?;
-        // A destination folder must end by `finish`, which declares what is below it: there only attempts count.
+        // A destination folder must end by `finish`, which declares what is below it: there only
+        // attempts count.
         let budget = match side {
             Side::Leader => job.settings.retry_budget,
             Side::Follower => Duration::MAX,
@@ -90,7 +93,8 @@ pub(crate) async fn walk(job: &Job, release: Option<mpsc::Sender<Vec<Released>>>
     walked.and(flushed)
 }
 
-/// Folders of a disk that are listed one after the other on one thread: waking another costs more than a listing.
+/// Folders of a disk that are listed one after the other on one thread: waking another costs more
+/// than a listing.
 const BATCH: usize = 64;
 
 /// The pool of a side; how many workers it begins with, and how many folders a batch has at most.
@@ -385,7 +389,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Records the failure. A destination folder ends like any other: what is below it is declared, and becomes unknown.
+    /// Records the failure. A destination folder ends like any other: what is below it is declared,
+    /// and becomes unknown.
     fn give_up(
         &mut self,
         which: Side,

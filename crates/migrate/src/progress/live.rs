@@ -31,7 +31,8 @@ pub struct Live {
     pub rate: f64,
     /// Bytes a second.
     pub byte_rate: f64,
-    /// How many seconds the phase takes still, if it goes on like this; of a plan, its current rounds.
+    /// How many seconds the phase takes still, if it goes on like this; of a plan, its current
+    /// rounds.
     pub eta: Option<f64>,
     /// What is waited for, if anything.
     pub waits_for: Option<String>,

@@ -1,7 +1,8 @@
 //! How far a job is, for whoever looks: counters that nobody waits for.
 //!
-//! Whoever does something adds to [`Progress`]; whoever shows it makes a [`Live`] picture of it with a [`Pace`], now and then. A
-//! runner leaves one in the state file about once a second, for other processes.
+//! Whoever does something adds to [`Progress`]; whoever shows it makes a [`Live`] picture of it
+//! with a [`Pace`], now and then. A runner leaves one in the state file about once a second, for
+//! other processes.
 
 mod live;
 
@@ -255,7 +256,8 @@ impl Progress {
         self.sides[side as usize].overloads.fetch_add(1, Relaxed);
     }
 
-    /// What going on with an earlier run cost, in words; nothing if this run began at the beginning.
+    /// What going on with an earlier run cost, in words; nothing if this run began at the
+    /// beginning.
     #[must_use]
     pub fn resume_cost(&self) -> Option<String> {
         let over = |count: fn(&SideProgress) -> &AtomicU64| -> u64 {

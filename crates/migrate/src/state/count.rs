@@ -1,4 +1,5 @@
-//! Adding up what a plan found, on two threads: nothing else goes on meanwhile, and somebody waits for it.
+//! Adding up what a plan found, on two threads: nothing else goes on meanwhile, and somebody waits
+//! for it.
 
 use super::{ALL, Count, Folders, PAGE, State, Summary, Totals};
 use crate::error::Result;
@@ -36,8 +37,9 @@ impl State {
         Ok(summary)
     }
 
-    /// All folders, in parts that the threads take one after the other. Folders are mostly in those with small numbers, files in all: so
-    /// it is cut by what is in the first parts of the table as well as by the table itself.
+    /// All folders, in parts that the threads take one after the other. Folders are mostly in those
+    /// with small numbers, files in all: so it is cut by what is in the first parts of the table as
+    /// well as by the table itself.
     fn ranges(&self) -> Result<Vec<Folders>> {
         let mut statement = self.read.prepare_cached(
             "SELECT parent, id FROM folder WHERE id = (SELECT max(id) FROM folder) * ? / ?",

@@ -115,8 +115,9 @@ impl State {
         }
     }
 
-    /// Goes through those of the folders with these numbers that need a look: not through plain files that are alike. All at once, because
-    /// each new beginning would look for plain files that are not alike in all folders that are left.
+    /// Goes through those of the folders with these numbers that need a look: not through plain
+    /// files that are alike. All at once, because each new beginning would look for plain files
+    /// that are not alike in all folders that are left.
     fn scan_folders(
         &self,
         compare: &Compare,
@@ -169,7 +170,8 @@ impl State {
         }
     }
 
-    /// Some of what is at the destination only, after a place and in folders with numbers up to `last`.
+    /// Some of what is at the destination only, after a place and in folders with numbers up to
+    /// `last`.
     pub(crate) fn extra_page(
         &self,
         after: &(FolderId, Vec<u8>),
@@ -227,8 +229,8 @@ impl State {
         Ok(())
     }
 
-    /// Some of what is at the destination only, after a place, as it was listed; with `excluded` also
-    /// what the source has and a filter excludes. None only if there is none.
+    /// Some of what is at the destination only, after a place, as it was listed; with `excluded`
+    /// also what the source has and a filter excludes. None only if there is none.
     pub(crate) fn extra_entries(
         &self,
         after: &(FolderId, Vec<u8>),
@@ -325,7 +327,8 @@ impl State {
         Ok(meta(&self.read, "pass")?.unwrap_or(1))
     }
 
-    /// Goes through every entry of both sides, by folder and name, those at the destination only at the end.
+    /// Goes through every entry of both sides, by folder and name, those at the destination only at
+    /// the end.
     ///
     /// # Errors
     /// When the file cannot be read, or `each` says so.
@@ -421,7 +424,8 @@ impl State {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Folders by the state of their listings: of the source pending, successful, failed; the same of the destination.
+    /// Folders by the state of their listings: of the source pending, successful, failed; the same
+    /// of the destination.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -502,7 +506,8 @@ pub(crate) fn status(read: &Connection, compare: &Compare, pair: &Pair) -> Resul
     })
 }
 
-/// The first name of the file that a source entry is a further name of; `None` if it is the first, or the only one here.
+/// The first name of the file that a source entry is a further name of; `None` if it is the first,
+/// or the only one here.
 pub(crate) fn leader(read: &Connection, pair: &Pair) -> Result<Option<(FolderId, Vec<u8>)>> {
     let Some(inode) = pair.entry.inode.filter(|_| pair.entry.kind != Kind::Folder) else {
         return Ok(None);

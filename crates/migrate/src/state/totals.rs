@@ -51,9 +51,10 @@ impl Totals {
         Totals(std::mem::replace(&mut self.0, last.into_iter().collect()))
     }
 
-    /// Adds plain files that the destination has just so to what is below the parent of their folder; folders come in the order of
-    /// their numbers, so that those of one parent mostly follow each other. In the total of their own folder they have no part: whoever
-    /// wants that adds them ([`State::total`](super::State::total)), so that most folders need no row.
+    /// Adds plain files that the destination has just so to what is below the parent of their
+    /// folder; folders come in the order of their numbers, so that those of one parent mostly
+    /// follow each other. In the total of their own folder they have no part: whoever wants that
+    /// adds them ([`State::total`](super::State::total)), so that most folders need no row.
     pub(super) fn add_below(&mut self, parent: FolderId, (entries, bytes): (i64, i64)) {
         if self.0.last().is_none_or(|(folder, _)| *folder != parent) {
             self.0.push((parent, Total::default()));
@@ -93,8 +94,8 @@ impl Total {
     }
 }
 
-/// Adds what is in each folder to the one above it. That has the smaller number, because it was listed first, so the folder with the
-/// highest is complete.
+/// Adds what is in each folder to the one above it. That has the smaller number, because it was
+/// listed first, so the folder with the highest is complete.
 pub(crate) fn roll_up(connection: &Connection) -> rusqlite::Result<()> {
     let mut highest = connection.prepare_cached(
         "SELECT t.folder, f.parent, t.entries, t.bytes, t.work, t.work_bytes, t.trouble

@@ -1,12 +1,14 @@
 //! What is known of a version that a storage gave to a file, also in later passes.
 //!
-//! Listings of object storages do not say when a file was modified. Who copied or looked at a version knows it.
+//! Listings of object storages do not say when a file was modified. Who copied or looked at a
+//! version knows it.
 
 use headworks_core::Side;
 use headworks_storage::Entry;
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// When this version was modified: `None` if nothing is known of it, `Some(None)` if only that we copied it.
+/// When this version was modified: `None` if nothing is known of it, `Some(None)` if only that we
+/// copied it.
 pub(crate) fn recall(
     connection: &Connection,
     side: Side,

@@ -1,7 +1,8 @@
 //! The state file: what is known of both sides, durable.
 //!
-//! SQLite in WAL mode. One thread writes ([`Writer`]), in groups; readers have connections of their own. Whoever runs the
-//! job holds the lock; other processes only read, or leave a word in the `control` table.
+//! SQLite in WAL mode. One thread writes ([`Writer`]), in groups; readers have connections of their
+//! own. Whoever runs the job holds the lock; other processes only read, or leave a word in the
+//! `control` table.
 
 mod known;
 mod lock;
@@ -42,8 +43,9 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Looks at a state file; `None` if there is none, but could be. Leaves nothing behind. As long as somebody has the
-    /// connection, what a crash left of the file is not read through again by whoever opens it.
+    /// Looks at a state file; `None` if there is none, but could be. Leaves nothing behind. As long
+    /// as somebody has the connection, what a crash left of the file is not read through again by
+    /// whoever opens it.
     pub(crate) fn look(path: &Path) -> Result<Option<Connection>> {
         let not_state = |what| Error::NotState {
             path: path.to_owned(),

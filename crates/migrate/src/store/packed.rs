@@ -1,9 +1,10 @@
 //! The plain files of a folder in one row.
 //!
-//! Most entries are files of which a listing says little: a name, a size, a time, an owner. A row for each of them is what a plan would
-//! spend most of its time on. So a folder that was listed in one page has all of them in one row, in the order of their
-//! names, and rows of their own only for the rest: folders, symlinks, what has several names, a version, or was left out.
-//! An entry of the source is in one of the two. If the destination has exactly these plain files, it is noted as
+//! Most entries are files of which a listing says little: a name, a size, a time, an owner. A row
+//! for each of them is what a plan would spend most of its time on. So a folder that was listed in
+//! one page has all of them in one row, in the order of their names, and rows of their own only for
+//! the rest: folders, symlinks, what has several names, a version, or was left out. An entry of the
+//! source is in one of the two. If the destination has exactly these plain files, it is noted as
 //! `alike`, and nothing else; a row of the destination counts more than that.
 
 use super::rows::{Row, put_destinations, put_sources};

@@ -1,7 +1,7 @@
 //! Source entries beside what the destination has of their names.
 //!
-//! All tables are in the order of folder and name, so they are read side by side, each from front to back: looking every name up
-//! would cost several times as much.
+//! All tables are in the order of folder and name, so they are read side by side, each from front
+//! to back: looking every name up would cost several times as much.
 
 use super::FolderId;
 use super::packed::{plain_files, unpack};
@@ -29,7 +29,8 @@ static SOURCE: LazyLock<String> = LazyLock::new(|| {
     format!("SELECT {columns} {FROM} WHERE (x.parent, x.name) > (?, ?) AND x.parent <= ? {ORDER}")
 });
 const FILES: &str = "SELECT folder, packed FROM files WHERE folder BETWEEN ? AND ? ORDER BY folder";
-// Mostly there are none, and folders take a fraction of the room that files do: those are gone through first.
+// Mostly there are none, and folders take a fraction of the room that files do: those are gone
+// through first.
 const UNLIKE: &str = "SELECT p.folder, p.packed FROM folder f CROSS JOIN files p ON p.folder = f.id
      WHERE f.id BETWEEN ? AND ? AND NOT (f.alike = 1 AND f.dst = 1) ORDER BY f.id";
 static ONE: LazyLock<String> = LazyLock::new(|| {
@@ -128,8 +129,8 @@ fn read(
     Ok(pairs)
 }
 
-/// Goes through source entries after a place, each with what is beside it, as long as `each` says so: all of it is one look at the state
-/// file, which cannot be tidied up meanwhile.
+/// Goes through source entries after a place, each with what is beside it, as long as `each` says
+/// so: all of it is one look at the state file, which cannot be tidied up meanwhile.
 pub(crate) fn each_pair(
     connection: &Connection,
     after: (FolderId, &[u8]),
@@ -282,7 +283,8 @@ struct Reader<'s> {
 }
 
 impl Reader<'_> {
-    /// An entry with what is beside it; entries must come in order. `None` for the root's own, which is in no folder.
+    /// An entry with what is beside it; entries must come in order. `None` for the root's own,
+    /// which is in no folder.
     fn pair(&mut self, found: Found) -> rusqlite::Result<Option<Pair>> {
         let Found { parent, entry, .. } = found;
         let Some((folder, parent_dst, alike)) = self.folders.at(parent)? else {

@@ -1,4 +1,5 @@
-//! What waits for the writer: bounded by rows, so that folders of any size take the same memory, and handed over all at once.
+//! What waits for the writer: bounded by rows, so that folders of any size take the same memory,
+//! and handed over all at once.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -42,7 +43,8 @@ impl<T> Queue<T> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a piece of so many rows at the end; blocks while too many wait. Drops it if nobody will take it.
+    /// Puts a piece of so many rows at the end; blocks while too many wait. Drops it if nobody will
+    /// take it.
     pub(super) fn put(&self, rows: usize, piece: T) {
         let mut held = self.lock();
         while held.rows >= ROWS && !held.closed {
@@ -57,8 +59,8 @@ impl<T> Queue<T> {
         self.news.notify_one();
     }
 
-    /// Everything that waits. If nothing does, the first that comes within `patience` (for ever, without it); `None` when
-    /// nothing more will come.
+    /// Everything that waits. If nothing does, the first that comes within `patience` (for ever,
+    /// without it); `None` when nothing more will come.
     pub(super) fn take(&self, patience: Option<Duration>) -> Option<VecDeque<T>> {
         let until = patience.map(|patience| Instant::now() + patience);
         let mut held = self.lock();

@@ -174,7 +174,8 @@ fn put_link(connection: &Connection, parent: FolderId, row: &Row) -> Changes {
         .map(drop)
 }
 
-/// Entries of a destination folder; `copied` is the pass in which we made them so, or 0 if they were found so.
+/// Entries of a destination folder; `copied` is the pass in which we made them so, or 0 if they
+/// were found so.
 pub(crate) fn put_destinations<'e>(
     connection: &Connection,
     parent: FolderId,

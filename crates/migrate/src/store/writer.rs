@@ -1,9 +1,10 @@
 //! The one thread that writes.
 //!
-//! Work is handed over as closures; as many as are waiting are committed together, and each hears of it only when its
-//! group is durable. A group of nothing that somebody waits for lingers for more
-//! ([`When`]); before results of copying the destination is synced, once a group. While listings come in, which do not wait
-//! for that, results are put aside and committed about once a second.
+//! Work is handed over as closures; as many as are waiting are committed together, and each hears
+//! of it only when its group is durable. A group of nothing that somebody waits for lingers for
+//! more ([`When`]); before results of copying the destination is synced, once a group. While
+//! listings come in, which do not wait for that, results are put aside and committed about once a
+//! second.
 
 use super::queue::Queue;
 use crate::error::{Error, Result};
@@ -17,12 +18,13 @@ use tokio::sync::oneshot;
 
 /// What is waited for before the destination is synced for a group.
 const LINGER: Duration = Duration::from_millis(1000);
-/// What is waited for more when the last group was large, as long as more comes: one sync of the state file for many is worth
-/// more than haste.
+/// What is waited for more when the last group was large, as long as more comes: one sync of the
+/// state file for many is worth more than haste.
 const BUSY: Duration = Duration::from_millis(60);
 const QUIET: Duration = Duration::from_millis(5);
-/// The same as a multiple of what the last commit took, if that is less. Where a commit costs next to nothing, waiting for more costs
-/// more than it saves: folders that are not durable yet keep their places in the window, and there is soon nothing left to list.
+/// The same as a multiple of what the last commit took, if that is less. Where a commit costs next
+/// to nothing, waiting for more costs more than it saves: folders that are not durable yet keep
+/// their places in the window, and there is soon nothing left to list.
 const BUSY_COMMITS: u32 = 4;
 /// Rows that make a group large.
 const LARGE: usize = 512;
@@ -45,7 +47,8 @@ struct Piece {
 pub(crate) enum When {
     /// As soon as possible, after all that was handed over before: somebody waits for it.
     Now,
-    /// As soon as possible, and not after results of copying, on which it does not depend: a listing.
+    /// As soon as possible, and not after results of copying, on which it does not depend: a
+    /// listing.
     Apart,
     /// With others: a page of a long listing, whose rows are all over the table.
     Later,
@@ -99,8 +102,9 @@ impl Writer {
         }
     }
 
-    /// Hands work over; `after` is called when it is durable. Blocks while too much is waiting. If the writer has failed,
-    /// the work is dropped, and with it `after`: whoever waits for it learns that from [`failure`](Self::failure).
+    /// Hands work over; `after` is called when it is durable. Blocks while too much is waiting. If
+    /// the writer has failed, the work is dropped, and with it `after`: whoever waits for it learns
+    /// that from [`failure`](Self::failure).
     pub(crate) fn post(
         &self,
         when: When,
@@ -189,7 +193,8 @@ impl Writer {
         thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Waits until everything handed over is durable and the thread has ended. Other handles are of no use after it.
+    /// Waits until everything handed over is durable and the thread has ended. Other handles are of
+    /// no use after it.
     pub(crate) fn close(self) -> Result<()> {
         let Writer { queue, end } = self;
         queue.end();
@@ -358,7 +363,8 @@ impl Group {
         self.wanted[when as usize]
     }
 
-    /// Whether it takes no more, even if more is waiting: where listings come faster than they are written, it would never end.
+    /// Whether it takes no more, even if more is waiting: where listings come faster than they are
+    /// written, it would never end.
     fn is_full(&self) -> bool {
         self.after.len() >= GROUP || self.began.elapsed() >= LINGER
     }
@@ -391,7 +397,8 @@ mod tests {
         assert_eq!(small, Pause::default());
     }
 
-    /// A listing that came without a pause was one group: nothing of it was durable, or copied, before its end.
+    /// A listing that came without a pause was one group: nothing of it was durable, or copied,
+    /// before its end.
     #[test]
     fn a_group_ends_although_more_is_waiting() {
         let connection = Connection::open_in_memory().unwrap();

@@ -1,6 +1,7 @@
 //! How full the queue is, readable without the lock.
 //!
-//! The tracker asks for every announce: a read must not wait for a thread that holds the lock and lost its processor.
+//! The tracker asks for every announce: a read must not wait for a thread that holds the lock and
+//! lost its processor.
 
 use super::state::State;
 use headworks_core::{Pressure, Thresholds};

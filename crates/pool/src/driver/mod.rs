@@ -1,12 +1,13 @@
 //! Drives the core: one lock, and the hand-off from the core to workers and callers.
 //!
-//! Everything that changes is behind one lock, held for the length of a few core calls and never across an await. A
-//! *waiter* is where somebody waits for the core's decision: a worker without work, or a caller of `acquire`. Its
-//! message is put there under the lock, and its waker is called after the lock is released. The driver knows no clock
-//! and no runtime: every call takes `now`, so the same code is model-checked.
+//! Everything that changes is behind one lock, held for the length of a few core calls and never
+//! across an await. A *waiter* is where somebody waits for the core's decision: a worker without
+//! work, or a caller of `acquire`. Its message is put there under the lock, and its waker is called
+//! after the lock is released. The driver knows no clock and no runtime: every call takes `now`, so
+//! the same code is model-checked.
 //!
-//! Why a lock and not a task that owns the core: a submit must answer with the core's own verdict, and a message to a
-//! task and back costs ten times a lock. `headworks-bench engine` measures it.
+//! Why a lock and not a task that owns the core: a submit must answer with the core's own verdict,
+//! and a message to a task and back costs ten times a lock. `headworks-bench engine` measures it.
 
 mod fill;
 mod scaling;
@@ -88,7 +89,8 @@ impl<P> Driver<P> {
             let _ = watcher.send(reason);
         }
         for notice in after.notices {
-            // A listener that panics must not keep the others from being told; its hook reports the panic.
+            // A listener that panics must not keep the others from being told; its hook reports the
+            // panic.
             let told = AssertUnwindSafe(|| (self.listener)(notice));
             let _ = std::panic::catch_unwind(told);
         }
@@ -123,8 +125,8 @@ impl<P> Driver<P> {
         self.with(now, |state| state.enter(now, job, true))
     }
 
-    /// Submits the job of a caller that does not wait: if it is not granted at once, it is gone again. It takes
-    /// nobody's place.
+    /// Submits the job of a caller that does not wait: if it is not granted at once, it is gone
+    /// again. It takes nobody's place.
     pub(crate) fn try_enter(
         &self,
         now: Time,
@@ -191,7 +193,8 @@ impl<P> Driver<P> {
                 }
                 Some(_) => {}
                 None => {
-                    // The call moves time on, so the job may expire in it: the event must find its waiter.
+                    // The call moves time on, so the job may expire in it: the event must find its
+                    // waiter.
                     state.core.cancel(now, ticket);
                     state.pass_events_on();
                 }
@@ -202,8 +205,8 @@ impl<P> Driver<P> {
         drop(removed);
     }
 
-    /// A caller gives its permit back. If it is to wait again, for another target or another time, it keeps its waiter;
-    /// `Some` says that it need not wait.
+    /// A caller gives its permit back. If it is to wait again, for another target or another time,
+    /// it keeps its waiter; `Some` says that it need not wait.
     pub(crate) fn give_back(
         &self,
         now: Time,

@@ -1,8 +1,9 @@
 //! The part behind the lock.
 //!
-//! No code of the pool's users runs here: payloads are not dropped, wakers not cloned, called or dropped, tokens not
-//! cancelled, listeners not called. All of that is put into [`After`] and happens when the lock is released. Otherwise
-//! a payload whose `drop` calls the pool would deadlock its runtime.
+//! No code of the pool's users runs here: payloads are not dropped, wakers not cloned, called or
+//! dropped, tokens not cancelled, listeners not called. All of that is put into [`After`] and
+//! happens when the lock is released. Otherwise a payload whose `drop` calls the pool would
+//! deadlock its runtime.
 
 use super::scaling::Scaling;
 use super::waiter::{Message, Task, Waiter, WaiterId, Work};
@@ -125,7 +126,8 @@ impl<P> State<P> {
         })
     }
 
-    /// Grants as far as there is somebody to run it, passes on what happened, and sees that the timer calls in time.
+    /// Grants as far as there is somebody to run it, passes on what happened, and sees that the
+    /// timer calls in time.
     #[inline]
     pub(super) fn pump(&mut self, now: Time) {
         while self.runners == Runners::Callers || !self.idle.is_empty() {
@@ -193,8 +195,8 @@ impl<P> State<P> {
         self.after.wake.extend(waiter.waker.take());
     }
 
-    /// A worker's job is over, or goes back into the core. Returns a payload that nobody needs any more, to be dropped
-    /// without the lock.
+    /// A worker's job is over, or goes back into the core. Returns a payload that nobody needs any
+    /// more, to be dropped without the lock.
     #[inline]
     pub(super) fn finish(
         &mut self,

@@ -10,8 +10,8 @@ use serde_json::json;
 use super::Shared;
 use super::problem::HttpProblem;
 
-/// Whatever has no route of its own: the list at `/`, and nothing elsewhere. Not a route itself, so that a page can take
-/// its place.
+/// Whatever has no route of its own: the list at `/`, and nothing elsewhere. Not a route itself, so
+/// that a page can take its place.
 pub(super) async fn fallback(shared: Arc<Shared>, method: Method, uri: Uri) -> Response {
     let endpoints = shared.endpoints.iter();
     if uri.path() != "/" {

@@ -127,7 +127,8 @@ impl Admin {
         self
     }
 
-    /// Tells `who` the token, once there is one: if none is configured, it is made when the address is taken.
+    /// Tells `who` the token, once there is one: if none is configured, it is made when the address
+    /// is taken.
     #[must_use]
     pub fn token_to(mut self, who: impl FnOnce(&Secret) + Send + 'static) -> Admin {
         self.token_to.push(Box::new(who));

@@ -1,7 +1,8 @@
 //! Accepting connections, and letting them end.
 //!
-//! A client that sends nothing, or the head of a request byte by byte, is cut off after a while, and there are never more
-//! connections than [`MOST`]: nobody can hold the listener by holding on to it.
+//! A client that sends nothing, or the head of a request byte by byte, is cut off after a while,
+//! and there are never more connections than [`MOST`]: nobody can hold the listener by holding on
+//! to it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -102,7 +102,8 @@ impl serde::de::Visitor<'_> for SecretVisitor {
     }
 }
 
-/// For an optional secret: one that is given but empty is a mistake (a variable that was meant to be set), never none.
+/// For an optional secret: one that is given but empty is a mistake (a variable that was meant to
+/// be set), never none.
 ///
 /// # Errors
 /// When it is not a secret.

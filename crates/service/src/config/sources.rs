@@ -48,8 +48,8 @@ impl Sources {
         self
     }
 
-    /// With the first of these files that exists when the configuration is read: one that is written later is found by a
-    /// reload.
+    /// With the first of these files that exists when the configuration is read: one that is
+    /// written later is found by a reload.
     #[must_use]
     pub fn look_for(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Sources {
         self.look_in = paths.into_iter().collect();
@@ -105,8 +105,8 @@ impl Sources {
         self
     }
 
-    /// With the file `name` in [`Sources::folder`] for the dotted `key`, where that file exists when
-    /// the configuration is read and nothing else sets the key.
+    /// With the file `name` in [`Sources::folder`] for the dotted `key`, where that file exists
+    /// when the configuration is read and nothing else sets the key.
     #[must_use]
     pub fn beside(mut self, key: impl Into<String>, name: impl Into<String>) -> Sources {
         self.beside.push((key.into(), name.into()));

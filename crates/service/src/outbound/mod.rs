@@ -1,8 +1,9 @@
 //! One HTTP client for all applications.
 //!
 //! HTTP/1.1 and HTTP/2, TLS with the system's roots and whatever private ones the operator adds,
-//! proxies as the environment names them, a bound on connecting, and no delay on small writes or before answers are acknowledged.
-//! How long an answer may take is the caller's to bound: a tracker waits seconds, a model minutes.
+//! proxies as the environment names them, a bound on connecting, and no delay on small writes or
+//! before answers are acknowledged. How long an answer may take is the caller's to bound: a tracker
+//! waits seconds, a model minutes.
 
 mod connector;
 mod names;
@@ -113,8 +114,9 @@ impl Outbound {
         })
     }
 
-    /// A client like this one with connections of its own. For a thread that drives its own work: a connection is
-    /// driven by the runtime that opened it, and waking another one takes system calls.
+    /// A client like this one with connections of its own. For a thread that drives its own work: a
+    /// connection is driven by the runtime that opened it, and waking another one takes system
+    /// calls.
     #[must_use]
     pub fn apart(&self) -> Outbound {
         Outbound {

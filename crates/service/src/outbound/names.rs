@@ -32,8 +32,8 @@ pub struct Names(Arc<Mutex<HashMap<String, LookedUp>>>);
 type LookedUp = (Instant, Vec<SocketAddr>);
 
 impl Names {
-    /// The addresses of a host, with `port`. When looking up fails but the name is not known to be gone, older ones are
-    /// better than none.
+    /// The addresses of a host, with `port`. When looking up fails but the name is not known to be
+    /// gone, older ones are better than none.
     ///
     /// # Errors
     /// What the system's resolver said.
@@ -78,8 +78,8 @@ impl Names {
     }
 }
 
-/// Whether the host does not exist, as against nobody being there to say so. The system's resolver tells the two apart
-/// in words only.
+/// Whether the host does not exist, as against nobody being there to say so. The system's resolver
+/// tells the two apart in words only.
 #[must_use]
 pub fn is_unknown(error: &io::Error) -> bool {
     let text = error.to_string();

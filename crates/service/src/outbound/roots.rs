@@ -9,7 +9,8 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::Error;
 
-/// The system's roots: read once, because a program has several clients and there are hundreds of certificates.
+/// The system's roots: read once, because a program has several clients and there are hundreds of
+/// certificates.
 static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();

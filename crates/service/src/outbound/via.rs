@@ -1,8 +1,10 @@
-//! A connection that knows whether a forwarding proxy is at its other end, and acknowledges answers at once.
+//! A connection that knows whether a forwarding proxy is at its other end, and acknowledges answers
+//! at once.
 //!
-//! A server that writes the head of an answer and then its body may hold the body back until the head is acknowledged (Nagle's
-//! algorithm), and the system acknowledges late (40 ms) what it takes for a conversation. It takes it for one whenever we send something,
-//! so it is told otherwise after every request.
+//! A server that writes the head of an answer and then its body may hold the body back until the
+//! head is acknowledged (Nagle's algorithm), and the system acknowledges late (40 ms) what it takes
+//! for a conversation. It takes it for one whenever we send something, so it is told otherwise
+//! after every request.
 
 use std::io;
 use std::pin::Pin;
@@ -35,7 +37,8 @@ impl Via {
         }
     }
 
-    /// Has what came, and what comes next, acknowledged at once. Where that fails, answers take longer.
+    /// Has what came, and what comes next, acknowledged at once. Where that fails, answers take
+    /// longer.
     fn acknowledge(&self) {
         let tcp = match &self.wire {
             MaybeHttpsStream::Http(tcp) => tcp.inner(),

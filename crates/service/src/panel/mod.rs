@@ -82,8 +82,9 @@ pub trait Panel: Send + Sync {
         Box::pin(async move { Err(PanelError::unknown_action(action)) })
     }
 
-    /// What kind of thing it explains, in a word such as "request"; nothing if it explains nothing. The rows of a table
-    /// or tree whose first column has that name are such things, known by their ids.
+    /// What kind of thing it explains, in a word such as "request"; nothing if it explains nothing.
+    /// The rows of a table or tree whose first column has that name are such things, known by their
+    /// ids.
     fn explains(&self) -> Option<&str> {
         None
     }

@@ -3,8 +3,9 @@
 //! The [`Door`] owns the token, the session key that browsers get instead of it, and the count of
 //! wrong guesses by address. It takes the time as an argument and does no I/O after it was made.
 //!
-//! Whoever has the token is always let in: somebody who guesses from the same address, behind the same proxy perhaps, must not
-//! keep its owner out. What keeps guessers out is that a token is long; counting their guesses keeps them from filling the log.
+//! Whoever has the token is always let in: somebody who guesses from the same address, behind the
+//! same proxy perhaps, must not keep its owner out. What keeps guessers out is that a token is
+//! long; counting their guesses keeps them from filling the log.
 
 mod credential;
 
@@ -55,7 +56,8 @@ pub enum Answer {
     Welcome,
     /// It is wrong.
     Wrong,
-    /// It is wrong, as were too many from this address: it hears no more for this long, and neither does the log.
+    /// It is wrong, as were too many from this address: it hears no more for this long, and neither
+    /// does the log.
     Wait(Duration),
 }
 

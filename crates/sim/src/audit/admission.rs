@@ -160,8 +160,8 @@ impl Books {
         }
     }
 
-    /// How many jobs of the same bound could go before an arrival: not those of classes that the policy serves
-    /// after it.
+    /// How many jobs of the same bound could go before an arrival: not those of classes that the
+    /// policy serves after it.
     fn may_be_ahead(&self, job: &Job<Number>) -> usize {
         let strictly_after = |class: Class| match self.config.policy {
             Policy::Strict => class > job.class,
@@ -174,7 +174,8 @@ impl Books {
             .count()
     }
 
-    /// A hint is not shorter than a wait that can be computed: no place is free before something is granted.
+    /// A hint is not shorter than a wait that can be computed: no place is free before something is
+    /// granted.
     fn least_retry(&self, job: &Job<Number>, reason: Reason) -> Duration {
         let everything = self.gate.least_wait(self.now);
         let allowed = self.fitting(job.targets, job.cost);
@@ -203,8 +204,8 @@ impl Books {
         taken > places || !self.deserves(class, flow) || self.undeserving(class, flow).is_none()
     }
 
-    /// Whether an arrival deserves the place of a job that waits for the same target: its flow holds less than its
-    /// share there, and another lane more for its weight.
+    /// Whether an arrival deserves the place of a job that waits for the same target: its flow
+    /// holds less than its share there, and another lane more for its weight.
     fn deserves_at_target(&self, job: &Job<Number>, allowed: &[u32]) -> bool {
         if self.held(job.class).count() > self.config.bound.places() {
             return false;
@@ -251,7 +252,8 @@ impl Books {
             .find(|other| (self.holds(class, *other) << 20) / self.flow_weight(*other) > mine)
     }
 
-    /// Only who holds more than an arrival that deserves a place loses one, or who is less urgent than one that displaces.
+    /// Only who holds more than an arrival that deserves a place loses one, or who is less urgent
+    /// than one that displaces.
     pub(super) fn shed(
         &mut self,
         job: &Job<Number>,

@@ -153,14 +153,14 @@ impl Books {
         Ok(())
     }
 
-    /// Whether a cost bucket that a job draws on may be reserved for another one, which the policy does not put after it
-    /// and which only cost keeps waiting.
+    /// Whether a cost bucket that a job draws on may be reserved for another one, which the policy
+    /// does not put after it and which only cost keeps waiting.
     fn is_reserved_from(&self, number: Number, record: &Record) -> bool {
         self.is_reserved_within(self.targets.len(), number, record)
     }
 
-    /// The same for a chain of so many reservations: a job may be short of one target's bucket while another's, which
-    /// has enough for it, is reserved for a third job.
+    /// The same for a chain of so many reservations: a job may be short of one target's bucket
+    /// while another's, which has enough for it, is reserved for a third job.
     fn is_reserved_within(&self, chain: usize, number: Number, record: &Record) -> bool {
         self.waiting().any(|(other, waiting)| {
             let reserved = || {

@@ -1,7 +1,8 @@
 //! A core whose every answer is checked.
 //!
-//! [`Audited`] passes calls on to a [`Core`] and keeps books of its own, from the calls and the answers alone: it never
-//! asks the core what it thinks. An answer that breaks a promise of the design is a [`Violation`].
+//! [`Audited`] passes calls on to a [`Core`] and keeps books of its own, from the calls and the
+//! answers alone: it never asks the core what it thinks. An answer that breaks a promise of the
+//! design is a [`Violation`].
 
 mod admission;
 mod books;
@@ -360,7 +361,8 @@ impl Audited {
         Ok(shed)
     }
 
-    /// What must hold after every call: among others that a driver that sleeps until `wake_at` never spins.
+    /// What must hold after every call: among others that a driver that sleeps until `wake_at`
+    /// never spins.
     fn close(&mut self, now: Time) -> Result<(), Violation> {
         self.books.due(now);
         let now = self.books.now;

@@ -9,8 +9,8 @@ impl Books {
     fn due_within_the_bound(&self) -> Result<(), Violation> {
         let sent_back = |record: &Record| record.sent_elsewhere && record.moved == self.calls;
         if self.reloaded_in == self.calls || self.jobs.values().any(sent_back) {
-            // It was due under the bound before the reload; and one that was sent elsewhere keeps its place, even where
-            // another has taken it.
+            // It was due under the bound before the reload; and one that was sent elsewhere keeps
+            // its place, even where another has taken it.
             return Ok(());
         }
         for (number, record) in self

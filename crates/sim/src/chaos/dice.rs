@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 /// Chooses.
 pub(super) enum Dice {
     Seeded(Rng),
-    /// Every choice takes the next byte, or as many as it needs; when none are left, the first possibility is chosen.
+    /// Every choice takes the next byte, or as many as it needs; when none are left, the first
+    /// possibility is chosen.
     Read(VecDeque<u8>),
 }
 

@@ -1,8 +1,8 @@
 //! Random walks over everything a core can be told, from a seed.
 //!
-//! Each seed has its own policy, classes, flows, target sets, caps, rates, rounds, reloads, cancellations, lost leases and a clock
-//! that sometimes jumps and sometimes goes back. The core is [`Audited`]: a walk ends well, or with the promise that
-//! was broken.
+//! Each seed has its own policy, classes, flows, target sets, caps, rates, rounds, reloads,
+//! cancellations, lost leases and a clock that sometimes jumps and sometimes goes back. The core is
+//! [`Audited`]: a walk ends well, or with the promise that was broken.
 
 mod dice;
 mod sides;
@@ -25,7 +25,8 @@ pub fn walk(seed: u64, steps: u32) -> Result<Coverage, Violation> {
     Walk::new(seed, Dice::seeded(seed)).walk(steps)
 }
 
-/// Walks as long as there are bytes to choose by: for a fuzzer, which finds the walks that no seed takes.
+/// Walks as long as there are bytes to choose by: for a fuzzer, which finds the walks that no seed
+/// takes.
 ///
 /// ```
 /// use headworks_sim::chaos;
@@ -275,7 +276,8 @@ impl Walk {
         }
     }
 
-    /// Lets time pass: a little, until just before or exactly when the core wants to be woken, by a jump, or backwards.
+    /// Lets time pass: a little, until just before or exactly when the core wants to be woken, by a
+    /// jump, or backwards.
     fn wait(&mut self) -> Result<(), Violation> {
         match self.rng.below(10) {
             0..4 => self.now += millis(self.rng.below(300)),

@@ -1,7 +1,8 @@
 //! Two coordinated round queues whose nodes are jobs of the walk, and books of their own.
 //!
-//! Nodes end as their jobs do: done, failed, shed, expired, cancelled, lost. The books count what was declared and what
-//! ended; a round must close exactly when the two are equal, and neither side may pass the coordinator.
+//! Nodes end as their jobs do: done, failed, shed, expired, cancelled, lost. The books count what
+//! was declared and what ended; a round must close exactly when the two are equal, and neither side
+//! may pass the coordinator.
 
 use super::dice::Dice;
 use crate::audit::{Number, Violation};

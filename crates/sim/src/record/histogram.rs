@@ -1,4 +1,5 @@
-//! A histogram of durations: 32 steps to a doubling, from a microsecond up, as long as what was counted needs.
+//! A histogram of durations: 32 steps to a doubling, from a microsecond up, as long as what was
+//! counted needs.
 
 use std::time::Duration;
 

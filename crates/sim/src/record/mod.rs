@@ -1,7 +1,8 @@
 //! What happened in a run, counted as it happens.
 //!
-//! Written by the simulation, from its own calls and the core's answers; read by the report when the run is over.
-//! Its size depends on the numbers of classes, flows and targets, never on the number of jobs.
+//! Written by the simulation, from its own calls and the core's answers; read by the report when
+//! the run is over. Its size depends on the numbers of classes, flows and targets, never on the
+//! number of jobs.
 
 mod histogram;
 mod series;
@@ -166,7 +167,8 @@ impl Record {
         &mut self.flows[flow]
     }
 
-    /// Whether one who waited so often had work waiting nearly all the time: only then has it a share to compare.
+    /// Whether one who waited so often had work waiting nearly all the time: only then has it a
+    /// share to compare.
     pub(crate) fn is_backlogged(&self, often: u64) -> bool {
         self.looks > 0 && often * 10 >= self.looks * 9
     }

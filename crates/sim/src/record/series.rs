@@ -1,5 +1,5 @@
-//! What happened, slot by slot. The number of slots is bounded: when time goes beyond them, pairs of slots become
-//! one, so that a run of any length has a picture of the same size.
+//! What happened, slot by slot. The number of slots is bounded: when time goes beyond them, pairs
+//! of slots become one, so that a run of any length has a picture of the same size.
 
 use super::histogram::Histogram;
 use headworks_core::Time;
@@ -101,7 +101,8 @@ impl Series {
         now >= self.end
     }
 
-    /// Goes on to the slot of `now`; nothing changed since the last call, so all on the way end the same.
+    /// Goes on to the slot of `now`; nothing changed since the last call, so all on the way end the
+    /// same.
     pub(crate) fn advance(&mut self, now: Time, gauges: Gauges, depths: &[u64]) {
         while self.is_over(now) {
             self.close(gauges, depths);

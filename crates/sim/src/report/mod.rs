@@ -75,10 +75,12 @@ pub(crate) struct ClassReport {
     pub(crate) cost: u64,
     /// The part of all cost.
     pub(crate) share: f64,
-    /// The part that its weight gives it of what is shared by weight; none for a class that goes before the others.
+    /// The part that its weight gives it of what is shared by weight; none for a class that goes
+    /// before the others.
     pub(crate) weight_share: Option<f64>,
     pub(crate) deviation: Option<f64>,
-    /// Whether the policy shares by weight, and it had work waiting all the time: only then do the two mean anything.
+    /// Whether the policy shares by weight, and it had work waiting all the time: only then do the
+    /// two mean anything.
     pub(crate) comparable: bool,
     pub(crate) waits: Waits,
 }

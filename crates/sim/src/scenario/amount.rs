@@ -39,8 +39,8 @@ impl<'de> Deserialize<'de> for Length {
     }
 }
 
-/// How long something takes: `"50ms"`, `"20ms-80ms"` (all equally likely), or `{ mean = "80ms", sigma = 0.5 }` (many short,
-/// few long). Drawn in microseconds.
+/// How long something takes: `"50ms"`, `"20ms-80ms"` (all equally likely), or
+/// `{ mean = "80ms", sigma = 0.5 }` (many short, few long). Drawn in microseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Latency(pub(super) Distribution);
 

@@ -1,5 +1,5 @@
-//! A scenario as it is written: the tables and keys of the file, before anything is looked up or checked against
-//! anything else.
+//! A scenario as it is written: the tables and keys of the file, before anything is looked up or
+//! checked against anything else.
 
 use super::amount::{Amount, Latency, Length, Name, Names};
 use super::expect::Metric;

@@ -1,7 +1,8 @@
 //! Scenarios: what is simulated, read from TOML.
 //!
-//! `file` has the tables and keys as they are written, `build` makes of them what is run (`model`, `expect`), looking up
-//! names and checking what no key can check alone. Every error names file, line, key and the way out.
+//! `file` has the tables and keys as they are written, `build` makes of them what is run (`model`,
+//! `expect`), looking up names and checking what no key can check alone. Every error names file,
+//! line, key and the way out.
 
 mod amount;
 mod build;
@@ -112,8 +113,8 @@ impl Scenario {
         })
     }
 
-    /// What a trace is replayed under if nothing else is said: ten classes under `hybrid`, 50 at once, 100 requests and
-    /// a cost of 10,000 a second.
+    /// What a trace is replayed under if nothing else is said: ten classes under `hybrid`, 50 at
+    /// once, 100 requests and a cost of 10,000 a second.
     #[must_use]
     pub fn for_replay() -> Self {
         const DEFAULT: &str = "

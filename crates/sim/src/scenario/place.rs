@@ -5,7 +5,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A key and what is wrong with its value: found while the scenario is put together, before the place is known.
+/// A key and what is wrong with its value: found while the scenario is put together, before the
+/// place is known.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) key: String,
@@ -51,7 +52,8 @@ pub(super) fn place(file: &str, text: &str, offset: usize) -> Place {
     }
 }
 
-/// Where a key like `loads[2].arrivals.rate` stands; if it is not there, where the innermost table is that should have it.
+/// Where a key like `loads[2].arrivals.rate` stands; if it is not there, where the innermost table
+/// is that should have it.
 fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
     let (first, rest) = key.split_once('.').unwrap_or((key, ""));
     let (name, index) = match first.split_once('[') {

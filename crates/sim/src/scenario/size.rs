@@ -9,8 +9,8 @@ use headworks_synth::Arrivals;
 pub(super) const MOST_STEPS: u64 = 200_000_000;
 
 impl Scenario {
-    /// Refuses what cannot be run to its end, before it runs. Answers decide how often clients of a closed load ask: those
-    /// are counted while it runs.
+    /// Refuses what cannot be run to its end, before it runs. Answers decide how often clients of a
+    /// closed load ask: those are counted while it runs.
     pub(crate) fn check_size(&self) -> Result<(), SimError> {
         let jobs: Vec<f64> = self.loads.iter().map(|load| self.jobs_of(load)).collect();
         let all: f64 = jobs.iter().sum();

@@ -6,8 +6,8 @@ use crate::scenario::{Clients, OnRefusal};
 use headworks_core::{Booking, Job, Reason};
 use std::time::Duration;
 
-/// Nobody whose request was not served asks again at the same instant: a client that never thinks would ask for ever without
-/// time passing.
+/// Nobody whose request was not served asks again at the same instant: a client that never thinks
+/// would ask for ever without time passing.
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Simulation<'_> {

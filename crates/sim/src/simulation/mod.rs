@@ -1,8 +1,9 @@
-//! The core driven by a virtual clock: requests come, wait, are served by modelled far sides, fail, and come back.
+//! The core driven by a virtual clock: requests come, wait, are served by modelled far sides, fail,
+//! and come back.
 //!
-//! [`Simulation`] owns the clock, the agenda and everything that is neither the core's nor a far side's. Time jumps from one
-//! happening to the next; nothing depends on anything but the scenario and the seed, and memory is needed for what is
-//! live only.
+//! [`Simulation`] owns the clock, the agenda and everything that is neither the core's nor a far
+//! side's. Time jumps from one happening to the next; nothing depends on anything but the scenario
+//! and the seed, and memory is needed for what is live only.
 
 mod agenda;
 mod calls;

@@ -1,7 +1,8 @@
-//! Two coordinated round queues over a synthetic tree: the leader lists the source, the follower the destination.
+//! Two coordinated round queues over a synthetic tree: the leader lists the source, the follower
+//! the destination.
 //!
-//! Owns both sides' rounds and what failed in them; hands the simulation jobs and is told how they ended. It never talks to
-//! the core itself.
+//! Owns both sides' rounds and what failed in them; hands the simulation jobs and is told how they
+//! ended. It never talks to the core itself.
 
 use super::{WALK, Work};
 use crate::record::Histogram;

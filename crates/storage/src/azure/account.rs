@@ -40,7 +40,8 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Looks where it is and how to get in; nothing is called yet. `endpoint` goes before the environment's.
+    /// Looks where it is and how to get in; nothing is called yet. `endpoint` goes before the
+    /// environment's.
     pub(super) fn find(
         name: &str,
         endpoint: Option<&str>,
@@ -164,7 +165,8 @@ fn standard(account: &str, string: &Settings) -> String {
     format!("{scheme}://{account}.blob.{suffix}")
 }
 
-/// An endpoint's origin, and the path that it has. One that is a bare address, as an emulator's, has the account in its path.
+/// An endpoint's origin, and the path that it has. One that is a bare address, as an emulator's,
+/// has the account in its path.
 fn split(account: &str, endpoint: &str) -> Result<(String, String)> {
     let Some((scheme, rest)) = endpoint.trim_end_matches('/').split_once("://") else {
         let words = "it has no scheme; write http:// or https://";

@@ -24,8 +24,8 @@ pub(super) const DRESS: Dress = Dress {
 /// By this, other programs say that an empty blob is a folder.
 pub(super) const STUB: &str = "hdi_isfolder";
 
-/// Whether a blob stands for a folder of its name. With a slash at its end it is the entry of the folder itself, like that of
-/// any other storage of objects.
+/// Whether a blob stands for a folder of its name. With a slash at its end it is the entry of the
+/// folder itself, like that of any other storage of objects.
 pub(super) fn is_stub(key: &[u8], headers: &HeaderMap) -> bool {
     !key.ends_with(b"/")
         && text(headers, "x-ms-meta-hdi_isfolder").is_some_and(|told| told == "true")

@@ -1,8 +1,9 @@
 //! The blocks of a blob that is not whole yet, as the far side knows them.
 //!
-//! A block is named by us. Its name says of which upload it is, where it belongs and what is in it, so that whoever goes on
-//! knows which blocks need not be sent again. Nobody sees blocks before the list of them makes a blob; those that no list
-//! names are forgotten by the far side after a week, and cannot be removed sooner.
+//! A block is named by us. Its name says of which upload it is, where it belongs and what is in it,
+//! so that whoever goes on knows which blocks need not be sent again. Nobody sees blocks before the
+//! list of them makes a blob; those that no list names are forgotten by the far side after a week,
+//! and cannot be removed sooner.
 
 use super::container::Container;
 use crate::cloud::{Call, Pieces, random, xml};
@@ -29,8 +30,8 @@ impl Mark {
         Mark(mark)
     }
 
-    /// How another process goes on: the mark, and of what the blocks are. Of a source that is no longer the same, no block is
-    /// taken.
+    /// How another process goes on: the mark, and of what the blocks are. Of a source that is no
+    /// longer the same, no block is taken.
     pub(super) fn write(self, size: u64, modified: Option<i64>) -> Vec<u8> {
         [&self.0[..], &fingerprint(size, modified)].concat()
     }
@@ -50,8 +51,8 @@ fn fingerprint(size: u64, modified: Option<i64>) -> Vec<u8> {
     .concat()
 }
 
-/// The name of a block. As long as those of rclone: the far side takes only one length for a blob, and something of that may
-/// be lying about.
+/// The name of a block. As long as those of rclone: the far side takes only one length for a blob,
+/// and something of that may be lying about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id([u8; 16]);
 
@@ -165,7 +166,8 @@ pub(super) fn commit_call(
 ) -> Result<Call> {
     let mut body = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for sent in blocks.range(..=last).map(|(_, sent)| sent) {
-        // The latest, wherever it is: a list that was taken although its answer was lost can be sent again.
+        // The latest, wherever it is: a list that was taken although its answer was lost can be
+        // sent again.
         let _ = write!(body, "<Latest>{}</Latest>", sent.id.text());
     }
     body.push_str("</BlockList>");

@@ -32,7 +32,8 @@ pub(super) async fn batch(
     .await
 }
 
-/// Copies a blob with all that belongs to it, if it still is the version that was listed. Answers what the copy is.
+/// Copies a blob with all that belongs to it, if it still is the version that was listed. Answers
+/// what the copy is.
 pub(super) async fn copy(
     from: &Container,
     key: &[u8],
@@ -45,7 +46,8 @@ pub(super) async fn copy(
     if let Some(is) = listed.and_then(|listed| listed.version.as_deref()) {
         call = call.header("x-ms-source-if-match", &quoted(is));
     }
-    // Times of arrival are whole seconds. Such a time belongs to the blob that arrived: a copy has to be told it.
+    // Times of arrival are whole seconds. Such a time belongs to the blob that arrived: a copy has
+    // to be told it.
     let modified = listed.and_then(|listed| listed.modified);
     if modified.is_none_or(|time| time % 1_000_000_000 == 0) {
         let headers = from.head(key).await?;

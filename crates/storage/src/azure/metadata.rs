@@ -1,5 +1,6 @@
-//! Names of metadata. Those of Azure are words as programs have them: letters, digits and `_`, no digit first. Others are kept
-//! as azcopy keeps them: `rename_` before a name that is allowed, and the name that it was under `rename_key_`.
+//! Names of metadata. Those of Azure are words as programs have them: letters, digits and `_`, no
+//! digit first. Others are kept as azcopy keeps them: `rename_` before a name that is allowed, and
+//! the name that it was under `rename_key_`.
 
 use crate::backend::Extended;
 use std::collections::BTreeSet;

@@ -1,7 +1,8 @@
 //! Containers of blobs at Azure.
 //!
-//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a folder is what names have in
-//! common or an empty blob whose name ends with a slash, and a blob `a` beside blobs `a/…` is a file named `a/`.
+//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a
+//! folder is what names have in common or an empty blob whose name ends with a slash, and a blob
+//! `a` beside blobs `a/…` is a file named `a/`.
 
 mod account;
 mod blob;
@@ -50,12 +51,13 @@ impl std::fmt::Debug for Azure {
 }
 
 impl Azure {
-    /// From `azblob://account/container/prefix?…`. Settings are `endpoint`, `anonymous`, and `page` for names in a page.
-    /// `AZURE_STORAGE_CONNECTION_STRING`, `AZURE_STORAGE_KEY`, `AZURE_STORAGE_SAS_TOKEN` or `AZURE_STORAGE_TOKEN` say who we
-    /// are.
+    /// From `azblob://account/container/prefix?…`. Settings are `endpoint`, `anonymous`, and `page`
+    /// for names in a page. `AZURE_STORAGE_CONNECTION_STRING`, `AZURE_STORAGE_KEY`,
+    /// `AZURE_STORAGE_SAS_TOKEN` or `AZURE_STORAGE_TOKEN` say who we are.
     ///
     /// # Errors
-    /// When the location makes no sense, holds credentials, or nothing in the environment opens the account.
+    /// When the location makes no sense, holds credentials, or nothing in the environment opens the
+    /// account.
     pub fn open(location: &[u8]) -> Result<Azure> {
         let container = Container::open(location, &crate::cloud::environment())?;
         Ok(Azure {

@@ -9,7 +9,8 @@ use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The headers that are signed wherever they stand, in this order; after the length, which is not sent by us.
+/// The headers that are signed wherever they stand, in this order; after the length, which is not
+/// sent by us.
 const SIGNED: [&str; 8] = [
     "content-md5",
     "content-type",

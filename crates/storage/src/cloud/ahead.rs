@@ -1,7 +1,8 @@
 //! Large files being read over HTTP: several pieces on their way at once, handed on in their order.
 //!
-//! One answer comes as fast as one connection is served; a large file is worth several. A piece that is fetched before its turn
-//! waits in memory, which is bounded over all files: without room for it, pieces are read one after the other, as they come.
+//! One answer comes as fast as one connection is served; a large file is worth several. A piece
+//! that is fetched before its turn waits in memory, which is bounded over all files: without room
+//! for it, pieces are read one after the other, as they come.
 
 use super::chunks::{Ranges, Reading, WHOLE};
 use crate::backend::{Chunks, Extended};

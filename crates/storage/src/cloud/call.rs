@@ -23,7 +23,8 @@ pub(crate) struct Call {
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Pieces,
-    /// What tells of an answer whether all of it is there: a document may arrive cut off and look whole.
+    /// What tells of an answer whether all of it is there: a document may arrive cut off and look
+    /// whole.
     pub(crate) is_whole: Option<fn(&[u8]) -> bool>,
 }
 

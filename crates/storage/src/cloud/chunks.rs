@@ -1,4 +1,5 @@
-//! Files being read over HTTP: whole or in ranges, gone on with when an answer breaks off, and checked.
+//! Files being read over HTTP: whole or in ranges, gone on with when an answer breaks off, and
+//! checked.
 
 use super::{Answer, next, text};
 use crate::backend::{Chunks, Extended};

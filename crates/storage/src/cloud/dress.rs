@@ -1,4 +1,5 @@
-//! What belongs to an object beside its bytes, where that is told in headers: its time, content type and metadata.
+//! What belongs to an object beside its bytes, where that is told in headers: its time, content
+//! type and metadata.
 
 use super::{Call, media, text};
 use crate::backend::Extended;

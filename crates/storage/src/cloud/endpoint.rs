@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long the head of an answer may take: of what is only read, and of what the far side may be at work for. And how many
-/// bytes a second are sent at least before it.
+/// How long the head of an answer may take: of what is only read, and of what the far side may be
+/// at work for. And how many bytes a second are sent at least before it.
 const ANSWER: Duration = Duration::from_secs(60);
 const WORKED: Duration = Duration::from_secs(300);
 const SLOWEST: u64 = 32 << 10;

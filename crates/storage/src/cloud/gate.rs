@@ -10,8 +10,8 @@ use tokio::time::Instant;
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Lets calls through: fewer after an answer of overload, and none until it is over; one more after a round of good
-/// answers.
+/// Lets calls through: fewer after an answer of overload, and none until it is over; one more after
+/// a round of good answers.
 #[derive(Clone)]
 pub(crate) struct Gate {
     shared: Arc<Shared>,

@@ -1,12 +1,13 @@
 //! Files that are held back in a listing, because a folder of their name may follow.
 //!
-//! Names come in order, but a folder `a/` may come long after the file `a`, with `a!` and `a-` in between. A file is handed
-//! on when it is sure that no folder of its name follows. What is held can only be names with which the last one begins, so
-//! there are few.
+//! Names come in order, but a folder `a/` may come long after the file `a`, with `a!` and `a-` in
+//! between. A file is handed on when it is sure that no folder of its name follows. What is held
+//! can only be names with which the last one begins, so there are few.
 
 use crate::{Entry, Kind};
 
-/// What is held, each the beginning of the next: files, and folders that a file of their name stands for.
+/// What is held, each the beginning of the next: files, and folders that a file of their name
+/// stands for.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub(crate) struct Held(Vec<Entry>);
 
@@ -21,8 +22,8 @@ pub(crate) fn place(entry: &Entry) -> Vec<u8> {
 }
 
 impl Held {
-    /// Takes the next item; hands on what nothing can change any more. A file beside a folder of its name gets a slash at
-    /// the end of its own.
+    /// Takes the next item; hands on what nothing can change any more. A file beside a folder of
+    /// its name gets a slash at the end of its own.
     pub(crate) fn take(&mut self, item: Entry, entries: &mut Vec<Entry>) {
         let is_folder = item.kind == Kind::Folder;
         self.pass(&place(&item), is_folder.then_some(&item.name), entries);
@@ -32,7 +33,8 @@ impl Held {
         }
     }
 
-    /// The same for an empty file that says of itself that it is a folder: it is one, and once only if there is something in it.
+    /// The same for an empty file that says of itself that it is a folder: it is one, and once only
+    /// if there is something in it.
     pub(crate) fn take_stub(&mut self, item: Entry, entries: &mut Vec<Entry>) {
         self.pass(&item.name, None, entries);
         self.0.push(Entry {

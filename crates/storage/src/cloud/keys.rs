@@ -1,5 +1,5 @@
-//! What storages of objects make of keys, whatever they speak: a folder is what keys have in common, and is looked at, moved
-//! and removed by them.
+//! What storages of objects make of keys, whatever they speak: a folder is what keys have in
+//! common, and is looked at, moved and removed by them.
 
 use crate::backend::{Copied, Order};
 use crate::error::{Error, ErrorKind, Result};
@@ -51,8 +51,8 @@ pub(crate) trait Keys: Sync {
         [self.root(), folder.as_bytes()].concat()
     }
 
-    /// The key of an entry. A file beside a folder of the same name has a slash at the end of its name, which no key's
-    /// name has otherwise.
+    /// The key of an entry. A file beside a folder of the same name has a slash at the end of its
+    /// name, which no key's name has otherwise.
     fn key(&self, folder: &Folder, name: &[u8]) -> Vec<u8> {
         let name = name.strip_suffix(b"/").unwrap_or(name);
         [self.root(), folder.as_bytes(), name].concat()

@@ -1,8 +1,10 @@
-//! What the storages behind a network share: calls that are counted, bounded, slowed down when the far side asks for it, and
-//! tried again when one of them fails; and what storages of objects make of keys.
+//! What the storages behind a network share: calls that are counted, bounded, slowed down when the
+//! far side asks for it, and tried again when one of them fails; and what storages of objects make
+//! of keys.
 //!
-//! A call here is one page, one part, one object: small enough to be tried again by itself, so that a fault in the
-//! middle of something large does not begin the large thing anew. Whoever uses a backend still decides about the whole.
+//! A call here is one page, one part, one object: small enough to be tried again by itself, so that
+//! a fault in the middle of something large does not begin the large thing anew. Whoever uses a
+//! backend still decides about the whole.
 
 pub(crate) mod ahead;
 mod body;

@@ -1,4 +1,5 @@
-//! The parts of an object on their way: several at once, in memory that is bounded over all uploads.
+//! The parts of an object on their way: several at once, in memory that is bounded over all
+//! uploads.
 
 use super::Pieces;
 use crate::error::Result;
@@ -11,7 +12,8 @@ use tokio::task::JoinSet;
 /// Parts of one file under way at once.
 const AT_ONCE: usize = 4;
 
-/// The size of the parts of a file: the least, doubled until there are no more than the far side takes.
+/// The size of the parts of a file: the least, doubled until there are no more than the far side
+/// takes.
 pub(crate) fn part_size(size: u64, least: u64, most_parts: u64) -> u64 {
     let mut part = least;
     while size.div_ceil(part) > most_parts {
@@ -41,7 +43,8 @@ pub(crate) struct Parts<T> {
 }
 
 impl<T: Send + 'static> Parts<T> {
-    /// Parts of a file of `whole` bytes. Those that are there, whole and in a row, need not be taken again; the last one is.
+    /// Parts of a file of `whole` bytes. Those that are there, whole and in a row, need not be
+    /// taken again; the last one is.
     pub(crate) fn begin(
         whole: u64,
         size: u64,

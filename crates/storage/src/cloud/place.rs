@@ -91,8 +91,8 @@ impl Place {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// What the location allows of the far side: `at_once` calls, `most` of them if it does not say, and so many `requests` a
-    /// second.
+    /// What the location allows of the far side: `at_once` calls, `most` of them if it does not
+    /// say, and so many `requests` a second.
     pub(crate) fn limits(&self, most: usize) -> Result<Limits> {
         let positive = |key: &str| match self.get(key) {
             None => Ok(None),
@@ -131,7 +131,8 @@ impl Place {
     }
 }
 
-/// Whether what follows the last colon of a host cannot be a port. The colons inside `[::1]` are none of that.
+/// Whether what follows the last colon of a host cannot be a port. The colons inside `[::1]` are
+/// none of that.
 fn has_bad_port(host: &str) -> bool {
     let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
     let port = after.rsplit_once(':').map(|(_, port)| port);

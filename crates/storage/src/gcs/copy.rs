@@ -40,7 +40,8 @@ struct Rewritten {
     resource: Option<Resource>,
 }
 
-/// Copies an object with all that belongs to it, if it still is the version that was listed. Answers what the copy is.
+/// Copies an object with all that belongs to it, if it still is the version that was listed.
+/// Answers what the copy is.
 pub(super) async fn copy(
     from: &Bucket,
     key: &[u8],
@@ -54,7 +55,8 @@ pub(super) async fn copy(
     if let Some(version) = listed.and_then(|listed| listed.version.as_deref()) {
         call = call.query("ifSourceGenerationMatch", &String::from_utf8_lossy(version));
     }
-    // Times of arrival are whole microseconds at the most. Such a time belongs to the object that arrived: a copy has to be told it.
+    // Times of arrival are whole microseconds at the most. Such a time belongs to the object that
+    // arrived: a copy has to be told it.
     let modified = listed.and_then(|listed| listed.modified);
     if modified.is_none_or(|time| time % 1_000 == 0) {
         let was = from.head(key).await?;

@@ -1,4 +1,5 @@
-//! Who we are to Google: a token of the environment, a file with a service account or a user, or the machine's account.
+//! Who we are to Google: a token of the environment, a file with a service account or a user, or
+//! the machine's account.
 //!
 //! Tokens live in memory only, are fetched anew before they expire, and show nothing of themselves.
 
@@ -58,7 +59,8 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Looks where the token is; nothing is called yet. `near` goes through no proxy, `far` through those there are.
+    /// Looks where the token is; nothing is called yet. `near` goes through no proxy, `far` through
+    /// those there are.
     pub(super) fn find(
         environment: &Environment,
         anonymous: bool,

@@ -1,7 +1,8 @@
 //! Buckets of objects at Google.
 //!
-//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a folder is what names have in
-//! common or an empty object whose name ends with a slash, and an object `a` beside objects `a/…` is a file named `a/`.
+//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a
+//! folder is what names have in common or an empty object whose name ends with a slash, and an
+//! object `a` beside objects `a/…` is a file named `a/`.
 
 mod bucket;
 mod copy;
@@ -46,11 +47,13 @@ impl std::fmt::Debug for Gcs {
 }
 
 impl Gcs {
-    /// From `gs://bucket/prefix?…`. Settings are `endpoint`, `anonymous`, `project` (in which a bucket is made), and `page`
-    /// for names in a page. `GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_OAUTH_ACCESS_TOKEN` or the machine say who we are.
+    /// From `gs://bucket/prefix?…`. Settings are `endpoint`, `anonymous`, `project` (in which a
+    /// bucket is made), and `page` for names in a page. `GOOGLE_APPLICATION_CREDENTIALS`,
+    /// `GOOGLE_OAUTH_ACCESS_TOKEN` or the machine say who we are.
     ///
     /// # Errors
-    /// When the location makes no sense, holds credentials, or names a file of credentials that cannot be used.
+    /// When the location makes no sense, holds credentials, or names a file of credentials that
+    /// cannot be used.
     pub fn open(location: &[u8]) -> Result<Gcs> {
         let bucket = Bucket::open(location, &crate::cloud::environment())?;
         Ok(Gcs {

@@ -1,4 +1,5 @@
-//! An upload that the far side keeps the beginning of: bytes go in order, and it says how many it has.
+//! An upload that the far side keeps the beginning of: bytes go in order, and it says how many it
+//! has.
 
 use super::bucket::{Bucket, expecting};
 use super::object::Resource;
@@ -56,8 +57,8 @@ impl Session {
         }
     }
 
-    /// How another process goes on: of what the bytes are, and the upload. Of a source that is no longer the same, none is
-    /// gone on with.
+    /// How another process goes on: of what the bytes are, and the upload. Of a source that is no
+    /// longer the same, none is gone on with.
     pub(super) fn write(&self, modified: Option<i64>) -> Vec<u8> {
         let of = fingerprint(self.size, modified);
         [of.as_bytes(), b" ", self.id.as_bytes()].concat()
@@ -95,7 +96,8 @@ impl Session {
         }
     }
 
-    /// Sends what comes at `at`, and goes on after a fault where the far side is. An upload that is forgotten is not found.
+    /// Sends what comes at `at`, and goes on after a fault where the far side is. An upload that is
+    /// forgotten is not found.
     pub(super) async fn send(
         &self,
         bucket: &Bucket,
@@ -151,7 +153,8 @@ impl Session {
     pub(super) async fn abort(&self, bucket: &Bucket, key: &[u8]) -> Result<()> {
         let mut call = self.call(bucket, "abort upload", key)?;
         call.method = Method::DELETE;
-        // Its answer is 499 when all went well, or whatever else: the upload is nothing that anybody sees.
+        // Its answer is 499 when all went well, or whatever else: the upload is nothing that
+        // anybody sees.
         let _ = bucket.endpoint.read_once(bucket, &call).await;
         Ok(())
     }

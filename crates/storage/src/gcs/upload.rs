@@ -179,7 +179,8 @@ impl GcsUpload {
             .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))
     }
 
-    /// The rest of a session. The far side has no hash of ours to compare with, so that is done here.
+    /// The rest of a session. The far side has no hash of ours to compare with, so that is done
+    /// here.
     async fn end(&mut self) -> Result<Box<Resource>> {
         if self.piece.len() > 0 {
             self.send(0).await?;

@@ -33,8 +33,8 @@ impl Root {
         entry_at(&dir, name).map_err(wrong)
     }
 
-    /// Owner first, because changing it takes permission bits and capabilities away; time last, because
-    /// everything else changes it.
+    /// Owner first, because changing it takes permission bits and capabilities away; time last,
+    /// because everything else changes it.
     pub(super) fn dress(
         &self,
         fd: &OwnedFd,

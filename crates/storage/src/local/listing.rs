@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Entries in a page; what one read of the directory returns is not torn apart, so it may be some more.
+/// Entries in a page; what one read of the directory returns is not torn apart, so it may be some
+/// more.
 const PAGE: usize = 1024;
 const BUFFER: usize = 32 * 1024;
 /// Entries that most folders have at most.

@@ -1,7 +1,8 @@
 //! A directory of this machine.
 //!
-//! Everything is done relative to file descriptors, so paths may be longer than `PATH_MAX`, and no symlink on the way is
-//! followed. [`Root`] has the blocking calls; [`Local`] runs them on tokio's blocking threads.
+//! Everything is done relative to file descriptors, so paths may be longer than `PATH_MAX`, and no
+//! symlink on the way is followed. [`Root`] has the blocking calls; [`Local`] runs them on tokio's
+//! blocking threads.
 
 mod attributes;
 mod bytes;
@@ -52,8 +53,8 @@ impl Local {
     }
 }
 
-/// Runs `work` with calls to [`Local`] made on this thread, which may block, instead of each on another: for whoever has many
-/// calls to make one after the other, and a thread for them.
+/// Runs `work` with calls to [`Local`] made on this thread, which may block, instead of each on
+/// another: for whoever has many calls to make one after the other, and a thread for them.
 ///
 /// ```
 /// use headworks_storage::{Backend, Folder, Local, on_this_thread};

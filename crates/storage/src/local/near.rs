@@ -1,8 +1,9 @@
 //! Opening folders to list them, one beside the other.
 //!
-//! Whoever lists a tree opens the folders of one parent one after the other. While a thread does that
-//! ([`on_this_thread`](super::on_this_thread)), it keeps the parent open, and each of them is one step away instead of the whole way from the root.
-//! It is only a shorter way: where it fails, the whole way says what is wrong.
+//! Whoever lists a tree opens the folders of one parent one after the other. While a thread does
+//! that ([`on_this_thread`](super::on_this_thread)), it keeps the parent open, and each of them is
+//! one step away instead of the whole way from the root. It is only a shorter way: where it fails,
+//! the whole way says what is wrong.
 
 use super::root::{Root, step_to};
 use crate::Folder;
@@ -47,7 +48,8 @@ impl Drop for Blocking {
     }
 }
 
-/// A folder to be read. That does not count as a use of it, which filesystems note in the folder, unless only its owner may ask for that.
+/// A folder to be read. That does not count as a use of it, which filesystems note in the folder,
+/// unless only its owner may ask for that.
 pub(super) fn open(root: &Arc<Root>, folder: &Folder) -> Result<OwnedFd> {
     if root.no_noatime.load(Relaxed) {
         return open_as(root, folder, OFlags::RDONLY);

@@ -79,7 +79,8 @@ impl Root {
         failpoint::hit("before-link-rename");
         let named = rustix::fs::renameat(&dir, temp, &dir, name);
         failpoint::hit("after-link-rename");
-        // A rename of one name of a file onto another of the same file does nothing, and leaves both.
+        // A rename of one name of a file onto another of the same file does nothing, and leaves
+        // both.
         let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
         named.map_err(wrong)?;
         entry_at(&dir, name).map_err(wrong)
@@ -108,8 +109,8 @@ impl Root {
             .map_err(|e| Error::system("move", &folder.join(name), e))
     }
 
-    /// Depth first, by a list of folders instead of recursion: neither the stack nor the number of open
-    /// files grows with the depth.
+    /// Depth first, by a list of folders instead of recursion: neither the stack nor the number of
+    /// open files grows with the depth.
     pub(super) fn remove(&self, folder: &Folder, name: &[u8]) -> Result<()> {
         let dir = self.folder(folder)?;
         let wrong = |path: &[u8], e| Error::system("remove", path, e);

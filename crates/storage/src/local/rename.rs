@@ -8,11 +8,11 @@ use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
 /// Renames `temp` to the name of `new`, in place of what is expected there. Returns whether it did:
-/// what nobody expected stays. An entry that is as `new` is ours, from a run that died before it could
-/// note that.
+/// what nobody expected stays. An entry that is as `new` is ours, from a run that died before it
+/// could note that.
 ///
-/// A change between the look and the rename is not seen; a name that is free when it is looked at is
-/// never overwritten.
+/// A change between the look and the rename is not seen; a name that is free when it is looked at
+/// is never overwritten.
 pub(super) fn name(
     dir: &OwnedFd,
     temp: &[u8],

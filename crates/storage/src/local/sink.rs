@@ -1,5 +1,6 @@
-//! A file being written. Blocks of a large file go to the disk straight from where they are: the system's memory would be
-//! filled with what nobody reads again, at the price of one more copy of every byte.
+//! A file being written. Blocks of a large file go to the disk straight from where they are: the
+//! system's memory would be filled with what nobody reads again, at the price of one more copy of
+//! every byte.
 
 use super::bytes::write_all;
 use parking_lot::Mutex;
@@ -56,7 +57,8 @@ impl Sink {
         self.put(&bytes[begin..], offset + begin as u64)
     }
 
-    /// Waits for what is being written. What has not begun will not be: somebody else may go on with the file.
+    /// Waits for what is being written. What has not begun will not be: somebody else may go on
+    /// with the file.
     pub(super) fn close(&self) {
         *self.closed.lock() = true;
     }

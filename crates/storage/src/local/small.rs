@@ -1,5 +1,5 @@
-//! Writing a small file: its bytes are kept until all of them came, and then it is made, written and named in one step. Waking
-//! a thread for each of these would cost more than they do.
+//! Writing a small file: its bytes are kept until all of them came, and then it is made, written
+//! and named in one step. Waking a thread for each of these would cost more than they do.
 
 use super::blocking;
 use super::root::Root;

@@ -1,5 +1,5 @@
-//! Short steps on a disk, asked for by many tasks at once: a thread takes one after the other as long as there are any. Waking a
-//! thread for every step would cost more than the step.
+//! Short steps on a disk, asked for by many tasks at once: a thread takes one after the other as
+//! long as there are any. Waking a thread for every step would cost more than the step.
 
 use super::near::may_block;
 use parking_lot::Mutex;
@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Steps that wait for a thread before another one helps: a disk behind a network is slow with each, and takes many at once.
+/// Steps that wait for a thread before another one helps: a disk behind a network is slow with
+/// each, and takes many at once.
 const EACH: usize = 4;
 /// Threads at most.
 const MOST: usize = 64;

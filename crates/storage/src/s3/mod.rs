@@ -1,8 +1,9 @@
 //! Buckets of objects, at Amazon or at any endpoint that speaks the same.
 //!
-//! Keys are bytes of which slashes make folders; nothing else is made of them. A folder is what keys have in common, or an
-//! empty object whose key ends with a slash. The object of such a key is the entry without a name in its folder. A key `a`
-//! beside keys `a/…` is a file named `a/`: no other file has a slash in its name.
+//! Keys are bytes of which slashes make folders; nothing else is made of them. A folder is what
+//! keys have in common, or an empty object whose key ends with a slash. The object of such a key is
+//! the entry without a name in its folder. A key `a` beside keys `a/…` is a file named `a/`: no
+//! other file has a slash in its name.
 
 mod bucket;
 mod copy;
@@ -50,9 +51,9 @@ impl std::fmt::Debug for S3 {
 }
 
 impl S3 {
-    /// From `s3://bucket/prefix?…`. Settings are `endpoint`, `region`, `profile`, `path_style`, `anonymous`, and
-    /// `checksums=false` or `conditional=false` for a far side that does not know them, `page` for keys in a page, `below` to list small
-    /// folders many for a request.
+    /// From `s3://bucket/prefix?…`. Settings are `endpoint`, `region`, `profile`, `path_style`,
+    /// `anonymous`, and `checksums=false` or `conditional=false` for a far side that does not know
+    /// them, `page` for keys in a page, `below` to list small folders many for a request.
     ///
     /// # Errors
     /// When the location makes no sense, holds credentials, or names a profile that is not there.

@@ -108,7 +108,8 @@ impl Ranges for Object {
         if let Some(hash) = told.and_then(|told| BASE64_STANDARD.decode(told).ok()) {
             return Some(Check::sha256(hash));
         }
-        // With keys of one's own, and for objects of several parts, the etag is no hash of the bytes.
+        // With keys of one's own, and for objects of several parts, the etag is no hash of the
+        // bytes.
         let by = text(headers, "x-amz-server-side-encryption");
         let encrypted = by.is_some_and(|by| by != "AES256")
             || headers.contains_key("x-amz-server-side-encryption-customer-algorithm");

@@ -29,7 +29,8 @@ fn hmac(key: &[u8], text: &str) -> [u8; 32] {
 }
 
 impl Signer<'_> {
-    /// The headers with the signature among them. `host`, `x-amz-date` and `x-amz-content-sha256` must be there.
+    /// The headers with the signature among them. `host`, `x-amz-date` and `x-amz-content-sha256`
+    /// must be there.
     pub(super) fn sign(&self, call: &Call, mut headers: HeaderMap) -> HeaderMap {
         let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let stamp = value("x-amz-date").unwrap_or_default().to_owned();

@@ -141,7 +141,8 @@ impl S3Upload {
 
     /// Sends the call that makes the object appear, provided that what is expected is there.
     ///
-    /// Answers what was found when our own earlier request, whose answer was lost, had done it already.
+    /// Answers what was found when our own earlier request, whose answer was lost, had done it
+    /// already.
     async fn conditionally(&self, call: Call, like: &Entry) -> Result<Found> {
         let expected = match self.bucket.conditional.load(Relaxed) {
             true => &self.plan.expect,

@@ -15,7 +15,8 @@ pub(super) struct Address {
     pub(super) user: Option<String>,
     pub(super) host: String,
     pub(super) port: Option<u16>,
-    /// The path of the root, with a slash at its end: from `/`, or from the folder that the user begins in.
+    /// The path of the root, with a slash at its end: from `/`, or from the folder that the user
+    /// begins in.
     pub(super) root: Vec<u8>,
     pub(super) connections: usize,
 }
@@ -96,7 +97,8 @@ fn split_port(host: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Both become arguments of a program, and may become part of a command line of the user's own (`ProxyCommand`).
+/// Both become arguments of a program, and may become part of a command line of the user's own
+/// (`ProxyCommand`).
 fn is_plain(word: &str, others: &str) -> bool {
     let fits = |c: char| c.is_alphanumeric() || others.contains(c);
     !word.is_empty() && !word.starts_with('-') && word.chars().all(fits)

@@ -10,7 +10,8 @@ use crate::{BoxFuture, Entry, Folder, Kind};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 
-/// Questions of a listing that are under way at once; a server answers each with about a hundred names.
+/// Questions of a listing that are under way at once; a server answers each with about a hundred
+/// names.
 const AHEAD: usize = 8;
 /// Most folders are small: all their names, and that there are no more.
 const AT_FIRST: usize = 2;

@@ -1,7 +1,8 @@
 //! Folders of an SFTP server.
 //!
-//! `ssh` of the system carries the packets ([`ssh`]), and we make and read them ([`packet`]): see `docs/adr/0011`. A file is written under a
-//! temporary name, synced and renamed where the server can, as OpenSSH does.
+//! `ssh` of the system carries the packets ([`ssh`]), and we make and read them ([`packet`]): see
+//! `docs/adr/0011`. A file is written under a temporary name, synced and renamed where the server
+//! can, as OpenSSH does.
 
 mod address;
 mod connection;
@@ -64,8 +65,9 @@ impl std::fmt::Debug for Sftp {
 }
 
 impl Sftp {
-    /// From `sftp://user@host:port/path`, or `/~/path` for a path from where the user begins. Who we are is what `ssh` finds out;
-    /// `SFTP_KEY` names a key, `SFTP_PASSWORD` is a password, `SFTP_CONFIG` another configuration of `ssh`.
+    /// From `sftp://user@host:port/path`, or `/~/path` for a path from where the user begins. Who
+    /// we are is what `ssh` finds out; `SFTP_KEY` names a key, `SFTP_PASSWORD` is a password,
+    /// `SFTP_CONFIG` another configuration of `ssh`.
     ///
     /// # Errors
     /// When the location makes no sense, or holds a password.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 type Done<T> = std::result::Result<T, Failure>;
 
-/// What makes a file like another, in the order in which it must be set: a change of the owner takes permission bits away.
+/// What makes a file like another, in the order in which it must be set: a change of the owner
+/// takes permission bits away.
 pub(super) fn dress(like: &Entry, owners: bool) -> Vec<Attributes> {
     let posix = like.posix;
     let owner = Attributes {
@@ -252,7 +253,8 @@ impl Server {
         Ok(folders)
     }
 
-    /// Whether the root is a folder into which something could be written. Only who tries knows more.
+    /// Whether the root is a folder into which something could be written. Only who tries knows
+    /// more.
     pub(super) async fn writable(&self) -> Result<()> {
         match self.root().await?.kind {
             Kind::Folder => Ok(()),

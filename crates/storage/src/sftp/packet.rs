@@ -1,4 +1,5 @@
-//! Packets of SFTP version 3, as OpenSSH speaks it: made and read by pure functions. Names are bytes.
+//! Packets of SFTP version 3, as OpenSSH speaks it: made and read by pure functions. Names are
+//! bytes.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -207,7 +208,8 @@ impl Packet {
         Packet::new(19, "read link").text(path)
     }
 
-    /// The target comes first, as OpenSSH has it and everybody after it; the paper says the reverse.
+    /// The target comes first, as OpenSSH has it and everybody after it; the paper says the
+    /// reverse.
     pub(super) fn symlink(target: &[u8], path: &[u8]) -> Packet {
         Packet::new(20, "make link").text(target).text(path)
     }
@@ -392,7 +394,8 @@ pub(super) fn longest(mut body: Bytes) -> Option<(u64, u64)> {
     Some((body.try_get_u64().ok()?, body.try_get_u64().ok()?))
 }
 
-/// Free bytes, free entries, and whether those are counted, of an answer to [`space`](Packet::space).
+/// Free bytes, free entries, and whether those are counted, of an answer to
+/// [`space`](Packet::space).
 pub(super) fn free(mut body: Bytes) -> Option<(u64, Option<u64>)> {
     let mut fields = [0; 8];
     for field in &mut fields {

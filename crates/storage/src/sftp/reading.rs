@@ -1,4 +1,5 @@
-//! Reading a file: several pieces are asked for at once, and a connection that breaks is gone on from where it was.
+//! Reading a file: several pieces are asked for at once, and a connection that breaks is gone on
+//! from where it was.
 
 use super::connection::{Failure, Waiting};
 use super::packet::{self, Packet, Reply, Status};

@@ -1,4 +1,5 @@
-//! A server: its connections, made when they are needed and made again when they break, and calls that are tried again.
+//! A server: its connections, made when they are needed and made again when they break, and calls
+//! that are tried again.
 
 use super::address::Address;
 use super::connection::{Connection, Counts, Failure};
@@ -279,8 +280,8 @@ impl Server {
         opened
     }
 
-    /// Does something on a connection, and again if it breaks. `work` is told which attempt it is: what was lost with a
-    /// connection may have been done.
+    /// Does something on a connection, and again if it breaks. `work` is told which attempt it is:
+    /// what was lost with a connection may have been done.
     pub(super) async fn attempt<T, F>(
         &self,
         operation: &'static str,
@@ -335,7 +336,8 @@ impl Server {
         .map(|free| free.map(|(bytes, entries)| Space { bytes, entries }))
     }
 
-    /// The protocol has no word for a full disk: where a failure has no other cause, it is looked for.
+    /// The protocol has no word for a full disk: where a failure has no other cause, it is looked
+    /// for.
     pub(super) async fn explain(&self, failure: Failure, wanted: u64) -> Failure {
         if !failure.is(Status::FAILURE) {
             return failure;
@@ -376,7 +378,8 @@ impl Server {
     }
 }
 
-/// Most servers let a folder be opened like a file, and then synced. One that does not has no way to do it.
+/// Most servers let a folder be opened like a file, and then synced. One that does not has no way
+/// to do it.
 async fn sync_folder(line: Arc<Line>, folder: &[u8]) -> std::result::Result<(), Failure> {
     if !line.offers.sync {
         return Ok(());

@@ -1,7 +1,7 @@
 //! The system's own `ssh`, which carries the packets: how it is started, and what its words mean.
 //!
-//! It knows agents, keys, certificates, `~/.ssh/config` and `known_hosts`, and whoever can log in with it by hand can do so here.
-//! No key and no password passes through us.
+//! It knows agents, keys, certificates, `~/.ssh/config` and `known_hosts`, and whoever can log in
+//! with it by hand can do so here. No key and no password passes through us.
 
 use super::address::Address;
 use crate::error::ErrorKind;
@@ -12,8 +12,8 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use tokio::process::{Child, Command};
 
-/// Whatever a user's own configuration says. The host must be known; a connection is ours alone; one on which nothing is
-/// heard for a minute is over.
+/// Whatever a user's own configuration says. The host must be known; a connection is ours alone;
+/// one on which nothing is heard for a minute is over.
 const OPTIONS: [&str; 12] = [
     "StrictHostKeyChecking=yes",
     "ConnectTimeout=20",

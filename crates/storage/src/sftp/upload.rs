@@ -1,7 +1,7 @@
 //! Writing a file under a temporary name, which it keeps until it is whole.
 //!
-//! Bytes are held until the server has synced them, so that an upload whose connection breaks goes on where it is sure of what is
-//! there: the server may have gone down with the connection.
+//! Bytes are held until the server has synced them, so that an upload whose connection breaks goes
+//! on where it is sure of what is there: the server may have gone down with the connection.
 
 use super::connection::{Failure, Waiting};
 use super::nodes::{dress, replace};
@@ -225,7 +225,8 @@ impl SftpUpload {
         Ok(())
     }
 
-    /// After a break: opens the file again, to send again what may be lost. Hands back what is no break.
+    /// After a break: opens the file again, to send again what may be lost. Hands back what is no
+    /// break.
     async fn go_on(&mut self, failure: Failure) -> Result<()> {
         let failure = self.server.explain(failure, AHEAD).await;
         let error = self.server.wrong("write", &self.path, failure);

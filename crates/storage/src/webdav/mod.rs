@@ -1,7 +1,8 @@
 //! Folders of a WebDAV server.
 //!
-//! A file is written under a temporary name and moved. The protocol sets no times, so a destination has none of its own: a later
-//! plan knows by the version (etag) that a file still is what was copied.
+//! A file is written under a temporary name and moved. The protocol sets no times, so a destination
+//! has none of its own: a later plan knows by the version (etag) that a file still is what was
+//! copied.
 
 mod properties;
 mod server;
@@ -45,8 +46,8 @@ impl std::fmt::Debug for WebDav {
 }
 
 impl WebDav {
-    /// From `webdav://host/path` or, with TLS, `webdavs://host/path`. `WEBDAV_USER` and `WEBDAV_PASSWORD`, or
-    /// `WEBDAV_TOKEN`, say who we are.
+    /// From `webdav://host/path` or, with TLS, `webdavs://host/path`. `WEBDAV_USER` and
+    /// `WEBDAV_PASSWORD`, or `WEBDAV_TOKEN`, say who we are.
     ///
     /// # Errors
     /// When the location makes no sense, or holds credentials.
@@ -84,8 +85,8 @@ impl Listing for DavListing {
     }
 }
 
-/// What is directly in a folder. The folder itself must be there, and nothing else may be: otherwise the server speaks of
-/// something that was not asked for.
+/// What is directly in a folder. The folder itself must be there, and nothing else may be:
+/// otherwise the server speaks of something that was not asked for.
 fn inside(folder: &[u8], found: Vec<(Vec<u8>, Entry)>) -> std::result::Result<Vec<Entry>, String> {
     let folder = folder.strip_suffix(b"/").unwrap_or(folder);
     let mut itself = false;

@@ -29,8 +29,9 @@ enum Way {
     Streamed(Option<mpsc::Sender<Bytes>>, Option<JoinHandle<Result<()>>>),
 }
 
-/// Some servers (wsgidav) decode where something is to be moved before they take it apart, and so move it elsewhere. A file of
-/// such a name is written where it belongs at once: half of it may be seen, but nothing else is overwritten.
+/// Some servers (wsgidav) decode where something is to be moved before they take it apart, and so
+/// move it elsewhere. A file of such a name is written where it belongs at once: half of it may be
+/// seen, but nothing else is overwritten.
 fn is_moved_wrong(name: &[u8]) -> bool {
     let odd = |byte: &u8| byte.is_ascii_control() || b"?#;%".contains(byte);
     name.iter().any(odd)

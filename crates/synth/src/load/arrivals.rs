@@ -48,7 +48,8 @@ pub enum Arrivals {
         #[serde(with = "duration")]
         off: Duration,
     },
-    /// From clients that wait for an answer, think, and ask again; told of answers by [`Stream::answered`].
+    /// From clients that wait for an answer, think, and ask again; told of answers by
+    /// [`Stream::answered`].
     Closed {
         /// How many clients.
         clients: u32,

@@ -105,7 +105,8 @@ impl Distribution {
         }
     }
 
-    /// Whether the numbers make a distribution. Those that do not give some amount, but not a sensible one.
+    /// Whether the numbers make a distribution. Those that do not give some amount, but not a
+    /// sensible one.
     ///
     /// # Errors
     /// Names the field that is wrong.

@@ -54,14 +54,16 @@ impl Stream {
         stream
     }
 
-    /// When the next request comes, without taking it. Of a closed load: as far as answers are known.
+    /// When the next request comes, without taking it. Of a closed load: as far as answers are
+    /// known.
     #[must_use]
     pub fn peek(&self) -> Option<Arrival> {
         self.clone_light().next()
     }
 
-    /// Tells a closed load that request `number` was answered, or given up, at `at`. Its client asks
-    /// again after a thought whose length belongs to that number, in whatever order answers come.
+    /// Tells a closed load that request `number` was answered, or given up, at `at`. Its client
+    /// asks again after a thought whose length belongs to that number, in whatever order answers
+    /// come.
     pub fn answered(&mut self, number: u64, at: Duration) {
         if let Arrivals::Closed { think, .. } = self.arrivals {
             let thought = self.thought(number, think);

@@ -28,7 +28,8 @@ impl<'a> Children<'a> {
         }
     }
 
-    /// Where to go on from here, for [`Tree::children_from`]; `None` between two that belong together.
+    /// Where to go on from here, for [`Tree::children_from`]; `None` between two that belong
+    /// together.
     #[must_use]
     pub fn mark(&self) -> Option<u64> {
         self.beside.is_none().then_some(self.place)
@@ -63,7 +64,8 @@ impl Iterator for Children<'_> {
 }
 
 impl Tree {
-    /// What is in a folder, from a [mark](Children::mark) on, without going through what comes before it.
+    /// What is in a folder, from a [mark](Children::mark) on, without going through what comes
+    /// before it.
     ///
     /// ```
     /// use headworks_synth::Tree;

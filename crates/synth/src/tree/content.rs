@@ -7,8 +7,8 @@ use crate::rng::word;
 const WORD: u64 = 8;
 
 impl Tree {
-    /// Reads from `offset` on into `buffer`, and answers how many bytes there were: fewer than asked for only at the
-    /// end of the file. Any two ways of reading a range give the same bytes.
+    /// Reads from `offset` on into `buffer`, and answers how many bytes there were: fewer than
+    /// asked for only at the end of the file. Any two ways of reading a range give the same bytes.
     #[must_use]
     pub fn read(&self, file: &Node, offset: u64, buffer: &mut [u8]) -> usize {
         let left = file.size().saturating_sub(offset);

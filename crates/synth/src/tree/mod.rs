@@ -1,11 +1,12 @@
 //! A tree of any size that is nowhere stored.
 //!
-//! A [`Node`] carries a key; the keys of its children follow from it, and everything else about a node
-//! follows from its own key. So the children of a folder are computed when they are asked for, in any order and any
-//! number of times, and a walk needs memory for its depth only.
+//! A [`Node`] carries a key; the keys of its children follow from it, and everything else about a
+//! node follows from its own key. So the children of a folder are computed when they are asked for,
+//! in any order and any number of times, and a walk needs memory for its depth only.
 //!
-//! A tree has two sides. The destination is the source with a known part missing, different or extra, decided per
-//! node, and [`Tree::fate`] tells which: what a comparison should find can be computed beside it.
+//! A tree has two sides. The destination is the source with a known part missing, different or
+//! extra, decided per node, and [`Tree::fate`] tells which: what a comparison should find can be
+//! computed beside it.
 
 mod children;
 mod content;
@@ -94,13 +95,15 @@ impl Tree {
         names.try_fold(self.root(), |folder, name| self.child(&folder, name))
     }
 
-    /// The name of a node in its folder: bytes, never empty, at most 255, without `/` and NUL. The root's is empty.
+    /// The name of a node in its folder: bytes, never empty, at most 255, without `/` and NUL. The
+    /// root's is empty.
     #[must_use]
     pub fn name(&self, node: &Node) -> Vec<u8> {
         names::name(&self.spec, node)
     }
 
-    /// Every node, the root first and each folder before what is in it, in memory for its depth only.
+    /// Every node, the root first and each folder before what is in it, in memory for its depth
+    /// only.
     #[must_use]
     pub fn walk(&self) -> Walk<'_> {
         Walk::new(self)

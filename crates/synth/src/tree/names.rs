@@ -1,7 +1,7 @@
 //! Names, harmless and awkward.
 //!
-//! Each begins with a word, a hyphen and the node's number in its folder, so that a name leads back to its
-//! node. Kinds are drawn for pairs of neighbours, because twins need each other.
+//! Each begins with a word, a hyphen and the node's number in its folder, so that a name leads back
+//! to its node. Kinds are drawn for pairs of neighbours, because twins need each other.
 
 use super::node::{Fate, Purpose, draw};
 use super::{Kind, Node, TreeSpec};
@@ -15,7 +15,8 @@ pub enum NameKind {
     Plain,
     /// With a space in front or at the end: `spaces`.
     Spaces,
-    /// Two neighbours whose names look the same, one composed (NFC), the other decomposed (NFD): `twins`.
+    /// Two neighbours whose names look the same, one composed (NFC), the other decomposed (NFD):
+    /// `twins`.
     Twins,
     /// Not UTF-8: `bytes`.
     Bytes,
@@ -116,7 +117,8 @@ fn dress(kind: NameKind, stem: &str, place: u64, ending: &str, in_front: bool) -
     }
 }
 
-/// The numbers a node of this name may have: the one it shows, or, for the second of twins, the next.
+/// The numbers a node of this name may have: the one it shows, or, for the second of twins, the
+/// next.
 pub(super) fn numbers(name: &[u8]) -> Option<impl Iterator<Item = u64>> {
     let hyphen = name.iter().position(|&b| b == b'-')?;
     let rest = &name[hyphen + 1..];

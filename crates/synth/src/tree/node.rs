@@ -139,7 +139,8 @@ fn modified(key: u64) -> Duration {
 }
 
 impl Tree {
-    /// How a node stands to the other side. For a source node that is what the destination makes of it.
+    /// How a node stands to the other side. For a source node that is what the destination makes of
+    /// it.
     #[must_use]
     pub fn fate(&self, node: &Node) -> Fate {
         match (self.spec.side, node.depth) {

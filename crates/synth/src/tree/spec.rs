@@ -43,13 +43,16 @@ pub struct TreeSpec {
     pub files: Spread,
     /// Bytes in a file. `size=1k-64k`, default `1k~64k`.
     pub size: Spread,
-    /// The kinds of names, each as likely as the others. `names=plain,spaces`, default `plain`; `all` for all.
+    /// The kinds of names, each as likely as the others. `names=plain,spaces`, default `plain`;
+    /// `all` for all.
     pub names: Vec<NameKind>,
-    /// Files and folders that the destination lacks, a folder with all below it. `missing=5`, default 0.
+    /// Files and folders that the destination lacks, a folder with all below it. `missing=5`,
+    /// default 0.
     pub missing: Share,
     /// Files, of those not missing, that differ on the destination. `different=5`, default 0.
     pub different: Share,
-    /// Files and folders, as a part of the source's, that only the destination has. `extra=5`, default 0.
+    /// Files and folders, as a part of the source's, that only the destination has. `extra=5`,
+    /// default 0.
     pub extra: Share,
     /// Which of the two trees. `side=destination`, default `source`.
     pub side: Side,

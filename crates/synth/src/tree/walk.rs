@@ -2,7 +2,8 @@
 
 use super::{Children, Kind, Node, Tree};
 
-/// All nodes, each folder before what is in it, the root first. Holds one iterator a level and no node list.
+/// All nodes, each folder before what is in it, the root first. Holds one iterator a level and no
+/// node list.
 #[derive(Clone, Debug)]
 pub struct Walk<'a> {
     tree: &'a Tree,

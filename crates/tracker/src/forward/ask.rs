@@ -52,7 +52,8 @@ pub(crate) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// What the forwarder is told of a client's announce: everything but the address, which is the operator's to choose.
+    /// What the forwarder is told of a client's announce: everything but the address, which is the
+    /// operator's to choose.
     pub(crate) fn new(station: &'a Station, announce: &Announce) -> Ask<'a> {
         let announce = Announce {
             numwant: Some(NUMWANT),
@@ -62,8 +63,9 @@ impl<'a> Ask<'a> {
         Ask { station, announce }
     }
 
-    /// The least that the protocol needs to ask for peers: no event, no totals, and our name instead of the client's. Its
-    /// port stays, for an announce must have one and a wrong one would send others to nowhere.
+    /// The least that the protocol needs to ask for peers: no event, no totals, and our name
+    /// instead of the client's. Its port stays, for an announce must have one and a wrong one would
+    /// send others to nowhere.
     pub(crate) fn only(station: &'a Station, announce: &Announce, own: PeerId) -> Ask<'a> {
         let announce = Announce {
             peer_id: own,

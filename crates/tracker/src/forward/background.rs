@@ -1,5 +1,5 @@
-//! The forward plane's own threads. They give way to those that answer clients: a forwarder that sends rubbish must not make
-//! anybody wait.
+//! The forward plane's own threads. They give way to those that answer clients: a forwarder that
+//! sends rubbish must not make anybody wait.
 
 use std::io;
 use tokio::runtime::{Builder, EnterGuard, Runtime};
@@ -16,7 +16,8 @@ impl Background {
             .worker_threads(2)
             .thread_name("forward")
             .on_thread_start(|| {
-                // On Linux it is the thread's own. Where it is not allowed, clients may wait longer under load.
+                // On Linux it is the thread's own. Where it is not allowed, clients may wait longer
+                // under load.
                 let _ = rustix::process::setpriority_process(None, STAND_BACK);
             })
             .enable_all()

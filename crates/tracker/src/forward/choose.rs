@@ -15,12 +15,13 @@ const LOOK_AGAIN: Seconds = 30;
 /// When those that were worth most are preferred, one place in so many goes to any other.
 const EXPLORE: usize = 8;
 
-/// With less of the queue taken than this, in percent, and with what is on its way to it counted as there, a forward will be
-/// queued: then all of it can be left for later.
+/// With less of the queue taken than this, in percent, and with what is on its way to it counted as
+/// there, a forward will be queued: then all of it can be left for later.
 const FULL: u32 = 100;
 
 impl Forwarding {
-    /// Passes an announce on to whoever may be asked: later, but for one if it may find the queue full.
+    /// Passes an announce on to whoever may be asked: later, but for one if it may find the queue
+    /// full.
     pub(crate) fn announce(&self, call: &Call<'_>, first: bool, later: &mut Later) -> Offered {
         let config = &call.plan.config;
         let hash = &call.announce.info_hash;
@@ -62,7 +63,8 @@ impl Forwarding {
         offered
     }
 
-    /// All that the announce would have gone to is dropped, without a look at the queue or a note of it.
+    /// All that the announce would have gone to is dropped, without a look at the queue or a note
+    /// of it.
     fn turn_away(&self, call: &Call<'_>, pressure: Pressure) -> Offered {
         let usable = call
             .plan
@@ -98,7 +100,8 @@ impl Forwarding {
     }
 }
 
-/// Marks as asked at most `most` forwarders that are due, in random order, and says how many were left out.
+/// Marks as asked at most `most` forwarders that are due, in random order, and says how many were
+/// left out.
 pub(super) fn choose(
     wanted: &Wanted,
     plan: &Plan,
@@ -136,14 +139,16 @@ pub(super) fn choose(
     (chosen, left)
 }
 
-/// Puts `most` of the forwarders that are due in the order in which they are asked, and drops the rest.
+/// Puts `most` of the forwarders that are due in the order in which they are asked, and drops the
+/// rest.
 fn order(due: &mut Vec<u16>, most: usize, plan: &Plan, seed: u32) {
     let mut state = u64::from(seed) << 32 | 1;
     let mut random = |below: usize| {
         state = state
             .wrapping_mul(0x5851_f42d_4c95_7f2d)
             .wrapping_add(0x1405_7b7e_f767_814f);
-        // From the upper bits: the lower ones of such a sequence follow each other in plain patterns.
+        // From the upper bits: the lower ones of such a sequence follow each other in plain
+        // patterns.
         (((state >> 32) * below as u64) >> 32) as usize
     };
     let chosen = due.len().min(most);

@@ -1,7 +1,8 @@
 //! Who passes announces on when their clients have their answers.
 //!
-//! An announce may go to a hundred forwarders, and its answer depends on one of them at most. The pool's lock is shared with
-//! threads that stand back: a thread that answers clients does not take it if it need not.
+//! An announce may go to a hundred forwarders, and its answer depends on one of them at most. The
+//! pool's lock is shared with threads that stand back: a thread that answers clients does not take
+//! it if it need not.
 
 use super::intake::{Intake, Round, Wanted};
 use crate::counters::Counters;
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
 
-/// So many errands may lie there. With more, whoever brings one runs it: so nobody brings more than can be done.
+/// So many errands may lie there. With more, whoever brings one runs it: so nobody brings more than
+/// can be done.
 const DESK: usize = 256;
 
 /// What is to be done when the answers are sent.

@@ -124,9 +124,10 @@ impl Desk {
         outcome
     }
 
-    /// Whether the peer left before the forwarder hears of it. If not, it is noted that the forwarder must hear when it
-    /// does. Whoever leaves takes announces back first and then looks who was told: so a note that is still there after
-    /// that was seen by nobody, and one that is gone will be acted on.
+    /// Whether the peer left before the forwarder hears of it. If not, it is noted that the
+    /// forwarder must hear when it does. Whoever leaves takes announces back first and then looks
+    /// who was told: so a note that is still there after that was seen by nobody, and one that is
+    /// gone will be acted on.
     fn is_taken_back(&self, run: &Run<'_, Forward>) -> bool {
         let cancelled = run.cancellation();
         let forward = &run.payload;
@@ -143,7 +144,8 @@ impl Desk {
         cancelled.is_cancelled() && (!noted || self.untell(forward))
     }
 
-    /// Notes that the forwarder is about to hear of the peer; `false` if that was noted before, nothing if the peer is gone.
+    /// Notes that the forwarder is about to hear of the peer; `false` if that was noted before,
+    /// nothing if the peer is gone.
     fn tell(&self, forward: &Forward) -> Option<bool> {
         let announce = &forward.announce;
         let tell = |swarm: &mut Swarm| {
@@ -239,8 +241,8 @@ impl Desk {
         new
     }
 
-    /// Takes in what a forwarder named: whoever can be connected to from here and is not the client itself. Says how many
-    /// nobody had named before.
+    /// Takes in what a forwarder named: whoever can be connected to from here and is not the client
+    /// itself. Says how many nobody had named before.
     fn found(
         &self,
         forward: &Forward,
@@ -291,7 +293,8 @@ impl Desk {
     }
 }
 
-/// Whether an address can be a peer's. Forwarders lie, and clients should not be sent to nowhere or to everybody.
+/// Whether an address can be a peer's. Forwarders lie, and clients should not be sent to nowhere or
+/// to everybody.
 fn is_peer(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast() || ip.octets()[0] == 0);
     !ip.is_unspecified() && !ip.is_multicast() && !broadcast

@@ -1,4 +1,5 @@
-//! Who is turned away at the door: first announces beyond a rate, and whoever just found the queue full.
+//! Who is turned away at the door: first announces beyond a rate, and whoever just found the queue
+//! full.
 
 use crate::config::TrackerConfig;
 use parking_lot::Mutex;
@@ -28,8 +29,8 @@ impl Limiter {
     }
 }
 
-/// The last client that found the queue full. One that announces a thousand torrents at once need not be told by the pool a
-/// thousand times: others wait for their answers meanwhile.
+/// The last client that found the queue full. One that announces a thousand torrents at once need
+/// not be told by the pool a thousand times: others wait for their answers meanwhile.
 #[derive(Default)]
 pub(super) struct TurnedAway(Mutex<Option<(IpAddr, Instant)>>);
 

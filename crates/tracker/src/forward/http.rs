@@ -12,7 +12,8 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Body, Incoming};
 use std::io::{self, ErrorKind, Read};
 
-/// The largest answer that is read, packed and unpacked: two thousand peers as dictionaries fit several times.
+/// The largest answer that is read, packed and unpacked: two thousand peers as dictionaries fit
+/// several times.
 const MAX_ANSWER: usize = 512 * 1024;
 /// How often a forwarder may send us elsewhere.
 const MAX_REDIRECTS: usize = 3;
@@ -31,7 +32,8 @@ impl HttpAsker {
         let response = self.follow(ask.station, uri).await?;
         let status = response.status().as_u16();
         let body = read(response).await;
-        // Some trackers put a refusal that can be read into an answer with an error status; what limits us counts more.
+        // Some trackers put a refusal that can be read into an answer with an error status; what
+        // limits us counts more.
         match (status, body) {
             (200, body) => {
                 answer::read(&body?).map_err(|error| AskError::Garbage(error.to_string()))

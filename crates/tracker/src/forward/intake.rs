@@ -12,7 +12,8 @@ use headworks_tracker_wire::{Announce, Event, PeerId};
 use std::sync::Arc;
 use std::vec;
 
-/// A torrent that found the queue full is not tried again for so long, as a delayed forward would not be.
+/// A torrent that found the queue full is not tried again for so long, as a delayed forward would
+/// not be.
 const PUT_OFF: Seconds = 10;
 
 /// An announce that is to go on.
@@ -98,7 +99,8 @@ impl Intake {
         }
     }
 
-    /// Hands in forwards until so many are queued, and says how many are, and how many found the queue full.
+    /// Hands in forwards until so many are queued, and says how many are, and how many found the
+    /// queue full.
     pub(super) fn hand_in(
         &self,
         round: &mut Round,
@@ -138,7 +140,8 @@ impl Intake {
             }
         }
         if !refused.is_empty() {
-            // A torrent that nobody was asked for is tried with every announce: its clients wait for it.
+            // A torrent that nobody was asked for is tried with every announce: its clients wait
+            // for it.
             let waits = full > 0 && !(round.wanted.first && queued == 0);
             let rest = if waits { PUT_OFF } else { 0 };
             let hash = &round.wanted.forward.announce.info_hash;
@@ -166,7 +169,8 @@ impl Intake {
             .targets(target)
             .key(key);
         if forward.is_announce() {
-            // Of announces that wait for a time one is enough for all peers; an event must not be merged into one.
+            // Of announces that wait for a time one is enough for all peers; an event must not be
+            // merged into one.
             let name = (forward.announce.info_hash.0, forward.forwarder);
             job = job.delay_key(self.seed.key(&name));
         }

@@ -1,12 +1,13 @@
-//! The one place that decides what a forwarder's answer means: for the forward, for the forwarder, and for when it is asked
-//! again.
+//! The one place that decides what a forwarder's answer means: for the forward, for the forwarder,
+//! and for when it is asked again.
 
 use super::AskError;
 use headworks_tracker_wire::RetryIn;
 use headworks_tracker_wire::answer::Reply;
 use std::time::Duration;
 
-/// Whoever asks for less patience than this gets it; for more, the forward counts as done until then.
+/// Whoever asks for less patience than this gets it; for more, the forward counts as done until
+/// then.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// When a forwarder is asked again after an error that says nothing about it.
 const AFTER_ERROR: Duration = Duration::from_secs(60);

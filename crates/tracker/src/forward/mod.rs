@@ -1,10 +1,12 @@
-//! The forward plane: announces go on to other trackers, which are slow, refuse, or ask for patience.
+//! The forward plane: announces go on to other trackers, which are slow, refuse, or ask for
+//! patience.
 //!
-//! A pool with one bound: events first, then first announces, then the rest. The announce plane hands work in and goes on;
-//! what forwarders answer is put into the swarm's own record by [`desk`].
+//! A pool with one bound: events first, then first announces, then the rest. The announce plane
+//! hands work in and goes on; what forwarders answer is put into the swarm's own record by
+//! [`desk`].
 //!
-//! While a forward for a torrent and a forwarder is on its way, that forwarder is not asked for the torrent again, whoever
-//! announces: what it answers is for all of them.
+//! While a forward for a torrent and a forwarder is on its way, that forwarder is not asked for the
+//! torrent again, whoever announces: what it answers is for all of them.
 
 mod ask;
 mod background;
@@ -151,19 +153,21 @@ impl Forwarding {
         self.clerk.behind()
     }
 
-    /// The clients have their answers: what was left for later is on its way to the pool from now on.
+    /// The clients have their answers: what was left for later is on its way to the pool from now
+    /// on.
     pub(crate) fn hand_in(&self, later: &mut Later, counters: &Counters) {
         self.clerk.bring(later, &self.intake, counters);
     }
 
-    /// Ends it when nobody announces any more: what waits is called off, and what runs may take so long.
+    /// Ends it when nobody announces any more: what waits is called off, and what runs may take so
+    /// long.
     pub(crate) async fn shutdown(&self, grace: Duration) {
         self.clerk.caught_up().await;
         self.intake.pool.clone().shutdown(grace).await;
     }
 
-    /// Makes room for a new plan: from then on it can be in force. Forwarders that it no longer lists are asked nothing
-    /// more; those that wanted no more of us get another chance.
+    /// Makes room for a new plan: from then on it can be in force. Forwarders that it no longer
+    /// lists are asked nothing more; those that wanted no more of us get another chance.
     pub(crate) fn make_room(&self, plan: &Plan) -> Result<(), Error> {
         self.intake.pool.reconfigure(pool_config(plan))?;
         self.intake.pool.set_workers(workers(&plan.config));

@@ -90,7 +90,8 @@ impl UdpAsker {
                 Ok(Reply::Peers(reply))
             }
             Some(Answer::Error { text, .. }) => {
-                // It may be the connection id that it does not like: the next attempt gets a new one.
+                // It may be the connection id that it does not like: the next attempt gets a new
+                // one.
                 self.ids.lock().remove(&to);
                 let reason = String::from_utf8_lossy(&text[..text.len().min(500)]).into_owned();
                 let retry_in = None;
@@ -213,7 +214,8 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Hands answers to whoever waits for them: by transaction, and only from the address that was asked.
+/// Hands answers to whoever waits for them: by transaction, and only from the address that was
+/// asked.
 async fn read(socket: Arc<UdpSocket>, waiting: Arc<Waiting>) {
     let mut buffer = vec![0; PACKET];
     loop {

@@ -1,4 +1,5 @@
-//! Who watches over the forwarders: brings healed ones back, and knows when it is our own network that is down.
+//! Who watches over the forwarders: brings healed ones back, and knows when it is our own network
+//! that is down.
 
 use super::{Asker, Forward, Status};
 use crate::plane::Shared;
@@ -167,8 +168,8 @@ impl Warden {
             .set_target(TargetId::new(u32::from(number)), state);
     }
 
-    /// Nobody is to blame for what our own network does: states are rolled back, nothing more goes out, and one forwarder
-    /// at a time is tried until one answers.
+    /// Nobody is to blame for what our own network does: states are rolled back, nothing more goes
+    /// out, and one forwarder at a time is tried until one answers.
     async fn wait_for_network(&mut self) {
         self.pool.pause();
         let accused = self.watch.accused();

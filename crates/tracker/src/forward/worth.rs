@@ -71,7 +71,8 @@ impl Worth {
 }
 
 impl Averages {
-    /// Peers count for less the later they come; a failure is the worse the longer it was waited for.
+    /// Peers count for less the later they come; a failure is the worse the longer it was waited
+    /// for.
     fn score(self) -> f32 {
         match self.peers < 0.0 {
             true => self.peers * (1.0 + self.seconds),

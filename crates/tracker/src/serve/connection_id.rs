@@ -1,4 +1,5 @@
-//! Connection ids: a keyed hash of the client's address and the time, so that no client needs to be remembered.
+//! Connection ids: a keyed hash of the client's address and the time, so that no client needs to be
+//! remembered.
 
 use crate::swarm::Seconds;
 use siphasher::sip::SipHasher13;

@@ -1,5 +1,5 @@
-//! The threads of the announce plane: one a core for HTTP and one a core for UDP, each with sockets of its own, each request
-//! handled where it came in.
+//! The threads of the announce plane: one a core for HTTP and one a core for UDP, each with sockets
+//! of its own, each request handled where it came in.
 
 mod connection_id;
 pub(crate) mod http;

@@ -47,7 +47,8 @@ pub(super) fn answer(
     }
 }
 
-/// Clients' addresses are for whoever has the admin token, in `Authorization: Bearer` or as `?token=`.
+/// Clients' addresses are for whoever has the admin token, in `Authorization: Bearer` or as
+/// `?token=`.
 fn may_see_clients(plane: &Plane, peer: IpAddr, request: &Request<'_>) -> bool {
     let Some(door) = plane.shared.door.get() else {
         return false;

@@ -1,6 +1,7 @@
-//! How soon a thread that answers clients is given a processor. It works for some ten microseconds at a time and then waits,
-//! so it asks the scheduler for short turns: since Linux 6.12, whoever wakes with a shorter turn than the thread that runs
-//! takes its place at once, instead of after up to three milliseconds. It gets no more of the processor for it.
+//! How soon a thread that answers clients is given a processor. It works for some ten microseconds
+//! at a time and then waits, so it asks the scheduler for short turns: since Linux 6.12, whoever
+//! wakes with a shorter turn than the thread that runs takes its place at once, instead of after up
+//! to three milliseconds. It gets no more of the processor for it.
 
 #![expect(
     unsafe_code,
@@ -26,7 +27,8 @@ pub(super) fn take_short_turns() -> io::Result<()> {
     };
     const THIS_THREAD: libc::pid_t = 0;
     const NO_FLAGS: libc::c_uint = 0;
-    // SAFETY: the kernel reads `size` bytes from the pointer, which is the whole of `attributes`, and keeps nothing of it.
+    // SAFETY: the kernel reads `size` bytes from the pointer, which is the whole of `attributes`,
+    // and keeps nothing of it.
     let result = unsafe {
         libc::syscall(
             libc::SYS_sched_setattr,

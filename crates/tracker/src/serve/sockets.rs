@@ -10,7 +10,8 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 const RECEIVE_BUFFER: usize = 8 << 20;
 const BACKLOG: i32 = 4096;
 
-/// Sockets for `threads` threads: for each thread one an address. All are bound before anybody serves.
+/// Sockets for `threads` threads: for each thread one an address. All are bound before anybody
+/// serves.
 pub(super) fn tcp(
     addresses: &[SocketAddr],
     threads: usize,
@@ -50,8 +51,8 @@ fn every<T: Bound>(
         if address.port() == 0 {
             address.set_port(port.unwrap_or(0));
         }
-        // Sockets that share a port share it with any other tracker of the same user, and each would have half the peers:
-        // one that does not share finds out.
+        // Sockets that share a port share it with any other tracker of the same user, and each
+        // would have half the peers: one that does not share finds out.
         match open(address, kind, false) {
             Err(cause) if cause.kind() == io::ErrorKind::AddrInUse => {
                 return Err(Error::Bind(address, cause));

@@ -1,5 +1,5 @@
-//! Announces over UDP: many packets received, answered and sent with two system calls. A socket has a thread of its own, so
-//! that waiting for packets and taking them is one.
+//! Announces over UDP: many packets received, answered and sent with two system calls. A socket has
+//! a thread of its own, so that waiting for packets and taking them is one.
 
 use super::connection_id::ConnectionIds;
 use super::worker::next;

@@ -1,7 +1,8 @@
-//! What survives a restart: swarms, what forwarders found, when each is due and whom it was told of.
+//! What survives a restart: swarms, what forwarders found, when each is due and whom it was told
+//! of.
 //!
-//! One file, written beside itself and renamed, with a version in front and a checksum behind. A damaged file is set aside
-//! with a warning: a tracker without memory is better than none.
+//! One file, written beside itself and renamed, with a version in front and a checksum behind. A
+//! damaged file is set aside with a warning: a tracker without memory is better than none.
 
 mod read;
 mod write;
@@ -60,7 +61,8 @@ pub(crate) fn save(shared: &Shared, names: &[String], path: &Path) -> io::Result
     std::fs::rename(&beside, path)
 }
 
-/// Loads what was saved at `path`, and says how many torrents that were. A damaged one is set aside.
+/// Loads what was saved at `path`, and says how many torrents that were. A damaged one is set
+/// aside.
 ///
 /// # Errors
 /// When there is something else, which would be overwritten, or nothing can be written there.

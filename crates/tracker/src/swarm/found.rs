@@ -1,4 +1,5 @@
-//! What forwarders said of a torrent: the peers they found, when they may be asked again, and whom they were told of.
+//! What forwarders said of a torrent: the peers they found, when they may be asked again, and whom
+//! they were told of.
 
 use super::{Draw, Packed, Seconds, ip_number};
 use foldhash::quality::RandomState;
@@ -31,7 +32,8 @@ pub(crate) struct Asked {
     pub(crate) contributed: u32,
 }
 
-/// Longer than any forward takes with all its attempts: one that was lost does not hold its torrent back for ever.
+/// Longer than any forward takes with all its attempts: one that was lost does not hold its torrent
+/// back for ever.
 const FLIGHT: Seconds = 3600;
 
 impl Known {
@@ -74,7 +76,8 @@ impl Known {
         self.asked.reserve_exact(more);
     }
 
-    /// Every forwarder that was asked. What is on its way now may be asked for again after a restart.
+    /// Every forwarder that was asked. What is on its way now may be asked for again after a
+    /// restart.
     pub(crate) fn all_asked(&self) -> impl Iterator<Item = (u16, Asked)> + '_ {
         let all = self.asked.iter().enumerate();
         all.filter(|(_, asked)| asked.last != 0)

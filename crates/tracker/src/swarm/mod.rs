@@ -1,8 +1,8 @@
 //! Swarms: who is in them, and what forwarders said of them, packed so that an answer is a copy.
 //!
-//! A [`Swarms`] is many small tables, each behind a lock of its own that is held for the length of one request's work and
-//! never across I/O. What forwarders found and when they may be asked again is in the swarm's own record, so that a torrent
-//! that is warm and not due costs one look-up.
+//! A [`Swarms`] is many small tables, each behind a lock of its own that is held for the length of
+//! one request's work and never across I/O. What forwarders found and when they may be asked again
+//! is in the swarm's own record, so that a torrent that is warm and not due costs one look-up.
 
 mod found;
 mod peers;
@@ -47,7 +47,8 @@ impl Packed {
     }
 }
 
-/// The address without its port, as a number; families do not meet, for IPv4 is mapped as IPv6 has it.
+/// The address without its port, as a number; families do not meet, for IPv4 is mapped as IPv6 has
+/// it.
 fn ip_number<const N: usize>(packed: &[u8; N]) -> u128 {
     let mut bytes = [0; 16];
     if N == 6 {

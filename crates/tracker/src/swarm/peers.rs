@@ -1,6 +1,7 @@
 //! Peers of one family, packed: addresses side by side, as they are sent.
 //!
-//! Seeders stand before leechers, so that both are counted by one number and an answer for a seeder copies leechers only.
+//! Seeders stand before leechers, so that both are counted by one number and an answer for a seeder
+//! copies leechers only.
 
 use super::Seconds;
 use foldhash::quality::RandomState;
@@ -47,7 +48,8 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Whether a name is the client's own. Zeros are nobody's name: testers and simple clients all have it.
+    /// Whether a name is the client's own. Zeros are nobody's name: testers and simple clients all
+    /// have it.
     fn is_own(&self, id: &PeerId) -> bool {
         *id == self.id && self.id != PeerId::default()
     }
@@ -151,7 +153,8 @@ impl<const N: usize> Peers<N> {
         } else {
             0
         };
-        // Almost always the client itself is not among them, or only once: what is between is copied as it is.
+        // Almost always the client itself is not among them, or only once: what is between is
+        // copied as it is.
         let before = out.len();
         let mut left = draw.want;
         for range in [begin..all, 0..begin] {
@@ -252,7 +255,8 @@ impl<const N: usize> Peers<N> {
         if let Some(places) = &mut self.places {
             let (first, second) = (one as u32, other as u32);
             let hashes = [one, other].map(|place| SEED.hash_one(self.addresses[place]));
-            // By way of a place that nobody has: with equal hashes, two would claim one place in between.
+            // By way of a place that nobody has: with equal hashes, two would claim one place in
+            // between.
             let moves = [
                 (0, first, NOWHERE),
                 (1, second, first),

@@ -64,8 +64,8 @@ impl Swarms {
         Some(result)
     }
 
-    /// Forgets peers that were not heard of since `before`, and swarms that nobody is in. Returns what is left: swarms
-    /// and local peers.
+    /// Forgets peers that were not heard of since `before`, and swarms that nobody is in. Returns
+    /// what is left: swarms and local peers.
     pub(crate) fn purge(&self, before: Seconds, by: CountBy) -> (usize, usize) {
         let (mut swarms, mut peers) = (0, 0);
         for shard in &self.shards {

@@ -23,7 +23,8 @@ impl Side {
 /// Above so many addresses a table finds them.
 const SCAN: usize = 16;
 
-/// Addresses, with the peers that each has on either side. An address with both counts as complete, once.
+/// Addresses, with the peers that each has on either side. An address with both counts as complete,
+/// once.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     complete: u32,

@@ -1,4 +1,5 @@
-//! Many torrents and many forwarders at once: nothing is lost, nothing is told twice, and every forward is accounted for.
+//! Many torrents and many forwarders at once: nothing is lost, nothing is told twice, and every
+//! forward is accounted for.
 //!
 //! `HEADWORKS_FULL=1` makes it ten thousand torrents.
 
@@ -145,7 +146,8 @@ async fn whoever_hears_started_hears_stopped_after_it() {
     let ends = ends(&running).await;
     assert!(ends["cancelled"] > 0.0, "{ends:?}");
     for forwarder in &far.good {
-        // One socket has many forwarders' names: what is told of a torrent to all of them must pair.
+        // One socket has many forwarders' names: what is told of a torrent to all of them must
+        // pair.
         let mut told: HashMap<_, (i32, i32)> = HashMap::new();
         for heard in forwarder.heard() {
             let (started, stopped) = told.entry(heard.hash).or_default();

@@ -365,7 +365,8 @@ async fn explained(
     }
 }
 
-/// Sockets that share a port are shared by two trackers without a word, and each client would find half the peers.
+/// Sockets that share a port are shared by two trackers without a word, and each client would find
+/// half the peers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_tracker_on_a_taken_port_is_refused() {
     let first = Running::start("");

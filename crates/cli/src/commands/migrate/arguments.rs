@@ -63,7 +63,8 @@ pub(crate) enum MigrateCommand {
         filters: FilterFlags,
         #[command(flatten)]
         copy: CopyFlags,
-        /// Finish the plan before anything is written. Without it, copying begins while a long plan goes on.
+        /// Finish the plan before anything is written. Without it, copying begins while a long plan
+        /// goes on.
         #[arg(long)]
         plan_first: bool,
         #[command(flatten)]
@@ -117,7 +118,8 @@ pub(crate) struct StateFlag {
 
 #[derive(Debug, Args)]
 pub(crate) struct Places {
-    /// A path, or a URL that begins with `s3://`, `azblob://`, `gs://`, `sftp://`, `webdavs://` or `synth://`.
+    /// A path, or a URL that begins with `s3://`, `azblob://`, `gs://`, `sftp://`, `webdavs://` or
+    /// `synth://`.
     #[arg(value_name = "SRC")]
     pub(crate) source: OsString,
     /// The same; need not exist yet.
@@ -167,7 +169,8 @@ pub(crate) struct CopyFlags {
     /// What becomes of what is at the destination only, or stands in the way.
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) delete: Option<DeleteFlag>,
-    /// With `--delete`: how many entries at most, those in folders among them. If it would be more, nothing goes.
+    /// With `--delete`: how many entries at most, those in folders among them. If it would be more,
+    /// nothing goes.
     #[arg(long, value_name = "N")]
     pub(crate) max_delete: Option<u64>,
     /// With `--delete`: what filters exclude goes as well.

@@ -21,8 +21,8 @@ pub enum Framing {
     Close,
 }
 
-/// Appends the head of an answer to `out`. How the answer ends, and what becomes of the connection, is said by us: the
-/// headers' own words on that are left out.
+/// Appends the head of an answer to `out`. How the answer ends, and what becomes of the connection,
+/// is said by us: the headers' own words on that are left out.
 pub fn write_head(
     status: StatusCode,
     headers: &HeaderMap,

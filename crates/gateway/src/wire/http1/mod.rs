@@ -1,7 +1,8 @@
 //! HTTP/1 as pure functions over bytes: requests from clients, answers from upstreams.
 //!
-//! Of clients it is stricter than most, because a front and an upstream that read the same bytes differently are how requests are
-//! smuggled: one way to end a line, one way to say how long a body is, no lists, no folding.
+//! Of clients it is stricter than most, because a front and an upstream that read the same bytes
+//! differently are how requests are smuggled: one way to end a line, one way to say how long a body
+//! is, no lists, no folding.
 
 mod answer;
 mod chunks;

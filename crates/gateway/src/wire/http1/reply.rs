@@ -34,7 +34,8 @@ pub enum ReplyEnd {
     Close,
 }
 
-/// Takes the head of the next answer from `input`, once all of it is there. Interim answers are passed over.
+/// Takes the head of the next answer from `input`, once all of it is there. Interim answers are
+/// passed over.
 ///
 /// # Errors
 /// What is wrong with it. After that nothing on the connection can be trusted.

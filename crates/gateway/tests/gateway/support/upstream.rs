@@ -179,7 +179,8 @@ impl Here<'_> {
         Here(Some(seen))
     }
 
-    /// It is no longer there. Called before the answer's end is sent: whoever has that may send the next at once.
+    /// It is no longer there. Called before the answer's end is sent: whoever has that may send the
+    /// next at once.
     fn leave(&mut self) {
         if let Some(seen) = self.0.take() {
             seen.now.fetch_sub(1, Ordering::SeqCst);

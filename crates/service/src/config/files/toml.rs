@@ -104,8 +104,8 @@ impl Lines<'_> {
     }
 }
 
-/// Where that stands which is written again at `at`: for a header the same header, for a key the outermost of that name
-/// under the same header.
+/// Where that stands which is written again at `at`: for a header the same header, for a key the
+/// outermost of that name under the same header.
 fn first_of(key: &str, at: usize, text: &str, table: &DeTable<'_>) -> Option<usize> {
     let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let again = header(text[line..].lines().next()?);

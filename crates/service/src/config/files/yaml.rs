@@ -11,11 +11,12 @@ use crate::config::node::{Node, Table, Value};
 use crate::config::origin::Origin;
 use crate::config::problem::Problem;
 
-/// How deep a file may be nested. What reads YAML calls itself for every level, so a deeper one would end the program.
+/// How deep a file may be nested. What reads YAML calls itself for every level, so a deeper one
+/// would end the program.
 const DEEPEST: usize = 64;
 
-/// Whether YAML is not nested deeper than any file that means something. What is no YAML counts as shallow: whoever
-/// reads it will say so.
+/// Whether YAML is not nested deeper than any file that means something. What is no YAML counts as
+/// shallow: whoever reads it will say so.
 #[must_use]
 pub fn is_shallow_yaml(text: &str) -> bool {
     let mut depth = 0usize;

@@ -160,7 +160,8 @@ pub(super) fn trace_of(file: &TraceFile, lookup: &Lookup<'_>) -> Checked<Request
     Ok(Request {
         cost: Distribution::Constant { value: 1 },
         actual: misjudged(file.misjudged)?,
-        // A scenario with more targets than a set holds can still be run; its trace goes to the first of them.
+        // A scenario with more targets than a set holds can still be run; its trace goes to the
+        // first of them.
         pick: Pick::Any(targets.into_iter().take(MAX_SET).collect()),
         timeout: some_time("timeout", file.timeout)?,
         clients: clients(&file.clients).map_err(|wrong| wrong.below("clients"))?,

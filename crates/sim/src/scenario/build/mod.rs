@@ -1,4 +1,5 @@
-//! From the tables of a file to what is run: names looked up, groups expanded, values checked against each other.
+//! From the tables of a file to what is run: names looked up, groups expanded, values checked
+//! against each other.
 
 mod expect;
 mod loads;

@@ -1,7 +1,8 @@
 //! Who we are to the far side: the standard chain of places where keys are found.
 //!
-//! The environment, a web identity, the profile files, the container's and the machine's role, in this order. Keys live in
-//! memory only, are fetched anew before they expire, and show nothing of themselves.
+//! The environment, a web identity, the profile files, the container's and the machine's role, in
+//! this order. Keys live in memory only, are fetched anew before they expire, and show nothing of
+//! themselves.
 
 mod process;
 mod profile;

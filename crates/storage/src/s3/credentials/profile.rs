@@ -6,7 +6,8 @@ use std::path::Path;
 
 pub(super) type Settings = BTreeMap<String, String>;
 
-/// What both files say of a profile; the first file goes before the second. A file that is not there says nothing.
+/// What both files say of a profile; the first file goes before the second. A file that is not
+/// there says nothing.
 pub(super) fn read(credentials: &Path, config: &Path, profile: &str) -> Result<Settings> {
     let mut settings = section(&content(config)?, |name| {
         let name = name.strip_prefix("profile ").map_or(name, str::trim);

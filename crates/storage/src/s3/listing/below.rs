@@ -1,7 +1,9 @@
-//! Several folders for one request: a page of all keys below a folder, sorted out by the folders that they are in.
+//! Several folders for one request: a page of all keys below a folder, sorted out by the folders
+//! that they are in.
 //!
-//! Who walks a whole tree asks for every folder once, sooner or later. Where folders are small, a page without a delimiter
-//! has many of them; those that it has whole are kept until they are asked for, as long as there is room.
+//! Who walks a whole tree asks for every folder once, sooner or later. Where folders are small, a
+//! page without a delimiter has many of them; those that it has whole are kept until they are asked
+//! for, as long as there is room.
 
 use super::Asked;
 use super::page::Answer;
@@ -125,7 +127,8 @@ impl Room {
     }
 }
 
-/// The folders that a page has whole. What is left is what a page of the folder itself would have had.
+/// The folders that a page has whole. What is left is what a page of the folder itself would have
+/// had.
 pub(super) fn sort_out(answer: &mut Answer) -> Vec<(Vec<u8>, Vec<Entry>)> {
     let last = answer.token.as_ref().and(answer.items.last());
     let last = last.map(|last| last.name.clone()).unwrap_or_default();
@@ -141,7 +144,8 @@ pub(super) fn sort_out(answer: &mut Answer) -> Vec<(Vec<u8>, Vec<Entry>)> {
     whole.collect()
 }
 
-/// Keys in order, by the folder that each is in; folders are entries of those that they are in, in the order of names.
+/// Keys in order, by the folder that each is in; folders are entries of those that they are in, in
+/// the order of names.
 fn by_folder(keys: Vec<Entry>) -> BTreeMap<Vec<u8>, Vec<Entry>> {
     let mut folders: BTreeMap<Vec<u8>, Vec<Entry>> = BTreeMap::new();
     for mut key in keys {

@@ -1,8 +1,8 @@
 //! Listing a folder: the keys below a prefix, up to the next slash.
 //!
-//! A folder of many pages is cut into stretches of names that are listed at the same time. Pages are handed on as they come, each
-//! with a cursor that says of every stretch how far it is, so what is durable is never fetched again. In memory there is at
-//! most a page of each stretch.
+//! A folder of many pages is cut into stretches of names that are listed at the same time. Pages
+//! are handed on as they come, each with a cursor that says of every stretch how far it is, so what
+//! is durable is never fetched again. In memory there is at most a page of each stretch.
 
 mod below;
 mod page;
@@ -117,7 +117,8 @@ impl Asked {
         self.page(None, Vec::new()).await
     }
 
-    /// A page of all keys below. Grouped, those with two slashes in a row are told by what they have in common.
+    /// A page of all keys below. Grouped, those with two slashes in a row are told by what they
+    /// have in common.
     async fn page_of_all(&self, grouped: bool) -> Result<Answer> {
         let call = match grouped {
             true => self.below().query("delimiter", "//"),
@@ -146,8 +147,8 @@ impl Asked {
         parse(&whole.body, &self.prefix).map_err(|words| call.wrong(ErrorKind::Temporary, words))
     }
 
-    /// Looks for a name that all others come before, by how much of its beginning the last of them has in common with `name`.
-    /// Names seen so far differ after `same` characters.
+    /// Looks for a name that all others come before, by how much of its beginning the last of them
+    /// has in common with `name`. Names seen so far differ after `same` characters.
     async fn edge(&self, name: &str, same: usize) -> Option<Fetched> {
         // All begin with the first `low` characters; not all begin with the first `high`.
         let (mut low, mut high, mut step) = (0, same + 1, 1);
@@ -217,7 +218,8 @@ impl S3Listing {
         }
     }
 
-    /// The same with a first page of all keys below, unless it is gone on with. The root is likely to have more than a page of them.
+    /// The same with a first page of all keys below, unless it is gone on with. The root is likely
+    /// to have more than a page of them.
     pub(super) fn with_below(mut self, below: &Arc<Below>) -> S3Listing {
         self.below = (!self.begun && !self.is_root).then(|| below.clone());
         self

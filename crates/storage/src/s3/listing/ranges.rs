@@ -1,4 +1,5 @@
-//! How far a listing is: one stretch of names at first; several, which are listed at the same time, when there are many.
+//! How far a listing is: one stretch of names at first; several, which are listed at the same time,
+//! when there are many.
 
 use crate::backend::Cursor;
 use crate::cloud::held::{Frames, Held, frame, place};
@@ -16,7 +17,8 @@ pub(super) struct Range {
     pub(super) end: Option<Vec<u8>>,
     pub(super) done: bool,
     held: Held,
-    /// Folders that came here, of which a file of the same name would have come in a stretch before.
+    /// Folders that came here, of which a file of the same name would have come in a stretch
+    /// before.
     met: Vec<Vec<u8>>,
     /// What this process calls it.
     pub(super) id: u32,
@@ -32,7 +34,8 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Takes a page; hands on what nothing can change any more. `is_last`: the far side has no more.
+    /// Takes a page; hands on what nothing can change any more. `is_last`: the far side has no
+    /// more.
     pub(super) fn take(
         &mut self,
         items: Vec<Entry>,
@@ -41,8 +44,9 @@ impl Range {
     ) -> Result<(), String> {
         for item in items {
             let place = place(&item);
-            // A listing that goes on after a folder's name may begin with that folder again. What comes earlier still would
-            // be lost to whoever goes on from here: such a listing cannot be used.
+            // A listing that goes on after a folder's name may begin with that folder again. What
+            // comes earlier still would be lost to whoever goes on from here: such a listing cannot
+            // be used.
             match place.cmp(&self.after) {
                 _ if self.after.is_empty() => {}
                 Ordering::Less => return Err(disordered(&place, &self.after)),
@@ -67,7 +71,8 @@ impl Range {
         Ok(())
     }
 
-    /// Whether a file of this name would be in a stretch before, although the folder is in this one.
+    /// Whether a file of this name would be in a stretch before, although the folder is in this
+    /// one.
     fn is_from_before(&self, name: &[u8]) -> bool {
         !self.start.is_empty() && name <= self.start.as_slice()
     }
@@ -253,7 +258,8 @@ mod tests {
         shown
     }
 
-    /// Lists what a far side has in pages of two, its stretches in the order of `turns`, each page as if by another process.
+    /// Lists what a far side has in pages of two, its stretches in the order of `turns`, each page
+    /// as if by another process.
     fn list(all: &[&str], cuts: &[&str], turns: impl Fn(usize, usize) -> usize) -> Vec<String> {
         let mut ranges = Ranges::default();
         for cut in cuts {

@@ -1,5 +1,5 @@
-//! Where a long stretch of names is cut in two. Nothing depends on a good cut but time: names are guessed here, and a cut
-//! behind which nothing comes costs a request.
+//! Where a long stretch of names is cut in two. Nothing depends on a good cut but time: names are
+//! guessed here, and a cut behind which nothing comes costs a request.
 
 use std::collections::BTreeSet;
 
@@ -27,8 +27,8 @@ impl Alphabet {
         }
     }
 
-    /// A name about half way between two, taking names for numbers; without the second, between the first and the last
-    /// there can be. `None` if none in between is found.
+    /// A name about half way between two, taking names for numbers; without the second, between the
+    /// first and the last there can be. `None` if none in between is found.
     pub(super) fn middle(&self, low: &[u8], high: Option<&[u8]>) -> Option<Vec<u8>> {
         let low = std::str::from_utf8(low).ok()?;
         let high = high.map(std::str::from_utf8).transpose().ok()?;
@@ -59,8 +59,8 @@ impl Alphabet {
         Some(same.chars().chain(letters.copied()).collect())
     }
 
-    /// The beginning of a name as a number; no character counts as less than any, and one that is not known as the next
-    /// that is, upwards or downwards.
+    /// The beginning of a name as a number; no character counts as less than any, and one that is
+    /// not known as the next that is, upwards or downwards.
     fn number(&self, name: &str, upwards: bool) -> u64 {
         let base = self.0.len() as u64 + 1;
         let mut letters = name.chars();

@@ -166,7 +166,8 @@ fn answer(
     format!("<ListBucketResult><IsTruncated>{more}</IsTruncated>{token}{items}</ListBucketResult>")
 }
 
-/// Keys of many kinds: numbers, hashes, one crowded place, dates in folders, a file beside a folder in the midst of others.
+/// Keys of many kinds: numbers, hashes, one crowded place, dates in folders, a file beside a folder
+/// in the midst of others.
 fn kinds() -> Vec<(&'static str, BTreeSet<String>)> {
     let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
     let crowded = (0..1500).map(|n| format!("crowd-{n:06}.jpg"));

@@ -1,8 +1,10 @@
-//! Whether it pays to ask for folders with all that is below them, found out at the far side itself.
+//! Whether it pays to ask for folders with all that is below them, found out at the far side
+//! itself.
 //!
-//! Some servers find what is below a prefix at once, others go through the whole bucket for it, and others do not
-//! know what they are asked. Nothing in an answer says which, so at every depth one folder is asked for in both ways at the same time, while
-//! the others of that depth wait: what the two answers say must agree, and what they took tells which way is taken.
+//! Some servers find what is below a prefix at once, others go through the whole bucket for it, and
+//! others do not know what they are asked. Nothing in an answer says which, so at every depth one
+//! folder is asked for in both ways at the same time, while the others of that depth wait: what the
+//! two answers say must agree, and what they took tells which way is taken.
 
 use super::Asked;
 use super::below::{Room, sort_out};
@@ -17,10 +19,12 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
-/// How much longer than for the folder alone is waited for all that is below it, and how long in any case.
+/// How much longer than for the folder alone is waited for all that is below it, and how long in
+/// any case.
 const PATIENCE: u32 = 32;
 const MOMENT: Duration = Duration::from_millis(100);
-/// How much cheaper a folder must be: those with much below them may be dearer to list than the others.
+/// How much cheaper a folder must be: those with much below them may be dearer to list than the
+/// others.
 const CHEAPER: u32 = 2;
 
 /// Whether it pays, by depth.

@@ -69,6 +69,12 @@ impl ClassState {
         Some((rank, lane))
     }
 
+    /// The number of arrival of the job at the head of that lane.
+    #[inline]
+    pub(crate) fn oldest_ready(&self) -> Option<u64> {
+        self.flows.first().map(|(rank, _)| rank.tie)
+    }
+
     /// The rank of a lane of that queue whose head arrived as number `seq`.
     #[inline]
     pub(crate) fn rank(&self, policy: Policy, queue: QueueId, seq: u64) -> Rank {
@@ -203,16 +209,16 @@ impl Classes {
         self.order.first().map(|(_, class)| class)
     }
 
-    /// Puts a class where it belongs in the order; `first` is the rank of its first lane, if it has
-    /// any.
-    #[inline]
-    pub(crate) fn set_first(&mut self, class: Class, first: Option<Rank>) {
-        let rank = first.map(|first| self.rank_of(class, first.tie));
+    /// Puts a class where it belongs in the order; `seq` is the number of arrival of its oldest
+    /// candidate, if it has any.
+    #[inline(always)]
+    pub(crate) fn set_oldest(&mut self, class: Class, seq: Option<u64>) {
+        let rank = seq.map(|seq| self.rank_of(class, seq));
         self.order.set_ready(class, rank);
     }
 
     /// The rank of a class whose oldest candidate arrived as number `seq`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn rank_of(&self, class: Class, seq: u64) -> Rank {
         let by_number = Rank {
             tag: VirtualTime::ZERO,
@@ -233,6 +239,7 @@ impl Classes {
     }
 
     /// Finds the lane of a flow queue for a group, or makes it.
+    #[inline(always)]
     pub(crate) fn lane(&mut self, lanes: &mut Lanes, key: LaneKey) -> LaneId {
         lanes.find(key).unwrap_or_else(|| {
             let lane = lanes.create(key);
@@ -250,30 +257,35 @@ impl Classes {
         lanes.remove(lane);
     }
 
-    /// Adds a lane to the open ones of its queue, or moves it there; `seq` is its head's. The queue
-    /// itself is moved with [`requeue`](Self::requeue).
-    #[inline]
-    pub(crate) fn open_lane(&mut self, lane: LaneId, key: LaneKey, seq: u64) {
-        let queue = &mut self.states[key.class.index()].queues[key.queue];
-        queue.open.set(&mut self.positions, seq, lane);
+    /// Adds a lane to the open ones of its queue, or moves it there; `seq` is its head's. Says
+    /// whether the queue's first lane may have changed: then it is due for
+    /// [`requeue`](Self::requeue).
+    #[inline(always)]
+    pub(crate) fn open_lane(&mut self, lane: LaneId, key: &LaneKey, seq: u64) -> bool {
+        let open = &mut self.states[key.class.index()].queues[key.queue].open;
+        let was_first = open.is_first(lane);
+        open.set(&mut self.positions, seq, lane);
+        was_first || open.is_first(lane)
     }
 
-    /// Takes a lane out of the open ones of its queue.
-    #[inline]
-    pub(crate) fn close_lane(&mut self, lane: LaneId, key: LaneKey) {
-        let queue = &mut self.states[key.class.index()].queues[key.queue];
-        queue.open.remove(&mut self.positions, lane);
+    /// Takes a lane out of the open ones of its queue. Says whether it was the first.
+    #[inline(always)]
+    pub(crate) fn close_lane(&mut self, lane: LaneId, key: &LaneKey) -> bool {
+        let open = &mut self.states[key.class.index()].queues[key.queue].open;
+        let was_first = open.is_first(lane);
+        open.remove(&mut self.positions, lane);
+        was_first
     }
 
-    /// Puts a queue where it belongs in its class after its tag or its open lanes changed. A
-    /// `blocked` flow's takes no part.
+    /// Puts a queue where it belongs in its class after its tag or its first lane changed. A
+    /// `blocked` flow's takes no part. Says whether the class's first queue may have changed.
     #[inline]
-    pub(crate) fn requeue(&mut self, class: Class, id: QueueId, blocked: bool) {
+    pub(crate) fn requeue(&mut self, class: Class, id: QueueId, blocked: bool) -> bool {
         let state = &mut self.states[class.index()];
         let queue = &state.queues[id];
         let first = queue.open.first().filter(|_| !blocked);
         let rank = first.map(|(seq, _)| rank(self.policy, &state.flows, queue, seq));
-        state.flows.set_ready(id, rank);
+        state.flows.set_ready(id, rank)
     }
 
     /// Charges a grant to a flow queue and its class.

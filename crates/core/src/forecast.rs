@@ -71,10 +71,10 @@ impl DrainRate {
         if let Some(before) = self.last {
             let took = now.as_nanos().saturating_sub(before.as_nanos()) as f64;
             self.seen = REMEMBERED.min(self.seen + 1);
-            let seen = f64::from(self.seen);
+            let part = 1.0 / f64::from(self.seen);
             let mean = self.interval.get_or_insert(took);
-            *mean += (took - *mean) / seen;
-            self.deviation += ((took - *mean).abs() - self.deviation) / seen;
+            *mean += (took - *mean) * part;
+            self.deviation += ((took - *mean).abs() - self.deviation) * part;
         }
         self.last = (still > 0).then_some(now);
     }

@@ -6,7 +6,6 @@
 //! levels.
 
 use crate::table::Id;
-use smallvec::SmallVec;
 use std::marker::PhantomData;
 
 /// Where each member stands in the heap that it is in.
@@ -34,7 +33,7 @@ impl<I: Id> Positions<I> {
         (at != ABSENT).then_some(at as usize)
     }
 
-    #[inline]
+    #[inline(always)]
     fn set(&mut self, id: I, at: usize) {
         self.at[id.index()] = at as u32;
     }
@@ -53,17 +52,15 @@ impl<I: Id> Positions<I> {
     }
 }
 
-/// The heap. Most of those in flow queues have one member, which lies in the heap itself.
+/// The heap.
 #[derive(Clone, Debug)]
 pub(crate) struct Heap<K, I> {
-    items: SmallVec<[(K, I); 1]>,
+    items: Vec<(K, I)>,
 }
 
 impl<K, I> Default for Heap<K, I> {
     fn default() -> Self {
-        Heap {
-            items: SmallVec::new(),
-        }
+        Heap { items: Vec::new() }
     }
 }
 
@@ -74,7 +71,7 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
     }
 
     /// Adds a member.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, positions: &mut Positions<I>, key: K, id: I) {
         positions.enter(id);
         self.items.push((key, id));
@@ -83,7 +80,7 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
     }
 
     /// Gives a member another key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn rekey(&mut self, positions: &mut Positions<I>, key: K, id: I) {
         let at = positions.get(id).expect("a member has a position");
         let before = std::mem::replace(&mut self.items[at].0, key);
@@ -97,8 +94,14 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
         }
     }
 
-    /// Adds a member, or gives it another key.
+    /// Whether that member is the first.
     #[inline]
+    pub(crate) fn is_first(&self, id: I) -> bool {
+        self.items.first().is_some_and(|(_, first)| *first == id)
+    }
+
+    /// Adds a member, or gives it another key.
+    #[inline(always)]
     pub(crate) fn set(&mut self, positions: &mut Positions<I>, key: K, id: I) {
         if positions.contains(id) {
             self.rekey(positions, key, id);
@@ -108,7 +111,7 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
     }
 
     /// Removes a member.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, positions: &mut Positions<I>, id: I) {
         let at = positions.get(id).expect("a member has a position");
         let (key, _) = self.items.swap_remove(at);
@@ -147,15 +150,22 @@ fn down<K: Copy + Ord, I: Id>(items: &mut [(K, I)], positions: &mut Positions<I>
     loop {
         let first = at * 4 + 1;
         let end = items.len().min(first + 4);
-        let Some(least) = (first..end).min_by_key(|child| items[*child].0) else {
+        let Some(children) = items.get(first..end).filter(|some| !some.is_empty()) else {
             break;
         };
-        if item.0 <= items[least].0 {
+        let mut least = 0;
+        for (child, (key, _)) in children.iter().enumerate().skip(1) {
+            if *key < children[least].0 {
+                least = child;
+            }
+        }
+        let moved = children[least];
+        if item.0 <= moved.0 {
             break;
         }
-        items[at] = items[least];
-        positions.set(items[at].1, at);
-        at = least;
+        items[at] = moved;
+        positions.set(moved.1, at);
+        at = first + least;
     }
     items[at] = item;
     positions.set(item.1, at);

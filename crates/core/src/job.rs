@@ -152,7 +152,7 @@ impl<P> Job<P> {
 
     /// Turns times that are counted from the submission into points in time.
     #[inline]
-    pub(crate) fn submitted_at(mut self, now: Time) -> Self {
+    pub(crate) fn resolve_times(&mut self, now: Time) {
         if let Some(time) = self.start_in.take() {
             self.start_at = self.start_at.max(Some(now + time));
         }
@@ -160,7 +160,6 @@ impl<P> Job<P> {
             let at = now + time;
             self.expire_at = Some(self.expire_at.map_or(at, |known| known.min(at)));
         }
-        self
     }
 
     /// Claims the place that an earlier refusal booked.

@@ -140,6 +140,15 @@ impl<P> Jobs<P> {
         id
     }
 
+    /// Forgets a job whose payload is with its lease: nothing of the entry is moved.
+    #[inline]
+    pub(crate) fn forget(&mut self, id: JobId) {
+        if let Some(key) = self.table[id].key {
+            self.by_key.remove(&key);
+        }
+        self.table.discard(id);
+    }
+
     #[inline]
     pub(crate) fn remove(&mut self, id: JobId) -> Entry<P> {
         let entry = self.table.remove(id);

@@ -64,7 +64,7 @@ impl Lanes {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, key: LaneKey) -> Option<LaneId> {
         self.by_key.get(&(key.class, key.queue, key.group)).copied()
     }
@@ -151,7 +151,7 @@ impl Lanes {
         self.insert(lane, job, next);
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, id: LaneId, job: JobId, next: Option<JobId>) {
         let lane = &mut self.table[id];
         lane.jobs.insert(&mut self.links, job, next);
@@ -163,7 +163,7 @@ impl Lanes {
     }
 
     /// Takes a job out. Says whether it was the head.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, id: LaneId, job: JobId) -> bool {
         let lane = &mut self.table[id];
         let was_head = lane.jobs.head == Some(job);

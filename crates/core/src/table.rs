@@ -115,6 +115,14 @@ impl<I: Id, T> Table<I, T> {
         value
     }
 
+    /// Drops a value that is there, where it lies.
+    #[inline]
+    pub(crate) fn discard(&mut self, id: I) {
+        self.slots[id.index()] = Slot::Vacant { next: self.free };
+        self.free = Some(id);
+        self.len -= 1;
+    }
+
     #[inline]
     pub(crate) fn get(&self, id: I) -> Option<&T> {
         match self.slots.get(id.index()) {

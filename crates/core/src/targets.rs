@@ -367,7 +367,7 @@ impl Targets {
     }
 
     /// Those targets of a group that could ever serve a job of that cost, as a group.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn that_fit(&mut self, group: GroupId, cost: Cost, now: Time) -> Option<GroupId> {
         let fits = |target: &TargetId| self.targets[target.index()].gate.fits(cost);
         let targets = &self.groups[group].targets;
@@ -421,6 +421,7 @@ impl Targets {
 
     /// When the first of a group's targets is usable: `None` if one is, the end of time if all are
     /// disabled.
+    #[inline(always)]
     pub(crate) fn usable_at(&self, group: GroupId) -> Option<Time> {
         let mut first = Time::MAX;
         for target in &self.groups[group].targets {

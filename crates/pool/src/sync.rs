@@ -1,30 +1,30 @@
-//! The one place for locks: parking_lot's, or shuttle's when the hand-off is model-checked.
+//! The one place for locks: the standard library's mutex, or shuttle's when the hand-off is
+//! model-checked.
 //!
-//! parking_lot spins for a moment and then parks the thread in the kernel, so that a thread which
-//! holds the lock and lost its processor gets it back. `headworks-bench engine` measures it beside
-//! std's (ADR 28).
+//! The standard mutex spins for a moment and then parks the thread in the kernel, so that a thread
+//! which holds the lock and lost its processor gets it back. It was chosen over parking_lot, which
+//! yields the processor several times before it parks: with more threads than processors that costs
+//! more than it saves. `headworks-bench engine --only contention` measures both.
 
-#[cfg(not(feature = "shuttle"))]
-pub(crate) use parking_lot::Mutex;
+use std::sync::PoisonError;
 
 #[cfg(feature = "shuttle")]
-mod model {
-    /// A lock whose every acquisition is a point where another task may go first.
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+use shuttle::sync as locks;
+#[cfg(not(feature = "shuttle"))]
+use std::sync as locks;
 
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Mutex(shuttle::sync::Mutex::new(value))
-        }
+/// A mutex without poisoning: no code of the pool's users runs under it, so a panic there is a bug
+/// of ours that the next caller cannot repair.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(locks::Mutex<T>);
 
-        pub(crate) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
-            self.0
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-        }
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Mutex(locks::Mutex::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> locks::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-#[cfg(feature = "shuttle")]
-pub(crate) use model::Mutex;

@@ -2,9 +2,10 @@
 //! lock does to that.
 //!
 //! Threads pinned to one or two cores acquire and release permits as fast as they can, from the
-//! pool and from a tokio `Semaphore` with as many permits. Beside them a bare core is driven behind
-//! parking_lot's and the standard library's mutex, one job per acquisition: what the pool would be
-//! with either lock.
+//! pool and from a tokio `Semaphore` with as many permits. With plenty of permits only the lock
+//! decides how threads take turns; with scarce ones nearly every grant is a hand-off to a thread
+//! that waits. Beside them a bare core is driven behind parking_lot's and the standard library's
+//! mutex, one job per acquisition: the pool with either lock, and nothing else.
 
 use super::ours;
 use crate::report::Report;
@@ -20,8 +21,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Permits that may be out at once: fewer than threads, so that most grants are a hand-off.
-const PERMITS: u32 = 8;
+/// Permits that may be out at once: more than threads, or so few that most grants are a hand-off.
+const PLENTY: u32 = 1000;
+const SCARCE: u32 = 8;
 /// How long each shape runs.
 const RUN: Duration = Duration::from_millis(400);
 const THREADS: [usize; 5] = [1, 2, 4, 16, 64];
@@ -49,9 +51,9 @@ pub(crate) fn measure(report: &mut Report, rounds: usize) {
     let rounds = rounds.min(3);
     for cores in [1usize, 2] {
         for threads in THREADS {
-            for (name, make) in contenders() {
-                let mut found: Vec<Found> =
-                    (0..rounds).map(|_| run(make(), threads, cores)).collect();
+            for (name, permits, make) in contenders() {
+                let once = |_| run(make(permits), threads, cores);
+                let mut found: Vec<Found> = (0..rounds).map(once).collect();
                 // The middle one by its throughput.
                 found.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
                 let found = &found[rounds / 2];
@@ -78,7 +80,7 @@ pub(crate) fn measure(report: &mut Report, rounds: usize) {
 }
 
 fn bounds(report: &mut Report) {
-    let value = |what: &str| report.value(&format!("{POOL}, {what}"));
+    let value = |what: &str| report.value(&format!("{PLENTY_POOL}, {what}"));
     let many = value("64 threads on 1 cores: per second");
     let few = value("2 threads on 1 cores: per second");
     let slowest = value("64 threads on 1 cores: slowest thread ÷ mean");
@@ -96,27 +98,32 @@ fn bounds(report: &mut Report) {
     }
     let tail = "16 threads on 2 cores: p99.9";
     report.ratio(
-        &format!("{POOL}, {tail}"),
-        &format!("{SEMAPHORE}, {tail}"),
+        &format!("{SCARCE_POOL}, {tail}"),
+        &format!("{SCARCE_SEMAPHORE}, {tail}"),
         2.0,
     );
 }
 
-const POOL: &str = "permits";
-const SEMAPHORE: &str = "tokio Semaphore";
+const PLENTY_POOL: &str = "permits";
+const SCARCE_POOL: &str = "8 permits";
+const SCARCE_SEMAPHORE: &str = "tokio Semaphore of 8";
 
-fn contenders() -> Vec<(&'static str, fn() -> Call)> {
+type Contender = (&'static str, u32, fn(u32) -> Call);
+
+fn contenders() -> Vec<Contender> {
     vec![
-        (POOL, permits),
-        (SEMAPHORE, semaphore),
-        ("core behind parking_lot", behind_parking_lot),
-        ("core behind std", behind_std),
+        (PLENTY_POOL, PLENTY, permits),
+        (SCARCE_POOL, SCARCE, permits),
+        ("tokio Semaphore", PLENTY, semaphore),
+        (SCARCE_SEMAPHORE, SCARCE, semaphore),
+        ("core behind parking_lot", PLENTY, behind_parking_lot),
+        ("core behind std", PLENTY, behind_std),
     ]
 }
 
-fn limited() -> Config {
+fn limited(permits: u32) -> Config {
     let limits = Limits {
-        concurrent: Some(PERMITS),
+        concurrent: Some(permits),
         ..Limits::default()
     };
     Config {
@@ -125,7 +132,7 @@ fn limited() -> Config {
     }
 }
 
-fn permits() -> Call {
+fn permits(permits: u32) -> Call {
     // The pool's timer needs a runtime, which has a thread of its own and nothing to do.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -134,7 +141,7 @@ fn permits() -> Call {
         .expect("a runtime can be built");
     let permits = {
         let _inside = runtime.enter();
-        Permits::new(limited()).expect("a good configuration")
+        Permits::new(limited(permits)).expect("a good configuration")
     };
     Box::new(move || {
         let _keep = &runtime;
@@ -142,8 +149,8 @@ fn permits() -> Call {
     })
 }
 
-fn semaphore() -> Call {
-    let semaphore = Arc::new(Semaphore::new(PERMITS as usize));
+fn semaphore(permits: u32) -> Call {
+    let semaphore = Arc::new(Semaphore::new(permits as usize));
     Box::new(move || drop(block_on(semaphore.acquire()).expect("open")))
 }
 
@@ -153,14 +160,16 @@ fn drive(core: &mut Core<u64>, now: Time) {
     core.finish(now, lease, Outcome::DONE, Verdict::Fine);
 }
 
-fn behind_parking_lot() -> Call {
-    let core = parking_lot::Mutex::new(Core::new(limited(), Time::ZERO).expect("good settings"));
+fn behind_parking_lot(permits: u32) -> Call {
+    let core = Core::new(limited(permits), Time::ZERO).expect("good settings");
+    let core = parking_lot::Mutex::new(core);
     let start = Instant::now();
     Box::new(move || drive(&mut core.lock(), Time::ZERO + start.elapsed()))
 }
 
-fn behind_std() -> Call {
-    let core = std::sync::Mutex::new(Core::new(limited(), Time::ZERO).expect("good settings"));
+fn behind_std(permits: u32) -> Call {
+    let core = Core::new(limited(permits), Time::ZERO).expect("good settings");
+    let core = std::sync::Mutex::new(core);
     let start = Instant::now();
     Box::new(move || {
         drive(

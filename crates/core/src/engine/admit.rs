@@ -59,9 +59,11 @@ impl<P> Core<P> {
     pub(super) fn admit(
         &mut self,
         now: Time,
-        job: Job<P>,
+        mut job: Job<P>,
         shedding: Shedding,
     ) -> Result<Ticket, Refused<P>> {
+        let now = self.tick(now);
+        job.resolve_times(now);
         let group = match self.find_servers(now, &job) {
             Ok(group) => group,
             Err(reason) => return Err(self.refuse(now, job, reason, None, shedding)),
@@ -218,6 +220,7 @@ impl<P> Core<P> {
     }
 
     /// Whether one more job may wait for a target that alone can serve it.
+    #[inline(always)]
     pub(super) fn has_room_at_target(&self, group: GroupId) -> bool {
         let target = self.targets.group(group).sole_target();
         target.is_none_or(|target| {

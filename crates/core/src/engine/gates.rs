@@ -13,7 +13,7 @@ use crate::aging::Blocker;
 use crate::fair_queue::Rank;
 use crate::gate::Pass;
 use crate::id::{Class, FlowId, GroupId, LaneId, TargetId};
-use crate::lanes::LaneState;
+use crate::lanes::{LaneKey, LaneState};
 use crate::time::Time;
 
 impl<P> Core<P> {
@@ -30,26 +30,23 @@ impl<P> Core<P> {
     /// Puts a class where it belongs in the policy's order.
     #[inline]
     pub(super) fn update_class(&mut self, class: Class) {
-        let ready = self.classes[class].first_lane().map(|(rank, _)| rank);
-        let blocked = self.blocked.first(class).map(|(rank, _)| rank);
-        let first = match (ready, blocked) {
-            (Some(ready), Some(blocked)) => Some(Rank {
-                tag: ready.tag.min(blocked.tag),
-                tie: ready.tie.min(blocked.tie),
-            }),
+        let ready = self.classes[class].oldest_ready();
+        let blocked = self.blocked.first(class).map(|(rank, _)| rank.tie);
+        let oldest = match (ready, blocked) {
+            (Some(ready), Some(blocked)) => Some(ready.min(blocked)),
             (ready, blocked) => ready.or(blocked),
         };
-        self.classes.set_first(class, first);
+        self.classes.set_oldest(class, oldest);
     }
 
-    /// Puts a lane's queue, and with it its class, where it belongs after its tag or open lanes
+    /// Puts a lane's queue, and with it its class, where it belongs after its tag or first lane
     /// changed.
-    #[inline]
-    pub(super) fn update_queue(&mut self, lane: LaneId) {
-        let key = self.lanes.key(lane);
+    #[inline(always)]
+    pub(super) fn update_queue(&mut self, key: &LaneKey) {
         let blocked = self.flows[key.flow].blocked;
-        self.classes.requeue(key.class, key.queue, blocked);
-        self.update_class(key.class);
+        if self.classes.requeue(key.class, key.queue, blocked) {
+            self.update_class(key.class);
+        }
     }
 
     /// Blocks an open lane: every target of its group is shut.
@@ -57,10 +54,10 @@ impl<P> Core<P> {
         let key = self.lanes.key(lane);
         self.close_group(key.group);
         let rank = self.rank(lane);
-        self.classes.close_lane(lane, key);
+        self.classes.close_lane(lane, &key);
         self.lanes.set_state(lane, LaneState::Blocked);
         self.blocked.insert(lane, key.group, key.class, rank);
-        self.update_queue(lane);
+        self.update_queue(&key);
     }
 
     /// Puts a blocked lane back into its queue, to be tried in its turn.
@@ -68,21 +65,28 @@ impl<P> Core<P> {
         let key = self.lanes.key(lane);
         self.blocked.remove(lane, key.group, key.class);
         self.open_lane(lane);
+        // Also where the lane is not the first of its queue: another lane of the group is first now.
+        self.update_class(key.class);
     }
 
     /// Adds a lane with jobs, which is nowhere in the order, to the open ones.
     pub(super) fn open_lane(&mut self, lane: LaneId) {
-        let head = self
-            .lanes
-            .head(lane)
-            .expect("only a lane with jobs is open");
+        let key = self.lanes.key(lane);
+        if self.enlist(lane, &key) {
+            self.update_queue(&key);
+            // The flow's own cost bucket may be reserved for a job that this one precedes.
+            self.reconsider_flow(key.flow);
+        }
+    }
+
+    /// Adds a lane with jobs to the open ones of its queue, or moves it there. Says whether the
+    /// queue may have to move as well.
+    #[inline(always)]
+    pub(super) fn enlist(&mut self, lane: LaneId, key: &LaneKey) -> bool {
+        let head = (self.lanes.head(lane)).expect("only a lane with jobs is open");
         let seq = self.jobs[head].seq;
         self.lanes.set_state(lane, LaneState::Open);
-        let key = self.lanes.key(lane);
-        self.classes.open_lane(lane, key, seq);
-        self.update_queue(lane);
-        // The flow's own cost bucket may be reserved for a job that this one precedes.
-        self.reconsider_flow(key.flow);
+        self.classes.open_lane(lane, key, seq)
     }
 
     /// One of the group's targets may have opened.
@@ -157,17 +161,17 @@ impl<P> Core<P> {
         // The lane precedes whatever the bucket was reserved for.
         self.unreserve(target);
         let key = self.lanes.key(lane);
-        self.classes.close_lane(lane, key);
+        self.classes.close_lane(lane, &key);
         self.flows[key.flow].reserving.push(target);
         self.lanes.set_state(lane, LaneState::Reserving(target));
         self.targets[target].reserved_for = Some(lane);
         self.reservations += 1;
         self.arm_target(target, at);
-        self.update_queue(lane);
+        self.update_queue(&key);
     }
 
     /// Ends a reservation: the lane takes part again, and so do those that it kept away.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unreserve(&mut self, target: TargetId) {
         if let Some(lane) = self.targets[target].reserved_for.take() {
             self.end_reservation(target, lane);

@@ -145,8 +145,7 @@ impl<P> Core<P> {
         reason = "a refusal hands the job back by value: boxing it would allocate"
     )]
     pub fn submit(&mut self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
-        let now = self.tick(now);
-        self.admit(now, job.submitted_at(now), Shedding::Allowed)
+        self.admit(now, job, Shedding::Allowed)
     }
 
     /// Submits a job that takes nobody's place: where another job would have to be shed for it, it
@@ -163,8 +162,7 @@ impl<P> Core<P> {
         now: Time,
         job: Job<P>,
     ) -> Result<Ticket, Refused<P>> {
-        let now = self.tick(now);
-        self.admit(now, job.submitted_at(now), Shedding::Never)
+        self.admit(now, job, Shedding::Never)
     }
 
     /// The one job that should run now, and where; `None` when none may.

@@ -5,7 +5,7 @@ use crate::config::Bound;
 use crate::event::{Event, Unservable};
 use crate::id::{Class, FlowId, GroupId, JobId, LaneId, QueueId};
 use crate::job::Job;
-use crate::jobs::{Entry, Jobs, State};
+use crate::jobs::{Jobs, State};
 use crate::lanes::{LaneKey, LaneState};
 use crate::time::Time;
 
@@ -17,7 +17,9 @@ impl<P> Core<P> {
         self.jobs[job].seq = seq;
         let lane = self.join_lane(now, job);
         let is_head = self.lanes.push(lane, job);
-        self.arm_job(job);
+        if self.jobs[job].expire_at.is_some() {
+            self.arm_job(job);
+        }
         if is_head {
             self.head_changed(lane);
         }
@@ -85,7 +87,6 @@ impl<P> Core<P> {
             unreachable!("only a waiting job leaves its lane")
         };
         let key = self.lanes.key(lane);
-        let state = self.lanes.state(lane);
         let was_head = self.lanes.take(lane, job);
         let places = self.config.bound.places() as u64;
         self.occupancy.give_up(key.flow, places);
@@ -121,13 +122,16 @@ impl<P> Core<P> {
         }
         self.disarm_job(job);
         self.jobs[job].state = State::Arriving;
-        if was_head {
+        if granted {
+            if was_head {
+                self.move_lane(lane, &key);
+            }
+            // The tags of queue and class have moved, whatever became of the lane.
+            let blocked = self.flows[key.flow].blocked;
+            self.classes.requeue(key.class, key.queue, blocked);
+            self.update_class(key.class);
+        } else if was_head {
             self.head_changed(lane);
-        }
-        if granted && state != LaneState::Open {
-            // An aged job's lane may be out of the order, and then only this moves its queue by its
-            // new tag.
-            self.update_queue(lane);
         }
         self.reconsider_flow(key.flow);
         if self.lanes.head(lane).is_none() && self.targets.group(key.group).is_transient() {
@@ -135,19 +139,29 @@ impl<P> Core<P> {
         }
     }
 
-    /// Puts a lane where it belongs after its head changed.
-    #[inline]
+    /// Puts a lane, and with it its queue, where it belongs after its head changed.
+    #[inline(always)]
     pub(super) fn head_changed(&mut self, lane: LaneId) {
-        self.update_age(lane);
         let key = self.lanes.key(lane);
+        if self.move_lane(lane, &key) {
+            self.update_queue(&key);
+            // The flow's own cost bucket may be reserved for a job that the new head precedes.
+            self.reconsider_flow(key.flow);
+        }
+    }
+
+    /// Puts a lane where it belongs after its head changed. Says whether its queue may have to move
+    /// as well.
+    #[inline(always)]
+    fn move_lane(&mut self, lane: LaneId, key: &LaneKey) -> bool {
+        self.update_age(lane);
         let has_jobs = self.lanes.head(lane).is_some();
         match self.lanes.state(lane) {
-            LaneState::Empty | LaneState::Open if has_jobs => self.open_lane(lane),
+            LaneState::Empty | LaneState::Open if has_jobs => return self.enlist(lane, key),
             LaneState::Empty => {}
             LaneState::Open => {
                 self.lanes.set_state(lane, LaneState::Empty);
-                self.classes.close_lane(lane, key);
-                self.update_queue(lane);
+                return self.classes.close_lane(lane, key);
             }
             LaneState::Blocked if has_jobs => {
                 let rank = self.rank(lane);
@@ -161,11 +175,15 @@ impl<P> Core<P> {
             }
             LaneState::Reserving(target) => self.unreserve(target),
         }
+        false
     }
 
     /// Keeps the order by age in step with a lane's head.
     #[inline]
     pub(super) fn update_age(&mut self, lane: LaneId) {
+        if !self.has_aging() {
+            return;
+        }
         let key = self.lanes.key(lane);
         let Some(aging) = &mut self.classes[key.class].aging else {
             return;
@@ -185,16 +203,9 @@ impl<P> Core<P> {
             State::Running(_) => unreachable!("a running job ends with its lease"),
         }
         let flow = self.flows[self.jobs[job].flow].name();
-        let entry = self.remove_job(job);
-        Jobs::into_job(entry, flow)
-    }
-
-    /// Takes a job out of the table; nothing refers to it any more.
-    #[inline]
-    pub(super) fn remove_job(&mut self, job: JobId) -> Entry<P> {
         let entry = self.jobs.remove(job);
         self.release_group(entry.group);
-        entry
+        Jobs::into_job(entry, flow)
     }
 
     /// Has a job served by other targets than before. It is in no lane.

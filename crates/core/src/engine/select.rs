@@ -126,7 +126,8 @@ impl<P> Core<P> {
             let target = key.sole_target.unwrap_or_else(nth);
             let state = &mut self.targets[target];
             let pass = state.pass(now, cost);
-            let load = state.load();
+            // Where there is no choice, the division can be saved.
+            let load = if count > 1 { state.load() } else { (0, 0) };
             // A reservation holds against those that come after it in policy order, and nobody
             // else.
             let reserved = state.reserved_for.filter(|other| *other != lane);

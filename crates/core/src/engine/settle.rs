@@ -199,7 +199,9 @@ impl<P> Core<P> {
     }
 
     fn end_leased(&mut self, job: JobId, count: impl FnOnce(&mut Ended) -> &mut u64) {
-        let entry = self.remove_job(job);
-        *count(&mut self.classes[entry.class].stats.ended) += 1;
+        let (class, group) = (self.jobs[job].class, self.jobs[job].group);
+        self.jobs.forget(job);
+        self.release_group(group);
+        *count(&mut self.classes[class].stats.ended) += 1;
     }
 }

@@ -86,7 +86,6 @@ impl<P> Core<P> {
     }
 
     /// Those of the job's targets that could ever serve it.
-    #[inline]
     fn find_servers(&mut self, now: Time, job: &Job<P>) -> Result<GroupId, Reason> {
         if self.draining {
             return Err(Reason::Draining);
@@ -109,7 +108,6 @@ impl<P> Core<P> {
     }
 
     /// Everything but the bound.
-    #[inline]
     fn check_arrival(
         &mut self,
         now: Time,
@@ -409,7 +407,6 @@ impl<P> Core<P> {
     }
 
     /// Admits a job.
-    #[inline]
     fn keep(&mut self, now: Time, job: Job<P>, arrival: Arrival, place: Place) -> Ticket {
         // Before the victim ends, which may be the last job that the group is for.
         self.targets.retain(arrival.group);

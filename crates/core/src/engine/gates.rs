@@ -28,7 +28,6 @@ impl<P> Core<P> {
     }
 
     /// Puts a class where it belongs in the policy's order.
-    #[inline]
     pub(super) fn update_class(&mut self, class: Class) {
         let ready = self.classes[class].oldest_ready();
         let blocked = self.blocked.first(class).map(|(rank, _)| rank.tie);
@@ -129,7 +128,6 @@ impl<P> Core<P> {
     }
 
     /// A target may have opened.
-    #[inline]
     pub(super) fn open_target(&mut self, target: TargetId) {
         if self.blocked.is_empty() && self.reservations == 0 && !self.has_aging() {
             return;
@@ -180,7 +178,6 @@ impl<P> Core<P> {
 
     /// A job of the flow was granted: its gate may be shut now, and then more than cost is missing
     /// for the jobs that its reservations are for.
-    #[inline]
     pub(super) fn reconsider_reservations(&mut self, flow: FlowId) {
         while let Some(target) = self.flows[flow].reserving.last().copied() {
             self.unreserve(target);
@@ -212,7 +209,6 @@ impl<P> Core<P> {
     }
 
     /// A flow's gate may have opened.
-    #[inline]
     pub(super) fn open_flow(&mut self, flow: FlowId) {
         if std::mem::take(&mut self.flows[flow].blocked) {
             self.update_flow(flow);
@@ -222,7 +218,6 @@ impl<P> Core<P> {
 
     /// A flow's jobs changed while it waits for its rate: the bucket may be reserved for another
     /// job than the policy would choose now.
-    #[inline]
     pub(super) fn reconsider_flow(&mut self, flow: FlowId) {
         if self.flows[flow].timer.is_some() {
             self.open_flow(flow);
@@ -237,7 +232,6 @@ impl<P> Core<P> {
         }
     }
 
-    #[inline]
     fn unblock_aging(&mut self, blocker: Blocker) {
         if !self.has_aging() {
             return;
@@ -250,7 +244,6 @@ impl<P> Core<P> {
     }
 
     /// Whether any class has aging.
-    #[inline]
     pub(super) fn has_aging(&self) -> bool {
         self.classes.has_aging()
     }

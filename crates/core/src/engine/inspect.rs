@@ -158,7 +158,6 @@ impl<P> Core<P> {
 
     /// Jobs waiting.
     #[must_use]
-    #[inline]
     pub fn waiting(&self) -> u64 {
         self.occupancy.taken()
     }

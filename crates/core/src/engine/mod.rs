@@ -229,7 +229,6 @@ impl<P> Core<P> {
         self.jobs.find(key).map(|job| self.jobs.ticket(job))
     }
 
-    #[inline]
     fn shares_bound(&self) -> bool {
         matches!(self.config.bound, Bound::Shared(_))
     }

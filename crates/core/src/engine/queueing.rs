@@ -11,7 +11,6 @@ use crate::time::Time;
 
 impl<P> Core<P> {
     /// Puts a job behind all others of its lane.
-    #[inline]
     pub(super) fn enter_lane(&mut self, now: Time, job: JobId) {
         let seq = self.jobs.next_seq();
         self.jobs[job].seq = seq;
@@ -41,7 +40,6 @@ impl<P> Core<P> {
     }
 
     /// Counts a job as waiting in its lane, which is made if need be.
-    #[inline]
     fn join_lane(&mut self, now: Time, job: JobId) -> LaneId {
         let entry = &self.jobs[job];
         let (class, flow, group) = (entry.class, entry.flow, entry.group);
@@ -68,7 +66,6 @@ impl<P> Core<P> {
     }
 
     /// Finds or makes the queue of a flow in a class.
-    #[inline]
     fn queue(&mut self, class: Class, flow: FlowId) -> QueueId {
         if let Some(queue) = self.flows[flow].queue(class) {
             return queue;
@@ -81,7 +78,6 @@ impl<P> Core<P> {
 
     /// Takes a waiting job out of its lane. A grant says how fast the queue is served; any other
     /// leave does not.
-    #[inline]
     pub(super) fn leave_lane(&mut self, now: Time, job: JobId, granted: bool) {
         let State::Waiting(lane) = self.jobs[job].state else {
             unreachable!("only a waiting job leaves its lane")
@@ -179,7 +175,6 @@ impl<P> Core<P> {
     }
 
     /// Keeps the order by age in step with a lane's head.
-    #[inline]
     pub(super) fn update_age(&mut self, lane: LaneId) {
         if !self.has_aging() {
             return;
@@ -215,14 +210,12 @@ impl<P> Core<P> {
         self.release_group(before);
     }
 
-    #[inline]
     pub(super) fn release_group(&mut self, group: GroupId) {
         self.targets.release(group);
         self.drop_unused_group(group);
     }
 
     /// Drops a group that no job names and nobody registered.
-    #[inline]
     pub(super) fn drop_unused_group(&mut self, group: GroupId) {
         if self.targets.is_unused(group) {
             self.close_group(group);

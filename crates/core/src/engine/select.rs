@@ -105,7 +105,6 @@ impl<P> Core<P> {
     }
 
     /// Whether a lane's head may go, and where.
-    #[inline]
     fn try_lane(&mut self, now: Time, lane: LaneId) -> Fit {
         let key = self.lanes.key(lane);
         let head = self.lanes.head(lane).expect("a lane in the order has jobs");
@@ -171,7 +170,6 @@ impl<P> Core<P> {
 
     /// Something may be granted: the oldest lane head that waited too long goes instead, if it is
     /// an aged job's turn.
-    #[inline]
     fn select_aged(&mut self, now: Time) -> Option<Selected> {
         if !self.has_aging() || self.since_aged + 1 < AGED_TURN {
             return None;
@@ -220,7 +218,6 @@ impl<P> Core<P> {
     }
 
     /// Leases the head of a lane.
-    #[inline]
     pub(super) fn grant(&mut self, now: Time, selected: Selected) -> Lease<P> {
         let Selected { lane, target, aged } = selected;
         let key = self.lanes.key(lane);

@@ -57,7 +57,6 @@ impl<P> Core<P> {
     }
 
     /// The target that a ticket's job runs on.
-    #[inline]
     fn running_on(&self, ticket: Ticket) -> Option<TargetId> {
         match self.jobs.get(ticket)?.state {
             State::Running(target) => Some(target),

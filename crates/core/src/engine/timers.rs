@@ -27,7 +27,6 @@ const SHORTEST_POSTPONEMENT: Duration = Duration::from_millis(10);
 impl<P> Core<P> {
     /// Every call begins here: time moves on, never back, and what is due happens first. So a
     /// delayed job takes a place before an arrival of the same moment.
-    #[inline]
     pub(super) fn tick(&mut self, now: Time) -> Time {
         self.now = self.now.max(now);
         if self.timers.next_at().is_some_and(|at| at <= self.now) {
@@ -185,7 +184,6 @@ impl<P> Core<P> {
     }
 
     /// Sets a job's one timer: for when it is due, or for when it expires if that is sooner.
-    #[inline]
     pub(super) fn arm_job(&mut self, job: JobId) {
         self.disarm_job(job);
         let entry = &mut self.jobs[job];
@@ -199,7 +197,6 @@ impl<P> Core<P> {
         }
     }
 
-    #[inline]
     pub(super) fn disarm_job(&mut self, job: JobId) {
         if let Some(timer) = self.jobs[job].timer.take() {
             self.timers.cancel(timer);

@@ -1,11 +1,10 @@
-//! HTTP/1 as the gateway reads it, at its front and from upstreams.
+//! HTTP/1 as the gateway reads it, from clients and from upstreams.
 
 use headworks_gateway::wire::http1::{
     BadChunk, Chunks, Length, ReplyEnd, head_end, read_head, take_reply,
 };
 
-/// What comes on a connection is the same requests, or the same answers, whatever pieces it comes
-/// in.
+/// Checks that a connection's requests and responses do not depend on how the bytes are split.
 pub fn http1(data: &[u8]) {
     let Some((step, bytes)) = data.split_first() else {
         return;
@@ -15,7 +14,7 @@ pub fn http1(data: &[u8]) {
     assert_eq!(answers_of(bytes, step), answers_of(bytes, whole));
 }
 
-/// Statuses and bodies of the answers that come in pieces of `step` bytes, up to what is none.
+/// Statuses and bodies of the responses in pieces of `step` bytes, up to the first malformed one.
 fn answers_of(bytes: &[u8], step: usize) -> Vec<(u16, Vec<u8>)> {
     let (mut pieces, mut answers) = (bytes.chunks(step), Vec::new());
     let mut input = Default::default();
@@ -59,9 +58,9 @@ fn answers_of(bytes: &[u8], step: usize) -> Vec<(u16, Vec<u8>)> {
     }
 }
 
-/// The paths and bodies of the requests that come in pieces of `step` bytes, up to what is none.
+/// Paths and bodies of the requests in pieces of `step` bytes, up to the first malformed one.
 fn requests_of(bytes: &[u8], step: usize) -> Vec<(String, Vec<u8>)> {
-    /// A body is no longer than this.
+    /// The longest body that is read.
     const MOST: u64 = 1000;
     let mut pieces = bytes.chunks(step);
     let (mut input, mut seen, mut requests) = (Vec::new(), 0, Vec::new());

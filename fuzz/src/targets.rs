@@ -1,8 +1,8 @@
-//! What is fuzzed: everything that reads what somebody else wrote, and the core under any calls.
+//! The fuzz targets: every parser of foreign input, and the core under arbitrary calls.
 //!
-//! Each target takes bytes and must not panic, hang or break a promise that it checks itself. The
-//! corpus is replayed by `crates/cli/tests/corpus.rs`, which includes this file and also spoils it
-//! in many ways, so that every change runs it.
+//! Each target takes bytes and must not panic, hang or break an invariant that it checks itself.
+//! `crates/cli/tests/corpus.rs` includes this file and replays the corpus, also with damaged
+//! entries, so that every change runs it.
 
 mod http1;
 
@@ -25,10 +25,10 @@ use serde::de::value::{Error, StrDeserializer};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Takes bytes.
+/// A fuzz target: takes arbitrary bytes.
 pub type Target = fn(&[u8]);
 
-/// Every target by its name, which is that of its corpus.
+/// Every target by name, which is also the name of its corpus.
 pub const TARGETS: [(&str, Target); 23] = [
     ("scenario", scenario),
     ("trace", trace),
@@ -55,10 +55,10 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("location", location),
 ];
 
-/// A run stops after so many steps: a fuzzer wants many short ones.
+/// Steps after which a simulation stops: a fuzzer needs many short runs.
 const STEPS: u64 = 2_000;
 
-/// A scenario file: read, and if it is right, run for a while and told in every way.
+/// A scenario file: parsed, and if it is valid, run for a while and reported in every format.
 pub fn scenario(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -85,26 +85,26 @@ pub fn trace(data: &[u8]) {
     }
 }
 
-/// A configuration: the first byte says in which format it is written.
+/// A configuration: the first byte selects the format.
 pub fn config(data: &[u8]) {
     let Some((format, text)) = data.split_first() else {
         return;
     };
     let name = ["fuzz.toml", "fuzz.yaml", "fuzz.ini"][usize::from(*format) % 3];
-    // A secret may be in a file: what a fuzzer names must not be read.
+    // A secret may name a file, and a fuzzer must not read arbitrary files.
     let text = String::from_utf8_lossy(text).replace("file:", "file;");
     let schema = Schema::shared();
     match schema.load(&Sources::new().text(name, &*text)) {
         Ok(config) => assert!(!config.shown().is_empty()),
         Err(problems) => assert!(!problems.is_empty() && !problems.to_string().is_empty()),
     }
-    // The same text where only text is possible.
+    // The same text in a format that has only text.
     for key in ["log.level", "admin.trusted_proxies", "shutdown.grace"] {
         let _ = schema.load(&Sources::new().flag("--set", key, &*text));
     }
 }
 
-/// Headers that name the client, as lines of a proxy that is trusted.
+/// Headers with the client's address, as lines from a trusted proxy.
 pub fn proxies(data: &[u8]) {
     let networks = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().expect("a network"));
     let peer: IpAddr = [10, 0, 0, 1].into();
@@ -119,7 +119,7 @@ pub fn proxies(data: &[u8]) {
         let client = trusted.client(peer, &headers);
         assert_eq!(client, client.to_canonical());
         assert_eq!(trusted.client(stranger, &headers), stranger);
-        // What the nearest proxy wrote itself is believed, whatever stands before it.
+        // The entry of the nearest proxy is believed, whatever precedes it.
         if header == ClientHeader::XForwardedFor {
             let mut headers = headers;
             headers.append(name, HeaderValue::from_static("203.0.113.7"));
@@ -128,8 +128,7 @@ pub fn proxies(data: &[u8]) {
     }
 }
 
-/// What somebody says at the admin listener's door: lines of an address, `Authorization` and
-/// `Cookie`.
+/// Credentials for the admin listener: lines of an address, `Authorization` and `Cookie`.
 pub fn credential(data: &[u8]) {
     let mut parts = data.splitn(3, |byte| *byte == b'\n');
     let mut part = || parts.next().unwrap_or_default();
@@ -151,7 +150,7 @@ pub fn credential(data: &[u8]) {
     assert_eq!(answer == Answer::Welcome, right, "{said:?}");
 }
 
-/// Header lines of that name, as far as they can be header lines.
+/// Header lines of that name, as far as they are valid.
 fn lines(data: &[u8], name: &'static str) -> HeaderMap {
     data.split(|byte| *byte == b'\n')
         .filter_map(|line| HeaderValue::from_bytes(line).ok())
@@ -159,8 +158,7 @@ fn lines(data: &[u8], name: &'static str) -> HeaderMap {
         .collect()
 }
 
-/// Durations, sizes and the descriptions that hold them; what is read must come back as it is
-/// shown.
+/// Durations, sizes and the descriptions that contain them: a displayed value parses to itself.
 pub fn units(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -199,15 +197,14 @@ fn number(text: &str) -> f64 {
     text.parse().unwrap_or(f64::NAN)
 }
 
-/// The core under any calls, with the auditor's books beside it.
+/// The core under arbitrary calls, checked by the auditor.
 pub fn core(data: &[u8]) {
     if let Err(violation) = chaos::walk_by(data) {
         panic!("{violation}");
     }
 }
 
-/// A request of the gateway: its body, and its body as a header. What is wrong is told in the words
-/// of both APIs.
+/// A request to the gateway: its body, and its body as a header. Errors are rendered for both APIs.
 pub fn request(data: &[u8]) {
     match read_ask(data) {
         Ok(ask) => {
@@ -231,7 +228,7 @@ pub fn request(data: &[u8]) {
     let _ = Endpoint::at(&text);
 }
 
-/// An answer that passes the gateway in pieces of any size reports what it reports in one.
+/// The usage of a response does not depend on the pieces in which the gateway relays it.
 pub fn answer(data: &[u8]) {
     let Some((size, bytes)) = data.split_first() else {
         return;
@@ -248,8 +245,8 @@ pub fn answer(data: &[u8]) {
     assert!(whole.events() <= bytes.len() as u64);
 }
 
-/// A request to the tracker over HTTP: its head, and its bytes as a query. An announce that is read
-/// is written and read again.
+/// A request to the tracker over HTTP: its head, and its bytes as a query. An announce survives a
+/// round trip.
 pub fn tracker_request(data: &[u8]) {
     reading::request(data);
     for hash in query::scrape(data).flatten() {
@@ -272,7 +269,7 @@ pub fn tracker_request(data: &[u8]) {
     assert_eq!(kept(&read), kept(&announce));
 }
 
-/// Packets: a client's and a tracker's. What is read is written and read again.
+/// UDP packets of clients and trackers, with a round trip.
 pub fn tracker_udp(data: &[u8]) {
     match udp::read_request(data) {
         Ok(Request::Announce {
@@ -296,7 +293,7 @@ pub fn tracker_udp(data: &[u8]) {
         }
         Ok(Request::Scrape { hashes, .. }) => assert!(hashes.len() <= udp::MAX_SCRAPE),
         Ok(Request::Connect { .. }) => assert!(data.len() >= 16),
-        // Nobody can be sent more than he sent us.
+        // The request bounds the length of the error: no amplification.
         Err(RequestError::Invalid { text, .. }) => assert!(text.len() + 8 <= data.len() + 24),
         Err(_) => {}
     }
@@ -309,8 +306,7 @@ pub fn tracker_udp(data: &[u8]) {
     }
 }
 
-/// What another tracker answers: an announce, a scrape, or those bytes as the gzip that they claim
-/// to be.
+/// Answers of another tracker: an announce, a scrape, or the bytes as gzip.
 pub fn tracker_answer(data: &[u8]) {
     if let Ok(Reply::Peers(peers)) = tracker_answers::read(data) {
         assert!(peers.peers.len() <= tracker_answers::MAX_PEERS);
@@ -321,7 +317,7 @@ pub fn tracker_answer(data: &[u8]) {
     reading::unpack(data);
 }
 
-/// Bencode: what is read, written and read again is the same.
+/// Bencode, with a round trip.
 pub fn bencoded(data: &[u8]) {
     let Ok(value) = bencode::decode(data, Limits::default()) else {
         return;
@@ -355,7 +351,7 @@ fn write_value(writer: &mut Writer<'_>, value: &Value<'_>) {
     }
 }
 
-/// A list of forwarders in YAML. Whatever is wrong with it is told without showing an address.
+/// A list of forwarders in YAML. Errors never show an address.
 pub fn forwarder_list(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -376,33 +372,32 @@ pub fn torrents(data: &[u8]) {
     reading::torrents(&String::from_utf8_lossy(data));
 }
 
-/// The body of a snapshot, behind its right beginning and before its right checksum; and as a whole
-/// file.
+/// The body of a snapshot, with a valid header and checksum; and the bytes as a whole file.
 pub fn snapshot(data: &[u8]) {
     reading::snapshot(data);
 }
 
-/// A page of a bucket's listing, and where it goes on.
+/// A page of an S3 listing, and a cursor.
 pub fn bucket(data: &[u8]) {
     storages::bucket(data);
 }
 
-/// A page of a container's listing, where it goes on, and a list of blocks.
+/// A page of an Azure listing, a cursor, and a list of blocks.
 pub fn blobs(data: &[u8]) {
     storages::container(data);
 }
 
-/// A page of the listing of a bucket at Google, and where it goes on.
+/// A page of a Google Cloud Storage listing, and a cursor.
 pub fn objects(data: &[u8]) {
     storages::objects(data);
 }
 
-/// What an SFTP server sends.
+/// Packets of an SFTP server.
 pub fn sftp(data: &[u8]) {
     storages::packets(data);
 }
 
-/// What a WebDAV server says of a folder.
+/// A WebDAV server's listing of a folder.
 pub fn webdav(data: &[u8]) {
     storages::folder(data);
 }

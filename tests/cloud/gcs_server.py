@@ -1,5 +1,6 @@
-"""gcp-storage-emulator, with what it lacks of the real one: pages, conditions on generations, checks of MD5, metadata in a rewrite, names
-to the byte, and doors. It also keeps its books in memory only, and takes more than five connections at once."""
+"""gcp-storage-emulator, extended by features of the real service: pages, conditions on generations,
+MD5 checks, metadata in a rewrite, names kept to the byte, and authentication. It keeps its
+configuration in memory only and accepts more than five connections at once."""
 
 import os
 import sys
@@ -20,7 +21,7 @@ plain_resource = objects._make_object_resource
 
 def resource(base_url, bucket, name, *args, **kwargs):
     made = plain_resource(base_url, bucket, name, *args, **kwargs)
-    # Of the server itself: whatever it was reached through may be gone.
+    # The server's own address: the proxy that the request came through may be gone.
     made["mediaLink"] = f"http://127.0.0.1:{PORT}/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media"
     return made
 
@@ -33,7 +34,7 @@ def of(request, key, usual=None):
 
 
 def holds(request, response, storage, key, bucket, name):
-    """Whether an object is of the generation that is asked for; 0 is that of none."""
+    """Returns whether an object has the requested generation; 0 stands for a missing object."""
     wanted = of(request, key)
     if wanted is None:
         return True
@@ -103,7 +104,7 @@ plain_handle = emulator.Router.handle
 
 
 def handle(self, method):
-    """Buckets whose names begin with `private` are for whoever has the token."""
+    """Requires the token for buckets whose names begin with `private`."""
     asked = self._request_handler
     if "/b/private" not in asked.path or asked.headers.get("Authorization") == f"Bearer {os.environ['GOOGLE_TOKEN']}":
         return plain_handle(self, method)

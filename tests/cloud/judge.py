@@ -1,4 +1,4 @@
-"""What the tests of cloud storages share: trees, runs of headworks, and those who judge them."""
+"""Shared parts of the cloud storage tests: trees, runs of headworks, and comparisons."""
 import json
 import os
 import random
@@ -28,7 +28,7 @@ def client(endpoint):
 
 
 def headworks(*words, codes=(0,), env=None, aside=False):
-    """What it says; with `aside`, what it says beside its results."""
+    """Returns stdout of a run; with `aside`, its stderr."""
     done = subprocess.run([HEADWORKS, "migrate", *words], capture_output=True, text=True, timeout=240, env=env)
     assert done.returncode in codes, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     for told in (done.stdout, done.stderr):
@@ -49,7 +49,8 @@ def no_secret(state):
 
 
 def make_tree(root, seed=1, folders=6, files=12, large=(9 * MIB + 5, 21 * MIB)):
-    """Files of all small sizes and two of several parts, awkward names, empty folders; times to the nanosecond."""
+    """Makes small files, large files of several parts, awkward names and empty folders, with times to
+    the nanosecond."""
     draw = random.Random(seed)
 
     def put(path, size):
@@ -117,7 +118,7 @@ def rclone(*words, endpoint=MOTO):
 
 
 class Proxy:
-    """A server seen through proxy.py."""
+    """A server behind proxy.py."""
 
     def __init__(self, endpoint, name, *settings):
         with socket.socket() as free:
@@ -135,7 +136,7 @@ class Proxy:
             return [line.split() for line in file.read().splitlines()]
 
     def is_idle(self):
-        """Whether all that came whole is over, also for whoever was killed meanwhile."""
+        """Returns whether every request that arrived complete has ended."""
         return os.path.getsize(f"{self.log}.begun") == len(self.lines())
 
     def __enter__(self):
@@ -159,7 +160,7 @@ def wait(condition, words, seconds=60):
 
 
 def killed_when(condition, words, *command):
-    """Runs headworks until the condition holds, and kills it there."""
+    """Runs headworks until the condition holds, then kills it."""
     process = subprocess.Popen([HEADWORKS, "migrate", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait(lambda: condition() or process.poll() is not None, words)
@@ -170,7 +171,7 @@ def killed_when(condition, words, *command):
 
 
 def both_ways(name, place, remote, awkward=True):
-    """`place` for us is `remote` for rclone."""
+    """Copies both ways. `place` is our location, `remote` the same for rclone."""
     here, back, state = f"{WORK}/{name}-here", f"{WORK}/{name}-back", f"{WORK}/{name}.db"
     make_tree(here)
     if not awkward:
@@ -182,13 +183,13 @@ def both_ways(name, place, remote, awkward=True):
     told = rclone("sync", "--dry-run", "-v", here, remote, endpoint=endpoint)
     assert "Skipped copy" not in told and "Skipped update" not in told, told
     nothing_to_do(here, place, state, 80)
-    # Without what an earlier run knew, the times are asked for.
+    # Without the state file of an earlier run, the times are requested.
     nothing_to_do(here, place, f"{WORK}/{name}-fresh.db", 80)
     headworks("verify", "--hash", "--state", state)
     headworks("run", place, back, "--state", f"{WORK}/{name}-back.db")
     same_trees(here, back)
     nothing_to_do(place, back, f"{WORK}/{name}-back.db", 80)
-    # What changed, and only that, is copied.
+    # Only changes are copied.
     with open(f"{here}/folder 1/sub 0/file-0.txt", "ab") as file:
         file.write(b"more")
     told = json.loads(headworks("plan", here, place, "--state", state, "--json"))["statuses"]
@@ -201,8 +202,9 @@ def both_ways(name, place, remote, awkward=True):
 
 
 def flipped(name, upstream, place, remote, reads):
-    """Bytes that change on the way are found: by the far side in what it gets, by us in what we get and where the far side cannot.
-    `place` makes a location of an endpoint; `reads` tells addresses of content from others."""
+    """Checks that bytes changed in transit are detected: by the endpoint in uploads, by us in downloads
+    and where the endpoint cannot. `place` makes a location of an endpoint; `reads` selects the
+    addresses of content."""
     here, back = f"{WORK}/flipped-{name}-here", f"{WORK}/flipped-{name}-back"
     make_tree(here, folders=4, files=12, large=(20 * MIB,))
     for folder in ("names", "empty"):
@@ -212,7 +214,7 @@ def flipped(name, upstream, place, remote, reads):
         damaged = [line for line in proxy.lines() if line[-1] == "flipped" and "upload_id" not in line[1]]
         assert damaged and not any(line[2].startswith("2") for line in damaged), damaged
     rclone("check", "--download", here, remote, endpoint=upstream if name == "s3" else MOTO)
-    # Pieces of large files have no checksums: `verify --hash` is for these.
+    # Pieces of large files have no checksums; `verify --hash` finds changes in them.
     shutil.rmtree(f"{here}/large")
     with Proxy(upstream, f"flipped-{name}-down", "flip=down", f"of={reads}", "seed=3") as proxy:
         state = f"{WORK}/flipped-{name}-back.db"

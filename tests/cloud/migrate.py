@@ -23,7 +23,7 @@ def both_ways_with_moto():
 
 
 def both_ways_with_pages_of_many_folders():
-    """As at Amazon by default. Small pages end in the middle of folders."""
+    """Prefix listings, as at Amazon by default. Small pages end in the middle of folders."""
     place = "s3://below/some/prefix"
     both_ways("below", f"{place}?endpoint={MOTO}&below=true&page=20", "r:below/some/prefix")
 
@@ -39,14 +39,14 @@ def both_ways_with_pages_of_many_folders():
 
 
 def both_ways_with_s3s():
-    """It keeps objects as files of their names with a suffix, so long names do not fit; it has no markers, and answers 500
-    when it is asked for a folder as if that were a key, which rclone does with a prefix. It says that names in listings are
-    encoded, and they are not."""
+    """s3s-fs stores objects as files with a suffix, so long names do not fit. It has no folder markers,
+    answers 500 to a request for a folder as a key, which rclone makes for a prefix, and claims that
+    names in listings are encoded although they are not."""
     both_ways("s3s", f"s3://s3s?endpoint={S3S}", "r:s3s", awkward=False)
 
 
 def both_ways_with_webdav():
-    """It keeps no times: what was copied is known by its etag."""
+    """WebDAV keeps no times: copied files are recognised by their etag."""
     here, back, state = f"{WORK}/dav-here", f"{WORK}/dav-back", f"{WORK}/dav.db"
     make_tree(here)
     place = f"webdav://{DAV}/migrated"
@@ -68,8 +68,8 @@ def both_ways_with_webdav():
 
 
 def killed_in_a_large_file_to_webdav():
-    """The protocol knows no part of a file, and a server that is sent one has to refuse it. So it is begun again, and nothing is
-    left of the first time."""
+    """WebDAV has no partial uploads, and servers must refuse them. So the file begins again, and
+    nothing is left of the first attempt."""
     here, state, there = f"{WORK}/dav-large-here", f"{WORK}/dav-large.db", f"{WORK}/dav/large"
     make_tree(here, folders=0, large=(200 * MIB,))
     place = f"webdav://{DAV}/large"
@@ -101,7 +101,7 @@ def faults_of_webdav():
 
 
 def what_a_copy_costs():
-    """A plan says it beforehand; whoever allows fewer requests a second waits for them."""
+    """A plan states the number of requests; a lower rate makes a run wait."""
     here, back, bucket = f"{WORK}/costs-here", f"{WORK}/costs-back", f"s3://costs?endpoint={MOTO}"
     make_tree(here, folders=3, files=10, large=(30 * MIB,))
 
@@ -135,7 +135,7 @@ def between_buckets():
     assert f": copy {len(keys)}," in told and "put" not in told, f"it was not copied by the far side: {told}"
     assert objects(s3, "from") == objects(s3, "onto")
     nothing_to_do(source, f"s3://onto?endpoint={MOTO}", state, len(keys))
-    # Through us, because the far side cannot do it: another endpoint.
+    # Another endpoint, so the bytes pass through us.
     with Proxy(MOTO, "beside") as proxy:
         state = f"{WORK}/through.db"
         there = f"s3://through?endpoint={proxy.endpoint}"
@@ -146,13 +146,13 @@ def between_buckets():
         for bucket in ("onto", "through"):
             head = s3.head_object(Bucket=bucket, Key=key)
             assert (head["ContentType"], head["Metadata"]["colour"]) == ("text/x-odd", "red"), (bucket, key, head)
-    # A directory cannot hold them all; what it cannot is told, and the rest is there.
+    # A directory cannot hold all names; the others are reported, the rest is copied.
     told = headworks("run", source, f"{WORK}/directory", "--state", f"{WORK}/directory.db", codes=(4,))
     assert os.path.isdir(f"{WORK}/directory/a") and os.path.isfile(f"{WORK}/directory/tail /x"), told
 
 
 def parts_of(lines):
-    """How often each part of each upload arrived."""
+    """Counts how often each part of each upload arrived."""
     arrived = {}
     for method, target, status, *_ in lines:
         query = parse_qs(urlsplit(target).query)
@@ -182,7 +182,7 @@ def killed_in_a_multipart_upload():
 
 
 def killed_before_the_upload_was_noted():
-    """The far side began an upload, and nobody wrote down which."""
+    """The endpoint began an upload whose id was never recorded."""
     here, state, s3 = f"{WORK}/unnoted-here", f"{WORK}/unnoted.db", client(MOTO)
     make_tree(here, folders=0, large=(20 * MIB,))
     with Proxy(MOTO, "unnoted", "delay=0.2") as proxy:
@@ -195,7 +195,7 @@ def killed_before_the_upload_was_noted():
 
 
 def frames(data):
-    """Strings of bytes, each behind its length."""
+    """Yields byte strings, each preceded by its length."""
     while data:
         length = struct.unpack_from("<I", data)[0]
         yield data[4 : 4 + length]
@@ -203,8 +203,8 @@ def frames(data):
 
 
 def durable(state):
-    """How far the listing of the root is durable: of every stretch of names where it begins, how far it is and whether it is
-    done; and how many names there are. `None` before the first page."""
+    """Returns the durable part of the root's listing: start, position and completion of every range,
+    and the number of names. `None` before the first page."""
     try:
         with sqlite3.connect(f"file:{state}?mode=ro", uri=True) as connection:
             cursor = connection.execute("SELECT src_cursor FROM folder WHERE id = 1").fetchone()
@@ -221,21 +221,21 @@ def durable(state):
 
 
 def begun_at(lines):
-    """After which names listings were begun; those that only look for the last name aside."""
+    """Returns the names after which listings began, except those that only search for the last name."""
     queries = [parse_qs(urlsplit(line[1]).query) for line in lines if "list-type" in line[1]]
     begun = [query for query in queries if "continuation-token" not in query and query["max-keys"] != ["1"]]
     return [query.get("start-after", [""])[0] for query in begun]
 
 
 def not_again(before, lines):
-    """Nothing was begun inside of what was durable."""
+    """Checks that no listing began inside a durable range."""
     for place in begun_at(lines):
         for start, reached in before[0]:
             assert not (start <= place and (reached is None or place < reached)), (place, before[0])
 
 
 def killed_in_a_listing():
-    """A page of five makes 800 keys a large folder, which is listed in several places at once."""
+    """With pages of five, 800 keys are a large folder, which is listed in several ranges at once."""
     keys, s3, state = 800, client(MOTO), f"{WORK}/listing.db"
     s3.create_bucket(Bucket="listing")
     for number in range(keys):
@@ -247,7 +247,7 @@ def killed_in_a_listing():
         before = ([], 0)
         for _ in range(3):
             asked = len(proxy.lines())
-            # The first four pages are asked for one by one.
+            # The first four pages are requested one by one.
             condition = lambda: (durable(state) or before)[1] > known + 50
             killed_when(condition, "more of the listing is durable", *command)
             wait(proxy.is_idle, "what was under way is over")
@@ -262,7 +262,7 @@ def killed_in_a_listing():
         assert widest > 1, "it was listed in one place only"
         pages = [line for line in lines if "list-type" in line[1]]
         left = -(-(keys - known) // 5)
-        # A cut costs a page that goes beyond it, or one in vain.
+        # A split costs a page that goes beyond it, or an empty one.
         assert len(pages) <= left + 2 * 16, (len(pages), left)
 
 
@@ -283,7 +283,7 @@ def faults():
 
 
 def flipped_bytes():
-    """s3s looks at checksums and signatures of what it gets, as real far sides do."""
+    """s3s checks checksums and signatures, as real endpoints do."""
     flipped("s3", S3S, lambda endpoint: f"s3://flipped?endpoint={endpoint}", "r:flipped", "-list-type")
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A million keys in one prefix: a plan of them must not grow with their number, and a run must not wait for its end.
+"""A million keys in one prefix: the memory of a plan must not grow with them, and a run must begin to
+copy before the listing ends.
 
-The far side is computed here, because no server at hand lists so many fast enough to be the one that waits.
+The endpoint is computed here, because no server at hand lists a million keys fast enough.
 
-    million.py [KEYS [LATENCY [ONE]]]    keys; seconds that a page takes longer; with a third word, a far side that lists from
-                                         the beginning only, and so in one place only
+    million.py [KEYS [LATENCY [ONE]]]    keys; extra seconds per page; with a third word, an endpoint
+                                         that ignores `start-after`, and so is listed in sequence
 """
 import bisect
 import os
@@ -18,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 KEYS, PAGE, BOUND = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, 1000, 100_000_000
-# Seconds that a page takes longer, as it would over a network.
+# Extra seconds per page, as over a network.
 LATENCY = float(sys.argv[2]) if len(sys.argv) > 2 else 0
 ONE = len(sys.argv) > 3
 
@@ -83,10 +84,10 @@ def start(verb):
 
 
 def watch(process, until):
-    """The most memory that it held until it ended or something was so."""
+    """Returns the peak memory until the process ended or the condition held."""
     peak = 0
     while process.poll() is None and not until():
-        # What it holds itself: pages of the program's file are the system's, and it drops them at will.
+        # Anonymous memory only: the kernel can drop pages of the program's file at will.
         with open(f"/proc/{process.pid}/status") as status:
             held = [line.split()[1] for line in status if line.startswith("RssAnon")]
         peak = max(peak, int(held[0]) << 10 if held else 0)
@@ -117,7 +118,7 @@ for name in [STATE, f"{STATE}-wal", f"{STATE}-shm", f"{STATE}-lock"]:
         os.remove(name)
 shutil.rmtree(PLACE)
 
-# A plan, to its end.
+# A complete plan.
 FarSide.pages = 0
 began = time.monotonic()
 process = start("plan")
@@ -126,7 +127,7 @@ told = process.stdout.read()
 assert process.returncode == 0, told
 missing = [line.split()[1] for line in told.splitlines() if line.startswith("missing ")]
 assert missing == [str(KEYS)], told
-# It is listed in several places at once, which costs some pages more.
+# Several ranges at once cost some extra pages.
 assert FarSide.pages <= KEYS / PAGE * 1.1 + 50, FarSide.pages
 usage = resource.getrusage(resource.RUSAGE_CHILDREN)
 cpu = usage.ru_utime + usage.ru_stime

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Stands before a server, writes down what it is asked, and does to it what networks do.
+"""A proxy that logs the requests to a server and injects network faults.
 
     proxy.py PORT UPSTREAM_PORT LOG [SETTING=VALUE…]
 
-LOG has a line for every request when it is over, LOG.begun a dot for every one that came whole.
+LOG has a line per finished request, LOG.begun a dot per request that arrived complete.
 
-    faults=30    percent of requests that go wrong: cut off before or after they were done, refused with and without a word
-                 when to come back, answered in part or with a wrong length
-    flip=up      one byte of every fifth large body that is sent is changed; flip=down: of every fifth that is answered
-    of=media     only where the address has this in it; of=-list: only where it has not
-    delay=0.05   seconds that every request takes longer
-    seed=1       of the draws
+    faults=30    percentage of requests that fail: disconnected before or after they were served,
+                 refused with and without a time to retry, truncated, or with a wrong length
+    flip=up      changes one byte in every fifth large request body; flip=down: response body
+    of=media     only for addresses that contain this; of=-list: that do not contain it
+    delay=0.05   extra seconds per request
+    seed=1       of the random numbers
 """
 import asyncio
 import random
@@ -73,7 +73,7 @@ def without(head, *names):
 
 
 def is_flipped(way, target, body):
-    """What is large is content; what is said about it comes before."""
+    """Returns whether to change a body. Large bodies are content; small ones are protocol."""
     chosen = OF[1:] not in target if OF.startswith("-") else OF in target
     return FLIP == way and chosen and len(body) > 2000 and DRAW.randrange(5) == 0
 

@@ -26,7 +26,7 @@ def rclone(*words):
 
 
 def everything(root):
-    """Bytes or target, permissions, owners and whole seconds, by path; paths are bytes."""
+    """Returns content or link target, permissions, owners and whole seconds, by path in bytes."""
     root, found = os.fsencode(root), {}
     for folder, folders, files in os.walk(root):
         for name in folders + files:
@@ -66,7 +66,7 @@ def both_ways():
     place = f"sftp://{SFTP}{there}"
     headworks("run", here, place, "--state", state)
     same(here, there)
-    # It follows symlinks at the server, and has no names that are not UTF-8.
+    # rclone follows symlinks at the server, and has no names that are not UTF-8.
     rclone("check", "--download", here, f"r:{there}", "--skip-links", "--exclude", "names/broken link", "--exclude", "names/\ufffd*")
     nothing_to_do(here, place, state, 80)
     nothing_to_do(here, place, f"{WORK}/sftp-fresh.db", 80)
@@ -74,7 +74,7 @@ def both_ways():
     headworks("run", place, back, "--state", f"{WORK}/sftp-back.db")
     same(there, back)
     nothing_to_do(place, back, f"{WORK}/sftp-back.db", 80)
-    # What changed, and only that, is copied.
+    # Only changes are copied.
     with open(f"{here}/folder 1/sub 0/file-0.txt", "ab") as file:
         file.write(b"more")
     os.chmod(f"{here}/names/plus+", 0o600)
@@ -84,7 +84,7 @@ def both_ways():
     headworks("copy", "--state", state)
     same(here, there)
     nothing_to_do(here, place, state)
-    # What is at the destination only is moved out of the way, or removed.
+    # Entries at the destination only are moved to quarantine, or removed.
     for delete in (["--delete=quarantine"], ["--delete=permanent", "--max-delete", "10"]):
         os.makedirs(f"{there}/stale/deep")
         open(f"{there}/stale/deep/file", "w").close()
@@ -99,7 +99,7 @@ def both_ways():
 
 
 def home_relative():
-    """`/~/` is where the user begins, which is a path from there."""
+    """`/~/` begins a path relative to the user's home."""
     here, state = f"{WORK}/sftp-home-here", f"{WORK}/sftp-home.db"
     make_tree(here, folders=1, files=3, large=())
     home = os.path.expanduser(f"~{USER}")
@@ -110,7 +110,7 @@ def home_relative():
 
 
 def killed_in_a_large_file():
-    """Parts that were synced are neither read nor sent again."""
+    """Synced parts are neither read nor sent again."""
     here, there, state = f"{WORK}/sftp-large-here", f"{WORK}/sftp-large", f"{WORK}/sftp-large.db"
     make_tree(here, folders=0, large=(150 * MIB,))
     place = f"sftp://{SFTP}{there}"
@@ -130,7 +130,7 @@ def killed_in_a_large_file():
 
 
 class Cutting:
-    """A way to the server on which connections are cut after some bytes."""
+    """A forwarder to the server that cuts connections after some bytes."""
 
     def __init__(self, after):
         self.after, self.cuts = after, 0
@@ -183,7 +183,7 @@ def cut_connections():
 
 
 def a_key_with_a_passphrase():
-    """It is asked for, and the answer is in the environment: it is never shown, kept or passed as an argument."""
+    """A password from the environment is never shown, stored or passed as an argument."""
     here, there, state = f"{WORK}/sftp-locked-here", f"{WORK}/sftp-locked", f"{WORK}/sftp-locked.db"
     make_tree(here, folders=1, files=1, large=())
     place = f"sftp://{SFTP}{there}"

@@ -1,4 +1,4 @@
-"""Buckets behind TLS, by a certificate that nobody else knows, and behind a proxy."""
+"""Buckets behind TLS with a private certificate authority, and behind a proxy."""
 import asyncio
 import contextlib
 import datetime
@@ -17,7 +17,7 @@ from judge import MIB, S3S, WORK, headworks, make_tree, rclone
 
 
 def authority():
-    """Whom we trust, and a certificate of theirs for this machine."""
+    """Makes a certificate authority, and a certificate of it for this machine."""
     key = lambda: ec.generate_private_key(ec.SECP256R1())
     name = lambda text: x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -37,7 +37,7 @@ def authority():
 
 
 def through_a_proxy_and_with_a_private_authority():
-    """With TLS by a certificate that nobody else knows, through the proxy of the environment, with the signature still right."""
+    """TLS with a private authority, through the environment's proxy, with a valid signature."""
     authority()
     seen = []
 

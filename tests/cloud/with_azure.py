@@ -20,7 +20,7 @@ def both_ways_with_azure():
 
 
 def account_signature(permissions):
-    """A shared access signature, as whoever owns the account hands it out."""
+    """Makes a shared access signature, as the owner of the account would."""
     said = {"sv": "2021-12-02", "ss": "b", "srt": "sco", "sp": permissions, "se": "2099-01-01T00:00:00Z", "spr": "https,http"}
     parts = [ACCOUNT, said["sp"], said["ss"], said["srt"], "", said["se"], "", said["spr"], said["sv"], "", ""]
     key = base64.b64decode(os.environ["AZURE_STORAGE_KEY"])
@@ -29,7 +29,7 @@ def account_signature(permissions):
 
 
 def azure_by_signature():
-    """Without the account's key; server-side copies and moves among it."""
+    """Works without the account's key, server-side copies and moves included."""
     environment = dict(os.environ, AZURE_STORAGE_SAS_TOKEN=account_signature("rwdlac"))
     del environment["AZURE_STORAGE_KEY"]
     here, state = f"{WORK}/signed-here", f"{WORK}/signed.db"
@@ -44,7 +44,7 @@ def azure_by_signature():
     signature = parse_qs(environment["AZURE_STORAGE_SAS_TOKEN"])["sig"][0].encode()
     for file in (state, f"{WORK}/copied.db"):
         assert signature not in open(file, "rb").read(), "a secret is in the state file"
-    # Who may only read is told so before anything happens.
+    # A read-only signature is reported before anything happens.
     environment["AZURE_STORAGE_SAS_TOKEN"] = account_signature("rl")
     refused = subprocess.run([HEADWORKS, "migrate", "run", here, azure("mayn0t"), "--state", f"{WORK}/not.db"], env=environment,
                              capture_output=True, text=True, timeout=60)
@@ -63,7 +63,7 @@ def from_bucket_to_azure():
     headworks("run", source, azure("arrived"), "--state", state)
     nothing_to_do(source, azure("arrived"), state, len(keys))
     rclone("check", "--download", "r:leaving", "a:arrived")
-    # And back, with all that belonged to them.
+    # And back, with all metadata.
     headworks("run", azure("arrived"), f"s3://returned?endpoint={MOTO}", "--state", f"{WORK}/returned.db")
     nothing_to_do(azure("arrived"), f"s3://returned?endpoint={MOTO}", f"{WORK}/returned.db", len(keys))
     assert objects(s3, "leaving") == objects(s3, "returned")
@@ -72,7 +72,7 @@ def from_bucket_to_azure():
         assert (head["ContentType"], head["CacheControl"]) == ("text/x-odd", "no-store"), (key, head)
         told = {name: head["Metadata"].get(name) for name in ("colour", "in-two-words")}
         assert told == {"colour": "red", "in-two-words": "yes"}, (key, head)
-    # What cannot be the name of a blob is told before anything is written, and the rest is there.
+    # Names that a blob cannot have are reported before anything is written; the rest is copied.
     for key in ("dot.", "back\\slash", "./x"):
         s3.put_object(Bucket="leaving", Key=key, Body=b"x")
     told = json.loads(headworks("plan", source, azure("arrived"), "--state", state, "--json"))["statuses"]
@@ -80,7 +80,7 @@ def from_bucket_to_azure():
 
 
 def blocks_of(lines):
-    """How often each block arrived."""
+    """Counts how often each block arrived."""
     arrived = {}
     for method, target, status, *_ in lines:
         query = parse_qs(urlsplit(target).query)

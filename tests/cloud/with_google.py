@@ -27,7 +27,7 @@ def both_ways_with_google():
 
 
 def token_server(public, asked):
-    """Lends the token to whoever proves to be the account, as Google does."""
+    """Issues the token to a caller that proves to be the account, as Google does."""
 
     class Lender(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -53,7 +53,7 @@ def token_server(public, asked):
 
 
 def google_by_service_account():
-    """A door that opens to a token, and somebody who lends it for a signature."""
+    """A bucket that needs a token, and a service that issues it for a signature."""
     here, state, asked = f"{WORK}/account-here", f"{WORK}/account.db", []
     make_tree(here, folders=2, files=4, large=(9 * MIB,))
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -72,7 +72,7 @@ def google_by_service_account():
     same_trees(here, f"{WORK}/account-back")
     server.shutdown()
     no_secret(state)
-    # Somebody else is told so.
+    # Another account is refused.
     environment = dict(environment, GOOGLE_OAUTH_ACCESS_TOKEN="wrong")
     told = headworks("plan", here, google("private"), "--state", f"{WORK}/refused.db", env=environment, codes=(1, 3), aside=True)
     told += headworks("report", "--state", f"{WORK}/refused.db", codes=(0, 1, 3))
@@ -99,12 +99,12 @@ def from_bucket_to_google():
 
 
 def chunks_of(lines):
-    """What was sent in sessions, and questions how far they are."""
+    """Returns the chunks sent in sessions, and the queries of their progress."""
     return [line for line in lines if line[0] == "PUT" and "upload_id" in line[1] and line[2] in ("200", "308")]
 
 
 def killed_in_a_session():
-    """Bytes that Google has are not sent again, and one upload is begun."""
+    """Bytes that Google has are not sent again, and only one upload begins."""
     here, state = f"{WORK}/session-here", f"{WORK}/session.db"
     make_tree(here, folders=1, files=1, large=(50 * MIB,))
     with Proxy(GOOGLE, "session", "delay=0.1") as proxy:
@@ -116,7 +116,7 @@ def killed_in_a_session():
         headworks("run", here, place, "--state", state)
         begun = [line for line in proxy.lines() if line[0] == "POST" and "uploadType=resumable" in line[1]]
         assert len(begun) == 1, begun
-        # Seven chunks, and two questions how far it is.
+        # Seven chunks, and two queries of the progress.
         assert len(chunks_of(proxy.lines())) == 7 + 2, chunks_of(proxy.lines())
         nothing_to_do(here, place, state)
     rclone("check", "--download", here, "g:session")

@@ -1,4 +1,4 @@
-// A browser that notes every error and every request to somebody else.
+// A browser that records every error and every request to another host.
 
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
@@ -36,7 +36,7 @@ export const api = async (path) => {
   return answer.json();
 };
 
-// How many different colours a plot has: an empty one has a grid and nothing else.
+// Counts the colours of a plot: an empty one has only a grid.
 export const inked = (page, selector) =>
   page.locator(selector).first().evaluate((canvas) => {
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -54,7 +54,7 @@ export const until = async (what, holds) => {
   }
 };
 
-// Called last: nothing went wrong unseen.
+// Called last: fails if an error went unnoticed.
 export function quiet() {
   assert.deepEqual(troubles, [], "the browser's console has errors");
   assert.deepEqual(foreign, [], "somebody else was asked");

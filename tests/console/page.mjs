@@ -1,4 +1,4 @@
-// What a person sees of the console, checked against what the API says.
+// The console as a person sees it, compared with the API.
 
 import assert from "node:assert/strict";
 import { address, api, browser, inked, open, quiet, shots, until } from "./browser.mjs";
@@ -109,7 +109,7 @@ const checks = {
     const nodes = await page.evaluate(() => document.querySelectorAll("*").length);
     const tasks = await page.evaluate(() => window.longTasks);
     assert.ok(nodes < 5000, `${nodes} nodes`);
-    // Other programs slow a browser too: times count only where the machine is ours.
+    // Other programs slow a browser down, so times count only on a dedicated machine.
     if (process.env.BOUNDS) assert.ok(Math.max(0, ...tasks) <= 100, `tasks of ${tasks.map(Math.round).join(", ")} ms`);
     console.log(`  ${nodes} nodes, longest task ${Math.round(Math.max(0, ...tasks))} ms`);
   },

@@ -56,13 +56,13 @@ await assert.rejects(
   Anthropic.AuthenticationError,
 );
 
-// What can never fit is refused once, and not tried again.
+// A request that can never fit is rejected once, and not retried.
 const before = (await stats()).total_rejected;
 await assert.rejects(ai.chat.completions.create({ model, messages, max_tokens: 9999 }), { status: 413 });
 await assert.rejects(claude.messages.create({ model, messages, max_tokens: 9999 }), { status: 413 });
 assert.equal((await stats()).total_rejected, before + 2);
 
-// A full queue: the SDK comes back by itself when it was told to.
+// A full queue: the SDK retries by itself at the time it was given.
 const occupied = async () => {
   const headers = { "x-echo-latency-ms": "700" };
   const asked = [];
@@ -79,7 +79,7 @@ let slow = await occupied();
 await assert.rejects(ai.chat.completions.create({ model, messages }, { maxRetries: 0 }), OpenAI.RateLimitError);
 const refused = (await stats()).total_rejected;
 assert.equal((await ai.chat.completions.create({ model, messages }, { maxRetries: 4 })).choices.length, 1);
-assert((await stats()).total_rejected > refused, "it was sent away first");
+assert((await stats()).total_rejected > refused, "it was rejected first");
 await Promise.all(slow);
 slow = await occupied();
 await assert.rejects(claude.messages.create({ model, max_tokens: 5, messages }, { maxRetries: 0 }), Anthropic.RateLimitError);

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# A seeder and a leecher of transmission find each other through a tracker, each in a network of its own.
+# A seeder and a leecher of transmission find each other through a tracker, each in its own network
+# namespace.
 #
 # usage: unshare -rnm transmission.sh HEADWORKS FOLDER http|udp 4|6
 set -euo pipefail
 headworks=$1 folder=$2 transport=$3 family=$4
 
-# Names of networks are kept in /run; this one is ours alone.
+# `ip netns` keeps names in /run; this mount is private.
 mount -t tmpfs none /run
 mkdir /run/netns
 ip link set lo up
@@ -21,7 +22,7 @@ for n in 2 3; do
   ip -n "client$n" addr add "2001:db8:77::$n/64" dev eth0 nodad
   ip -n "client$n" link set eth0 up
   ip -n "client$n" link set lo up
-  # It uses IPv6 only where the whole net seems to be reachable.
+  # transmission uses IPv6 only with a route to the Internet.
   ip -n "client$n" -6 route add default via 2001:db8:77::1
 done
 
@@ -51,7 +52,7 @@ transmission-create -o "$folder/file.torrent" -t "$transport://$at/announce" "$f
 
 client() { # client NETWORK ROLE
   mkdir -p "$folder/$2.conf"
-  # Nothing but the tracker may bring them together.
+  # Only the tracker may bring them together.
   echo '{"dht-enabled": false, "lpd-enabled": false, "pex-enabled": false, "port-forwarding-enabled": false}' \
     >"$folder/$2.conf/settings.json"
   ip netns exec "$1" transmission-cli -g "$folder/$2.conf" -w "$folder/$2" "$folder/file.torrent" \

@@ -47,6 +47,7 @@ mod permits;
 mod pool;
 mod report;
 mod sync;
+pub mod traversal;
 mod worker;
 
 pub use driver::Workers;

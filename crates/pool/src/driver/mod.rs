@@ -62,7 +62,7 @@ impl<P> Driver<P> {
     }
 
     /// Runs a few core calls under the lock, then wakes and tells whom they concern.
-    #[inline]
+    #[inline(always)]
     fn with<R>(&self, now: Time, calls: impl FnOnce(&mut State<P>) -> R) -> R {
         let mut state = self.state.lock();
         let answer = calls(&mut state);

@@ -44,8 +44,9 @@ impl Workers {
 /// The scaler, and what it decides by.
 #[derive(Debug)]
 pub(super) struct Scaling {
-    pub(super) scaler: Scaler,
-    pub(super) max: usize,
+    scaler: Scaler,
+    base: usize,
+    max: usize,
     pub(super) thresholds: Thresholds,
     /// The timer knows that the scaler wants a change.
     told: bool,
@@ -59,7 +60,7 @@ impl Scaling {
             thresholds,
         } = workers;
         self.scaler.reconfigure(base, max, thresholds);
-        (self.max, self.thresholds) = (max, thresholds);
+        (self.base, self.max, self.thresholds) = (base, max, thresholds);
     }
 
     pub(super) fn new(workers: Workers) -> Self {
@@ -72,6 +73,7 @@ impl Scaling {
         scaler.reconfigure(base, max, thresholds);
         Scaling {
             scaler,
+            base,
             max,
             thresholds,
             told: false,
@@ -83,7 +85,8 @@ impl<P> State<P> {
     /// Whether the scaler should be asked, and has not been told yet.
     #[inline]
     pub(super) fn wants_scaling(&mut self) -> bool {
-        if self.scaling.told || self.scaling.max == 0 {
+        let Scaling { base, max, told, .. } = self.scaling;
+        if told || max == 0 || (base == max && self.workers == max) {
             return false;
         }
         // Asked of the scaler itself: what it would answer with "hold" must not wake anybody.

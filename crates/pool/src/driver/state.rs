@@ -128,7 +128,7 @@ impl<P> State<P> {
 
     /// Grants as far as there is somebody to run it, passes on what happened, and sees that the
     /// timer calls in time.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pump(&mut self, now: Time) {
         while self.runners == Runners::Callers || !self.idle.is_empty() {
             match self.core.next(now) {
@@ -157,6 +157,7 @@ impl<P> State<P> {
     }
 
     /// Work for a worker that asks. Without work, the worker is idle.
+    #[inline(always)]
     pub(super) fn next_for(&mut self, now: Time, waiter: WaiterId) -> Option<Message<P>> {
         if let Some(message) = self.waiters[waiter.0].message.take() {
             return Some(message);
@@ -174,7 +175,7 @@ impl<P> State<P> {
         None
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, id: WaiterId, lease: &Lease<Task<P>>) {
         let slot = lease.ticket.slot();
         if self.running.len() <= slot {
@@ -197,7 +198,7 @@ impl<P> State<P> {
 
     /// A worker's job is over, or goes back into the core. Returns a payload that nobody needs any
     /// more, to be dropped without the lock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish(
         &mut self,
         now: Time,

@@ -59,7 +59,7 @@ const MIGRATE: Application = Application {
 
 fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
     let config = reloader.current();
-    let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+    let outbound = Outbound::new(&*config.section::<OutboundConfig>())?;
     let gateway = Gateway::start(&config.section::<GatewayConfig>(), outbound, shutdown)?;
     gateway.follow(reloader);
     let base = format!("http://{}/v1", gateway.address());
@@ -78,7 +78,7 @@ fn start_gateway(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
 
 fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Started> {
     let config = reloader.current();
-    let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+    let outbound = Outbound::new(&*config.section::<OutboundConfig>())?;
     let tracker = Tracker::start(&config.section::<TrackerConfig>(), outbound, shutdown)?;
     tracker.follow(reloader);
     let http = tracker

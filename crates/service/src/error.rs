@@ -1,7 +1,6 @@
 //! What can go wrong, by what the caller can do about it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use crate::config::Problems;
 
@@ -23,17 +22,6 @@ pub enum Error {
     /// Control would be handed to the network.
     #[error("refusing to listen on {0} without a token: set `admin.token`, or listen on 127.0.0.1")]
     Exposed(SocketAddr),
-    /// A file with certificates cannot be used.
-    #[error("cannot use `{}` as certificates in PEM: {cause}", path.display())]
-    Certificates {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        cause: String,
-    },
-    /// TLS cannot be set up.
-    #[error("cannot set up TLS")]
-    Tls(#[from] rustls::Error),
     /// Logs go somewhere already.
     #[error("logs are set up already: install them once, at the start of the program")]
     LogsInstalled,

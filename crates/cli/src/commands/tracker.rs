@@ -70,7 +70,7 @@ pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
         }) => {
             let list = forwarders::read(list)?;
             let config = schema().load(&overrides::sources(&common)?)?;
-            let outbound = Outbound::new(&config.section::<OutboundConfig>())?;
+            let outbound = Outbound::new(&*config.section::<OutboundConfig>())?;
             check_list(&list, outbound, Duration::from_secs(*timeout), *json)
         }
         Some(Task::Explain { torrent, at, json }) => {

@@ -85,7 +85,9 @@ impl<P> State<P> {
     /// Whether the scaler should be asked, and has not been told yet.
     #[inline]
     pub(super) fn wants_scaling(&mut self) -> bool {
-        let Scaling { base, max, told, .. } = self.scaling;
+        let Scaling {
+            base, max, told, ..
+        } = self.scaling;
         if told || max == 0 || (base == max && self.workers == max) {
             return false;
         }

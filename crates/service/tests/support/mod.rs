@@ -3,5 +3,4 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 pub(crate) mod curl;
-pub(crate) mod far_side;
 pub(crate) mod waterworks;

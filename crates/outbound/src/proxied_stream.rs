@@ -17,21 +17,21 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 /// What connectors make: TCP, with TLS when the proxy itself speaks it.
-pub(super) type Wire = MaybeHttpsStream<TokioIo<TcpStream>>;
+pub(super) type Transport = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// A connection, direct, through a tunnel, or to a forwarding proxy.
-pub(crate) struct Via {
-    pub(super) wire: Wire,
+pub(crate) struct ProxiedStream {
+    pub(super) transport: Transport,
     /// A forwarding proxy needs the whole address in the request line.
     forwarded: bool,
     /// Whether something was sent since the system was last told to acknowledge at once.
     sent: bool,
 }
 
-impl Via {
-    pub(super) fn new(wire: Wire, forwarded: bool) -> Via {
-        Via {
-            wire,
+impl ProxiedStream {
+    pub(super) fn new(transport: Transport, forwarded: bool) -> ProxiedStream {
+        ProxiedStream {
+            transport,
             forwarded,
             sent: false,
         }
@@ -40,7 +40,7 @@ impl Via {
     /// Has what came, and what comes next, acknowledged at once. Where that fails, answers take
     /// longer.
     fn acknowledge(&self) {
-        let tcp = match &self.wire {
+        let tcp = match &self.transport {
             MaybeHttpsStream::Http(tcp) => tcp.inner(),
             MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
         };
@@ -48,13 +48,13 @@ impl Via {
     }
 }
 
-impl Connection for Via {
+impl Connection for ProxiedStream {
     fn connected(&self) -> Connected {
-        self.wire.connected().proxy(self.forwarded)
+        self.transport.connected().proxy(self.forwarded)
     }
 }
 
-impl Read for Via {
+impl Read for ProxiedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -63,30 +63,30 @@ impl Read for Via {
         if std::mem::take(&mut self.sent) {
             self.acknowledge();
         }
-        Pin::new(&mut self.wire).poll_read(cx, buf)
+        Pin::new(&mut self.transport).poll_read(cx, buf)
     }
 }
 
-impl Write for Via {
+impl Write for ProxiedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.sent = true;
-        Pin::new(&mut self.wire).poll_write(cx, bytes)
+        Pin::new(&mut self.transport).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_flush(cx)
+        Pin::new(&mut self.transport).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_shutdown(cx)
+        Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.wire.is_write_vectored()
+        self.transport.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -95,6 +95,6 @@ impl Write for Via {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.sent = true;
-        Pin::new(&mut self.wire).poll_write_vectored(cx, bytes)
+        Pin::new(&mut self.transport).poll_write_vectored(cx, bytes)
     }
 }

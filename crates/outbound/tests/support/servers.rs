@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headworks_service::outbound::OutboundConfig;
+use headworks_outbound::Settings;
 use http::header::PROXY_AUTHORIZATION;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -79,10 +79,10 @@ impl Authority {
     }
 
     /// A configuration that trusts it.
-    pub(crate) fn config(&self) -> OutboundConfig {
-        let mut config = OutboundConfig::default();
-        config.ca_file = Some(self.file.clone());
-        config
+    pub(crate) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.ca_file = Some(self.file.clone());
+        settings
     }
 
     fn acceptor(&self, protocols: &[&[u8]]) -> TlsAcceptor {

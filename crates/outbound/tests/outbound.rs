@@ -6,11 +6,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use headworks_service::outbound::{Outbound, OutboundConfig};
+use headworks_outbound::{Outbound, Settings};
 use http::{Request, StatusCode, Version};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::client::proxy::matcher::Matcher;
-use support::far_side::{self, Authority};
+use support::servers::{self, Authority};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -40,8 +40,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[tokio::test]
 async fn plain_http_with_a_body() {
-    let server = far_side::plain().await;
-    let outbound = Outbound::with_proxies(&OutboundConfig::default(), direct()).unwrap();
+    let server = servers::plain().await;
+    let outbound = Outbound::with_proxies(Settings::default(), direct()).unwrap();
     let url = format!("http://{server}/echo");
     let request = Request::post(url)
         .body(Full::new(Bytes::from("water")))
@@ -56,12 +56,12 @@ async fn plain_http_with_a_body() {
 
 #[tokio::test]
 async fn plain_http_through_a_forwarding_proxy_with_its_password() {
-    let server = far_side::plain().await;
-    let proxy = far_side::proxy().await;
+    let server = servers::plain().await;
+    let proxy = servers::proxy().await;
     let matcher = Matcher::builder()
         .all(format!("http://user:pass@{}", proxy.address))
         .build();
-    let outbound = Outbound::with_proxies(&OutboundConfig::default(), matcher).unwrap();
+    let outbound = Outbound::with_proxies(Settings::default(), matcher).unwrap();
     let said = body(&outbound, &format!("http://{server}/hello")).await;
     assert_eq!(
         said,
@@ -73,7 +73,7 @@ async fn plain_http_through_a_forwarding_proxy_with_its_password() {
 /// `asks_as_the_environment_says` to run.
 #[tokio::test]
 async fn proxies_come_from_the_environment() {
-    let proxy = far_side::proxy().await;
+    let proxy = servers::proxy().await;
     let ask = move |no_proxy: &str| {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "asks_as_the_environment_says", "--nocapture"])
@@ -98,7 +98,7 @@ const ASK: &str = "HEADWORKS_TEST_ASK";
 #[tokio::test]
 async fn asks_as_the_environment_says() {
     let Ok(url) = std::env::var(ASK) else { return };
-    let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+    let outbound = Outbound::new(Settings::default()).unwrap();
     match outbound.send(get(&url)).await {
         Ok(_) => println!("{}", body(&outbound, &url).await),
         Err(error) => println!("no answer: {}", chain(&error)),
@@ -107,10 +107,10 @@ async fn asks_as_the_environment_says() {
 
 #[tokio::test]
 async fn through_socks() {
-    let server = far_side::plain().await;
-    let socks = far_side::socks().await;
+    let server = servers::plain().await;
+    let socks = servers::socks().await;
     let matcher = Matcher::builder().all(format!("socks5h://{socks}")).build();
-    let outbound = Outbound::with_proxies(&OutboundConfig::default(), matcher).unwrap();
+    let outbound = Outbound::with_proxies(Settings::default(), matcher).unwrap();
     let url = format!("http://localhost:{}/hello", server.port());
     assert_eq!(body(&outbound, &url).await, "GET /hello ");
 }
@@ -118,7 +118,7 @@ async fn through_socks() {
 #[tokio::test]
 async fn a_proxy_that_cannot_be_used_is_named() {
     let matcher = Matcher::builder().all("socks4://127.0.0.1:1").build();
-    let outbound = Outbound::with_proxies(&OutboundConfig::default(), matcher).unwrap();
+    let outbound = Outbound::with_proxies(Settings::default(), matcher).unwrap();
     let why = chain(&outbound.send(get("http://127.0.0.1:1/")).await.unwrap_err());
     assert!(
         why.contains("cannot use a proxy of scheme `socks4`"),
@@ -128,13 +128,13 @@ async fn a_proxy_that_cannot_be_used_is_named() {
 
 #[tokio::test]
 async fn a_host_that_needs_no_proxy_gets_none() {
-    let server = far_side::plain().await;
-    let proxy = far_side::proxy().await;
+    let server = servers::plain().await;
+    let proxy = servers::proxy().await;
     let matcher = Matcher::builder()
         .all(format!("http://{}", proxy.address))
         .no("127.0.0.1")
         .build();
-    let outbound = Outbound::with_proxies(&OutboundConfig::default(), matcher).unwrap();
+    let outbound = Outbound::with_proxies(Settings::default(), matcher).unwrap();
     assert_eq!(
         body(&outbound, &format!("http://{server}/hello")).await,
         "GET /hello "
@@ -144,8 +144,8 @@ async fn a_host_that_needs_no_proxy_gets_none() {
 #[tokio::test]
 async fn https_with_a_private_authority_speaks_http2() {
     let authority = Authority::new("direct");
-    let server = far_side::tls(&authority, &[b"h2", b"http/1.1"]).await;
-    let outbound = Outbound::with_proxies(&authority.config(), direct()).unwrap();
+    let server = servers::tls(&authority, &[b"h2", b"http/1.1"]).await;
+    let outbound = Outbound::with_proxies(authority.settings(), direct()).unwrap();
     let answer = outbound
         .send(get(&format!("https://localhost:{}/", server.port())))
         .await
@@ -159,8 +159,8 @@ async fn https_with_a_private_authority_speaks_http2() {
 #[tokio::test]
 async fn https_falls_back_to_http1() {
     let authority = Authority::new("fallback");
-    let server = far_side::tls(&authority, &[b"http/1.1"]).await;
-    let outbound = Outbound::with_proxies(&authority.config(), direct()).unwrap();
+    let server = servers::tls(&authority, &[b"http/1.1"]).await;
+    let outbound = Outbound::with_proxies(authority.settings(), direct()).unwrap();
     let answer = outbound
         .send(get(&format!("https://localhost:{}/", server.port())))
         .await
@@ -170,8 +170,8 @@ async fn https_falls_back_to_http1() {
 
 #[tokio::test]
 async fn https_from_a_stranger_is_refused() {
-    let server = far_side::tls(&Authority::new("stranger"), &[b"h2"]).await;
-    let outbound = Outbound::with_proxies(&OutboundConfig::default(), direct()).unwrap();
+    let server = servers::tls(&Authority::new("stranger"), &[b"h2"]).await;
+    let outbound = Outbound::with_proxies(Settings::default(), direct()).unwrap();
     let refused = outbound
         .send(get(&format!("https://localhost:{}/", server.port())))
         .await;
@@ -182,12 +182,12 @@ async fn https_from_a_stranger_is_refused() {
 #[tokio::test]
 async fn https_through_a_tunnel_hides_the_proxys_password() {
     let authority = Authority::new("tunnel");
-    let server = far_side::tls(&authority, &[b"h2", b"http/1.1"]).await;
-    let mut proxy = far_side::proxy().await;
+    let server = servers::tls(&authority, &[b"h2", b"http/1.1"]).await;
+    let mut proxy = servers::proxy().await;
     let matcher = Matcher::builder()
         .https(format!("http://user:pass@{}", proxy.address))
         .build();
-    let outbound = Outbound::with_proxies(&authority.config(), matcher).unwrap();
+    let outbound = Outbound::with_proxies(authority.settings(), matcher).unwrap();
     let said = body(
         &outbound,
         &format!("https://localhost:{}/hello", server.port()),
@@ -205,9 +205,9 @@ async fn https_through_a_tunnel_hides_the_proxys_password() {
 async fn connecting_takes_no_longer_than_allowed() {
     // It accepts, and then never says a word of TLS.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut config = OutboundConfig::default();
+    let mut config = Settings::default();
     config.connect_timeout = Duration::from_millis(200);
-    let outbound = Outbound::with_proxies(&config, direct()).unwrap();
+    let outbound = Outbound::with_proxies(config, direct()).unwrap();
     let url = format!("https://localhost:{}/", silent.local_addr().unwrap().port());
     let why = chain(&outbound.send(get(&url)).await.unwrap_err());
     assert!(why.contains("not connected within 200ms"), "{why}");
@@ -215,17 +215,17 @@ async fn connecting_takes_no_longer_than_allowed() {
 
 #[tokio::test]
 async fn small_packets_go_out_at_once() {
-    let server = far_side::plain().await;
-    let outbound = Outbound::with_proxies(&OutboundConfig::default(), direct()).unwrap();
+    let server = servers::plain().await;
+    let outbound = Outbound::with_proxies(Settings::default(), direct()).unwrap();
     let url = format!("http://{server}/").parse().unwrap();
     assert!(outbound.connect(url).await.unwrap().nodelay().unwrap());
 }
 
 #[tokio::test]
 async fn certificates_that_cannot_be_used_are_named() {
-    let mut config = OutboundConfig::default();
+    let mut config = Settings::default();
     config.ca_file = Some("Cargo.toml".into());
-    let error = Outbound::with_proxies(&config, direct()).unwrap_err();
+    let error = Outbound::with_proxies(config, direct()).unwrap_err();
     insta::assert_snapshot!(error, @"cannot use `Cargo.toml` as certificates in PEM: there is none in it");
 }
 
@@ -249,7 +249,7 @@ async fn the_body_of_an_answer_does_not_wait_for_a_late_acknowledgement() {
             }
         }
     });
-    let outbound = Outbound::with_proxies(&OutboundConfig::default(), direct()).unwrap();
+    let outbound = Outbound::with_proxies(Settings::default(), direct()).unwrap();
     let url = format!("http://{server}/");
     let mut late = 0;
     for _ in 0..ANSWERS {

@@ -7,8 +7,8 @@
 
 mod connector;
 mod names;
+mod proxied_stream;
 mod roots;
-mod via;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,37 +24,50 @@ use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::net::TcpStream;
 
-use crate::config::Objection;
-use crate::error::Error;
 use connector::Connector;
 pub use names::{Names, is_unknown};
+pub use roots::read as read_certificates;
 
-crate::section! {
-    /// How the program reaches others over HTTP.
-    pub struct OutboundConfig = "outbound", check = check;
-
+/// How the client reaches others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
     /// Whether the environment names proxies: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
-    proxy_from_environment: bool = true, restart();
+    pub proxy_from_environment: bool,
     /// A file with certificates in PEM that are trusted beside the system's.
-    ca_file: Option<PathBuf> = None, example("\"/etc/ssl/private-ca.pem\""), restart();
-    /// How long connecting may take, with proxy and TLS.
-    #[serde(with = "crate::config::seconds")]
-    connect_timeout: Duration = Duration::from_secs(10), restart();
-    /// How long an idle connection is kept for the next request.
-    #[serde(with = "crate::config::seconds")]
-    idle_timeout: Duration = Duration::from_secs(90), restart();
+    pub ca_file: Option<PathBuf>,
+    /// How long connecting may take, with proxy and TLS. Default 10 s.
+    pub connect_timeout: Duration,
+    /// How long an idle connection is kept for the next request. Default 90 s.
+    pub idle_timeout: Duration,
 }
 
-fn check(config: &OutboundConfig) -> Vec<Objection> {
-    let mut objections = Vec::new();
-    if config.connect_timeout.is_zero() {
-        let text = "nothing connects in no time; write \"10s\", or leave it out";
-        objections.push(Objection::new("connect_timeout", text));
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            proxy_from_environment: true,
+            ca_file: None,
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(90),
+        }
     }
-    if let Some(Err(error)) = config.ca_file.as_deref().map(roots::read) {
-        objections.push(Objection::new("ca_file", error.to_string()));
-    }
-    objections
+}
+
+/// The client cannot be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file with certificates cannot be used.
+    #[error("cannot use `{}` as certificates in PEM: {cause}", path.display())]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS")]
+    Tls(#[from] rustls::Error),
 }
 
 /// A request's body: anything, in a box.
@@ -63,8 +76,8 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 /// The client. Cheap to clone; clones share connections.
 ///
 /// ```
-/// use headworks_service::outbound::{Outbound, OutboundConfig};
-/// let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+/// use headworks_outbound::{Outbound, Settings};
+/// let outbound = Outbound::new(Settings::default()).unwrap();
 /// let shared = outbound.clone();
 /// # let _ = shared;
 /// ```
@@ -78,34 +91,39 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// A client as `config` says.
+    /// Makes a client.
     ///
     /// # Errors
     /// When the certificates cannot be used.
-    pub fn new(config: &OutboundConfig) -> Result<Outbound, Error> {
-        let proxies = if config.proxy_from_environment {
+    pub fn new(settings: impl Into<Settings>) -> Result<Outbound, Error> {
+        let settings = settings.into();
+        let proxies = if settings.proxy_from_environment {
             Matcher::from_env()
         } else {
             Matcher::builder().build()
         };
-        Outbound::with_proxies(config, proxies)
+        Outbound::with_proxies(settings, proxies)
     }
 
     /// A client that goes through `proxies` instead of those of the environment.
     ///
     /// # Errors
     /// When the certificates cannot be used.
-    pub fn with_proxies(config: &OutboundConfig, proxies: Matcher) -> Result<Outbound, Error> {
-        let tls = roots::client_config(config.ca_file.as_deref())?;
+    pub fn with_proxies(
+        settings: impl Into<Settings>,
+        proxies: Matcher,
+    ) -> Result<Outbound, Error> {
+        let settings = settings.into();
+        let tls = roots::client_config(settings.ca_file.as_deref())?;
         let proxies = Arc::new(proxies);
         let names = Names::default();
         let connector = connector::connector(
             tls,
             Arc::clone(&proxies),
             names.clone(),
-            config.connect_timeout,
+            settings.connect_timeout,
         );
-        let make = (connector, config.idle_timeout);
+        let make = (connector, settings.idle_timeout);
         Ok(Outbound {
             client: client(&make),
             make: Arc::new(make),

@@ -14,9 +14,8 @@ use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tower::{Service, ServiceExt};
 
-use super::names::Names;
-use super::via::{Via, Wire};
-use crate::config::show_duration;
+use crate::names::Names;
+use crate::proxied_stream::{ProxiedStream, Transport};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -29,7 +28,7 @@ pub(crate) struct Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<Via>;
+    type Response = MaybeHttpsStream<ProxiedStream>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -89,7 +88,7 @@ impl Connector {
 }
 
 fn not_connected(time: Duration) -> BoxError {
-    format!("not connected within {}", show_duration(time)).into()
+    format!("not connected within {time:?}").into()
 }
 
 /// Finds the way to the host; does not speak TLS with it.
@@ -101,9 +100,9 @@ pub(crate) struct Route {
 }
 
 impl Service<Uri> for Route {
-    type Response = Via;
+    type Response = ProxiedStream;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Via, BoxError>>;
+    type Future = BoxFuture<'static, Result<ProxiedStream, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -115,8 +114,8 @@ impl Service<Uri> for Route {
             match route.proxies.intercept(&far_side) {
                 Some(proxy) => route.through(&proxy, far_side).await,
                 None => {
-                    let wire = Wire::Http(route.tcp.oneshot(far_side).await?);
-                    Ok(Via::new(wire, false))
+                    let transport = Transport::Http(route.tcp.oneshot(far_side).await?);
+                    Ok(ProxiedStream::new(transport, false))
                 }
             }
         })
@@ -124,7 +123,7 @@ impl Service<Uri> for Route {
 }
 
 impl Route {
-    async fn through(self, proxy: &Intercept, far_side: Uri) -> Result<Via, BoxError> {
+    async fn through(self, proxy: &Intercept, far_side: Uri) -> Result<ProxiedStream, BoxError> {
         let address = proxy.uri().clone();
         match address.scheme_str() {
             Some("http" | "https") if far_side.scheme_str() == Some("https") => {
@@ -132,12 +131,12 @@ impl Route {
                 if let Some(auth) = proxy.basic_auth() {
                     tunnel = tunnel.with_auth(auth.clone());
                 }
-                let wire = tunnel.oneshot(far_side).await?;
-                Ok(Via::new(wire, false))
+                let transport = tunnel.oneshot(far_side).await?;
+                Ok(ProxiedStream::new(transport, false))
             }
             Some("http" | "https") => {
-                let wire = self.to_proxy.oneshot(address).await?;
-                Ok(Via::new(wire, true))
+                let transport = self.to_proxy.oneshot(address).await?;
+                Ok(ProxiedStream::new(transport, true))
             }
             Some(scheme @ ("socks5" | "socks5h")) => {
                 let here = scheme == "socks5";
@@ -145,8 +144,8 @@ impl Route {
                 if let Some((name, password)) = proxy.raw_auth() {
                     socks = socks.with_auth(name.to_owned(), password.to_owned());
                 }
-                let wire = Wire::Http(socks.oneshot(far_side).await?);
-                Ok(Via::new(wire, false))
+                let transport = Transport::Http(socks.oneshot(far_side).await?);
+                Ok(ProxiedStream::new(transport, false))
             }
             other => {
                 let scheme = other.unwrap_or("none");

@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::error::Error;
+use crate::Error;
 
 /// The system's roots: read once, because a program has several clients and there are hundreds of
 /// certificates.
@@ -22,7 +22,7 @@ static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
 });
 
 /// The system's roots, and those in `ca_file`.
-pub(super) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Error> {
+pub(crate) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Error> {
     let mut roots = SYSTEM.clone();
     if let Some(path) = ca_file {
         roots.roots.extend(read(path)?.roots);
@@ -38,14 +38,27 @@ pub(super) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Erro
     Ok(config)
 }
 
-/// The certificates in the file at `path`: at least one, all of them usable.
-pub(super) fn read(path: &Path) -> Result<RootCertStore, Error> {
+/// No list of certificates is larger.
+const MOST: u64 = 16 << 20;
+
+/// Reads the certificates in the file at `path`: at least one, all of them usable.
+///
+/// # Errors
+/// When there is none, or one of them cannot be used.
+pub fn read(path: &Path) -> Result<RootCertStore, Error> {
     let unusable = |cause: String| Error::Certificates {
         path: path.to_path_buf(),
         cause,
     };
     let mut roots = RootCertStore::empty();
-    let content = crate::bounded::read(path).map_err(unusable)?;
+    // A device without an end must not fill memory, and a pipe must not be waited for.
+    let about = std::fs::metadata(path).map_err(|e| unusable(e.to_string()))?;
+    if !about.is_file() || about.len() > MOST {
+        return Err(unusable(
+            "it is not a regular file of at most 16 MiB".to_owned(),
+        ));
+    }
+    let content = std::fs::read(path).map_err(|e| unusable(e.to_string()))?;
     for certificate in CertificateDer::pem_slice_iter(&content) {
         let certificate = certificate.map_err(|e| unusable(e.to_string()))?;
         roots

@@ -1,0 +1,3 @@
+//! Servers and a proxy that the client is tried against.
+
+pub(crate) mod servers;

@@ -1,0 +1,47 @@
+//! The settings of the [HTTP client](headworks_outbound) that all applications share.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::Objection;
+pub use headworks_outbound::{Names, Outbound, RequestBody, Settings, is_unknown};
+
+crate::section! {
+    /// How the program reaches others over HTTP.
+    pub struct OutboundConfig = "outbound", check = check;
+
+    /// Whether the environment names proxies: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    proxy_from_environment: bool = true, restart();
+    /// A file with certificates in PEM that are trusted beside the system's.
+    ca_file: Option<PathBuf> = None, example("\"/etc/ssl/private-ca.pem\""), restart();
+    /// How long connecting may take, with proxy and TLS.
+    #[serde(with = "crate::config::seconds")]
+    connect_timeout: Duration = Duration::from_secs(10), restart();
+    /// How long an idle connection is kept for the next request.
+    #[serde(with = "crate::config::seconds")]
+    idle_timeout: Duration = Duration::from_secs(90), restart();
+}
+
+fn check(config: &OutboundConfig) -> Vec<Objection> {
+    let mut objections = Vec::new();
+    if config.connect_timeout.is_zero() {
+        let text = "nothing connects in no time; write \"10s\", or leave it out";
+        objections.push(Objection::new("connect_timeout", text));
+    }
+    let certificates = config.ca_file.as_deref();
+    if let Some(Err(error)) = certificates.map(headworks_outbound::read_certificates) {
+        objections.push(Objection::new("ca_file", error.to_string()));
+    }
+    objections
+}
+
+impl From<&OutboundConfig> for Settings {
+    fn from(config: &OutboundConfig) -> Self {
+        let mut settings = Settings::default();
+        settings.proxy_from_environment = config.proxy_from_environment;
+        settings.ca_file.clone_from(&config.ca_file);
+        settings.connect_timeout = config.connect_timeout;
+        settings.idle_timeout = config.idle_timeout;
+        settings
+    }
+}

@@ -1,4 +1,4 @@
-//! From an address to a connection: directly, or by whichever proxy is meant for it.
+//! Connects to a host, directly or through the proxy that is configured for it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,7 +20,7 @@ use crate::config::show_duration;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// TLS to the far side over a [`Route`], all of it within the time for connecting.
+/// TLS to the host over a [`Route`], all within the connect timeout.
 #[derive(Clone)]
 pub(crate) struct Connector {
     https: HttpsConnector<Route>,
@@ -78,7 +78,7 @@ pub(super) fn connector(
 }
 
 impl Connector {
-    /// A connection to the far side itself.
+    /// Opens a TCP connection directly to the host.
     pub(super) async fn connect(&self, far_side: Uri) -> Result<TcpStream, BoxError> {
         let Connector { tcp, time, .. } = self;
         match tokio::time::timeout(*time, tcp.clone().oneshot(far_side)).await {
@@ -92,7 +92,7 @@ fn not_connected(time: Duration) -> BoxError {
     format!("not connected within {}", show_duration(time)).into()
 }
 
-/// Finds the way to the host; does not speak TLS with it.
+/// Opens the transport to a host, directly or through a proxy; does not speak TLS with the host.
 #[derive(Clone)]
 pub(crate) struct Route {
     tcp: HttpConnector<Names>,
@@ -127,6 +127,8 @@ impl Route {
     async fn through(self, proxy: &Intercept, far_side: Uri) -> Result<Via, BoxError> {
         let address = proxy.uri().clone();
         match address.scheme_str() {
+            // HTTPS goes through a CONNECT tunnel, so the proxy sees only the host. Plain HTTP is
+            // forwarded by the proxy request by request.
             Some("http" | "https") if far_side.scheme_str() == Some("https") => {
                 let mut tunnel = Tunnel::new(address, self.to_proxy);
                 if let Some(auth) = proxy.basic_auth() {
@@ -140,6 +142,7 @@ impl Route {
                 Ok(Via::new(wire, true))
             }
             Some(scheme @ ("socks5" | "socks5h")) => {
+                // `socks5` resolves names locally, `socks5h` at the proxy, as in curl.
                 let here = scheme == "socks5";
                 let mut socks = SocksV5::new(address, self.tcp).local_dns(here);
                 if let Some((name, password)) = proxy.raw_auth() {

@@ -1,4 +1,4 @@
-//! INI files as a predecessor of the gateway wrote them: headers, `key = value`, comments.
+//! INI files in the format of the gateway's predecessor: headers, `key = value`, comments.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Pr
     (keys, problems)
 }
 
-/// A comment after a value begins with a space and a mark, so that `a;b` stays whole.
+/// Strips a trailing comment. It must follow a space or tab, so that `a;b` stays whole.
 fn uncommented(value: &str) -> &str {
     let marks = [" #", " ;", "\t#", "\t;"];
     let end = marks.iter().filter_map(|mark| value.find(mark)).min();

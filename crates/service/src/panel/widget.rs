@@ -193,7 +193,7 @@ pub struct Row {
     pub id: String,
     /// The cells, one per column.
     pub cells: Vec<Cell>,
-    /// In a tree: the cursor of the child rows; absent if there are none.
+    /// In a tree: the cursor of the child rows; absent for a leaf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children: Option<Cursor>,
 }

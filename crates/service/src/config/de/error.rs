@@ -9,7 +9,7 @@ use crate::config::node::Node;
 use crate::config::origin::Origin;
 use crate::config::problem::Problem;
 
-/// What went wrong, and the path of the value once it is known.
+/// The message, a remedy, and the path of the value once it is known.
 #[derive(Debug)]
 pub(crate) struct Error {
     text: String,

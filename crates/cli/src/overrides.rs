@@ -31,6 +31,7 @@ pub(crate) fn with_keys_defaults(sources: Sources) -> Sources {
     let config = schema().load(&sources);
     let listen = config.map(|config| config.section::<GatewayConfig>().listen);
     match listen {
+        // Only on loopback: elsewhere an open gateway would serve anyone who can connect.
         Ok(listen) if listen.ip().to_canonical().is_loopback() => {
             sources.without_file("gateway.open", "true")
         }

@@ -57,6 +57,7 @@ impl Feed {
     /// Takes snapshots until shutdown.
     pub(crate) async fn sample(self: Arc<Feed>) {
         let mut ticks = tokio::time::interval(EVERY);
+        // After a stall, sampling continues at its normal pace instead of catching up in a burst.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.stop.run_until_cancelled(ticks.tick()).await.is_some() {
             self.take();
@@ -106,6 +107,7 @@ pub(crate) async fn follow(
     State(feed): State<Arc<Feed>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let mut newest = feed.newest.subscribe();
+    // The current snapshot is sent separately, as the first event.
     newest.mark_unchanged();
     let panels = PanelList::of(&feed.panels).panels;
     let first = {

@@ -115,6 +115,7 @@ impl LogHandle {
 pub fn install(config: &LogConfig) -> Result<LogHandle, Error> {
     let colour = config.format == LogFormat::Auto
         && std::io::stderr().is_terminal()
+        // An empty NO_COLOR counts as unset (https://no-color.org).
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (subscriber, handle) = subscriber(config, colour, std::io::stderr)?;
     subscriber.try_init().map_err(|_| Error::LogsInstalled)?;

@@ -127,6 +127,8 @@ impl Reloader {
             .unwrap_or_else(PoisonError::into_inner);
         let read = self.inner.schema.load(&self.inner.sources);
         let outcome = read.and_then(|config| {
+            // Published only once every follower has applied it, so that subscribers never see a
+            // configuration that was rejected.
             self.offer(&config)?;
             let reloaded = difference(&self.current(), &config);
             self.inner.published.send_replace(Arc::new(config));

@@ -115,6 +115,7 @@ impl Shutdown {
         let forced = self.forced.clone();
         self.tracker.spawn(async move {
             tokio::select! {
+                // The task is polled first, so that a result that is ready is not discarded.
                 biased;
                 end = AssertUnwindSafe(task).catch_unwind() => match end {
                     Ok(output) => Some(output),

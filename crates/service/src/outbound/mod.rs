@@ -51,6 +51,7 @@ fn check(config: &OutboundConfig) -> Vec<Objection> {
         let text = "nothing connects in no time; write \"10s\", or leave it out";
         objections.push(Objection::new("connect_timeout", text));
     }
+    // Read during validation, so that `config check` and a reload report an unusable file.
     if let Some(Err(error)) = config.ca_file.as_deref().map(roots::read) {
         objections.push(Objection::new("ca_file", error.to_string()));
     }

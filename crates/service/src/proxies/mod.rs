@@ -116,6 +116,7 @@ impl TrustedProxies {
         }
         let hops = header::hops(self.header, headers);
         for hop in hops.into_iter().rev().take(MAX_HOPS) {
+            // A hidden hop ends the walk: nothing vouches for the entries to its left.
             let Some(address) = hop else { return client };
             client = address.to_canonical();
             if !self.contains(client) {

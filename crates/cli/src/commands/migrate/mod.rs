@@ -187,6 +187,7 @@ fn work(
         shown.end().await;
         show::requests(&job.requests());
         let closed = job.close();
+        // The error of the command takes precedence over one on closing the job.
         let exit = done?;
         closed?;
         Ok(exit)

@@ -180,6 +180,7 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match &self.node.value {
+            // An empty variable or flag unsets an optional key.
             Value::Text(text) if text.is_empty() => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }

@@ -13,6 +13,7 @@ pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Pr
     let mut header = None;
     for (n, line) in text.lines().enumerate() {
         let origin = Origin::line(path, n + 1);
+        // Some editors start a file with a byte order mark.
         let line = line.trim().trim_start_matches('\u{feff}');
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;

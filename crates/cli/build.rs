@@ -1,4 +1,4 @@
-//! Tells the binary which commit it was built from.
+//! Embeds the version and commit into the binary.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-env-changed=HEADWORKS_COMMIT");
     let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    // A package is built without a repository; whoever builds it may name the commit.
+    // A package is built without a repository; its build script may name the commit.
     let named = std::env::var("HEADWORKS_COMMIT").ok();
     let commit = named.filter(|name| !name.is_empty()).or_else(head);
     let told = commit.map_or(version.clone(), |commit| format!("{version} ({commit})"));
@@ -20,7 +20,7 @@ fn git(args: &[&str]) -> Option<String> {
     (output.status.success() && !text.is_empty()).then(|| text.to_owned())
 }
 
-/// The commit of the checkout, built again when another is checked out.
+/// The commit of the checkout. Cargo rebuilds when another is checked out.
 fn head() -> Option<String> {
     for name in ["HEAD", "logs/HEAD"] {
         let file = git(&["rev-parse", "--git-path", name])?;

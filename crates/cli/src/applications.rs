@@ -1,5 +1,5 @@
-//! The applications that this program holds. Each comes with its own crate, adds its section to
-//! [`schema`] and its starter to [`APPLICATIONS`], and nothing else here changes.
+//! The applications in this binary. Each has a crate of its own, adds its section to [`schema`] and
+//! its entry to [`APPLICATIONS`]; nothing else here depends on it.
 
 use headworks_gateway::{Gateway, GatewayConfig};
 use headworks_migrate::{MigrateConfig, Migrations};
@@ -12,26 +12,26 @@ use headworks_tracker::{Tracker, TrackerConfig};
 
 /// One application.
 pub(crate) struct Application {
-    /// Its name, as in its section and its command.
+    /// The name, as in its section and its command.
     pub(crate) name: &'static str,
-    /// Starts it: spawns its tasks under `shutdown`, and follows the reloader.
+    /// Starts it: spawns its tasks under `shutdown` and follows the reloader.
     pub(crate) start: fn(&Reloader, &Shutdown) -> anyhow::Result<Started>,
 }
 
-/// An application that runs.
+/// A started application.
 pub(crate) struct Started {
-    /// Where it can be reached.
+    /// The addresses it can be reached at.
     pub(crate) places: String,
-    /// A command that shows that it runs.
+    /// A command to try, which shows that it runs.
     pub(crate) try_it: Option<String>,
-    /// Hands its panel, its collectors and its routes to the admin listener.
+    /// Adds its panels, collectors and routes to the admin listener.
     pub(crate) show: Box<dyn FnOnce(Admin) -> Admin>,
 }
 
-/// All applications, in the order in which they start.
+/// All applications, in start order.
 pub(crate) const APPLICATIONS: &[Application] = &[GATEWAY, TRACKER, MIGRATE];
 
-/// Every section that exists.
+/// The schema of all sections.
 pub(crate) fn schema() -> Schema {
     Schema::shared()
         .with::<GatewayConfig>()
@@ -51,7 +51,7 @@ pub(crate) const TRACKER: Application = Application {
     start: start_tracker,
 };
 
-/// Jobs of `headworks migrate`, which run in processes of their own.
+/// The view on `headworks migrate` jobs, which run in processes of their own.
 const MIGRATE: Application = Application {
     name: "migrate",
     start: start_migrate,

@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The command line: global flags and subcommands.
 
 use std::path::PathBuf;
 
@@ -40,10 +40,10 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Behind what a command takes by itself.
+/// Display order of the global flags: after the flags of the command.
 const LAST: usize = 900;
 
-/// What every command takes.
+/// Flags of every command.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
     /// The configuration file. Without it: $HEADWORKS_CONFIG, ./headworks.toml,
@@ -53,13 +53,13 @@ pub(crate) struct Common {
     /// Sets one key for this run, such as `--set log.level=debug`. Wins over environment and file.
     #[arg(long, global = true, display_order = LAST, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// What the flags made of the sections' keys gave.
+    /// Values of the flags that are generated from the sections' keys.
     #[arg(skip)]
     pub(crate) settings: Vec<Setting>,
 }
 
 impl Arguments {
-    /// Reads this process's command line; ends the process with words if it makes no sense.
+    /// Parses the command line of this process; prints the error and exits if it is invalid.
     pub(crate) fn read() -> Arguments {
         let matches = Arguments::with_flags().get_matches();
         let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
@@ -67,7 +67,7 @@ impl Arguments {
         arguments
     }
 
-    /// The command line with a flag for every key.
+    /// The command line, with a flag for every key.
     pub(crate) fn with_flags() -> clap::Command {
         let schema = schema();
         Arguments::command()
@@ -90,8 +90,8 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Share LLM capacity: an OpenAI- and Anthropic-compatible gateway in front of real providers.
     ///
-    /// Without a configuration it answers itself, as the model `echo`, to loopback only. Every key
-    /// of its section is a flag here, with and without `gateway-` before it.
+    /// Without a configuration it serves only loopback, with a built-in model called `echo`. Every
+    /// key of its section is a flag here, with and without the prefix `gateway-`.
     #[command(
         subcommand_negates_reqs = true,
         args_conflicts_with_subcommands = true,
@@ -107,8 +107,8 @@ Examples:
     },
     /// Move a tree from one storage to another, lose nothing, and prove it.
     ///
-    /// Every command can be cut off at any instant and run again. Exit code 3 if something could
-    /// not be listed or copied, 4 if something was knowingly left out or verification found a
+    /// Every command can be interrupted at any moment and run again. Exit code 3 if something could
+    /// not be listed or copied, 4 if something was deliberately left out or verification found a
     /// difference.
     #[command(
         subcommand,
@@ -125,7 +125,7 @@ Examples:
     /// happen.
     ///
     /// Deterministic: the same scenario and seed give the same report. Exit code 2 if the scenario
-    /// or trace is wrong, 4 if one of its expectations is not met.
+    /// or trace is invalid, 4 if an expectation is not met.
     #[command(after_help = "\
 Examples:
   headworks sim --list
@@ -136,8 +136,8 @@ Examples:
     /// Start the tracker, which answers clients from memory and asks every other tracker for them,
     /// and the admin listener.
     ///
-    /// Other trackers see this machine's address, not the client's: that is right for a LAN, a
-    /// seedbox or one public address.
+    /// Other trackers see the address of this machine, not that of the client, which suits a LAN, a
+    /// seedbox or a single public address.
     #[command(after_help = "\
 Examples:
   headworks tracker                             serve this machine
@@ -157,8 +157,8 @@ Examples:
     Up(UpCommand),
     /// Watch a running instance in the terminal: what the console shows, without a browser.
     ///
-    /// The address with the token is what `headworks up` printed. Without one, the configuration
-    /// says where it listens and `admin.token` or $HEADWORKS_TOKEN what it asks for.
+    /// Use the address with the token that `headworks up` printed. Without an argument, the address
+    /// comes from the configuration, and the token from $HEADWORKS_TOKEN or `admin.token`.
     #[command(after_help = "\
 Examples:
   headworks top 'http://127.0.0.1:7070/?token=TOKEN'

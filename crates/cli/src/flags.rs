@@ -1,11 +1,11 @@
-//! A flag for every key of every section, made from what the sections declare.
+//! Generates a flag for every key of every section.
 //!
-//! `[admin] listen` is `--admin-listen`; a key's flag aliases work beside it.
+//! `[admin] listen` becomes `--admin-listen`; the flag aliases of a key work as well.
 
 use clap::{Arg, ArgMatches, Command};
 use headworks_service::config::{Key, Schema, SectionSpec};
 
-/// A value that a flag gave.
+/// A value given by a flag.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) flag: String,
@@ -18,7 +18,7 @@ pub(crate) fn add(command: Command, schema: &Schema) -> Command {
     command.args(schema.sections().iter().flat_map(args))
 }
 
-/// Adds the flags of all sections, those of `own` also without its name before them.
+/// Adds the flags of all sections; those of `own` also work without the section name.
 pub(crate) fn add_own(command: Command, schema: &Schema, own: &str) -> Command {
     let args = schema.sections().iter().flat_map(move |section| {
         args(section)
@@ -49,7 +49,7 @@ fn args(section: &SectionSpec) -> impl Iterator<Item = Arg> {
     })
 }
 
-/// What the flags of the innermost command gave.
+/// Collects the values of the flags of the innermost subcommand.
 pub(crate) fn given(matches: &ArgMatches, schema: &Schema) -> Vec<Setting> {
     if let Some((_, inner)) = matches.subcommand() {
         return given(inner, schema);

@@ -1,4 +1,4 @@
-//! The one binary: parse, configure, wire, exit code.
+//! The binary: parses arguments, runs a command and sets the exit code.
 
 mod applications;
 mod arguments;
@@ -14,7 +14,7 @@ use arguments::{Arguments, Command};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The version, with the commit it was built from if that is known.
+/// The version, with the commit it was built from, if known.
 pub(crate) fn version() -> &'static str {
     env!("HEADWORKS_VERSION")
 }

@@ -1,4 +1,4 @@
-//! From the command line and the environment to the sources of a configuration.
+//! Configuration sources from the command line and the environment.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,12 @@ use crate::applications::schema;
 use crate::arguments::Common;
 use crate::report::UsageError;
 
-/// The file that is meant, the environment, and the flags.
+/// The configuration file, the environment and the flags.
 pub(crate) fn sources(common: &Common) -> Result<Sources> {
     let sources = Sources::new().environment();
     let asked = common.config.clone();
     let asked = asked.or_else(|| non_empty("HEADWORKS_CONFIG").map(PathBuf::from));
-    // What is asked for must exist, and is an error if it does not; what is only looked for need
-    // not.
+    // A file that was named must exist; the default locations need not.
     let sources = match asked {
         Some(path) => sources.file(path),
         None => sources.look_for(usual_places()),
@@ -25,22 +24,23 @@ pub(crate) fn sources(common: &Common) -> Result<Sources> {
     Ok(with_keys_defaults(sources))
 }
 
-/// Adds what the gateway takes for granted: its default file of keys, and that it is open where
-/// there is no configuration file and it listens on loopback.
+/// Adds defaults of the gateway: its key file next to the configuration file, and open access if
+/// there is no configuration file and it listens on loopback only.
 pub(crate) fn with_keys_defaults(sources: Sources) -> Sources {
     let sources = sources.beside("gateway.keys_file", GatewayConfig::KEYS_FILE);
     let config = schema().load(&sources);
     let listen = config.map(|config| config.section::<GatewayConfig>().listen);
     match listen {
+        // Only on loopback: elsewhere an open gateway would serve anyone who can connect.
         Ok(listen) if listen.ip().to_canonical().is_loopback() => {
             sources.without_file("gateway.open", "true")
         }
-        // A configuration that cannot be read is reported by whoever reads it next.
+        // An invalid configuration is reported by the caller that loads it next.
         _ => sources,
     }
 }
 
-/// Adds what the flags set.
+/// Adds the values of flags and `--set`.
 fn flags(mut sources: Sources, common: &Common) -> Result<Sources> {
     for setting in &common.settings {
         sources = sources.flag(&setting.flag, &setting.key, &setting.value);
@@ -55,7 +55,7 @@ fn flags(mut sources: Sources, common: &Common) -> Result<Sources> {
     Ok(sources)
 }
 
-/// Where a file is looked for that nobody named.
+/// The default locations of the configuration file.
 fn usual_places() -> impl Iterator<Item = PathBuf> {
     let home = || non_empty("HOME").map(|home| PathBuf::from(home).join(".config"));
     let user = non_empty("XDG_CONFIG_HOME")

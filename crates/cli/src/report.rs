@@ -1,11 +1,11 @@
-//! How a failure is told: what, why, and which exit code.
+//! Error output and exit codes.
 
 use std::io::Write;
 
 use headworks_service::config::{Problems, shortened};
 use headworks_service::exit::Exit;
 
-/// A mistake in what was asked, as against something that went wrong while doing it.
+/// An error of the user's request, as opposed to a failure while carrying it out.
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
@@ -17,7 +17,7 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// Prints data to stdout. Whoever reads it may stop reading: `headworks … | head` is no failure.
+/// Prints data to stdout. A closed pipe is not an error, as in `headworks … | head`.
 pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -28,8 +28,7 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a line to stderr, if anybody reads it. Unlike `eprintln!` it does not panic if nobody
-/// does.
+/// Prints a line to stderr. Unlike `eprintln!` it does not panic if stderr is closed.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -50,7 +49,7 @@ pub(crate) fn failure(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// More problems than this are counted, not told.
+/// Maximum number of problems printed; the others are only counted.
 const TOLD: usize = 100;
 
 /// Prints the problems of a configuration to stderr.

@@ -1,4 +1,4 @@
-//! `headworks config` as a user sees it.
+//! End-to-end tests of `headworks config`.
 
 mod support;
 

@@ -1,5 +1,4 @@
-//! The fuzz targets on their corpus: what they read, what they once stumbled over, and what becomes
-//! of it when it is spoilt.
+//! Runs the fuzz targets on their corpus: valid inputs, past crashes, and random mutations of both.
 
 #[expect(unreachable_pub, reason = "the fuzz targets call it from outside")]
 #[path = "../../../fuzz/src/targets.rs"]
@@ -9,10 +8,9 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// How many spoilt inputs every target is given; `scripts/test --full` fuzzes for longer, and by
-/// what the inputs reach.
+/// Mutated inputs per target. `scripts/test --full` fuzzes for longer, guided by coverage.
 const SPOILT: u64 = 5_000;
-/// As long as an input may grow.
+/// Maximum length of a mutated input.
 const LONGEST: usize = 8 << 10;
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {
@@ -54,14 +52,14 @@ fn every_target_takes_what_is_left_of_its_corpus_when_it_is_spoilt() {
     }
 }
 
-/// Calls a target, and says with what if it panics.
+/// Runs a target and names the input if it panics.
 fn tried(name: &str, target: targets::Target, input: &[u8]) {
     if catch_unwind(AssertUnwindSafe(|| target(input))).is_err() {
         panic!("{name} stumbles over b\"{}\"", input.escape_ascii());
     }
 }
 
-/// One entry, changed in a few places in the ways that parsers trip over.
+/// Mutates a corpus entry in a few places, in ways that parsers typically mishandle.
 fn spoilt(entries: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
     let mut input = chance.one_of(entries).clone();
     for _ in 0..=chance.below(4) {
@@ -97,7 +95,7 @@ fn spoilt(entries: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
     input
 }
 
-/// Lengths and times that do not fit.
+/// Out-of-range lengths and times.
 const NUMBERS: [&str; 8] = [
     "0",
     "-1",
@@ -109,7 +107,7 @@ const NUMBERS: [&str; 8] = [
     "NaN",
 ];
 
-/// Numbers that look random and are the same in every run.
+/// A seeded pseudo-random number generator.
 struct Chance(u64);
 
 impl Chance {
@@ -124,7 +122,7 @@ impl Chance {
         &all[self.below(all.len())]
     }
 
-    /// A stretch of something so long, mostly a short one.
+    /// A random range within `length`, usually a short one.
     fn range(&mut self, length: usize) -> Range<usize> {
         let start = self.below(length + 1);
         let longest = if self.below(4) == 0 { length } else { 8 };

@@ -1,4 +1,4 @@
-//! `headworks gateway` from its first key to its usage and its log.
+//! End-to-end tests of `headworks gateway`: keys, access, usage and the request log.
 
 mod support;
 
@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 
 use support::Folder;
 
-/// A running gateway; killed if its test fails.
+/// A running gateway; killed on drop.
 struct Running {
     child: Child,
     address: String,
     admin: String,
 }
 
-/// The admin listener's token.
+/// Token of the admin listener.
 const TOKEN: &str = "a-token-for-this-test-alone";
 
 impl Running {
@@ -37,7 +37,7 @@ impl Running {
             line.unwrap().split(' ').next().unwrap().to_owned()
         };
         let (address, admin) = (after("gateway: "), after("admin: "));
-        // Whatever it says later must not block it.
+        // Drained, so that a full pipe does not block the gateway.
         std::thread::spawn(move || lines.for_each(drop));
         Running {
             child,
@@ -46,7 +46,7 @@ impl Running {
         }
     }
 
-    /// Reloads the configuration, and returns the answer.
+    /// Reloads the configuration and returns the response.
     fn reload(&self) -> String {
         let output = Command::new("curl")
             .args(["--silent", "--noproxy", "*", "--max-time", "30"])
@@ -218,7 +218,7 @@ fn an_open_gateway_beyond_loopback_is_refused() {
             "{refused}"
         );
     }
-    // Without a configuration file it is open on loopback, and nowhere else.
+    // Without a configuration file it is open on loopback only.
     let beyond = Running::start_on("0.0.0.0:0", &folder, &[]);
     assert!(beyond.chat("anything").contains("invalid_api_key"));
     beyond.stop();

@@ -1,4 +1,4 @@
-//! What is installed beside the binary fits the binary.
+//! The packaged files match the binary.
 
 mod support;
 
@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every metric that the code declares.
+/// Collects every metric that the code declares.
 fn declared(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
@@ -65,7 +65,7 @@ fn completions_and_manual_know_every_command() {
         for command in ["up", "top", "gateway", "tracker", "sim", "config"] {
             assert!(made.stdout.contains(command), "{what} knows `{command}`");
         }
-        // The flags that are made from sections are there too.
+        // The flags that are generated from sections are included.
         assert!(
             made.stdout.replace('\\', "").contains("admin-listen"),
             "{what} knows the flags of sections"
@@ -82,7 +82,7 @@ fn the_version_names_the_commit() {
         .args(["rev-parse", "--short=12", "HEAD"])
         .current_dir(root())
         .output();
-    // A source archive has no repository, and then no commit to name.
+    // A source archive has no repository, so there is no commit to name.
     if let Ok(head) = head
         && head.status.success()
     {

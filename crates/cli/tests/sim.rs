@@ -1,4 +1,4 @@
-//! `headworks sim` as a user sees it.
+//! End-to-end tests of `headworks sim`.
 
 mod support;
 
@@ -209,7 +209,7 @@ fn a_run_without_an_end_ends_with_words() {
     assert!(!ended.stderr.contains('\r'), "progress is for terminals");
 }
 
-/// Small files that would make much of little: each is refused before it does.
+/// Small files with a large expansion; each is rejected before it fills memory.
 #[test]
 fn what_would_fill_memory_is_refused() {
     let load = |name: &str, rest: &str| format!("[[loads]]\nname = '{name}'\n{rest}\n");
@@ -255,7 +255,7 @@ fn what_would_fill_memory_is_refused() {
 #[test]
 fn a_page_that_cannot_be_written_is_refused_before_the_run() {
     let folder = Folder::new();
-    // It would run for ages: that it ends at once shows that nothing was run.
+    // The run would take very long, so a quick exit shows that it did not start.
     let long = SMALL.replace("\"20s\"", "\"100h\"");
     folder.write("long.toml", &long);
     for path in ["no/such/folder/page.html", "."] {
@@ -266,13 +266,13 @@ fn a_page_that_cannot_be_written_is_refused_before_the_run() {
             "{ended:?}"
         );
     }
-    // Nor does it take the place of what it is made from.
+    // The page must not overwrite its input.
     folder.write("same.toml", SMALL);
     let ended = folder.run(&["sim", "same.toml", "--html", "./same.toml"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let kept = std::fs::read_to_string(folder.path().join("same.toml"));
     assert_eq!(kept.expect("it is still there"), SMALL);
-    // A page that was there survives a run that fails; one that was not is not left behind empty.
+    // An existing page survives a failed run, and a new one is not left behind empty.
     folder.write("old.html", "old");
     folder.write("small.toml", SMALL);
     for page in ["old.html", "new.html"] {

@@ -1,4 +1,4 @@
-//! `headworks up` from start to SIGTERM, seen through curl.
+//! End-to-end tests of `headworks up`, from start to SIGTERM, with curl.
 
 mod support;
 
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use support::Folder;
 
-/// Long enough for the slowest machine; nothing waits this long when all is well.
+/// Upper bound for slow machines; normally nothing takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running `headworks up`; killed if its test fails.
+/// A running `headworks up`; killed on drop.
 struct Up {
     child: Child,
     lines: Receiver<String>,
@@ -28,7 +28,7 @@ impl Up {
         Up::start_saying(folder, &[&gateway, args].concat(), "gateway: http://")
     }
 
-    /// Waits for a line with `said` among those about the applications.
+    /// Starts and waits for a line about an application that contains `said`.
     fn start_saying(folder: &Folder, args: &[&str], said: &str) -> Up {
         let mut command = folder.headworks(&["up"]);
         command
@@ -62,7 +62,7 @@ impl Up {
         up
     }
 
-    /// The next line of stderr that holds `text`.
+    /// The next line of stderr that contains `text`.
     fn wait_for(&mut self, text: &str) -> String {
         let (end, mut seen) = (Instant::now() + PATIENCE, Vec::new());
         loop {
@@ -109,9 +109,9 @@ impl Up {
         assert!(sent.success());
     }
 
-    /// The exit code, once it has ended.
+    /// Waits for the end and returns the exit code.
     fn ended(&mut self) -> Option<i32> {
-        // Its stderr closes when it ends.
+        // Its stderr is closed when it ends.
         let end = Instant::now() + PATIENCE;
         while self
             .lines
@@ -169,8 +169,8 @@ fn serves_reloads_and_stops() {
         "{body}"
     );
 
-    // What an application cannot take is not said to be in effect, and what was changed by hand
-    // stays.
+    // A configuration that an application rejects is not reported as in effect, and a setting
+    // changed at run time stays.
     let body = ["--request", "POST", "--data", r#"{"max_concurrent": 7}"#];
     let (status, changed) = up.with_token("/admin/panels/gateway/act/change", &body);
     assert_eq!(status, 200, "{changed}");
@@ -307,7 +307,7 @@ fn the_page_and_top_show_what_runs() {
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("no token is known"), "{unknown}");
 
-    // A page that follows the feed does not hold up the end.
+    // A client that follows the feed does not delay shutdown.
     let mut feed = Command::new("curl")
         .args([
             "--silent",
@@ -349,7 +349,7 @@ fn the_token_of_this_run_shows_clients_on_the_tracker_s_page() {
     assert!(shown.contains("client 127.0.0.1:4000"), "{shown}");
 }
 
-/// A word of a line of `/proc/PID/FILE`.
+/// Parses one word of a line of `/proc/PID/FILE`.
 fn proc(up: &Up, file: &str, line: &str, word: usize) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/{file}", up.child.id())).unwrap();
     let found = text.lines().find(|each| each.starts_with(line)).unwrap();
@@ -361,9 +361,9 @@ fn proc(up: &Up, file: &str, line: &str, word: usize) -> u64 {
 fn without_work_it_takes_next_to_nothing() {
     let folder = Folder::new();
     let up = Up::start(&folder, &["--admin-listen", "127.0.0.1:0"]);
-    // In hundredths of a second of processor time, by itself and on its behalf.
+    // User and system time, in hundredths of a second.
     let spent = || proc(&up, "stat", "", 13) + proc(&up, "stat", "", 14);
-    // What its start left to do is over when a moment passes without a tick.
+    // Startup work is over when an interval passes without a tick.
     let end = Instant::now() + PATIENCE;
     loop {
         let before = spent();
@@ -381,11 +381,10 @@ fn without_work_it_takes_next_to_nothing() {
     assert!(kilobytes < 60 << 10, "{kilobytes} kB");
 }
 
-/// Clock ticks of processor time that a process has used, user and system. One is a hundredth of a
-/// second.
+/// Processor time of a process, user and system, in ticks of a hundredth of a second.
 fn processor_ticks(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // The name, in parentheses, may hold anything; utime and stime are the twelfth and thirteenth
+    // The name in parentheses may contain anything; utime and stime are the twelfth and thirteenth
     // field after it.
     let fields: Vec<&str> = stat
         .rsplit_once(')')
@@ -397,8 +396,8 @@ fn processor_ticks(process: u32) -> u64 {
     ticks(11) + ticks(12)
 }
 
-/// Every client of a burst leaves while it waits for the rate; `up` once went on at a full core
-/// after that.
+/// Regression test: all clients of a burst leave while they wait for the rate limit. `up` kept a
+/// core busy after that.
 #[test]
 fn it_is_idle_after_a_burst_of_clients_that_all_left() {
     use std::io::{Read, Write};
@@ -423,7 +422,8 @@ fn it_is_idle_after_a_burst_of_clients_that_all_left() {
             client
         })
         .collect();
-    // One has its answer, or at least its head: the burst has been taken up, and most of it waits.
+    // One client has at least the head of its response, so the burst has arrived and most of it
+    // waits.
     let mut first = [0; 1];
     (&clients[0]).read_exact(&mut first).unwrap();
     drop(clients);
@@ -440,8 +440,8 @@ fn it_is_idle_after_a_burst_of_clients_that_all_left() {
         assert!(Instant::now() < end, "requests are left: {}", metrics());
         std::thread::sleep(Duration::from_millis(100));
     }
-    // Less than a hundredth of a core over four seconds. Processor time does not depend on what
-    // else the machine does.
+    // Less than a hundredth of a core over four seconds. Processor time does not depend on other
+    // load on the machine.
     let before = processor_ticks(up.child.id());
     std::thread::sleep(Duration::from_secs(4));
     let used = processor_ticks(up.child.id()) - before;

@@ -1,9 +1,9 @@
-// Doing something: a form for what it needs to know, and a question before anything that loses or stops something.
+// Actions: a form for the parameters, and a confirmation before destructive actions.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { act } from "./api.js";
 
-// A dialog that is open as long as it is drawn.
+// A dialog that is open while it is rendered.
 export function Dialog({ title, onClose, children }) {
   const dialog = useRef();
   useEffect(() => dialog.current.showModal(), []);
@@ -30,7 +30,7 @@ export function Field({ parameter, value, onChange }) {
   return html`<label>${name}<input name=${parameter.name} type=${numeric ? "number" : "text"} step=${kind === "whole" ? 1 : "any"} required=${parameter.required} placeholder=${parameter.now ?? ""} value=${value ?? ""} onInput=${set} /></label>`;
 }
 
-// What a form's words mean for the API: numbers as numbers, and nothing for what was left empty.
+// Converts form values for the API: numbers as numbers, empty fields as absent.
 export function meant(parameters, values) {
   const entries = parameters.map((parameter) => {
     const value = values[parameter.name];
@@ -40,7 +40,7 @@ export function meant(parameters, values) {
   return Object.fromEntries(entries.filter(([, value]) => value !== undefined && value !== ""));
 }
 
-// `given` are arguments that are known already, such as the row.
+// `given` has the arguments that are already known, such as the row.
 export function Action({ panel, action, given = {}, tell }) {
   const [asking, setAsking] = useState(false);
   const open = action.parameters.filter((parameter) => !(parameter.name in given));

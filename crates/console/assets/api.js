@@ -1,4 +1,4 @@
-// Asking the admin listener, and following its feed.
+// Client for the admin listener and its feed.
 
 const path = (...parts) => parts.map(encodeURIComponent).join("/");
 
@@ -10,7 +10,7 @@ async function ask(address, options) {
   throw Object.assign(new Error(`${body.error}${wayOut}`), { status: answer.status });
 }
 
-// The header is what no page of another origin can send.
+// Pages of other origins cannot send this header (CSRF protection).
 const post = (address, body) =>
   ask(address, { method: "POST", headers: { "x-headworks": "1", "content-type": "application/json" }, body: JSON.stringify(body) });
 
@@ -22,7 +22,8 @@ export const explain = (panel, subject) =>
 export const act = (panel, action, args) => post(`/admin/panels/${path(panel, "act", action)}`, args);
 export const whatIf = (panel, changes) => post(`/admin/panels/${path(panel, "what-if")}`, { changes });
 
-// Calls `seen` with every picture, and `state` with how the line is: live, lost, or ended (a token is needed again).
+// Calls `seen` with every snapshot, and `state` with the connection state: live, lost, or ended (a
+// token is needed again).
 export function follow(seen, state) {
   const source = new EventSource("/admin/feed");
   source.onmessage = (event) => {

@@ -1,4 +1,4 @@
-// The page: what is shown, how the line is, light or dark, and what was just done.
+// The page frame: selected panel, connection state, colour scheme and the last action.
 
 import { html, render, useCallback, useEffect, useState } from "./vendor/preact-htm.js";
 import { follow } from "./api.js";

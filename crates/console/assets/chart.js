@@ -1,4 +1,4 @@
-// Series over time. Lines differ by dash and by name, not only by colour.
+// Charts of series over time. Lines differ by dash and by name, not only by colour.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { past } from "./api.js";
@@ -10,7 +10,7 @@ const dash = (at) => DASHES[at % DASHES.length];
 const colour = (at) => getComputedStyle(document.documentElement).getPropertyValue(`--line-${at % 6}`).trim();
 const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// The history under the names of the lines that are drawn, in their order.
+// The history of the drawn lines, in their order.
 function columns(told, names) {
   const known = new Map(told.lines.map((line) => [line.name, line.values]));
   return [told.times, ...names.map((name) => known.get(name) ?? told.times.map(() => null))];
@@ -23,16 +23,17 @@ function append(data, time, values) {
   return data.map((column, n) => [...column.slice(drop), n === 0 ? at : (values[n - 1] ?? null)]);
 }
 
-// Levels stand on the left axis, rates on the right one; in a small chart every line has a scale of its own.
+// Gauges use the left axis, rates the right one; in a small chart every line has its own scale.
 const scaleOf = (line, at, mini) => (mini ? `line ${at}` : line.kind === "total" ? "rate" : "level");
 
-// What an axis reaches at least: so far that its steps are whole where the things are, and no further than small times need.
+// The minimum range of an axis: enough for integral steps where the unit is a count, and no more
+// than small durations need.
 function least(unit, scale) {
   if (unit === "seconds") return 0.001;
   return unit.startsWith("bytes") || scale === "level" ? 4 : 1;
 }
 
-// A limit belongs on the chart when the line comes anywhere near it.
+// Draws a limit only if the line comes close to it.
 const near = (lines, highest) => lines.map((line) => line.limit).filter((limit) => limit && limit <= highest * 2);
 
 function scales(series, mini, shown) {
@@ -94,7 +95,7 @@ function options(series, size, mini, shown) {
     ...size,
     legend: { show: false },
     cursor: { show: !mini, points: { size: 6 }, drag: { x: false, y: false } },
-    // The last time on the axis stands half beyond it, unless another axis is there.
+    // The last time label extends half beyond the axis, unless another axis is there.
     padding: mini ? [4, 0, 2, 0] : [8, made.length > 2 ? 12 : 32, 0, 0],
     scales: scales(series, mini, shown),
     axes: made,
@@ -155,7 +156,7 @@ export function Chart({ panel, widget, series, points, time, span, theme, mini }
   </div>`;
 }
 
-// Names, dashes and numbers: now, or where the pointer is.
+// The legend: names, dashes and values, current or at the pointer.
 function Legend({ series, points, data, under }) {
   const at = under !== null && data[0][under] ? ` at ${time(data[0][under], 1)}` : "";
   return html`<div class="legend">
@@ -170,7 +171,7 @@ export function Swatch({ at }) {
   </svg>`;
 }
 
-// A total is shown as how fast it grows; the total itself stays readable for machines and in the tooltip.
+// A counter is shown as its rate; the total stays readable in the tooltip and for programs.
 export function Value({ line, unit, point, past }) {
   if (past) return html`<b>${number(point, unit, line.kind === "total")}</b>`;
   if (line.kind === "total") {

@@ -1,4 +1,4 @@
-// A row by itself: all its cells, why it is as it is, and what can be done to it.
+// Details of a row: all cells, its explanation and its actions.
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { explain } from "./api.js";
@@ -26,7 +26,7 @@ export function Explanation({ panel, subject }) {
 
 export function Details({ panel, widget, row, columns, tell, onClose }) {
   const actions = panel.actions.filter((action) => takesRow(action, widget.id));
-  // A row is one of the things that are explained if its table calls it so.
+  // The rows of a table can be explained if its first column has the name of the explained kind.
   const explained = panel.explains && columns[0].name === panel.explains;
   const title = typeof row.cells[0] === "string" ? row.cells[0] : row.id;
   return html`<${Dialog} title=${title} onClose=${onClose}>

@@ -1,4 +1,4 @@
-// Numbers and states in words. The exact number is always in the page too, as the element's value.
+// Formatting of numbers and states. The exact number is always in the page, as the element's value.
 
 import { html } from "./vendor/preact-htm.js";
 
@@ -45,7 +45,7 @@ const units = {
   unix_time: (n) => new Date(n * 1000).toLocaleString(),
 };
 
-// `rate`: the number is how fast something that is counted in `unit` grows.
+// `rate`: the number is the rate of something counted in `unit`.
 export function number(value, unit, rate) {
   if (value === null || value === undefined) return "–";
   const text = (units[unit] ?? count)(value);
@@ -70,13 +70,13 @@ export function Cell({ cell, unit }) {
   return html`<span title=${cell}>${cell}</span>`;
 }
 
-// In a table the reason says enough.
+// In a table the reason alone is enough.
 function CellHealth({ health }) {
   const text = health.why ?? words[health.state] ?? health.state;
   return html`<span class="health ${health.state}"><span aria-hidden="true">${marks[health.state] ?? "?"}</span> ${text}</span>`;
 }
 
-// What sorting compares.
+// The sort key of a cell.
 export function rank(cell) {
   if (cell === null || cell === undefined) return "";
   return typeof cell === "object" ? `${cell.state} ${cell.why ?? ""}` : cell;

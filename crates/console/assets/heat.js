@@ -1,4 +1,4 @@
-// Numbers by row and column. The number is always there; the shade only helps the eye.
+// Values by row and column. The number is always shown; the shade is only an addition.
 
 import { html } from "./vendor/preact-htm.js";
 import { number } from "./format.js";
@@ -7,7 +7,7 @@ const ROWS = 40;
 const COLUMNS = 30;
 const SHADES = 8;
 
-// Waits and sizes spread over orders of magnitude: shade by the logarithm.
+// Waits and sizes span orders of magnitude, so the shade is logarithmic.
 function shade(value, lowest, highest) {
   if (value === null || highest <= lowest) return value === null ? "" : "shade-1";
   const log = (n) => Math.log1p(((n - lowest) / (highest - lowest)) * 99) / Math.log(100);

@@ -1,4 +1,4 @@
-// Every application at a glance: how it is, and the numbers of its first series.
+// The overview: health and first series of every application.
 
 import { html } from "./vendor/preact-htm.js";
 import { Chart, Swatch, Value } from "./chart.js";

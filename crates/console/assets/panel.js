@@ -1,4 +1,4 @@
-// One application: its widgets in the order it gives them.
+// One application, with its widgets in the order it gives.
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { Action } from "./action.js";
@@ -42,7 +42,7 @@ function Body({ panel, widget, view, tell }) {
   }
 }
 
-// What needs the whole width.
+// Widgets that need the full width.
 const wide = ({ kind, columns }) => kind === "rounds" || (columns ?? []).length > 5;
 
 export function Panel({ panel, view, tell }) {

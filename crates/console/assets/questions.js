@@ -1,4 +1,4 @@
-// "Why?" and "what if?", for panels that answer them.
+// Explanations and what-if questions, for panels that answer them.
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { whatIf } from "./api.js";

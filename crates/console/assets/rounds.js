@@ -1,4 +1,4 @@
-// Two sides that go round by round: where each is, and how far apart they are.
+// Two sides that proceed in rounds: the position of each, and the distance between them.
 
 import { html } from "./vendor/preact-htm.js";
 

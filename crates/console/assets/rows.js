@@ -1,4 +1,4 @@
-// Rows, a screenful at a time: a page never holds more of them than this.
+// Virtualized rows: the document holds only one screenful at a time.
 
 import { html } from "./vendor/preact-htm.js";
 import { Cell } from "./format.js";
@@ -15,7 +15,8 @@ function Heading({ column, at, sort, onSort, right }) {
   return html`<th scope="col" class=${right ? "right" : ""} aria-sort=${direction}>${name}</th>`;
 }
 
-// `lead(row)` is what stands before a row's first cell: a tree's arrow. `open(row)` shows a row's details.
+// `lead(row)` renders before the first cell of a row, such as the arrow of a tree. `open(row)`
+// shows the details of a row.
 export function Rows({ title, columns, rows, sort, onSort, lead, open }) {
   const right = columns.map((_, at) => numeric(rows, at));
   const first = (row) => {

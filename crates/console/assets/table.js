@@ -1,11 +1,11 @@
-// A table. Its first page comes with every picture; what lies beyond is asked for when somebody looks.
+// A table. Its first page comes with every snapshot; further pages are fetched on demand.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { page } from "./api.js";
 import { rank } from "./format.js";
 import { Pager, Rows, SCREEN } from "./rows.js";
 
-// More rows than these are not fetched to be sorted here.
+// Maximum number of rows fetched for sorting in the browser.
 const SORTED = 5000;
 const REFRESH = 5000;
 

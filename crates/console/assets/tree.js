@@ -1,10 +1,10 @@
-// A tree: every folder asks for what is in it when it is opened, and shows a screenful of all that is open.
+// A tree: a folder fetches its children when it is opened. Only one screenful of rows is rendered.
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { page } from "./api.js";
 import { Pager, Rows, SCREEN } from "./rows.js";
 
-// What is open, in the order in which it is drawn. `opened` has the pages of each open row.
+// The visible rows in drawing order. `opened` has the pages of each open row.
 function flatten(rows, next, depth, opened, parent) {
   const flat = rows.flatMap((row) => {
     const below = opened.get(row.id);

@@ -1,5 +1,6 @@
-//! A console with something to look at: a waterworks with every kind of widget, at the sizes that a
-//! page must bear, and a real engine. Prints the address to open, and serves until it is stopped.
+//! A demonstration of the console: a fake waterworks with every kind of widget, at the sizes that a
+//! page must cope with, and a real engine. Prints the address to open, and serves until it is
+//! stopped.
 //!
 //! ```sh
 //! cargo run -p headworks-console --example waterworks
@@ -22,7 +23,7 @@ type Promise<'a, T> = futures_util::future::BoxFuture<'a, Result<T, PanelError>>
 
 const CANALS: u64 = 1000;
 const PAGE: u64 = 100;
-/// Two hundred below each, three levels deep, and a few more: ten million.
+/// Children per node: with three levels, about ten million nodes.
 const BELOW: u64 = 216;
 
 struct Waterworks {
@@ -104,7 +105,7 @@ impl Waterworks {
         }
     }
 
-    /// The plan's folders: a cursor is `parent:from`.
+    /// The folders of the plan; a cursor is `parent:from`.
     fn plan(parent: &str, from: u64) -> Page {
         let depth = parent.matches('/').count();
         let row = |n: u64| {
@@ -371,12 +372,12 @@ impl Panel for Waterworks {
     }
 }
 
-/// A core that has ten thousand jobs waiting and some more running.
+/// A core with ten thousand waiting jobs and some running ones.
 fn engine() -> EnginePanel {
     let mut core: Core<u32> = Core::new(Config::default(), Time::ZERO).expect("defaults are fine");
     let mut now = Time::ZERO;
     for n in 0..10_100_u32 {
-        // What finds no place is counted as refused: that is something to see too.
+        // Jobs beyond the bound are refused, so that the panel shows refusals, too.
         let _ = core.submit(now, Job::new(n).class(Class((n % 10) as u8)));
         now += Duration::from_millis(1);
     }

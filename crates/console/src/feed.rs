@@ -1,4 +1,4 @@
-//! The live feed: one picture a second, the same for every page that is open.
+//! The live feed: one snapshot per second, shared by all open pages.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,27 +17,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::history::{History, Past, Points};
 
-/// How often a picture is taken.
+/// Sampling interval.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The newest points of every panel's series.
+/// The newest points of the series of every panel.
 type AllPoints = BTreeMap<String, Points>;
 
-/// Takes the pictures, and owns the history.
+/// Takes the snapshots and owns the history.
 pub(crate) struct Feed {
     panels: Panels,
     stop: CancellationToken,
     history: Mutex<History>,
-    /// The newest points, for whoever begins to look.
+    /// The newest points, for pages that have just been opened.
     points: Mutex<AllPoints>,
-    /// The newest picture in JSON; empty as long as nobody looks.
+    /// The newest snapshot in JSON; not updated while no page is open.
     newest: watch::Sender<Arc<str>>,
 }
 
-/// One picture.
+/// One snapshot of all panels.
 #[derive(Serialize)]
 struct Picture<'a> {
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     time: f64,
     panels: &'a [Described],
     points: &'a AllPoints,
@@ -54,9 +54,10 @@ impl Feed {
         }
     }
 
-    /// Takes pictures until it is told to stop.
+    /// Takes snapshots until shutdown.
     pub(crate) async fn sample(self: Arc<Feed>) {
         let mut ticks = tokio::time::interval(EVERY);
+        // After a stall, sampling continues at its normal pace instead of catching up in a burst.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.stop.run_until_cancelled(ticks.tick()).await.is_some() {
             self.take();
@@ -71,7 +72,7 @@ impl Feed {
             let mut record = |panel: &Described| (panel.name.clone(), history.record(time, panel));
             list.panels.iter().map(&mut record).collect()
         };
-        // Nobody looks: nobody pays.
+        // Serializing is skipped while no page is open.
         if self.newest.receiver_count() > 0 {
             self.newest
                 .send_replace(picture(time, &list.panels, &points));
@@ -100,11 +101,13 @@ fn picture(time: f64, panels: &[Described], points: &AllPoints) -> Arc<str> {
     json.into()
 }
 
-/// Every picture from now on, and one at once. Ends with the program, so that nobody waits for it.
+/// Streams a snapshot at once and then every new one. Ends at shutdown, so that open pages do not
+/// delay it.
 pub(crate) async fn follow(
     State(feed): State<Arc<Feed>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let mut newest = feed.newest.subscribe();
+    // The current snapshot is sent separately, as the first event.
     newest.mark_unchanged();
     let panels = PanelList::of(&feed.panels).panels;
     let first = {

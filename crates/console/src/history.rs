@@ -1,8 +1,8 @@
-//! What every series was, at a few resolutions.
+//! The history of every series, at several resolutions.
 //!
-//! A [`History`] is told the time and owns nothing but numbers. A level is kept as it is, a total
-//! as how fast it grew; a coarser span keeps the means of the finer one's seconds. Memory is
-//! bounded: so many lines, each with so many points.
+//! A [`History`] takes the time as an argument and owns nothing but numbers. It stores a gauge as
+//! it is and a counter as its rate; a coarser resolution stores the means over its step. Memory is
+//! bounded by the number of lines and of points per line.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,65 +10,65 @@ use headworks_service::panel::{Body, Described, Line, LineKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How far back, and how finely.
+/// A time range and its resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its name in addresses.
+    /// The name in URLs.
     pub name: &'static str,
-    /// Seconds that one point stands for.
+    /// Seconds per point.
     pub step: u64,
-    /// Points that are kept.
+    /// Number of points kept.
     pub points: u64,
 }
 
-/// The last minutes, hours, and the last day.
+/// The last ten minutes, two hours and 24 hours.
 pub const SPANS: [Span; 3] = [
     span("10m", 1, 600),
     span("2h", 10, 720),
     span("24h", 120, 720),
 ];
 
-/// Lines that are remembered. Each takes 32 KiB when it is a day old.
+/// Maximum number of lines. Each takes 32 KiB once it is a day old.
 const MOST_LINES: usize = 512;
 
 const fn span(name: &'static str, step: u64, points: u64) -> Span {
     Span { name, step, points }
 }
 
-/// The numbers of one panel's series, by widget: what a chart adds to its end.
+/// The newest values of the series of one panel, by widget.
 pub type Points = BTreeMap<String, Vec<Option<f64>>>;
 
-/// What every series was.
+/// The history of all series.
 #[derive(Debug, Default)]
 pub struct History {
-    /// By panel and widget.
+    /// Tracks by panel and widget.
     series: BTreeMap<(String, String), BTreeMap<String, Track>>,
     lines: usize,
 }
 
-/// The past of a series, for a chart: the values of all lines stand below the same times.
+/// The history of one series, for a chart. All lines share the same times.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Past {
-    /// Seconds that one point stands for.
+    /// Seconds per point.
     pub step: u64,
-    /// Seconds since 1970.
+    /// Unix times in seconds.
     pub times: Vec<u64>,
     /// The lines.
     pub lines: Vec<PastLine>,
 }
 
-/// The past of one line.
+/// The history of one line.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PastLine {
-    /// What it is called.
+    /// The name of the line.
     pub name: String,
-    /// One value for every time; nothing where nothing is known.
+    /// One value per time; `None` where unknown.
     pub values: Vec<Option<f64>>,
 }
 
 impl History {
-    /// Remembers `panel` as it is at `now`, in seconds since 1970, and returns the newest point of
-    /// each of its series.
+    /// Records the state of `panel` at `now`, a Unix time in seconds, and returns the newest point
+    /// of each of its series.
     pub fn record(&mut self, now: f64, panel: &Described) -> Points {
         let mut points = Points::new();
         for widget in &panel.snapshot.widgets {
@@ -96,7 +96,7 @@ impl History {
         track.push(now, line)
     }
 
-    /// The past of a series over `SPANS[span]`, up to `now`.
+    /// The history of a series over `SPANS[span]`, up to `now`.
     #[must_use]
     pub fn past(&self, now: f64, panel: &str, widget: &str, span: usize) -> Option<Past> {
         let Span { step, points, .. } = SPANS[span];
@@ -121,7 +121,7 @@ impl History {
     }
 }
 
-/// One line's past.
+/// The history of one line.
 #[derive(Debug, Default)]
 struct Track {
     before: Option<(f64, f64)>,
@@ -142,17 +142,17 @@ impl Track {
     }
 }
 
-/// How fast a total grew; nothing is known of one that began anew.
+/// The rate of a counter; `None` if the counter was reset.
 fn growth(before: Option<(f64, f64)>, (now, value): (f64, f64)) -> Option<f64> {
     let (then, old) = before?;
     (now > then && value >= old).then(|| (value - old) / (now - then))
 }
 
-/// Means by bucket of time, the newest last and still growing.
+/// Means per time bucket; the newest bucket is last and still open.
 #[derive(Debug, Default)]
 struct Ring {
     means: VecDeque<(u64, f32)>,
-    /// How many values are in the newest mean.
+    /// The number of values in the newest mean.
     weight: u32,
 }
 
@@ -164,7 +164,7 @@ impl Ring {
                 *mean += (value as f32 - *mean) / self.weight as f32;
                 return;
             }
-            // The clock was set back: what it said before cannot be told from what it says now.
+            // The clock was set back, so old and new buckets cannot be told apart.
             Some((newest, _)) if *newest > bucket => self.means.clear(),
             _ => {}
         }
@@ -250,7 +250,7 @@ mod tests {
         ];
         let points = grown
             .map(|(now, value)| history.record(now, &panel(LineKind::Total, value))["flow"][0]);
-        // The first tells nothing, and neither does one that began anew.
+        // The first value has no rate, and neither has one after a reset.
         assert_eq!(points, [None, Some(5.0), Some(10.0), None, Some(2.0)]);
         assert_eq!(
             values(&history, 6.0, 0),

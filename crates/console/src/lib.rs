@@ -1,9 +1,9 @@
-//! The console: one page that draws any application.
+//! The console: a web page that shows any application.
 //!
-//! It knows panels, not applications: whatever hands a [`Panel`](headworks_service::panel::Panel)
-//! to the admin listener appears. The page and what it needs are inside the program; it asks
-//! nobody but its own host. [`Console`] takes a picture of every panel once a second, remembers
-//! the numbers of every series ([`History`]) and hands the picture to every page that is open.
+//! It renders panels and knows no application: every [`Panel`](headworks_service::panel::Panel) of
+//! the admin listener appears. The page and its assets are embedded in the binary, and it requests
+//! nothing from other hosts. [`Console`] takes a snapshot of every panel once a second, records the
+//! values of every series ([`History`]) and streams the snapshot to every open page.
 
 mod feed;
 mod history;
@@ -27,7 +27,7 @@ pub use history::{History, Past, PastLine, Points, SPANS, Span};
 pub struct Console;
 
 impl Console {
-    /// Adds the page to `admin`, showing the panels that it has by now; samples until `shutdown`.
+    /// Adds the page to `admin`, with the panels added so far; samples until `shutdown`.
     ///
     /// ```
     /// # use headworks_console::Console;

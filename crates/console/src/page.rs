@@ -1,10 +1,11 @@
-//! The page's files, inside the program.
+//! The assets of the page, embedded in the binary.
 
 use axum::Router;
 use axum::routing::get;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 
-/// Scripts, styles and data from this host only; no inline script, no frame, no form elsewhere.
+/// Content security policy: scripts, styles and data from this host only; no inline scripts or
+/// frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; \
                       frame-ancestors 'none'";
@@ -16,7 +17,7 @@ const ICON: &str = "image/svg+xml";
 
 macro_rules! files {
     ($($kind:ident $address:literal = $file:literal;)*) => {
-        /// Address, content type and content.
+        /// URL, content type and content.
         const FILES: &[(&str, &str, &str)] =
             &[$(($address, $kind, include_str!(concat!("../assets/", $file)))),*];
     };
@@ -45,7 +46,7 @@ files! {
     ICON "/console/icon.svg" = "icon.svg";
 }
 
-/// Answers with the files.
+/// Routes that serve the assets.
 pub(crate) fn routes() -> Router {
     FILES.iter().fold(Router::new(), |router, file| {
         let (address, kind, content) = *file;

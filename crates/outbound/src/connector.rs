@@ -1,4 +1,4 @@
-//! From an address to a connection: directly, or by whichever proxy is meant for it.
+//! Connects to a host, directly or through the proxy that is configured for it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,7 +19,7 @@ use crate::proxied_stream::{ProxiedStream, Transport};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// TLS to the far side over a [`Route`], all of it within the time for connecting.
+/// TLS to the host over a [`Route`], all within the connect timeout.
 #[derive(Clone)]
 pub(crate) struct Connector {
     https: HttpsConnector<Route>,
@@ -77,7 +77,7 @@ pub(super) fn connector(
 }
 
 impl Connector {
-    /// A connection to the far side itself.
+    /// Opens a TCP connection directly to the host.
     pub(super) async fn connect(&self, far_side: Uri) -> Result<TcpStream, BoxError> {
         let Connector { tcp, time, .. } = self;
         match tokio::time::timeout(*time, tcp.clone().oneshot(far_side)).await {
@@ -91,7 +91,7 @@ fn not_connected(time: Duration) -> BoxError {
     format!("not connected within {time:?}").into()
 }
 
-/// Finds the way to the host; does not speak TLS with it.
+/// Opens the transport to a host, directly or through a proxy; does not speak TLS with the host.
 #[derive(Clone)]
 pub(crate) struct Route {
     tcp: HttpConnector<Names>,
@@ -126,6 +126,8 @@ impl Route {
     async fn through(self, proxy: &Intercept, far_side: Uri) -> Result<ProxiedStream, BoxError> {
         let address = proxy.uri().clone();
         match address.scheme_str() {
+            // HTTPS goes through a CONNECT tunnel, so the proxy sees only the host. Plain HTTP is
+            // forwarded by the proxy request by request.
             Some("http" | "https") if far_side.scheme_str() == Some("https") => {
                 let mut tunnel = Tunnel::new(address, self.to_proxy);
                 if let Some(auth) = proxy.basic_auth() {
@@ -139,6 +141,7 @@ impl Route {
                 Ok(ProxiedStream::new(transport, true))
             }
             Some(scheme @ ("socks5" | "socks5h")) => {
+                // `socks5` resolves names locally, `socks5h` at the proxy, as in curl.
                 let here = scheme == "socks5";
                 let mut socks = SocksV5::new(address, self.tcp).local_dns(here);
                 if let Some((name, password)) = proxy.raw_auth() {

@@ -1,9 +1,9 @@
 //! One HTTP client for all applications.
 //!
-//! HTTP/1.1 and HTTP/2, TLS with the system's roots and whatever private ones the operator adds,
-//! proxies as the environment names them, a bound on connecting, and no delay on small writes or
-//! before answers are acknowledged. How long an answer may take is the caller's to bound: a tracker
-//! waits seconds, a model minutes.
+//! It speaks HTTP/1.1 and HTTP/2, and TLS with the system's root certificates and those the
+//! operator adds. It uses the proxies of the environment, limits the time to connect, and disables
+//! the delays on small writes (`TCP_NODELAY`) and on acknowledgements (`TCP_QUICKACK`). Response
+//! timeouts are the caller's: a tracker waits seconds, a model minutes.
 
 mod connector;
 mod names;
@@ -70,10 +70,10 @@ pub enum Error {
     Tls(#[from] rustls::Error),
 }
 
-/// A request's body: anything, in a box.
+/// A type-erased request body.
 pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The client. Cheap to clone; clones share connections.
+/// The HTTP client. Clones are cheap and share connections.
 ///
 /// ```
 /// use headworks_outbound::{Outbound, Settings};
@@ -84,7 +84,7 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 #[derive(Clone)]
 pub struct Outbound {
     client: Client<Connector, RequestBody>,
-    /// How connections are made, and how long they are kept.
+    /// The connector and the idle timeout of its connections.
     make: Arc<(Connector, Duration)>,
     proxies: Arc<Matcher>,
     names: Names,
@@ -105,7 +105,7 @@ impl Outbound {
         Outbound::with_proxies(settings, proxies)
     }
 
-    /// A client that goes through `proxies` instead of those of the environment.
+    /// A client that uses `proxies` instead of those of the environment.
     ///
     /// # Errors
     /// When the certificates cannot be used.
@@ -132,9 +132,9 @@ impl Outbound {
         })
     }
 
-    /// A client like this one with connections of its own. For a thread that drives its own work: a
-    /// connection is driven by the runtime that opened it, and waking another one takes system
-    /// calls.
+    /// A client with the same settings and a connection pool of its own, for a thread that runs its
+    /// own runtime. A connection is driven by the runtime that opened it, and waking another
+    /// runtime costs system calls.
     #[must_use]
     pub fn apart(&self) -> Outbound {
         Outbound {
@@ -143,22 +143,23 @@ impl Outbound {
         }
     }
 
-    /// The names that this client looked up, for whoever reaches the same hosts by other means.
+    /// The DNS cache of this client, to share with code that reaches the same hosts by other means.
     #[must_use]
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Whether there is nothing between us and `far_side`: no TLS, no proxy.
+    /// Whether `far_side` is reached without TLS and without a proxy.
     #[must_use]
     pub fn is_direct(&self, far_side: &Uri) -> bool {
         far_side.scheme_str() == Some("http") && self.proxies.intercept(far_side).is_none()
     }
 
-    /// A connection to `far_side` itself, for whoever speaks with it without this client.
+    /// Opens a TCP connection directly to `far_side`, for callers that speak the protocol
+    /// themselves.
     ///
     /// # Errors
-    /// When there is none in time.
+    /// When no connection is established in time.
     pub async fn connect(
         &self,
         far_side: Uri,
@@ -166,16 +167,16 @@ impl Outbound {
         self.make.0.connect(far_side).await
     }
 
-    /// How long an idle connection is kept.
+    /// The idle timeout of pooled connections.
     #[must_use]
     pub fn idle_timeout(&self) -> Duration {
         self.make.1
     }
 
-    /// Sends `request`, whose address names scheme and host.
+    /// Sends `request`, whose URI must name scheme and host.
     ///
     /// # Errors
-    /// When no answer came; the sources say why.
+    /// When there is no response; the error sources say why.
     pub async fn send<B>(&self, request: Request<B>) -> Result<Response<Incoming>, ClientError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -187,8 +188,8 @@ impl Outbound {
         self.client.request(request).await
     }
 
-    /// A proxy that forwards plain HTTP reads its credentials from the request itself; a tunnel
-    /// got them while connecting, and the far side must not see them.
+    /// Adds proxy credentials to plain HTTP requests. A forwarding proxy reads them from the
+    /// request. A tunnel got them while connecting, and the destination must not see them.
     fn introduce_to_proxy(&self, request: &mut Request<RequestBody>) {
         if request.uri().scheme_str() != Some("http") {
             return;
@@ -210,7 +211,7 @@ fn client((connector, idle): &(Connector, Duration)) -> Client<Connector, Reques
 }
 
 impl std::fmt::Debug for Outbound {
-    // The proxies' addresses may hold passwords.
+    // Not derived: the proxy addresses may contain passwords.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Outbound").finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! Host names, looked up once in a while: one cache for everything that a program reaches by name.
+//! A DNS cache, shared by everything in a program that connects by host name.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,12 +11,12 @@ use futures_util::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::Name;
 use tower::Service;
 
-/// How long a name's addresses are believed. The system does not tell how long it would.
+/// Time for which an entry is used. The system resolver does not report the TTL.
 const FRESH: Duration = Duration::from_secs(60);
-/// Names that are remembered; when there are more, those that are no longer fresh are forgotten.
+/// Maximum cached names; when full, expired entries are evicted.
 const MOST: usize = 4096;
 
-/// The addresses of hosts, as they were last looked up. Clones share them.
+/// A cache of host addresses. Clones share it.
 ///
 /// ```
 /// # use headworks_service::outbound::Names;
@@ -28,15 +28,15 @@ const MOST: usize = 4096;
 #[derive(Clone, Default)]
 pub struct Names(Arc<Mutex<HashMap<String, LookedUp>>>);
 
-/// When, and what was found.
+/// Time of the lookup and the addresses found.
 type LookedUp = (Instant, Vec<SocketAddr>);
 
 impl Names {
-    /// The addresses of a host, with `port`. When looking up fails but the name is not known to be
-    /// gone, older ones are better than none.
+    /// Returns the addresses of a host, with `port`. If the lookup fails for another reason than
+    /// that the name does not exist, expired addresses are used.
     ///
     /// # Errors
-    /// What the system's resolver said.
+    /// The error of the system resolver.
     pub async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let with_port = |addresses: &[SocketAddr]| {
@@ -59,6 +59,7 @@ impl Names {
                 self.lock().remove(host);
                 Err(error)
             }
+            // A resolver that is down for a moment should not take down hosts that have not moved.
             Err(error) => known.map_or(Err(error), |(_, addresses)| Ok(with_port(&addresses))),
         }
     }
@@ -78,8 +79,8 @@ impl Names {
     }
 }
 
-/// Whether the host does not exist, as against nobody being there to say so. The system's resolver
-/// tells the two apart in words only.
+/// Whether the error says that the host does not exist, as opposed to a failure of the resolver.
+/// The system distinguishes the two only in the message.
 #[must_use]
 pub fn is_unknown(error: &io::Error) -> bool {
     let text = error.to_string();
@@ -93,7 +94,7 @@ pub fn is_unknown(error: &io::Error) -> bool {
     .any(|words| text.contains(words))
 }
 
-/// For the HTTP client, which adds the port itself.
+/// Resolver for the HTTP client, which sets the port itself.
 impl Service<Name> for Names {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = io::Error;
@@ -118,7 +119,7 @@ mod tests {
         let names = Names::default();
         let first = names.look_up("localhost", 1).await.unwrap();
         assert!(!first.is_empty() && first.iter().all(|at| at.ip().is_loopback()));
-        // What is remembered is what is answered.
+        // The cached addresses are returned.
         let elsewhere = "192.0.2.1:0".parse().unwrap();
         names.lock().get_mut("localhost").unwrap().1 = vec![elsewhere];
         let again = names.clone().look_up("localhost", 2).await.unwrap();

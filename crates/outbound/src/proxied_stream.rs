@@ -1,10 +1,10 @@
-//! A connection that knows whether a forwarding proxy is at its other end, and acknowledges answers
+//! A connection that knows whether it ends at a forwarding proxy, and that acknowledges responses
 //! at once.
 //!
-//! A server that writes the head of an answer and then its body may hold the body back until the
-//! head is acknowledged (Nagle's algorithm), and the system acknowledges late (40 ms) what it takes
-//! for a conversation. It takes it for one whenever we send something, so it is told otherwise
-//! after every request.
+//! A server that writes the head and the body of a response separately may hold the body back until
+//! the head is acknowledged (Nagle's algorithm), while the receiving kernel delays the
+//! acknowledgement by up to 40 ms. The kernel returns to delayed acknowledgements whenever
+//! something is sent, so `TCP_QUICKACK` is set again after every request. See docs/adr/0025.
 
 use std::io;
 use std::pin::Pin;
@@ -16,15 +16,15 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// What connectors make: TCP, with TLS when the proxy itself speaks it.
+/// The transport: TCP, with TLS if the proxy itself speaks it.
 pub(super) type Transport = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// A connection, direct, through a tunnel, or to a forwarding proxy.
+/// A connection: direct, through a tunnel, or to a forwarding proxy.
 pub(crate) struct ProxiedStream {
     pub(super) transport: Transport,
     /// A forwarding proxy needs the whole address in the request line.
     forwarded: bool,
-    /// Whether something was sent since the system was last told to acknowledge at once.
+    /// Whether something was sent since `TCP_QUICKACK` was last set.
     sent: bool,
 }
 
@@ -37,8 +37,7 @@ impl ProxiedStream {
         }
     }
 
-    /// Has what came, and what comes next, acknowledged at once. Where that fails, answers take
-    /// longer.
+    /// Sets `TCP_QUICKACK`. If that fails, responses are merely slower.
     fn acknowledge(&self) {
         let tcp = match &self.transport {
             MaybeHttpsStream::Http(tcp) => tcp.inner(),

@@ -1,4 +1,4 @@
-//! Whose certificates are believed.
+//! Trusted root certificates.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -9,8 +9,8 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::Error;
 
-/// The system's roots: read once, because a program has several clients and there are hundreds of
-/// certificates.
+/// The system's root certificates. They are read once, because a program has several clients and
+/// there are hundreds of certificates.
 static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
@@ -21,7 +21,7 @@ static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
     roots
 });
 
-/// The system's roots, and those in `ca_file`.
+/// A TLS configuration that trusts the system's roots and those in `ca_file`.
 pub(crate) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Error> {
     let mut roots = SYSTEM.clone();
     if let Some(path) = ca_file {
@@ -30,6 +30,7 @@ pub(crate) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Erro
     if roots.is_empty() {
         tracing::warn!("no trusted certificates found: HTTPS will fail; set `outbound.ca_file`");
     }
+    // Named explicitly, so that no second crypto provider enters through a default feature.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -1,4 +1,4 @@
-//! The outbound client against servers and proxies on this machine.
+//! The outbound client against local servers and proxies.
 
 mod support;
 
@@ -69,8 +69,8 @@ async fn plain_http_through_a_forwarding_proxy_with_its_password() {
     );
 }
 
-/// The environment belongs to a process, so another one asks: this test binary again, with only
-/// `asks_as_the_environment_says` to run.
+/// The environment belongs to a process, so a child process sends the request: this test binary
+/// again, with only `asks_as_the_environment_says` to run.
 #[tokio::test]
 async fn proxies_come_from_the_environment() {
     let proxy = servers::proxy().await;
@@ -203,7 +203,7 @@ async fn https_through_a_tunnel_hides_the_proxys_password() {
 
 #[tokio::test]
 async fn connecting_takes_no_longer_than_allowed() {
-    // It accepts, and then never says a word of TLS.
+    // Accepts the connection, but never starts the TLS handshake.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = Settings::default();
     config.connect_timeout = Duration::from_millis(200);
@@ -229,9 +229,9 @@ async fn certificates_that_cannot_be_used_are_named() {
     insta::assert_snapshot!(error, @"cannot use `Cargo.toml` as certificates in PEM: there is none in it");
 }
 
-/// A server that writes the head of an answer and then its body, with the system's own delay on
-/// small writes: the body waits until the head is acknowledged. Every answer took 40 ms longer than
-/// it had to.
+/// Regression test: the server writes head and body of a response separately, with Nagle's
+/// algorithm on, so the body waits until the head is acknowledged. Every response took 40 ms longer
+/// than necessary.
 #[tokio::test]
 async fn the_body_of_an_answer_does_not_wait_for_a_late_acknowledgement() {
     const ANSWERS: usize = 60;
@@ -257,6 +257,6 @@ async fn the_body_of_an_answer_does_not_wait_for_a_late_acknowledgement() {
         assert_eq!(body(&outbound, &url).await, "water");
         late += usize::from(began.elapsed() >= Duration::from_millis(30));
     }
-    // The first few are acknowledged at once anyway, and a busy machine may be late with some.
+    // The kernel acknowledges the first few at once anyway, and a busy machine may delay some.
     assert!(late < ANSWERS / 3, "{late} of {ANSWERS} answers were late");
 }

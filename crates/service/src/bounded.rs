@@ -1,29 +1,29 @@
-//! Small files that a user names, read whole.
+//! Bounded reads of small files that a user names.
 //!
-//! What is named may be anything: a pipe nobody writes to, a device without an end, a folder. It is
-//! refused with words, and nothing waits or fills memory.
+//! The path may lead to anything: a pipe without a writer, an endless device, a directory. Such
+//! files are rejected with an error instead of blocking or filling memory.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// No configuration, certificate list or secret is larger.
+/// Size limit of configuration files, certificate files and secrets.
 const MOST: u64 = 16 << 20;
 
-/// The content of the file at `path`.
+/// Reads the file at `path`.
 ///
 /// # Errors
-/// Why there is none, and what to do.
+/// When the file is not a regular file, is too large or cannot be read; the text says what to do.
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
     read_up_to(path, MOST)
 }
 
-/// The same for a list, which may be longer.
+/// Reads the file at `path`, with a size limit of `most` bytes.
 ///
 /// # Errors
-/// Why there is none, and what to do.
+/// When the file is not a regular file, is too large or cannot be read; the text says what to do.
 pub fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>, String> {
-    // Before it is opened: opening a pipe waits for its writer.
+    // Checked before opening: opening a pipe blocks until it has a writer.
     let about = std::fs::metadata(path).map_err(|cause| cause.to_string())?;
     if about.is_dir() {
         return Err("it is a folder; name a file in it".to_owned());

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// How a command ended.
+/// The outcome of a command, as an exit code.
 ///
 /// ```
 /// use headworks_service::exit::Exit;
@@ -11,20 +11,20 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Exit {
-    /// 0: it did what was asked.
+    /// 0: success.
     Done,
-    /// 1: it could not.
+    /// 1: failure.
     Failed,
-    /// 2: what was asked makes no sense: a flag, a configuration or a scenario is wrong.
+    /// 2: usage error: a flag, a configuration or a scenario is invalid.
     Usage,
-    /// 3: it finished, but parts of the work failed.
+    /// 3: finished, but parts of the work failed.
     FinishedWithFailures,
-    /// 4: it finished, and what it compared differs.
+    /// 4: finished, and the comparison found differences.
     DifferencesFound,
 }
 
 impl Exit {
-    /// The number.
+    /// The numeric exit code.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {

@@ -1,12 +1,12 @@
-//! What every Headworks application shares.
+//! Parts that every Headworks application shares.
 //!
-//! An application is a library with `run(config, shutdown)`. What it needs around that is here,
-//! once: [`config`] with origins, [`reload`], [`shutdown`], [`logs`], the admin [`token`],
-//! [`proxies`] that may speak for a client, dropping [`privileges`], the [`outbound`] HTTP client,
-//! [`metrics`], the [`panel`] it shows of itself, the [`admin`] listener, and [`exit`] codes.
-//! Nothing here knows an application.
+//! An application is a library with `run(config, shutdown)`. This crate provides the rest:
+//! [`config`] with origins, [`reload`], [`shutdown`], [`logs`], the admin [`token`], trusted
+//! [`proxies`], dropping of [`privileges`], the [`outbound`] HTTP client, [`metrics`], the
+//! [`panel`] by which an application describes itself, the [`admin`] listener, and [`exit`] codes.
+//! Nothing here depends on a particular application.
 
-// The `section!` macro names this crate, also when it is used inside it.
+// The `section!` macro refers to this crate by name, also when it is used inside it.
 extern crate self as headworks_service;
 
 pub mod admin;

@@ -1,8 +1,8 @@
-//! Where log lines go and how they look.
+//! Log output.
 //!
-//! Always to stderr: stdout is for data. Installed once by the program; what a library logs it
-//! logs through `tracing`. Secrets do not appear because [`Secret`](crate::config::Secret) does
-//! not print, not because anything here removes them.
+//! Logs always go to stderr, because stdout is for data. The program installs the subscriber once;
+//! libraries log through `tracing`. Secrets do not appear because [`Secret`](crate::config::Secret)
+//! does not print them; nothing here filters them.
 
 use std::io::IsTerminal;
 
@@ -29,17 +29,17 @@ crate::section! {
     format: LogFormat = LogFormat::Auto, restart();
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum LogFormat {
-    /// For people, with colour on a terminal unless `NO_COLOR` is set.
+    /// Human-readable, coloured on a terminal unless `NO_COLOR` is set.
     #[default]
     Auto,
-    /// For people, without colour.
+    /// Human-readable, without colour.
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -61,8 +61,9 @@ fn filter(level: &str) -> Result<EnvFilter, Error> {
         .map_err(|cause| wrong(cause.to_string()))
 }
 
-/// What the parser takes without complaint, and nobody means: a word that is no level counts as the
-/// name of a part, and silences everything else. It also stumbles over what is not ASCII.
+/// Detects filters that the parser accepts but nobody means. It takes a word that is not a level
+/// for the name of a target, which silences everything else, and it mishandles text that is not
+/// ASCII.
 fn misspelt(level: &str) -> Option<String> {
     if level.trim().is_empty() {
         return Some("it is empty".to_owned());
@@ -82,26 +83,26 @@ fn means_a_level(word: &str) -> bool {
     word.contains(['=', '[']) || word.parse::<LevelFilter>().is_ok()
 }
 
-/// Changes the level while the program runs.
+/// Handle that changes the log level at run time.
 #[derive(Clone, Debug)]
 pub struct LogHandle {
     filter: reload::Handle<EnvFilter, Registry>,
 }
 
 impl LogHandle {
-    /// Logs at the level of `config` from now on. Its format only counts at start.
+    /// Applies the level of `config`. The format is read only at start.
     ///
     /// # Errors
-    /// When the level is no filter.
+    /// When the level is not a valid filter.
     pub fn apply(&self, config: &LogConfig) -> Result<(), Error> {
         let filter = filter(&config.level)?;
-        // The handle only fails when the subscriber is gone, and then there is nothing to change.
+        // The handle fails only if the subscriber is gone, and then there is nothing to change.
         let _ = self.filter.reload(filter);
         Ok(())
     }
 }
 
-/// Sends this program's logs to stderr.
+/// Installs the subscriber that writes this program's logs to stderr.
 ///
 /// ```
 /// use headworks_service::logs::{LogConfig, install};
@@ -110,10 +111,11 @@ impl LogHandle {
 /// ```
 ///
 /// # Errors
-/// When logs go somewhere already, or the level is no filter.
+/// When a subscriber is already installed, or the level is not a valid filter.
 pub fn install(config: &LogConfig) -> Result<LogHandle, Error> {
     let colour = config.format == LogFormat::Auto
         && std::io::stderr().is_terminal()
+        // An empty NO_COLOR counts as unset (https://no-color.org).
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (subscriber, handle) = subscriber(config, colour, std::io::stderr)?;
     subscriber.try_init().map_err(|_| Error::LogsInstalled)?;

@@ -1,4 +1,4 @@
-//! Giving up root's rights once every address is taken.
+//! Dropping root privileges once every address is bound.
 
 use std::ffi::CString;
 
@@ -15,11 +15,11 @@ crate::section! {
     user: Option<String> = None, example("\"headworks\""), restart();
 }
 
-/// Becomes whom the section names. Without root's rights there is nothing to give up; with them and
-/// nobody named, the log says so.
+/// Switches to the configured user. Does nothing without root privileges; with them and no
+/// configured user, it logs a warning.
 ///
 /// # Errors
-/// When there is no such user or group, or the system refuses.
+/// When the user or group does not exist, or the system refuses.
 pub fn give_up(config: &ProcessConfig) -> Result<(), Error> {
     if !geteuid().is_root() {
         return Ok(());
@@ -68,13 +68,14 @@ fn find(text: &str) -> Result<Someone, String> {
 }
 
 impl Someone {
-    /// Groups first: whoever is no longer root cannot change them. The C library does it for all
-    /// threads at once.
+    /// Sets the groups first, because only root may change them. The C library applies each call to
+    /// all threads.
     fn become_it(&self) -> Result<(), String> {
         let steps = initgroups(&self.name, self.group)
             .and_then(|()| setgid(self.group))
             .and_then(|()| setuid(self.user));
         steps.map_err(|error| error.to_string())?;
+        // Verified: a process that can return to root has not dropped its privileges.
         if !self.user.is_root() && setuid(Uid::from_raw(0)).is_ok() {
             return Err("root's rights came back".to_owned());
         }

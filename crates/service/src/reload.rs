@@ -1,8 +1,8 @@
-//! A new configuration without a new start.
+//! Configuration reload without a restart.
 //!
-//! The [`Reloader`] owns the sources and publishes; whoever wants to follow subscribes, or has to
-//! agree first. A file is read and checked in full, and taken by all or by none: a bad one changes
-//! nothing.
+//! The [`Reloader`] owns the sources and publishes each new configuration. Components subscribe to
+//! it, or register as followers that must accept it first. A file is read and validated in full,
+//! and applied by all followers or by none, so an invalid file changes nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::config::{Config, Origin, Problem, Problems, Schema, Shown, Sources};
 use crate::error::Error;
 use crate::shutdown::Shutdown;
 
-/// Reads the configuration again and hands it to whoever subscribed.
+/// Reloads the configuration and distributes it.
 #[derive(Clone)]
 pub struct Reloader {
     inner: Arc<Inner>,
@@ -22,35 +22,35 @@ struct Inner {
     schema: Schema,
     sources: Sources,
     published: watch::Sender<Arc<Config>>,
-    /// Two reloads at once would publish in the wrong order.
+    /// Serializes reloads: two at once could publish in the wrong order.
     turn: Mutex<()>,
     followers: Mutex<Vec<Follower>>,
 }
 
-/// Takes a configuration and says how to take it back; or says why not, and has kept the one
-/// before.
+/// Applies a configuration and returns how to undo it. An error means that the previous
+/// configuration is still in effect there.
 type Follower = Arc<dyn Fn(&Config) -> Result<Undo, String> + Send + Sync>;
 
-/// Puts back what was in effect before.
+/// Restores the previous configuration.
 pub type Undo = Box<dyn FnOnce() + Send>;
 
-/// What a reload changed.
+/// The result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[non_exhaustive]
 pub struct Reloaded {
-    /// Keys with new values, in effect now.
+    /// Changed keys that are in effect now.
     pub changed: Vec<String>,
-    /// Keys with new values that only count from the next start.
+    /// Changed keys that take effect after a restart.
     pub needs_restart: Vec<String>,
-    /// What is odd but not wrong.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
 impl Reloader {
-    /// Reads the first configuration.
+    /// Loads the initial configuration.
     ///
     /// # Errors
-    /// Every problem there is.
+    /// Every problem found.
     ///
     /// ```
     /// use headworks_service::config::{Schema, Sources};
@@ -78,14 +78,14 @@ impl Reloader {
         Arc::clone(&self.inner.published.borrow())
     }
 
-    /// Follows the configuration.
+    /// Subscribes to configuration changes.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Arc<Config>> {
         self.inner.published.subscribe()
     }
 
-    /// Has `take` put every new configuration into effect, or say why it cannot be, where blocking
-    /// is allowed. What one does not take, the others undo.
+    /// Registers `take`, which applies every new configuration or returns why it cannot; it may
+    /// block. If one follower refuses, those that have already applied the configuration undo it.
     pub fn follow(&self, take: impl Fn(&Config) -> Result<Undo, String> + Send + Sync + 'static) {
         self.followers().push(Arc::new(take));
     }
@@ -95,7 +95,7 @@ impl Reloader {
         followers.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a configuration to all who follow.
+    /// Applies a configuration at all followers, or at none.
     fn offer(&self, config: &Config) -> Result<(), Problems> {
         let followers = self.followers().clone();
         let mut taken = Vec::<Undo>::new();
@@ -103,6 +103,8 @@ impl Reloader {
             match take(config) {
                 Ok(undo) => taken.push(undo),
                 Err(text) => {
+                    // Undone in reverse order, so that each follower sees the state it started
+                    // from.
                     taken.into_iter().rev().for_each(|undo| undo());
                     let problem = Problem::new(Origin::Default, "", text);
                     return Err(Problems::sorted(vec![problem]));
@@ -112,10 +114,11 @@ impl Reloader {
         Ok(())
     }
 
-    /// Reads the sources again. Reads files, so call it where blocking is allowed.
+    /// Reloads the configuration from its sources. It reads files, so call it where blocking is
+    /// allowed.
     ///
     /// # Errors
-    /// Every problem there is; the configuration in effect then stays.
+    /// Every problem found; the configuration in effect stays.
     pub fn reload(&self) -> Result<Reloaded, Problems> {
         let turn = self
             .inner
@@ -124,6 +127,8 @@ impl Reloader {
             .unwrap_or_else(PoisonError::into_inner);
         let read = self.inner.schema.load(&self.inner.sources);
         let outcome = read.and_then(|config| {
+            // Published only once every follower has applied it, so that subscribers never see a
+            // configuration that was rejected.
             self.offer(&config)?;
             let reloaded = difference(&self.current(), &config);
             self.inner.published.send_replace(Arc::new(config));
@@ -134,10 +139,10 @@ impl Reloader {
         outcome
     }
 
-    /// Reloads on every SIGHUP until the program stops.
+    /// Reloads on every SIGHUP until shutdown.
     ///
     /// # Errors
-    /// When the system does not tell us of signals.
+    /// When the signal handler cannot be installed.
     pub fn on_hangup(&self, shutdown: &Shutdown) -> Result<(), Error> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut hangup = signal(SignalKind::hangup()).map_err(Error::Signals)?;
@@ -149,7 +154,7 @@ impl Reloader {
                     _ = hangup.recv() => {}
                 }
                 let reloader = reloader.clone();
-                // Its outcome is in the log; a panic there is too.
+                // The outcome is logged by `reload`, and a panic by the panic hook.
                 let _ = tokio::task::spawn_blocking(move || reloader.reload()).await;
             }
         });
@@ -178,6 +183,7 @@ fn difference(old: &Config, new: &Config) -> Reloaded {
             list.push(shown.key.clone());
         }
     }
+    // Masked secrets compare equal above; the typed comparison finds them without showing them.
     for section in new.sections_unlike(old) {
         let prefix = format!("{section}.");
         let mut named = reloaded.changed.iter().chain(&reloaded.needs_restart);
@@ -213,7 +219,7 @@ mod tests {
     use super::*;
     use crate::logs::LogConfig;
 
-    /// A file that is removed with its test.
+    /// A temporary file, removed on drop.
     struct File(std::path::PathBuf);
 
     impl File {

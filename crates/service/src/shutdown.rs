@@ -1,7 +1,7 @@
-//! Ending in order: everyone is asked, has time to finish, and whoever did not is named.
+//! Graceful shutdown: tasks are asked to stop, get a grace period, and are named if they exceed it.
 //!
-//! [`Shutdown`] owns the names of running tasks and the two signals (asked, forced). It must not
-//! know what a task does: a task watches [`Shutdown::requested`] and ends by itself.
+//! [`Shutdown`] owns the names of running tasks and the two signals (requested, forced). It does
+//! not know what a task does: a task watches [`Shutdown::requested`] and ends by itself.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,7 +26,7 @@ crate::section! {
     grace: Duration = Duration::from_secs(30);
 }
 
-/// The handle that every part of a program shares.
+/// The shutdown handle that all parts of a program share.
 ///
 /// ```
 /// # use headworks_service::shutdown::Shutdown;
@@ -54,58 +54,58 @@ struct Running {
     names: BTreeMap<u64, String>,
 }
 
-/// How a drain ended.
+/// The outcome of a drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Drained {
     /// Names of the tasks that did not stop in time and were dropped.
     pub left: Vec<String>,
-    /// Somebody did not want to wait: work may have been cut short.
+    /// Whether shutdown was forced, so that work may have been cut short.
     pub forced: bool,
 }
 
 impl Shutdown {
-    /// Nobody asked yet.
+    /// A handle without a pending request.
     #[must_use]
     pub fn new() -> Shutdown {
         Shutdown::default()
     }
 
-    /// Asks everyone to stop. Asking again changes nothing.
+    /// Requests shutdown. Further calls have no effect.
     pub fn request(&self) {
         self.asked.cancel();
     }
 
-    /// Ends the waiting of [`drain`](Shutdown::drain) and drops whatever still runs.
+    /// Ends [`drain`](Shutdown::drain) at once and drops the tasks that still run.
     pub fn force(&self) {
         self.asked.cancel();
         self.forced.cancel();
     }
 
-    /// Ends when nothing more is to be waited for.
+    /// Completes when shutdown is forced.
     pub async fn forced(&self) {
         self.forced.cancelled().await;
     }
 
-    /// Whether stopping was asked for.
+    /// Whether shutdown was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.asked.is_cancelled()
     }
 
-    /// Returns when stopping was asked for.
+    /// Completes when shutdown is requested.
     pub async fn requested(&self) {
         self.asked.cancelled().await;
     }
 
-    /// A token that is cancelled when stopping is asked for; cancelling it stops only its holder.
+    /// A token that is cancelled on shutdown; cancelling it affects only its holder.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.asked.child_token()
     }
 
-    /// Runs `task` under `name`. It should end soon after stopping was asked for; it is dropped
-    /// when the grace period is over. A panic is logged with the name and ends only this task.
+    /// Spawns `task` under `name`. It should end soon after shutdown is requested; it is dropped at
+    /// the end of the grace period. A panic is logged with the name and ends only this task.
     pub fn spawn<F>(&self, name: impl Into<String>, task: F) -> JoinHandle<Option<F::Output>>
     where
         F: Future + Send + 'static,
@@ -115,6 +115,7 @@ impl Shutdown {
         let forced = self.forced.clone();
         self.tracker.spawn(async move {
             tokio::select! {
+                // The task is polled first, so that a result that is ready is not discarded.
                 biased;
                 end = AssertUnwindSafe(task).catch_unwind() => match end {
                     Ok(output) => Some(output),
@@ -128,13 +129,13 @@ impl Shutdown {
         })
     }
 
-    /// Names of the tasks that run now.
+    /// Names of the running tasks.
     #[must_use]
     pub fn running(&self) -> Vec<String> {
         lock(&self.running).names.values().cloned().collect()
     }
 
-    /// Asks everyone to stop, and waits until they did, `grace` is over, or somebody forced.
+    /// Requests shutdown and waits until all tasks ended, `grace` is over, or shutdown is forced.
     pub async fn drain(&self, grace: Duration) -> Drained {
         self.request();
         self.tracker.close();
@@ -152,16 +153,16 @@ impl Shutdown {
         Drained { left, forced }
     }
 
-    /// Waits for SIGINT or SIGTERM and asks everyone to stop; a second one forces.
+    /// Requests shutdown on the first SIGINT or SIGTERM, and forces it on the second.
     ///
     /// # Errors
-    /// When the system does not tell us of signals.
+    /// When the signal handlers cannot be installed.
     pub fn on_signals(&self) -> Result<(), Error> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signals)?;
         let shutdown = self.clone();
-        // Outside the tracker: it must outlive the drain to see the second signal.
+        // Not tracked: the task must outlive the drain to see the second signal.
         tokio::spawn(async move {
             loop {
                 let name = tokio::select! {
@@ -185,7 +186,7 @@ fn lock(running: &Mutex<Running>) -> std::sync::MutexGuard<'_, Running> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A task's name is listed for as long as its future lives, however that ends.
+/// A guard that lists the name of a task while its future exists, whichever way it ends.
 struct Entry {
     running: Arc<Mutex<Running>>,
     id: u64,

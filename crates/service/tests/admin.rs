@@ -1,4 +1,4 @@
-//! The admin listener as curl sees it, with a fake application behind it.
+//! End-to-end tests of the admin listener with curl and a fake application.
 
 mod support;
 
@@ -22,7 +22,7 @@ use support::waterworks::Waterworks;
 
 const TOKEN: &str = "a-token-for-tests";
 
-/// An admin listener on a thread of its own; stops with its test.
+/// An admin listener on its own thread; stops on drop.
 struct Running {
     base: String,
     shutdown: Shutdown,
@@ -118,15 +118,15 @@ fn wrong_tokens_are_slowed_down() {
     for n in 0..10 {
         assert_eq!(guess(n).status, 401);
     }
-    // Time forgives slowly; guessing goes on faster than that.
+    // Guesses expire slowly; these arrive faster.
     let limited = (10..100).map(guess).find(|answer| answer.status == 429);
     let limited = limited.expect("guessing ends");
     assert!(limited.headers.contains("retry-after: "), "{limited:?}");
-    // Whoever has the token, at the same address, is not kept out by that.
+    // The right token from the same address is still accepted.
     assert_eq!(admin.get("/metrics").status, 200);
 }
 
-/// What comes back on a connection of its own until it is closed.
+/// Sends `said` on a new connection and returns everything received until it is closed.
 fn talk(admin: &Running, said: &str) -> String {
     let mut stream = TcpStream::connect(admin.base.trim_start_matches("http://")).unwrap();
     stream
@@ -150,7 +150,7 @@ fn a_client_that_never_says_what_it_wants_is_cut_off() {
             "{heard}"
         );
     }
-    // So is one that was answered and keeps silent.
+    // An idle connection is closed as well, after its response.
     let heard = talk(&admin, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
         heard.starts_with("HTTP/1.1 200") && heard.ends_with("ok\n"),
@@ -423,7 +423,7 @@ fn the_api_tells_of_itself() {
         let told = &document["paths"][route["path"].as_str().unwrap()][method];
         assert_eq!(told["summary"], route["what"], "{route}");
     }
-    // Whatever is referred to is there.
+    // Every reference resolves.
     let text = document.to_string();
     let references: Vec<_> = text.split("\"#/components/schemas/").skip(1).collect();
     assert!(references.len() > 20, "{} references", references.len());
@@ -465,7 +465,7 @@ fn a_page_of_another_origin_cannot_act() {
         curl(&[&headers[..], &sent[..]].concat()).status
     };
     assert_eq!(act("cross-site"), 403);
-    // Another port of the same host gets the cookie, too.
+    // The cookie is sent to other ports of the same host, too.
     assert_eq!(act("same-site"), 403);
     assert_eq!(act("same-origin"), 200);
 }

@@ -1,8 +1,8 @@
-//! What can be wrong with a scenario or a trace, said so that it can be put right.
+//! Errors in scenarios and traces, with the place and the remedy.
 
 use std::fmt;
 
-/// A place in a file that a user wrote.
+/// A place in a user's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The file, as it was named.
@@ -19,61 +19,61 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a simulation could not be run.
+/// The reason why a simulation could not be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// A file that cannot be read.
+    /// The file cannot be read.
     #[error("{file}: cannot be read: {source}; check the path and its permissions")]
     Read {
         /// The file, as it was named.
         file: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file that is not text.
+    /// The file is not text.
     #[error("{place}: not UTF-8 text; save the file as UTF-8")]
     NotText {
-        /// Where it stops being text.
+        /// The first position that is not text.
         place: Place,
     },
-    /// A scenario that is neither a file nor shipped.
+    /// The scenario is neither a file nor shipped.
     #[error("`{name}` is neither a file nor a scenario that is shipped; {way_out}")]
     NoSuchScenario {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The nearest that is shipped, or all that are.
+        /// The closest shipped name, or all of them.
         way_out: String,
     },
-    /// A file that is not TOML.
+    /// The file is not TOML.
     #[error("{place}: not TOML: {problem}; see https://toml.io for how it is written")]
     Syntax {
-        /// Where.
+        /// The place.
         place: Place,
-        /// What the parser stumbled over.
+        /// The error of the parser.
         problem: String,
     },
-    /// A key that does not exist.
+    /// The key does not exist.
     #[error("{place}: unknown key `{key}`; {way_out}")]
     UnknownKey {
-        /// Where.
+        /// The place.
         place: Place,
-        /// The key as it was written, with the tables it is in.
+        /// The key as written, with its tables.
         key: String,
-        /// The nearest right one, or all that there are.
+        /// The closest valid key, or all of them.
         way_out: String,
     },
-    /// A key that is missing, or has a value of the wrong type, or one that cannot work.
+    /// A key is missing, or its value has the wrong type or is invalid.
     #[error("{place}: `{key}`: {problem}")]
     Value {
-        /// Where.
+        /// The place.
         place: Place,
-        /// The key, with the tables it is in.
+        /// The key, with its tables.
         key: String,
-        /// What is wrong, and what would be right.
+        /// The problem and the remedy.
         problem: String,
     },
-    /// A trace without a single request.
+    /// The trace has no requests.
     #[error(
         "{file}: there is no request in it; write lines of arrival time, class, flow, cost, as in 0.25,3,tenant-1,800"
     )]
@@ -81,51 +81,51 @@ pub enum SimError {
         /// The file, as it was named.
         file: String,
     },
-    /// Loads that no run would come to the end of.
+    /// The loads are too large to be simulated in the permitted steps.
     #[error(
         "about {jobs:.1e} jobs would be handed in, most of them by the load `{most}`, and a run may take {allowed} steps; \
          lower its rate, shorten `duration`, or allow more with `max_steps`"
     )]
     TooLarge {
-        /// Jobs of all loads.
+        /// The jobs of all loads.
         jobs: f64,
-        /// The load that has most of them.
+        /// The load with the most jobs.
         most: String,
-        /// Steps that a run may take.
+        /// The permitted steps.
         allowed: u64,
     },
-    /// A run that took all steps that it may take.
+    /// The run exceeded the permitted steps.
     #[error(
         "stopped after {steps} steps, with {} simulated; give far sides a longer latency or clients a time to think, shorten \
          `duration`, or allow more with `max_steps`",
         crate::report::seconds(simulated.as_secs_f64())
     )]
     TooLong {
-        /// What it did.
+        /// The steps taken.
         steps: u64,
-        /// How far it came.
+        /// The time simulated.
         simulated: std::time::Duration,
     },
-    /// A run that would not fit into memory.
+    /// The run would exceed the memory limit.
     #[error(
         "stopped with {live} requests waiting, running or about to come back at once, and {} simulated; give far sides a shorter latency, \
          clients fewer tries, or the loads a lower rate",
         crate::report::seconds(simulated.as_secs_f64())
     )]
     TooMany {
-        /// How many.
+        /// The live requests.
         live: u64,
-        /// How far it came.
+        /// The time simulated.
         simulated: std::time::Duration,
     },
-    /// A line of a trace that is not a request.
+    /// A line of a trace is not a request.
     #[error("{place}: {field}: {problem}")]
     Trace {
-        /// Where.
+        /// The place.
         place: Place,
         /// The field of the line.
         field: &'static str,
-        /// What is wrong, and what would be right.
+        /// The problem and the remedy.
         problem: String,
     },
 }

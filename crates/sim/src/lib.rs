@@ -1,9 +1,9 @@
 //! The scheduling core under a virtual clock.
 //!
-//! * [`Scenario`]: what is simulated, read from TOML. A [`Trial`] makes a [`Report`] of it; [`run`]
-//!   and [`replay`] are the short ways.
-//! * [`audit`] and [`chaos`]: a core whose every answer is checked, and random walks over
-//!   everything it can be told.
+//! * [`Scenario`]: the simulated system, read from TOML. A [`Trial`] turns it into a [`Report`];
+//!   [`run`] and [`replay`] are shortcuts.
+//! * [`audit`] and [`chaos`]: a core whose every result is checked, and random walks over all its
+//!   operations.
 
 pub mod audit;
 pub mod chaos;
@@ -36,17 +36,17 @@ use std::path::Path;
 /// ```
 ///
 /// # Errors
-/// If it would take more steps than the scenario allows.
+/// When the run would exceed the steps that the scenario permits.
 pub fn run(scenario: &Scenario, seed: u64) -> Result<Report, SimError> {
     Trial::new(scenario, seed).run()
 }
 
-/// Replays a recorded load, CSV lines of arrival time in seconds, class, flow and cost, under a
-/// scenario's scheduler and targets; its own loads and rounds are left aside.
+/// Replays a recorded load (CSV lines of arrival time in seconds, class, flow and cost) under the
+/// scheduler and targets of a scenario. The loads and rounds of the scenario are ignored.
 ///
 /// # Errors
-/// If the trace cannot be read, naming the line and the field, or takes more steps than the
-/// scenario allows.
+/// When the trace cannot be read (the error names line and field), or the run would exceed the
+/// steps that the scenario permits.
 pub fn replay(trace: &Path, scenario: &Scenario, seed: u64) -> Result<Report, SimError> {
     Trial::new(scenario, seed).replaying_file(trace)?.run()
 }

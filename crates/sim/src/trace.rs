@@ -1,7 +1,7 @@
 //! Recorded loads: CSV lines of arrival time in seconds, class, flow and cost.
 //!
-//! Read line by line while the replay goes on, so that a trace may be longer than memory. Only the
-//! names of its flows are kept.
+//! They are read line by line during the replay, so that a trace may be larger than memory. Only
+//! the names of its flows are kept.
 
 use crate::error::{Place, SimError};
 use csv::{ByteRecord, Reader, ReaderBuilder, Trim};
@@ -9,7 +9,7 @@ use headworks_core::{Class, Time};
 use std::collections::HashMap;
 use std::io::{self, Read};
 
-/// One request.
+/// A recorded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) at: Time,
@@ -24,16 +24,17 @@ pub(crate) struct Trace<'a> {
     record: ByteRecord,
     first: bool,
     line: Option<Line>,
-    /// The arrival time of the first request: the run starts there, so that times may be dates.
+    /// The arrival time of the first request. The run starts there, so that times may be
+    /// timestamps.
     start: Option<Time>,
     flows: Vec<String>,
     numbers: HashMap<Vec<u8>, u32>,
 }
 
-/// Lines with an end: whatever has none for so long is no trace, and would fill memory.
+/// A reader that limits the length of lines: a file without line ends would fill memory.
 struct Lines<'a> {
     lines: Box<dyn Read + 'a>,
-    /// Bytes since the last line ended; one inside quotes does not.
+    /// Bytes since the last line end outside quotes.
     long: usize,
     last: u8,
     quoted: bool,
@@ -59,8 +60,8 @@ impl Read for Lines<'_> {
 impl Lines<'_> {
     fn see(&mut self, byte: u8) {
         self.long += 1;
-        // What counts is a quote at the beginning of a field, the next one, and one right behind
-        // that.
+        // A quote counts at the start of a field, as the next quote after that, and right after a
+        // closing one.
         let mut last = byte;
         match byte {
             b'"' if self.quoted => self.quoted = false,
@@ -75,16 +76,16 @@ impl Lines<'_> {
     }
 }
 
-/// The largest cost of a job, as in scenarios: what millions of them cost can still be added up.
+/// Maximum cost of a job, as in scenarios, so that the sum over millions of jobs does not overflow.
 const MAX_COST: u64 = 1_000_000_000_000;
 
 const FIELDS: [&str; 4] = ["arrival time", "class", "flow", "cost"];
 
-/// Later than this, a time is a date: 1,000 years.
+/// Maximum time in seconds: 1,000 years, which covers Unix timestamps.
 const LATEST: f64 = 3.2e10;
 
 impl<'a> Trace<'a> {
-    /// Flows that the scenario names have the numbers that it gives them.
+    /// A trace from `lines`. Flows that the scenario names keep their numbers.
     pub(crate) fn new(file: String, lines: Box<dyn Read + 'a>, flows: &[String]) -> Self {
         let reader = ReaderBuilder::new()
             .has_headers(false)
@@ -123,7 +124,7 @@ impl<'a> Trace<'a> {
         self.flows
     }
 
-    /// Reads on; says when the next request comes, or that there is none.
+    /// Reads the next line; returns the time of its request, or `None` at the end.
     pub(crate) fn advance(&mut self, classes: &[String]) -> Result<Option<Time>, SimError> {
         loop {
             let more = self.reader.read_byte_record(&mut self.record);
@@ -159,8 +160,8 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// A first line that names the columns. Anything else that is no number is a mistake, not a
-    /// heading.
+    /// Whether the first line names the columns. Any other text in place of a number is an error,
+    /// not a header.
     fn is_header(&self) -> bool {
         let field = |at: usize| {
             let field = self.record.get(at).unwrap_or_default();

@@ -1,5 +1,4 @@
-//! One run of a scenario: with which seed, under which recorded load, and who wants to know how far
-//! it is.
+//! One run of a scenario, with its seed, an optional trace and a progress callback.
 
 use crate::error::SimError;
 use crate::report::Report;
@@ -29,18 +28,18 @@ pub struct Trial<'a> {
     watch: Option<Watch<'a>>,
 }
 
-/// Is told from time to time how far a run is.
+/// Progress callback.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(Progress);
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Progress {
-    /// What it has done so far: jobs handed in, jobs granted, moments it came to.
+    /// Steps taken so far: submissions, grants and time advances.
     pub steps: u64,
-    /// How much time has passed in it.
+    /// Simulated time so far.
     pub simulated: Duration,
-    /// How much will have passed in the end, if that is known.
+    /// Simulated time at the end, if known.
     pub length: Option<Duration>,
 }
 
@@ -56,8 +55,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// With a recorded load instead of the scenario's loads and rounds; `file` is what errors call
-    /// it.
+    /// Replays a recorded load in place of the scenario's loads and rounds; `file` is its name in
+    /// errors.
     #[must_use]
     pub fn replaying(mut self, file: &str, lines: impl Read + 'a) -> Self {
         let trace = Trace::new(file.to_owned(), Box::new(lines), &self.scenario.flows);
@@ -65,10 +64,10 @@ impl<'a> Trial<'a> {
         self
     }
 
-    /// With a recorded load that is in a file.
+    /// Replays a recorded load from a file.
     ///
     /// # Errors
-    /// If there is no such file.
+    /// When the file cannot be opened.
     pub fn replaying_file(self, path: &Path) -> Result<Self, SimError> {
         let file = path.display().to_string();
         match File::open(path) {
@@ -77,18 +76,18 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Tells `watch` from time to time how far it is.
+    /// Calls `watch` from time to time with the progress.
     #[must_use]
     pub fn watched(mut self, watch: &'a mut dyn FnMut(Progress)) -> Self {
         self.watch = Some(watch);
         self
     }
 
-    /// Runs it to its end.
+    /// Runs to the end.
     ///
     /// # Errors
-    /// If the recorded load cannot be read, or the run would take more steps than the scenario
-    /// allows.
+    /// When the recorded load cannot be read, or the run would exceed the steps that the scenario
+    /// permits.
     pub fn run(self) -> Result<Report, SimError> {
         if self.trace.is_none() {
             self.scenario.check_size()?;

@@ -1,5 +1,4 @@
-//! What a core promises about shares, on the core itself: books are kept here, from grants and ends
-//! alone.
+//! Fairness of the core: shares are computed here from grants and ends alone.
 
 use headworks_core::{
     Bound, Class, ClassConfig, Config, Core, Cost, Flow, FlowConfig, Job, Lease, Limits, Outcome,
@@ -12,20 +11,20 @@ use std::time::Duration;
 /// The largest cost, estimated or actual.
 const LARGEST: u64 = 4000;
 
-/// A core whose classes or flows never run dry, with books of what each was given.
+/// A core whose classes or flows are always backlogged, with the cost that each received.
 struct Rig {
     core: Core<u64>,
     rng: Rng,
     now: Time,
-    /// Who shares: a class each, or a flow each inside one class.
+    /// The competitors: one class each, or one flow each within a class.
     members: Vec<(Class, Flow)>,
     weights: Vec<u32>,
-    /// By member: charged while it runs, drawn once it ended.
+    /// Cost by member: the charge while a job runs, the actual cost once it ended.
     given: Vec<u64>,
     running: Vec<(usize, Lease<u64>)>,
-    /// How far an estimate may be from the actual cost, as a factor.
+    /// Maximum factor between an estimate and the actual cost.
     wrong: u64,
-    /// The most that estimates in flight were wrong by, together.
+    /// The largest total estimation error of jobs in flight.
     error: u64,
     in_error: u64,
 }
@@ -93,8 +92,8 @@ impl Rig {
         rig
     }
 
-    /// A job that costs 1 to 4,000, every size as likely by its logarithm, and is estimated wrongly
-    /// either way.
+    /// Submits a job with a log-uniform cost from 1 to 4,000 and an estimate that is wrong either
+    /// way.
     fn submit(&mut self, member: usize) {
         let size = |rng: &mut Rng, from: u64, to: u64| {
             let (from, to) = (from as f64, to as f64);
@@ -116,7 +115,7 @@ impl Rig {
         self.core.submit(self.now, job).expect("there is room");
     }
 
-    /// Grants one if one may go, else ends one of those that run.
+    /// Grants a job if possible, else finishes a running one.
     fn step(&mut self) {
         self.now += Duration::from_micros(self.rng.below(50));
         if let Some(lease) = self.core.next(self.now) {
@@ -143,12 +142,12 @@ impl Rig {
             .finish(self.now, lease, Outcome::Done { cost }, Verdict::Fine);
     }
 
-    /// What a member was given for its weight.
+    /// The cost that a member received per unit of weight.
     fn level(&self, member: usize) -> f64 {
         self.given[member] as f64 / f64::from(self.weights[member])
     }
 
-    /// The worst pair: how far apart for what is allowed.
+    /// The largest distance between two members, relative to what is allowed.
     fn worst(&self) -> f64 {
         let allowed = (LARGEST + self.error) as f64;
         let mut worst: f64 = 0.0;
@@ -180,7 +179,7 @@ const HALVING: [u32; 10] = [256, 128, 64, 32, 16, 8, 4, 2, 1, 1];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// |Wi/wi − Wj/wj| ≤ (L+E)/wi + (L+E)/wj, at every step.
+    /// The bound of start-time fair queueing: |Wi/wi − Wj/wj| ≤ (L+E)/wi + (L+E)/wj, at every step.
     #[test]
     fn backlogged_classes_stay_together(
         seed in any::<u64>(),
@@ -199,8 +198,8 @@ proptest! {
     }
 }
 
-/// The bug that this found: with several jobs in flight, a surplus given back after the clock had
-/// passed was lost, and estimates that were too high took up to a sixth of a class's share.
+/// Regression test: with several jobs in flight, a surplus returned after virtual time had passed
+/// was lost, and estimates that were too high cost a class up to a sixth of its share.
 #[test]
 fn estimates_that_are_too_high_do_not_cost_a_class_its_share() {
     for make in [Rig::of_classes, Rig::of_flows] {
@@ -228,8 +227,8 @@ fn flows_of_a_class_share_within_two_percent() {
     assert!(rig.deviation() < 0.02, "{}", rig.deviation());
 }
 
-/// Grants by flow, when flow 0 hands in a hundred for one of each other, and `served` of them go
-/// before the next lot.
+/// Grants by flow, if flow 0 submits a hundred jobs for one of each other flow, and `served` of
+/// them are served before the next batch.
 fn greedy(bound: Bound, policy: Policy, served: usize) -> Vec<u64> {
     const FLOWS: u64 = 20;
     let config = Config {
@@ -297,7 +296,7 @@ fn hand_in(core: &mut Core<u64>, class: u8, cost: u64, count: usize) {
     }
 }
 
-/// Serves so many jobs, one after the other; says how many were of class 1.
+/// Serves `count` jobs one after the other; returns how many were of class 1.
 fn serve(core: &mut Core<u64>, count: usize, actual: Option<u64>) -> usize {
     let mut of_one = 0;
     for _ in 0..count {
@@ -328,8 +327,8 @@ fn credit_ends_with_the_backlog() {
     let last = Job::new(0).class(Class(1)).cost(Cost(1000));
     let last = core.submit(Time::ZERO, last).expect("there is room");
     hand_in(&mut core, 2, 10, 1000);
-    // Two large jobs of class 1 are in flight, and the clock has passed where their surplus
-    // belongs.
+    // Two large jobs of class 1 are in flight, and virtual time has passed the point where their
+    // surplus belongs.
     let mut large = Vec::new();
     while large.len() < 2 {
         let lease = core.next(Time::ZERO).expect("there is work");
@@ -352,7 +351,7 @@ fn credit_ends_with_the_backlog() {
 fn debt_survives_idleness() {
     for policy in [Policy::Wfq, Policy::Hybrid] {
         let mut core = two_classes(policy);
-        // One job of class 1 draws a thousand times its estimate, and class 1 is idle afterwards.
+        // One job of class 1 costs a thousand times its estimate, and class 1 is idle afterwards.
         hand_in(&mut core, 1, 10, 1);
         serve(&mut core, 1, Some(10_000));
         hand_in(&mut core, 2, 10, 5000);

@@ -1,4 +1,4 @@
-//! The scenario in the guide is one.
+//! The scenario in the guide is valid.
 
 use headworks_sim::{Scenario, run};
 

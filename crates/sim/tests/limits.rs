@@ -1,4 +1,4 @@
-//! What a core promises about rates and about jobs that do not fit yet, on the core itself.
+//! Rate limits of the core, and jobs that do not fit yet.
 
 use headworks_core::{
     Class, Config, Core, Cost, Flow, FlowConfig, Job, Lease, Limits, Outcome, Policy, Rate,
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 const POLICIES: [Policy; 4] = [Policy::Fifo, Policy::Strict, Policy::Wfq, Policy::Hybrid];
 
-/// An account of one rate: net charges, and the least that they were ahead of the rate by before
-/// any charge.
+/// The account of one rate: net charges, and the minimum of their lead over the rate before any
+/// charge.
 struct Account {
     rate: Rate,
     net: f64,
@@ -27,7 +27,7 @@ impl Account {
         }
     }
 
-    /// Where the charges stand against the rate.
+    /// The lead of the charges over the rate.
     fn ahead(&self, now: Time) -> f64 {
         self.net - self.rate.as_per_second() * now.as_secs_f64()
     }
@@ -37,7 +37,7 @@ impl Account {
         self.net += amount;
     }
 
-    /// By how much the charges of the worst window that ends now exceed the rate.
+    /// The excess of charges over the rate in the worst window that ends now.
     fn excess(&self, now: Time) -> f64 {
         self.ahead(now) - self.least
     }
@@ -47,7 +47,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     /// In any window that ends with a grant, charges − refunds ≤ max(burst, largest job) + rate ×
-    /// its length: for everything, for a flow and for a target, though estimates are wrong either
+    /// length. This holds globally, for a flow and for a target, even if estimates are wrong either
     /// way.
     #[test]
     fn no_window_takes_more_than_its_rate(
@@ -116,7 +116,7 @@ proptest! {
     }
 }
 
-/// Two targets; the first has a bucket of 100 a second.
+/// Two targets; the first has a bucket of 100 per second.
 fn with_a_bucket(policy: Policy) -> Core<&'static str> {
     let config = Config {
         policy,
@@ -170,8 +170,8 @@ fn a_job_that_does_not_fit_does_not_block_another_target() {
     }
 }
 
-/// A large job among a stream of small ones that would take all of the bucket: it goes as soon as
-/// its turn has come and the bucket is full once.
+/// A large job in a stream of small ones that would consume the whole bucket: it goes as soon as
+/// its turn has come and the bucket has been full once.
 #[test]
 fn a_large_job_is_not_starved_by_small_ones_on_its_own_target() {
     for policy in POLICIES {
@@ -198,8 +198,7 @@ fn a_large_job_is_not_starved_by_small_ones_on_its_own_target() {
                     break;
                 }
             }
-            // Under fifo all that came before it goes first; otherwise its flow's turn comes at
-            // once.
+            // Under `fifo` all earlier jobs go first; otherwise its flow gets a turn at once.
             let latest = if policy == Policy::Fifo { 1000 } else { 320 };
             let went = went.unwrap_or_else(|| panic!("{policy:?}: {cost} never went"));
             assert!(went <= latest, "{policy:?}: {cost} went at tick {went}");
@@ -207,8 +206,8 @@ fn a_large_job_is_not_starved_by_small_ones_on_its_own_target() {
     }
 }
 
-/// The bug that this found: the places for a single target were counted from the bound of one
-/// class, so two classes full of background work shut out the most urgent one.
+/// Regression test: the places for a single target were derived from the bound of one class, so two
+/// classes full of background work shut out the most urgent one.
 #[test]
 fn a_single_target_has_places_for_every_class() {
     let config = Config::default();
@@ -222,7 +221,7 @@ fn a_single_target_has_places_for_every_class() {
     }
 }
 
-/// The bug that this found: whoever came first took the place, because its flow held less than the
+/// Regression test: the first arrival took the booked place, because its flow held less than the
 /// whole bound.
 #[test]
 fn a_promised_place_is_not_taken_by_one_who_just_came() {
@@ -236,7 +235,7 @@ fn a_promised_place_is_not_taken_by_one_who_just_came() {
         let lease = core.next(now).expect("there is work");
         let _ = core.finish(now, lease, Outcome::DONE, Verdict::Fine);
     };
-    // A steady second from one place to the next teaches the pace.
+    // A constant second between places teaches the core the service interval.
     for _ in 0..50 {
         while core.submit(now, Job::new(())).is_ok() {}
         now += Duration::from_secs(1);
@@ -253,7 +252,7 @@ fn a_promised_place_is_not_taken_by_one_who_just_came() {
     while now < told {
         now += Duration::from_secs(1);
         serve(&mut core, now);
-        // Those who just came may have what is left over, and no more.
+        // New arrivals may have the places that are left over, and no more.
         while core.submit(now, Job::new(())).is_ok() {
             admitted += 1;
         }

@@ -1,10 +1,10 @@
-//! Recorded loads.
+//! Replays of recorded loads.
 
 use headworks_sim::{Scenario, replay};
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// A file that is gone when this is.
+/// A temporary file, removed on drop.
 struct Recording(PathBuf);
 
 impl Recording {

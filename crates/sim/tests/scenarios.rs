@@ -1,4 +1,4 @@
-//! The shipped scenarios do what they expect, and a run is a function of scenario and seed.
+//! The shipped scenarios meet their expectations, and a run is a function of scenario and seed.
 
 use headworks_core::Policy;
 use headworks_sim::{Scenario, run, shipped_names};
@@ -10,7 +10,7 @@ fn shipped_scenarios_do_what_they_expect() {
         for name in shipped_names() {
             scope.spawn(move || {
                 let scenario = Scenario::shipped(name).expect("it is shipped");
-                // Where a part of the run shows the same, a part is run.
+                // Only a part is run where it shows the same.
                 let length = match name {
                     "greedy-tenant" => Duration::from_secs(60),
                     "ten-classes-strict" => Duration::from_secs(120),
@@ -115,7 +115,7 @@ fn a_closed_load_has_no_more_at_once_than_clients() {
         arrivals = { kind = \"closed\", clients = 7, think = \"100ms\" }",
     );
     let report = json(&scenario);
-    // Seven clients, each a fifth of a second to think and be served.
+    // Seven clients, each with a cycle of a fifth of a second to think and be served.
     let done = at(&report, "/totals/done");
     assert!((1900.0..2200.0).contains(&done), "{done}");
 }
@@ -224,7 +224,7 @@ fn names_from_outside_are_only_text() {
     assert!(!page.contains("<script") && !page.contains("<img") && page.contains("&lt;img"));
 }
 
-/// The cells of the row of a table that begins with a name.
+/// The cells of the table row that begins with a name.
 fn row(text: &str, name: &str) -> Vec<String> {
     let line = text.lines().find(|line| line.starts_with(name));
     let line = line.unwrap_or_else(|| panic!("no row {name} in {text}"));
@@ -261,7 +261,7 @@ fn shares_are_compared_only_where_weights_decide_and_work_waits() {
         let told = text(policy, "1");
         assert_eq!(row(&told, "P2")[9..11], ["–", "–"], "{told}");
     }
-    // Whoever gets all it asks for is not owed more.
+    // A class that gets all it asks for is not entitled to more.
     let told = text("wfq", "1");
     assert_eq!(row(&told, "P1")[9..11], ["–", "–"], "{told}");
     assert_ne!(row(&told, "P2")[9], "–", "{told}");

@@ -1,7 +1,7 @@
-//! Ten thousand random walks, each audited, and a proof that together they went everywhere.
+//! Ten thousand audited random walks that together must reach every situation.
 //!
-//! A failing seed is printed. Replay it with
-//! `HEADWORKS_SEED=n cargo test -p headworks-sim --test seeds`.
+//! A failing seed is printed. Replay it with `HEADWORKS_SEED=n cargo test -p headworks-sim --test
+//! seeds`.
 
 use headworks_sim::audit::Coverage;
 use headworks_sim::chaos;
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SEEDS: u64 = 10_000;
 const STEPS: u32 = 400;
 
-/// So many failures say enough: the other walks would only take time.
+/// Number of failures after which the remaining walks are skipped.
 const ENOUGH: usize = 20;
 
 const UNPOISONED: &str = "nothing panics while it holds this";
 
-/// Everything that must have happened at least once.
+/// The situations that must occur at least once.
 const EVERYTHING: &[&str] = &[
     "ended done",
     "ended merged",

@@ -1,4 +1,4 @@
-//! Runs that would never end are ended, with words.
+//! Runs that would never end are stopped with an error.
 
 use headworks_sim::{Scenario, Trial, run};
 
@@ -36,7 +36,7 @@ fn loads_that_cannot_be_handed_in_are_refused_before_the_run() {
     assert!(wide.starts_with("about 6.0e9 jobs"), "{wide}");
 }
 
-/// Far sides that answer at once and clients that never think: time hardly passes.
+/// Targets that respond at once and clients that never think: time hardly advances.
 const BUSY: &str = "
     duration = \"60s\"
     max_steps = 50000

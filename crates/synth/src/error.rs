@@ -1,47 +1,47 @@
-//! What can be wrong with a description.
+//! Errors in descriptions of trees and loads.
 
-/// A description that makes no tree and no load.
+/// An invalid description of a tree or a load.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SynthError {
-    /// A piece of a query without `=`.
+    /// A setting without `=`.
     #[error("`{piece}` is not a setting; write key=value, joined by &")]
     NotASetting {
-        /// The piece as it was written.
+        /// The setting as written.
         piece: String,
     },
-    /// A key that does not exist.
+    /// The key does not exist.
     #[error("unknown key `{key}`; did you mean `{nearest}`?")]
     UnknownKey {
-        /// The key as it was written.
+        /// The key as written.
         key: String,
-        /// The right key that looks most like it.
+        /// The valid key that is most similar.
         nearest: &'static str,
     },
-    /// A key that was given before.
+    /// A key is given twice.
     #[error("`{key}` is given twice; leave one of them out")]
     Repeated {
         /// The key.
         key: String,
     },
-    /// A value that cannot be read.
+    /// A value cannot be parsed.
     #[error("`{key}={value}` cannot be read; write {expected}")]
     BadValue {
-        /// The key it was given for.
+        /// The key.
         key: String,
-        /// The value as it was written.
+        /// The value as written.
         value: String,
-        /// What would have been right, with an example.
+        /// The expected form, with an example.
         expected: &'static str,
     },
-    /// Numbers that make no load.
+    /// A number is out of range.
     #[error("{field} is {value}; it must be {expected}")]
     OutOfRange {
         /// The field.
         field: &'static str,
         /// Its value.
         value: String,
-        /// What would have been right.
+        /// The permitted range.
         expected: &'static str,
     },
 }

@@ -1,14 +1,14 @@
 //! Synthetic trees and loads, computed from a seed and never stored.
 //!
 //! For the simulator, benchmarks, tests and the `synth://` storage: work of any size without a
-//! disk, and the same work again whenever the same seed is given. Everything here is a pure
-//! function of its description; nothing reads a clock, a file or the system's randomness, and
-//! results do not depend on the platform's mathematics library, nor on the order of calls.
+//! disk, and reproducible from its seed. Everything here is a pure function of its description.
+//! Nothing reads a clock, a file or the system's random numbers, and results depend neither on the
+//! platform's mathematics library nor on the order of calls.
 //!
-//! * [`Tree`]: folders and files whose children follow from the folder alone, with a
-//!   second tree that differs from the first in a known way, and contents for ranged reads.
-//! * [`Arrivals`] and [`Distribution`]: when requests come, and how much they cost.
-//! * [`Rng`]: the generator under both, whose numbers are pinned by a test.
+//! * [`Tree`]: folders and files whose children are computed from the folder alone, with a second
+//!   tree that differs from the first in a known way, and contents for ranged reads.
+//! * [`Arrivals`] and [`Distribution`]: arrival times and costs of requests.
+//! * [`Rng`]: the generator under both, whose output is pinned by a test.
 
 mod error;
 mod load;

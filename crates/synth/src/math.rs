@@ -1,11 +1,12 @@
-//! Logarithm and exponential from plain arithmetic.
+//! Logarithm and exponential from basic arithmetic.
 //!
-//! The standard library's may differ in the last digit between platforms and versions, and a
-//! seeded load must not. Addition, multiplication, division and square root are exact everywhere.
+//! The functions of the standard library may differ in the last digit between platforms and
+//! versions; a seeded load must not. Addition, multiplication, division and square root are
+//! correctly rounded everywhere.
 
 use std::f64::consts::{LN_2, SQRT_2};
 
-/// The natural logarithm of a positive, normal number; anything else counts as the smallest of
+/// The natural logarithm of a positive normal number. Any other argument counts as the smallest of
 /// them.
 pub(crate) fn ln(x: f64) -> f64 {
     let x = if x.is_normal() && x > 0.0 {
@@ -20,7 +21,7 @@ pub(crate) fn ln(x: f64) -> f64 {
         mantissa /= 2.0;
         exponent += 1;
     }
-    // ln m = 2 atanh((m − 1) / (m + 1)), and |s| < 0.172 makes the series short.
+    // ln m = 2 atanh((m − 1) / (m + 1)); |s| < 0.172 makes the series short.
     let s = (mantissa - 1.0) / (mantissa + 1.0);
     let square = s * s;
     let series = (0..12)
@@ -29,7 +30,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     f64::from(exponent) * LN_2 + 2.0 * s * series
 }
 
-/// e to the power of `x`, held within what a number can carry.
+/// The exponential of `x`, clamped to the range of an `f64`.
 pub(crate) fn exp(x: f64) -> f64 {
     let x = if x.is_nan() {
         0.0

@@ -1,25 +1,25 @@
-//! The generator under every synthetic thing.
+//! The random number generator of all synthetic data.
 //!
-//! Our own, because a tree written down in a test or a bug report must be the same tree in ten
-//! years. It serves simulation; it is no source of secrets.
+//! It is implemented here so that a tree named in a test or a bug report stays the same tree in ten
+//! years. It is not cryptographically secure.
 
 use crate::math;
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The output function of splitmix64: a bijection that scatters every bit.
+/// The output function of splitmix64: a bijection that mixes all bits.
 pub(crate) fn scatter(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// One number from two, such that neither can be told from it: how keys are derived from keys.
+/// Derives a key from a key and a label.
 pub(crate) fn mix(key: u64, label: u64) -> u64 {
     scatter(scatter(key.wrapping_add(STEP)).wrapping_add(label.wrapping_mul(STEP)))
 }
 
-/// The `index`th word of the endless stream that belongs to `key`.
+/// The word at `index` of the infinite stream of `key`.
 pub(crate) fn word(key: u64, index: u64) -> u64 {
     scatter(key.wrapping_add(index.wrapping_add(1).wrapping_mul(STEP)))
 }
@@ -41,7 +41,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The generator that belongs to `seed`.
+    /// The generator for `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Rng {
@@ -50,13 +50,13 @@ impl Rng {
         }
     }
 
-    /// An independent generator for one purpose, the same however much was drawn from this one.
+    /// An independent generator for one purpose, regardless of how much was drawn from this one.
     #[must_use]
     pub fn split(&self, label: u64) -> Rng {
         Rng::new(mix(self.seed, label))
     }
 
-    /// Any number.
+    /// The next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
@@ -67,9 +67,9 @@ impl Rng {
         result
     }
 
-    /// A number below `bound`, all equally likely; 0 if `bound` is 0.
+    /// A uniform number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The overhang of the range would favour some results; draw again when in it.
+        // Rejection sampling: the incomplete part of the range would bias the result (Lemire).
         let overhang = bound.wrapping_neg().checked_rem(bound).unwrap_or(0);
         loop {
             let wide = u128::from(self.next_u64()) * u128::from(bound);
@@ -79,17 +79,17 @@ impl Rng {
         }
     }
 
-    /// A number from 0 up to, but not including, 1.
+    /// A uniform number in [0, 1).
     pub fn unit(&mut self) -> f64 {
         unit(self.next_u64())
     }
 
-    /// A number from the exponential distribution with mean 1.
+    /// An exponentially distributed number with mean 1.
     pub fn exponential(&mut self) -> f64 {
         -math::ln(1.0 - self.unit())
     }
 
-    /// A number from the normal distribution with mean 0 and deviation 1.
+    /// A normally distributed number with mean 0 and standard deviation 1 (polar method).
     pub fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
@@ -101,12 +101,12 @@ impl Rng {
     }
 }
 
-/// A number from 0 up to, but not including, 1, from 53 bits of `random`.
+/// A number in [0, 1) from 53 bits of `random`.
 pub(crate) fn unit(random: u64) -> f64 {
     (random >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A number from 0 to `last`, both included, from `random`.
+/// A number from 0 to `last`, inclusive, from `random`.
 pub(crate) fn up_to(random: u64, last: u64) -> u64 {
     ((u128::from(random) * (u128::from(last) + 1)) >> 64) as u64
 }
@@ -115,7 +115,7 @@ pub(crate) fn up_to(random: u64, last: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Trees and loads are named by their seed: these numbers must never change.
+    /// Trees and loads are identified by their seed, so these numbers must never change.
     #[test]
     fn outputs_are_pinned() {
         assert_eq!(

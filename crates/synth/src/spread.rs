@@ -1,32 +1,31 @@
-//! How many, or how large: a number drawn anew for each folder or file.
+//! Distributions for counts and sizes in a tree, sampled per folder or file.
 
 use crate::math;
 use crate::rng::{unit, up_to};
 use crate::units::{parse_number, show_number};
 use std::fmt;
 
-/// A distribution of whole numbers, written `10`, `1k-64k` or `1k~64k`.
+/// A distribution of integers, written `10`, `1k-64k` or `1k~64k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Spread {
-    /// Always this: `10`.
+    /// A constant: `10`.
     Constant(u64),
-    /// Every number from the first to the last equally likely: `1k-64k`.
+    /// A uniform distribution: `1k-64k`.
     Uniform(u64, u64),
-    /// Every doubling from the first to the last equally likely, as file sizes tend to be:
-    /// `1k~64k`.
+    /// A log-uniform distribution, as file sizes tend to be: `1k~64k`.
     Log(u64, u64),
 }
 
 impl Spread {
-    /// The number that belongs to `random`; larger for larger ones.
+    /// The number for `random`; monotonic.
     #[must_use]
     pub fn pick(self, random: u64) -> u64 {
         match self {
             Spread::Constant(number) => number,
             Spread::Uniform(low, high) => low + up_to(random, high.saturating_sub(low)),
             Spread::Log(low, high) => {
-                // Counted from one below, so that 0 has a logarithm and the last number a share.
+                // Shifted by one, so that 0 has a logarithm and the last number has a share.
                 let (from, to) = (math::ln(low as f64 + 1.0), math::ln(high as f64 + 2.0));
                 let picked = math::exp(from + unit(random) * (to - from)) - 1.0;
                 (picked as u64).clamp(low, high.max(low))
@@ -42,7 +41,7 @@ impl Spread {
             Spread::Uniform(low, high) => (low as f64 + high as f64) / 2.0,
             Spread::Log(low, high) => {
                 let (from, to) = (low as f64 + 1.0, high as f64 + 2.0);
-                // Rounding down takes half a number on average.
+                // Rounding down removes half a unit on average.
                 (to - from) / (math::ln(to) - math::ln(from)) - 1.5
             }
         }
@@ -75,17 +74,17 @@ impl fmt::Display for Spread {
     }
 }
 
-/// A part of the whole, in millionths; written in percent.
+/// A fraction in millionths; written in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share(u32);
 
 impl Share {
-    /// Nothing.
+    /// Zero.
     pub const NONE: Share = Share(0);
 
     const WHOLE: u32 = 1_000_000;
 
-    /// So many hundredths of the whole, at most all of it.
+    /// A fraction from percent, at most 100.
     #[must_use]
     pub const fn percent(percent: u32) -> Share {
         if percent >= 100 {
@@ -95,13 +94,13 @@ impl Share {
         }
     }
 
-    /// As a fraction of one.
+    /// The fraction as a number from 0 to 1.
     #[must_use]
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / f64::from(Share::WHOLE)
     }
 
-    /// Whether something that drew `random` belongs to the share.
+    /// Whether an item with this random number belongs to the fraction.
     pub(crate) fn covers(self, random: u64) -> bool {
         up_to(random, u64::from(Share::WHOLE) - 1) < u64::from(self.0)
     }
@@ -185,7 +184,7 @@ pub(crate) mod tests {
             let (mut rng, n) = (Rng::new(9), 200_000);
             let sum: f64 = (0..n).map(|_| spread.pick(rng.next_u64()) as f64).sum();
             let (mean, expected) = (sum / f64::from(n), spread.mean());
-            // 0~3 is so coarse that rounding down does not take exactly a half.
+            // 0~3 is so coarse that rounding down does not remove exactly a half.
             let slack = if text == "0~3" { 0.1 } else { 0.02 };
             assert!(
                 (mean / expected - 1.0).abs() < slack,

@@ -1,4 +1,4 @@
-//! Numbers and durations as people write them.
+//! Numbers and durations in human notation.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const SUFFIXES: [(char, u64); 4] = [
     ('k', 1 << 10),
 ];
 
-/// `64`, `64k`, `2M`, `1G`, `1T`: steps of 1024, either case.
+/// Parses `64`, `64k`, `2M`, `1G`, `1T`: powers of 1024, in either case.
 pub(crate) fn parse_number(text: &str) -> Option<u64> {
     let suffix = text.chars().next_back()?;
     let unit = SUFFIXES
@@ -44,7 +44,7 @@ const UNITS: [(&str, f64); 6] = [
     ("h", 3600.0),
 ];
 
-/// A number and its unit: ns, us, ms, s, m or h.
+/// Parses a number with its unit: ns, us, ms, s, m or h.
 ///
 /// ```
 /// use headworks_synth::parse_duration;
@@ -62,7 +62,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * seconds).ok()
 }
 
-/// Writes and reads a duration as `1.5s`, `250ms`, `10us`, `2m` or `1h`.
+/// Serializes a duration as `1.5s`, `250ms`, `10us`, `2m` or `1h`.
 pub(crate) mod duration {
     use super::{Duration, parse_duration};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

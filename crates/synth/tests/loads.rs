@@ -196,7 +196,7 @@ fn scenario_files_can_hold_them() {
     }
 }
 
-/// A load that is written down somewhere must stay the same load.
+/// A load identified by its parameters must stay the same load.
 #[test]
 fn loads_are_pinned() {
     let times: Vec<u128> = open_loads()

@@ -19,7 +19,7 @@ fn small() -> impl Strategy<Value = Tree> {
     )
 }
 
-/// Every node by its path.
+/// All nodes by path.
 fn paths(tree: &Tree) -> BTreeMap<Vec<Vec<u8>>, Node> {
     let mut all = BTreeMap::new();
     let mut open = vec![(Vec::new(), tree.root())];
@@ -158,7 +158,7 @@ fn fractions_are_met() {
     assert!((extra / files - 0.025).abs() < 0.002, "{extra}");
 }
 
-/// A tree that is written down somewhere must stay the same tree.
+/// A tree identified by its parameters must stay the same tree.
 #[test]
 fn trees_are_pinned() {
     let tree = tree("seed=7&depth=3&dirs=2-5&files=0-9&size=1k~64k");
@@ -187,7 +187,7 @@ fn trees_are_pinned() {
     );
 }
 
-/// Ten million nodes: a walk holds an iterator a level and nothing else.
+/// Ten million nodes: a walk holds one iterator per level and nothing else.
 #[test]
 fn ten_million_nodes_need_no_memory() {
     let tree = tree("depth=6&dirs=10&files=8&size=100");

@@ -1,4 +1,4 @@
-//! Just enough HTTP and HTML: one GET over one connection, and the links of a page.
+//! A minimal HTTP client and link extractor: one GET per connection, and the links of a page.
 
 use std::fmt;
 use std::io::{Error, ErrorKind, Result};
@@ -6,20 +6,20 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// More of an answer than this is not read: a page may have no end.
+/// Maximum size of a response: a page may never end.
 const LONGEST: u64 = 1 << 20;
 
-/// Where a page is. Only `http`, and the host with its port.
+/// The address of a page. Only `http`, and the host includes its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Url {
     /// Host and port.
     pub host: String,
-    /// From the first `/`.
+    /// The path, from the first `/`.
     pub path: String,
 }
 
 impl Url {
-    /// The URL that a link on a page leads to; `None` for what is not a page of the web.
+    /// Resolves a link on a page; `None` if it does not lead to a web page.
     #[must_use]
     pub fn link(page: &Url, link: &str) -> Option<Url> {
         let link = link.split('#').next().unwrap_or_default();
@@ -43,21 +43,21 @@ impl fmt::Display for Url {
     }
 }
 
-/// What a host said.
+/// The response of a host.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// How long it wants to be left alone.
+    /// The requested pause, from `Retry-After`.
     pub retry_after: Option<Duration>,
     /// The page.
     pub body: String,
 }
 
-/// Asks for a page.
+/// Fetches a page.
 ///
 /// # Errors
-/// If the host cannot be reached, or says what is not HTTP.
+/// When the host cannot be reached, or the response is not HTTP.
 pub async fn fetch(url: &Url) -> Result<Answer> {
     let mut stream = TcpStream::connect(&url.host).await?;
     let Url { host, path } = url;

@@ -1,15 +1,15 @@
-//! A polite crawler, to be read in five minutes. Read this file; [`mod@fetch`] and [`site`] are
-//! only its surroundings.
+//! A polite crawler, to be read in five minutes. Read this file; [`mod@fetch`] and [`site`] only
+//! support it.
 //!
-//! What makes a crawler hard is not fetching: it is to leave every host alone enough, to come back
-//! when a host says so, and still to keep busy. All of that is the pool's. What is left here is
-//! what a crawler knows and a pool does not: pages, links, and which of them it has seen.
+//! Fetching is not what makes a crawler hard. It must not overload any host, return when a host
+//! says so, and still keep busy. The pool does all of that. This file has the rest: pages, links,
+//! and which of them have been seen.
 //!
-//! | the crawler's | is the pool's |
+//! | crawler | pool |
 //! |---|---|
-//! | host, with its delay and its most at once | target, with limits |
-//! | depth of a page | class: strict order of classes is breadth first |
-//! | host again | flow, so that a host of ten thousand pages does not keep the workers from a host of ten |
+//! | host, with its delay and its concurrency | target, with limits |
+//! | depth of a page | class: the strict policy makes the crawl breadth-first |
+//! | host | flow: a host with ten thousand pages does not starve a host with ten |
 //! | URL | key |
 
 pub mod fetch;
@@ -26,58 +26,58 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How to treat a host, and how far to go.
+/// Politeness rules and limits of a crawl.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Requests to a host at once.
+    /// Maximum concurrent requests per host.
     pub concurrent: u32,
-    /// Time between the starts of two requests to a host.
+    /// Minimum time between the starts of two requests to a host.
     pub delay: Duration,
-    /// The wait before a page is tried for the second time; it doubles from there.
+    /// The pause before the second attempt; it doubles after that.
     pub pause: Duration,
-    /// Attempts at a page.
+    /// Maximum attempts per page.
     pub attempts: u32,
-    /// How long a page may wait in all. A host that always asks for patience would else be waited
-    /// for without end.
+    /// Maximum total wait of a page. Without it, a host that always asks for patience would be
+    /// waited for forever.
     pub patience: Duration,
-    /// Pages of one host. Some hosts have no last page.
+    /// Maximum pages per host; some hosts have no last page.
     pub pages_per_host: usize,
-    /// Links followed from a seed, one after the other.
+    /// Maximum number of links from a seed to a page.
     pub depth: u8,
 }
 
-/// A page to fetch: the payload of a job. The pool never looks at it, and hands it back when the
-/// page is given up.
+/// A page to fetch: the payload of a job. The pool never inspects it, and returns it if the page is
+/// given up.
 #[derive(Debug)]
 struct Page {
     url: Url,
     depth: u8,
-    /// What the last attempt came to. Whoever hears that a job failed finds here why.
+    /// The result of the last attempt, which explains a failure.
     last: String,
 }
 
-/// How a page ended. Every job ends in exactly one of these, so counting them tells when the crawl
+/// The end of a page. Every job ends in exactly one of these, so counting them tells when the crawl
 /// is over.
 enum Ended {
     Fetched { depth: u8, links: Vec<Url> },
     GivenUp { page: Page, reason: EndReason },
 }
 
-/// What the workers do. It knows nothing of limits, delays or other pages.
+/// The handler that the workers run. It knows nothing of limits, delays or other pages.
 struct Fetcher {
-    /// Unbounded, for it holds at most one word for each job, and the jobs are bounded.
+    /// Unbounded: it holds at most one message per job, and the jobs are bounded.
     ended: mpsc::UnboundedSender<Ended>,
 }
 
 impl Fetcher {
     fn tell(&self, ended: Ended) {
-        // Nobody listens any more once the crawl was dropped; then nobody needs to know.
+        // The receiver is gone if the crawl was dropped; then nobody needs the message.
         let _ = self.ended.send(ended);
     }
 }
 
 impl Handler<Page> for Fetcher {
-    /// One attempt. The report says two things: what becomes of the page, and what this tells of
+    /// One attempt. The report says what to do with the page, and what the attempt reveals about
     /// the host.
     async fn run(&self, run: &mut Run<'_, Page>) -> Report {
         let page = &mut run.payload;
@@ -95,11 +95,11 @@ impl Handler<Page> for Fetcher {
                 self.tell(Ended::Fetched { depth, links });
                 Report::done()
             }
-            // The host asks to be left alone: this page waits as long, which is no failed attempt,
-            // and so do all others of the host.
+            // The host asks for a pause. This page waits that long, which is not a failed attempt,
+            // and so do all other pages of the host.
             (429 | 503, Some(wait)) => Report::retry_in(wait).target(Health::Overloaded(wait)),
             (500.., _) => Report::retry(),
-            // A dead link stays dead. The host did well to say so.
+            // A dead link stays dead. The host is healthy, because it answered.
             _ => Report::failed().target(Health::Fine),
         }
     }
@@ -108,7 +108,7 @@ impl Handler<Page> for Fetcher {
         Some(Duration::from_secs(10))
     }
 
-    /// Told of every job that ends otherwise than by `Report::done`.
+    /// Called for every job that does not end with `Report::done`.
     fn notice(&self, notice: Notice<Page>) {
         if let Notice::Ended {
             payload, reason, ..
@@ -122,25 +122,25 @@ impl Handler<Page> for Fetcher {
     }
 }
 
-/// What a crawl came to.
+/// The result of a crawl.
 #[derive(Debug, Default)]
 pub struct Crawled {
     /// Pages fetched.
     pub fetched: usize,
-    /// Pages given up, and why.
+    /// Pages given up, with the reason.
     pub given_up: Vec<(Url, String)>,
 }
 
-/// Fetches the seeds and whatever they lead to, as far as the rules go.
+/// Crawls from the seeds, within the rules.
 ///
 /// # Errors
-/// If the rules make limits that cannot work.
+/// When the rules result in invalid limits.
 pub async fn crawl(seeds: Vec<Url>, rules: Rules) -> Result<Crawled, ConfigError> {
     let (sender, mut ended) = mpsc::unbounded_channel();
     let config = Config {
         policy: Policy::Strict,
         classes: ClassConfig::halving(usize::from(rules.depth) + 1),
-        // More pages wait than this: further ones are refused, and reported as given up.
+        // Pages beyond this bound are refused, and reported as given up.
         bound: Bound::Shared(10_000),
         max_waiting: Some(rules.pages_per_host),
         backoff: Backoff::new(rules.pause, Duration::from_secs(60)),
@@ -173,15 +173,15 @@ pub async fn crawl(seeds: Vec<Url>, rules: Rules) -> Result<Crawled, ConfigError
     Ok(frontier.crawled)
 }
 
-/// Who knows where the crawl has been. One task owns it, so it needs no lock.
+/// The state of the crawl. One task owns it, so it needs no lock.
 struct Frontier {
     pool: Pool<Page>,
     rules: Rules,
-    /// The target that stands for a host, and how many of its pages were asked for.
+    /// The target of each host, and the number of its pages requested.
     hosts: HashMap<String, (TargetId, usize)>,
     seed: KeySeed,
-    /// A key keeps two *live* jobs from being the same page; that a page was fetched long ago, the
-    /// crawler remembers.
+    /// Keys already visited. The pool deduplicates only *live* jobs by key; the crawler remembers
+    /// pages that were fetched long ago.
     seen: HashSet<Key>,
     /// Jobs that were admitted and have not ended.
     open: usize,
@@ -190,7 +190,7 @@ struct Frontier {
 
 impl Frontier {
     fn new(pool: Pool<Page>, rules: Rules) -> Self {
-        // Seeded by chance: else a page could name two URLs of one key, and have us overlook the
+        // Randomly seeded. Otherwise a page could name two URLs with the same key and hide the
         // second.
         let chance = std::hash::RandomState::new();
         Frontier {
@@ -204,7 +204,7 @@ impl Frontier {
         }
     }
 
-    /// Has a page fetched, if it is new and its host's share is not used up.
+    /// Submits a page, if it is new and its host has pages left.
     fn visit(&mut self, url: Url, depth: u8) -> Result<(), ConfigError> {
         let host = self.host(&url)?;
         let key = self.seed.key(&(&url.host, &url.path));
@@ -230,7 +230,7 @@ impl Frontier {
         Ok(())
     }
 
-    /// The target for a page's host, which joins the pool when it is first met.
+    /// The target of a page's host, added to the pool on first use.
     fn host(&mut self, url: &Url) -> Result<TargetId, ConfigError> {
         if let Some((host, _)) = self.hosts.get(&url.host) {
             return Ok(*host);
@@ -239,7 +239,7 @@ impl Frontier {
         let host = self.pool.add_target(TargetConfig {
             limits: Limits {
                 concurrent: Some(self.rules.concurrent),
-                // A burst of one: a host that was not asked for a while is not made up for.
+                // A burst of one: idle time does not accumulate.
                 requests: Some(Rate::per_second(per_second).with_burst(Cost(1))),
                 ..Limits::default()
             },

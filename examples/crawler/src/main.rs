@@ -1,4 +1,4 @@
-//! Crawls a small web of its own making, and prints what its hosts saw of the crawler.
+//! Crawls a small local web, and prints what its hosts observed.
 
 use headworks_example_crawler::site::{HOSTS, Site};
 use headworks_example_crawler::{Rules, crawl};

@@ -1,5 +1,5 @@
-//! A small web of hosts on 127.0.0.1, each with a port and a temper of its own, and one log of what
-//! they saw.
+//! A small web of hosts on 127.0.0.1, each with its own port and behaviour, and a common log of
+//! requests.
 
 use crate::fetch::Url;
 use std::io::Result;
@@ -9,22 +9,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What is particular about a host.
+/// The behaviour of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Temper {
-    /// Nothing.
+    /// Normal.
     Plain,
-    /// It takes its time.
+    /// Slow responses.
     Slow,
     /// Three pages in ten fail at the first attempt.
     Flaky,
-    /// Its first answer is that it wants to be left alone for a second.
+    /// The first response asks for a pause of a second.
     Strict,
-    /// It has no last page.
+    /// There is no last page.
     Endless,
 }
 
-/// Every host there is, in the order of their ports.
+/// All hosts, in the order of their ports.
 pub const HOSTS: [Temper; 5] = [
     Temper::Plain,
     Temper::Slow,
@@ -33,27 +33,27 @@ pub const HOSTS: [Temper; 5] = [
     Temper::Endless,
 ];
 
-/// Pages of a host that has a last one, its home page among them.
+/// Pages of a host with a last page, including the home page.
 pub const PAGES: u64 = 11;
 
 /// One request, as the host saw it.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Which host.
+    /// The index of the host.
     pub host: usize,
-    /// For what.
+    /// The requested path.
     pub path: String,
-    /// When it had come.
+    /// The time of arrival.
     pub arrived: Instant,
-    /// When the answer was about to go.
+    /// The time just before the response was sent.
     pub answered: Instant,
-    /// The answer.
+    /// The status of the response.
     pub status: u16,
-    /// How many the host was serving when it came, itself included.
+    /// Requests in progress at the host on arrival, including this one.
     pub at_once: u32,
 }
 
-/// The hosts. They are gone when this is dropped.
+/// The hosts; they stop on drop.
 pub struct Site {
     hosts: Vec<String>,
     log: Log,
@@ -70,10 +70,10 @@ impl Log {
 }
 
 impl Site {
-    /// Starts every host, on ports that are free.
+    /// Starts all hosts on free ports.
     ///
     /// # Errors
-    /// If there are none.
+    /// When no port is free.
     pub async fn start() -> Result<Site> {
         let (mut listeners, mut hosts) = (Vec::new(), Vec::new());
         for _ in HOSTS {
@@ -101,7 +101,7 @@ impl Site {
         }
     }
 
-    /// What the hosts saw so far, in order of arrival.
+    /// The requests so far, in order of arrival.
     #[must_use]
     pub fn log(&self) -> Vec<Request> {
         let mut log = self.log.lock().0.clone();
@@ -164,7 +164,7 @@ async fn answer(host: usize, mut stream: TcpStream, hosts: &[String], log: &Log)
     stream.shutdown().await
 }
 
-/// What a host answers, who was asked so often before: for anything, for this.
+/// The response of a host. `before` counts its earlier requests, in total and for this path.
 fn page(host: usize, path: &str, before: (usize, usize), hosts: &[String]) -> (u16, String) {
     let temper = HOSTS[host];
     let number = path.strip_prefix('/').and_then(|path| path.parse().ok());
@@ -183,7 +183,7 @@ fn page(host: usize, path: &str, before: (usize, usize), hosts: &[String]) -> (u
         (_, n) => vec![format!("/{}", n % (PAGES - 1) + 1), "/0".into()],
     };
     if number == 0 {
-        // Other hosts are known by their home pages alone, so the first request to a host is for
+        // Other hosts are linked only by their home pages, so the first request to a host is for
         // that.
         let others = [1, 2].map(|step| format!("http://{}/0", hosts[(host + step) % hosts.len()]));
         links.extend(others);

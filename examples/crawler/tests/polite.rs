@@ -1,7 +1,7 @@
-//! The crawler is polite, by what the hosts themselves have seen.
+//! The crawler is polite, judged by what the hosts observed.
 //!
-//! Real sockets and real time, so every assertion is one that no delay between the crawler and a
-//! host can break.
+//! The test uses real sockets and real time, so every assertion is one that no delay between the
+//! crawler and a host can break.
 
 use headworks_example_crawler::site::{HOSTS, PAGES, Request, Site, Temper};
 use headworks_example_crawler::{Rules, crawl};
@@ -71,13 +71,13 @@ fn every_page_was_fetched_once(log: &[Request]) {
 fn no_host_had_more_at_once_than_agreed(log: &[Request]) {
     let most = |host| of(log, host).iter().map(|request| request.at_once).max();
     assert!((0..HOSTS.len()).all(|host| most(host) <= Some(RULES.concurrent)));
-    // The slow host shows that the crawler does use what it may.
+    // The slow host shows that the crawler uses the permitted concurrency.
     assert_eq!(most(place(Temper::Slow)), Some(RULES.concurrent));
 }
 
 /// Requests to a host start a delay apart, the first not before a page that links to it was
-/// answered. On its way a request can only lose time, so the n-th cannot have come sooner than n
-/// delays after that answer.
+/// answered. In transit a request can only lose time, so the n-th cannot arrive sooner than n
+/// delays after that response.
 fn no_host_was_asked_faster_than_agreed(log: &[Request], start: Instant) {
     for (host, temper) in HOSTS.iter().enumerate() {
         let links_here = |request: &&Request| {

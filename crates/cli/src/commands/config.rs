@@ -16,28 +16,29 @@ use crate::report::{UsageError, wrong_configuration};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Write a configuration file in which every key is explained and has its default.
+    /// Write a configuration file with every key, its documentation and its default.
     #[command(after_help = "\
 Examples:
   headworks config init | less
   headworks config init --output headworks.toml")]
     Init {
-        /// Where to write it, instead of stdout. A file that exists is left alone.
+        /// Where to write it, instead of stdout. An existing file is not overwritten.
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
     /// Check a file by itself, without `HEADWORKS_…` variables, and report every problem at once.
     ///
-    /// Secrets that it names (`env:NAME`, `file:PATH`) must be there, as they must when it is used.
+    /// Secrets that it refers to (`env:NAME`, `file:PATH`) must exist, as they must when it is
+    /// used.
     ///
     /// Reads TOML, and the YAML and INI files of predecessors, in which unknown keys are only
-    /// warnings. Exit code 2 if anything is wrong.
+    /// warnings. Exit code 2 if there is an error.
     #[command(after_help = "\
 Examples:
   headworks config check headworks.toml
   headworks config check retracker.yaml")]
     Check {
-        /// The file; without one, the file that would be used.
+        /// The file to check; by default the file that would be used.
         file: Option<PathBuf>,
     },
     /// Show every value in effect and where it comes from. Secrets are masked.
@@ -47,7 +48,7 @@ Examples:
   HEADWORKS_LOG__LEVEL=debug headworks config show --admin-listen 127.0.0.1:0
   headworks config show --json | jq '.[] | select(.origin != \"default\")'")]
     Show {
-        /// For machines: a list of objects with key, value and origin.
+        /// Print JSON: a list of objects with key, value and origin.
         #[arg(long)]
         json: bool,
     },
@@ -69,6 +70,7 @@ fn init(output: Option<&Path>) -> Result<Exit> {
     let Some(path) = output else {
         return print(&text);
     };
+    // `create_new` checks and creates atomically, so an existing file cannot be overwritten.
     let file = std::fs::File::create_new(path);
     if matches!(&file, Err(cause) if cause.kind() == std::io::ErrorKind::AlreadyExists) {
         let text = format!(
@@ -138,14 +140,14 @@ fn show(common: &Common, json: bool) -> Result<Exit> {
     print(&lines.collect::<String>())
 }
 
-/// What is odd but not wrong.
+/// Prints the warnings of a configuration to stderr.
 pub(crate) fn warn(config: &Config) {
     for warning in config.warnings() {
         eprintln!("warning: {warning}");
     }
 }
 
-/// Data to stdout; a reader that has seen enough is no failure.
+/// Prints to stdout; a closed pipe is not an error.
 fn print(text: &str) -> Result<Exit> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -1,4 +1,4 @@
-//! `headworks gateway key | usage`: keys and usage, without a running gateway.
+//! `headworks gateway key | usage`: manages keys and prints usage, without a running gateway.
 
 use std::path::{Path, PathBuf};
 
@@ -15,21 +15,21 @@ use crate::report::{UsageError, data};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GatewayCommand {
-    /// Make, list and revoke API keys. Only their hashes are kept, in `gateway.keys_file`.
+    /// Create, list and revoke API keys. Only their hashes are stored, in `gateway.keys_file`.
     #[command(subcommand)]
     Key(KeyCommand),
     /// Print usage by tenant, day and model from `gateway.usage_file`.
     Usage {
-        /// The first day, as in 20261115.
+        /// The first day, such as 20261115.
         #[arg(long, default_value_t = 0)]
         from: u32,
         /// The last day.
         #[arg(long, default_value_t = u32::MAX, hide_default_value = true)]
         to: u32,
-        /// How to print it.
+        /// The output format.
         #[arg(long, value_enum, default_value_t = Format::Csv)]
         format: Format,
-        /// The file, instead of the configured one.
+        /// The usage file, instead of the configured one.
         #[arg(long)]
         file: Option<PathBuf>,
     },
@@ -43,11 +43,11 @@ pub(crate) enum Format {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make a key and print it. It cannot be shown again.
+    /// Create a key and print it. It cannot be shown again.
     Add(NewKey),
     /// List the keys: id, tenant, class.
     List,
-    /// Revoke a key by its id. A running gateway hears of it with its next reload.
+    /// Revoke a key by its id. A running gateway applies it at its next reload.
     Revoke {
         /// The key's id, as `list` shows it.
         id: String,
@@ -56,19 +56,19 @@ pub(crate) enum KeyCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct NewKey {
-    /// Whose key it is.
+    /// The tenant that the key belongs to.
     #[arg(long)]
     tenant: String,
-    /// A name to list and revoke it by; without one, made of the tenant's.
+    /// A name by which to list and revoke it; by default derived from the tenant.
     #[arg(long, default_value = "")]
     id: String,
-    /// The class of its requests: 0 is the most urgent.
+    /// The class of its requests; 0 is the most urgent.
     #[arg(long)]
     class: Option<u8>,
-    /// The most urgent class that it may ask for with `X-Priority`.
+    /// The most urgent class that it may request with `X-Priority`.
     #[arg(long)]
     max_class: Option<u8>,
-    /// A model that it may use, where `*` stands for anything; may be given again.
+    /// A model that it may use; `*` is a wildcard. May be repeated.
     #[arg(long = "model")]
     models: Vec<String>,
 }
@@ -124,6 +124,7 @@ fn keys(command: &KeyCommand, path: &Path, levels: u8) -> Result<Exit> {
                 "wrote `{id}` to {}; this is the key, and it cannot be shown again:",
                 path.display()
             );
+            // Only the key goes to stdout, so that a script can capture it.
             data(&format!("{key}\n"))?;
         }
         KeyCommand::List => data(&list(&file))?,

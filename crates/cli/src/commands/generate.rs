@@ -1,5 +1,5 @@
-//! `headworks generate`: what a package installs beside the binary, made from the command line
-//! itself.
+//! `headworks generate`: completions and the manual page, generated from the command line
+//! definition.
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use crate::report;
 
 #[derive(Debug, Args)]
 pub(crate) struct GenerateCommand {
-    /// What to print.
+    /// The file to generate.
     what: What,
 }
 
@@ -47,7 +47,7 @@ fn completions(shell: Shell) -> Vec<u8> {
     text
 }
 
-/// The program's page, with every command's after it: one file to install.
+/// The manual page of the program followed by those of its commands, as one file to install.
 fn manual() -> Result<Vec<u8>> {
     let mut program = Arguments::with_flags();
     program.build();

@@ -1,14 +1,14 @@
-//! The first lines of a program that runs: what is where, what is not and why, and what to try. To
-//! stderr: they are not data.
+//! The startup message: addresses, failures and commands to try. It goes to stderr, because it is
+//! not data.
 
 use headworks_service::admin::Listening;
 
 use crate::applications::Started;
 
-/// Commands that are offered to be tried.
+/// Maximum number of suggested commands.
 const TRIES: usize = 3;
 
-/// What there is to say.
+/// The content of the startup message.
 pub(super) struct Greeting {
     file: Option<String>,
     lines: Vec<String>,
@@ -80,7 +80,7 @@ impl Greeting {
     }
 }
 
-/// As it was called: who built it and did not install it has no `headworks` on the path.
+/// The program name as it was invoked: a binary that is not installed is not on the path.
 fn called() -> String {
     let name = std::env::args().next();
     name.filter(|name| name.contains('/'))

@@ -1,4 +1,4 @@
-//! Asking a running instance.
+//! A client for the admin listener of a running instance.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::overrides;
 use crate::report::UsageError;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Larger answers are none of ours.
+/// Maximum size of a response.
 const MOST: usize = 64 << 20;
 
-/// A running instance, by its admin listener.
+/// A running instance, identified by its admin listener.
 pub(super) struct Instance {
     outbound: Outbound,
     base: String,
@@ -29,7 +29,7 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// Whom `address` means; without it, whom the configuration and the environment mean.
+    /// Resolves `address`, or the instance that the configuration and the environment name.
     pub(super) fn find(address: Option<&str>, common: &Common) -> Result<Instance> {
         let (base, token) = match address {
             Some(address) => split(address)?,
@@ -39,7 +39,7 @@ impl Instance {
             (Some(base), Some(token)) => (base, token),
             (base, token) => configured(base, token, common)?,
         };
-        // It is this machine most of the time, which no proxy reaches.
+        // The instance usually runs on this machine, which no proxy reaches.
         let mut config = OutboundConfig::default();
         config.proxy_from_environment = false;
         Ok(Instance {
@@ -49,12 +49,12 @@ impl Instance {
         })
     }
 
-    /// Every panel, as it is now.
+    /// Fetches all panels.
     pub(super) async fn panels(&self) -> Result<PanelList> {
         self.read("/admin/panels").await
     }
 
-    /// Why `subject` of an application is as it is.
+    /// Fetches the explanation of `subject` from an application.
     pub(super) async fn explain(&self, application: &str, subject: &str) -> Result<Explanation> {
         let path = format!("/admin/panels/{application}/explain/{subject}");
         self.read(&path).await
@@ -95,7 +95,7 @@ impl Instance {
     }
 }
 
-/// The address without its query, and the token in it.
+/// Splits an address into its base and the token in its query.
 fn split(address: &str) -> Result<(Option<String>, Option<String>)> {
     let wrong = || {
         UsageError(format!(
@@ -111,7 +111,7 @@ fn split(address: &str) -> Result<(Option<String>, Option<String>)> {
     Ok((Some(format!("{scheme}://{host}")), token.map(str::to_owned)))
 }
 
-/// What the address left open, from the configuration and `HEADWORKS_TOKEN`.
+/// Fills in what the address lacks, from the configuration and `HEADWORKS_TOKEN`.
 fn configured(
     base: Option<String>,
     token: Option<String>,

@@ -1,4 +1,4 @@
-//! One module a command. Each takes its arguments and returns how it ended.
+//! One module per command. Each takes its arguments and returns the exit code.
 
 pub(crate) mod config;
 pub(crate) mod gateway;
@@ -14,7 +14,7 @@ pub(crate) mod up;
 use crate::arguments::Common;
 use crate::report::UsageError;
 
-/// Refuses flags that `command` would not look at: whoever gives one expects something of it.
+/// Rejects configuration flags that `command` would ignore: silence would mislead the user.
 fn configures_nothing(common: &Common, command: &str) -> Result<(), UsageError> {
     let given = match common {
         Common {

@@ -1,4 +1,4 @@
-//! `headworks sim`: try a policy before you live with it.
+//! `headworks sim`: simulates a policy before it is used.
 
 mod page;
 mod progress;
@@ -16,27 +16,27 @@ use crate::report::{UsageError, data};
 use page::Page;
 use progress::Line;
 
-/// What to simulate, and how to show it.
+/// Arguments of `headworks sim`.
 #[derive(Debug, Args)]
 pub(crate) struct SimCommand {
-    /// A scenario file, or the name of a shipped one.
+    /// A scenario file, or the name of a shipped scenario.
     #[arg(value_name = "FILE|NAME")]
     scenario: Option<String>,
-    /// Another seed than the scenario's: other arrivals, other failures, the same rules.
+    /// A seed other than that of the scenario: other arrivals, other failures, the same rules.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Replay recorded requests (arrival time in seconds, class, flow, cost; one a line) under the
-    /// scenario's rules, or the default ones.
+    /// Replay recorded requests (arrival time in seconds, class, flow, cost; one per line) under
+    /// the rules of the scenario, or the default ones.
     #[arg(long, value_name = "FILE.csv")]
     trace: Option<PathBuf>,
-    /// Give up after so many steps (jobs handed in, jobs granted, moments it comes to), instead of
-    /// what the scenario says or 200 million.
+    /// Maximum steps (submissions, grants and time advances); overrides the scenario and the
+    /// default of 200 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_steps: Option<u64>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Also write one self-contained page with plots.
+    /// Also write a self-contained HTML page with plots.
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
     /// List the shipped scenarios.
@@ -57,7 +57,7 @@ pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit>
     if let Some(page) = &command.html {
         is_no_input(page, command)?;
     }
-    // Before the run, which may take minutes.
+    // Opened before the run, which may take minutes.
     let page = command.html.as_deref().map(Page::open).transpose()?;
     let report = report(command, &scenario)?;
     if let Some(page) = page {
@@ -75,7 +75,7 @@ pub(crate) fn run(command: &SimCommand, common: &Common) -> anyhow::Result<Exit>
     })
 }
 
-/// A page in the place of what it was made from would be a bad bargain.
+/// Rejects an output page that would overwrite an input.
 fn is_no_input(page: &Path, command: &SimCommand) -> Result<(), UsageError> {
     let Ok(real) = page.canonicalize() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `headworks tracker`: the tracker alone, with the flags that its predecessor's users know.
+//! `headworks tracker`: the tracker alone, with the flags of its predecessor.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::commands::up;
 use crate::report::UsageError;
 use crate::{overrides, report};
 
-/// What only this command takes. Its keys' flags are made from its section.
+/// Arguments of this command only. The flags of its keys are generated from its section.
 #[derive(Debug, Args)]
 pub(crate) struct TrackerCommand {
-    /// The configuration file: TOML, or a predecessor's YAML. The same as `--config`.
+    /// The configuration file: TOML, or a predecessor's YAML. Same as `--config`.
     #[arg(short = 'c', value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(subcommand)]
@@ -28,9 +28,9 @@ pub(crate) struct TrackerCommand {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Try every forwarder of a list, without telling any of a peer.
+    /// Probe every forwarder of a list, without announcing a peer.
     ///
-    /// Exit code 3 if some cannot be asked.
+    /// Exit code 3 if a forwarder cannot be reached.
     Check {
         /// The list, in YAML.
         #[arg(short = 'f', value_name = "FILE")]
@@ -38,18 +38,18 @@ enum Task {
         /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
-        /// How long each may take to answer, in seconds.
+        /// Timeout per forwarder, in seconds.
         #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         timeout: u64,
     },
-    /// Tell why a torrent is as it is: its peers, and each forwarder's part in it.
+    /// Explain the state of a torrent: its peers, and the state of each forwarder.
     ///
-    /// Asks the running instance.
+    /// Queries the running instance.
     Explain {
         /// The torrent, in hexadecimal digits.
         torrent: String,
-        /// Where the instance listens, such as http://127.0.0.1:7070/?token=TOKEN, as it printed it
-        /// at its start.
+        /// Address of the instance, such as http://127.0.0.1:7070/?token=TOKEN, as it printed at
+        /// its start.
         #[arg(long, value_name = "ADDRESS")]
         at: Option<String>,
         /// Print JSON instead of text.
@@ -62,6 +62,7 @@ pub(crate) fn run(command: &TrackerCommand, common: &Common) -> Result<Exit> {
     let mut common = common.clone();
     common.config = command.file.clone().or(common.config);
     match &command.task {
+        // Strict: without the tracker there is nothing to keep running.
         None => up::run(&common, &[TRACKER], true),
         Some(Task::Check {
             list,

@@ -1,5 +1,4 @@
-//! `headworks up`: the admin listener and every application there is, or those that a command
-//! names.
+//! `headworks up`: runs the admin listener and all applications, or those that a command selects.
 
 use anyhow::Result;
 use clap::Args;
@@ -17,7 +16,7 @@ use crate::commands::config::warn;
 use crate::commands::greeting::Greeting;
 use crate::overrides;
 
-/// What only this command takes. Every key of every section is a flag besides.
+/// Arguments of this command only. Every key of every section is also a flag.
 #[derive(Debug, Args)]
 pub(crate) struct UpCommand {
     /// Ends if any application does not start. Without it, the others run, and the first lines say
@@ -32,7 +31,7 @@ impl UpCommand {
     }
 }
 
-/// Runs `applications`; if `strict`, all of them or none.
+/// Runs `applications`; with `strict`, a failure to start one of them is an error.
 pub(crate) fn run(common: &Common, applications: &[Application], strict: bool) -> Result<Exit> {
     let sources = overrides::sources(common)?;
     let file = sources.path().map(|path| path.display().to_string());
@@ -44,7 +43,7 @@ pub(crate) fn run(common: &Common, applications: &[Application], strict: bool) -
         .build()?;
     let mut greeting = Greeting::new(file);
     let exit = runtime.block_on(serve(&reloader, log, applications, strict, &mut greeting));
-    // Whatever was told to stop and did not is left behind, not waited for.
+    // Tasks that did not stop in time are abandoned, so that the process can exit.
     runtime.shutdown_background();
     exit
 }
@@ -83,6 +82,7 @@ async fn serve(
         return Err(error.context("no application started"));
     }
     let listening = Console::mount(admin, &shutdown).bind().await?;
+    // After every bind: ports below 1024 need root.
     privileges::give_up(&reloader.current().section::<ProcessConfig>())?;
     greeting.tell(&listening);
     listening.serve(&shutdown);

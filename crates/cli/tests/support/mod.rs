@@ -1,4 +1,4 @@
-//! The built binary in a folder of its own, away from this machine's environment.
+//! Runs the binary in a temporary directory with an empty environment.
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that goes away with its test.
+/// A temporary directory, removed on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -28,7 +28,7 @@ impl Folder {
         std::fs::write(path, text).unwrap();
     }
 
-    /// `headworks` in this folder, with nothing in its environment.
+    /// `headworks` in this directory, with an empty environment.
     pub(crate) fn headworks(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headworks"));
         command.args(args).current_dir(&self.0).env_clear();
@@ -46,7 +46,7 @@ impl Drop for Folder {
     }
 }
 
-/// How a run ended.
+/// The exit code and output of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,

@@ -1,4 +1,4 @@
-//! Servers and a proxy to reach, on this machine.
+//! Local servers and proxies to connect to.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 type Answer = Result<Response<Full<Bytes>>, Infallible>;
 
-/// Says what it was asked.
+/// Echoes the request.
 async fn echo(request: Request<Incoming>) -> Answer {
     let asked = format!("{} {}", request.method(), request.uri());
     let body = request
@@ -33,7 +33,7 @@ async fn echo(request: Request<Incoming>) -> Answer {
         .map(http_body_util::Collected::to_bytes)
         .unwrap_or_default();
     let body = String::from_utf8_lossy(&body).into_owned();
-    // HTTP/2 names the host in the address; the path is what the tests are about.
+    // HTTP/2 puts the host into the URI; the tests compare only the path.
     let path = asked
         .split("://")
         .nth(1)
@@ -44,7 +44,7 @@ async fn echo(request: Request<Incoming>) -> Answer {
     )))))
 }
 
-/// A server without TLS.
+/// Starts a server without TLS.
 pub(crate) async fn plain() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,7 +61,7 @@ pub(crate) async fn plain() -> SocketAddr {
     address
 }
 
-/// Somebody nobody else knows, who vouches for `localhost`.
+/// A private certificate authority that issues a certificate for `localhost`.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     file: PathBuf,
@@ -78,7 +78,7 @@ impl Authority {
         Authority { issuer, file }
     }
 
-    /// A configuration that trusts it.
+    /// Settings that trust this authority.
     pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.ca_file = Some(self.file.clone());
@@ -108,7 +108,7 @@ impl Drop for Authority {
     }
 }
 
-/// A server with TLS that speaks `protocols`.
+/// Starts a TLS server that speaks `protocols`.
 pub(crate) async fn tls(authority: &Authority, protocols: &[&[u8]]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -133,7 +133,7 @@ pub(crate) async fn tls(authority: &Authority, protocols: &[&[u8]]) -> SocketAdd
 /// A proxy that forwards and tunnels.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    /// What each CONNECT asked for, and with which password.
+    /// The target and credentials of each CONNECT.
     pub(crate) tunnels: mpsc::UnboundedReceiver<String>,
 }
 
@@ -185,7 +185,7 @@ async fn pass_on(request: Request<Incoming>, seen: mpsc::UnboundedSender<String>
     Ok(Response::new(Full::new(Bytes::new())))
 }
 
-/// A SOCKS 5 proxy without a password that resolves names itself.
+/// Starts a SOCKS 5 proxy without authentication that resolves names itself.
 pub(crate) async fn socks() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -203,7 +203,7 @@ async fn socks_tunnel(mut near: TcpStream) -> std::io::Result<()> {
     let mut methods = vec![0; usize::from(greeting[1])];
     near.read_exact(&mut methods).await?;
     near.write_all(&[5, 0]).await?;
-    // Version, connect, reserved, a name, and the length of the name.
+    // Version, command (connect), reserved, address type (name), length of the name.
     let mut asked = [0; 5];
     near.read_exact(&mut asked).await?;
     assert_eq!(asked[..4], [5, 1, 0, 3]);

@@ -1,8 +1,9 @@
-//! Who is let in: a bearer token for programs, a cookie for browsers.
+//! Authentication of admin requests: a bearer token for programs, a session cookie for browsers.
 //!
-//! A browser opens `/?token=…` once; the answer turns the token into a cookie and leads to the
-//! same address without it. The cookie is `SameSite=Strict` and `HttpOnly`, and a request that
-//! changes something must, if it comes by cookie, carry a header that no form can send.
+//! A browser opens `/?token=…` once. The response sets a session cookie and redirects to the same
+//! address without the token. The cookie is `SameSite=Strict` and `HttpOnly`. A request that
+//! changes something and is authenticated by cookie must also carry a custom header, which a form
+//! cannot send.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -22,21 +23,22 @@ use super::Shared;
 use super::problem::HttpProblem;
 use crate::token::{Answer, Credential, SESSION_COOKIE};
 
-/// The header without which a cookie changes nothing.
+/// Header required of every state-changing request that is authenticated by cookie.
 const INTENT: HeaderName = HeaderName::from_static("x-headworks");
 
-/// Where a browser says that a page of another origin asks. No page can set it.
+/// Fetch metadata header in which a browser states whether the request comes from the same origin.
+/// No page can set it.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What an answer may load and do in a browser, unless it says so itself: nothing.
+/// Default content security policy: a response that sets none of its own may load and run nothing.
 const NOTHING: &str =
     "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Who asks, as far as the proxies that we trust know.
+/// Address of the client, as far as the trusted proxies report it.
 #[derive(Clone, Copy)]
 pub(super) struct Client(pub(super) IpAddr);
 
-/// Lets a request through that has the token.
+/// Middleware that passes a request on only if it is authenticated.
 pub(super) async fn guard(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -57,7 +59,7 @@ pub(super) async fn guard(
 
 enum Admission {
     Through,
-    /// A browser that has the token and needs its cookie.
+    /// A browser that presented the token in the address and needs its session cookie.
     FirstVisit,
     Refused(Response),
 }
@@ -66,6 +68,8 @@ fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
     let Some(credential) = Credential::of(request.headers(), request.uri()) else {
         return Admission::Refused(unauthorized(request, "a token is needed"));
     };
+    // The limiter never rejects the right token, so its owner is not locked out by guesses from the
+    // same address. See docs/adr/0003.
     let now = Instant::now();
     let answer = match &credential {
         Credential::Bearer(token) | Credential::Address(token) => {
@@ -82,6 +86,8 @@ fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
         (Answer::Welcome, Credential::Address(_)) if request.method() == Method::GET => {
             Admission::FirstVisit
         }
+        // Pages on other ports of this host are same-site and send the cookie too. The custom
+        // header and `Sec-Fetch-Site` prove that our own page sent this one (CSRF).
         (Answer::Welcome, Credential::Cookie(_)) if changes(request) && !intended(request) => {
             Admission::Refused(unintended())
         }
@@ -91,6 +97,7 @@ fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
 
 fn intended(request: &Request) -> bool {
     let site = request.headers().get(&FETCH_SITE);
+    // Programs and old browsers send no `Sec-Fetch-Site`; the custom header alone decides then.
     let elsewhere = site.is_some_and(|site| site != "same-origin");
     request.headers().contains_key(&INTENT) && !elsewhere
 }
@@ -99,14 +106,14 @@ fn changes(request: &Request) -> bool {
     ![Method::GET, Method::HEAD].contains(request.method())
 }
 
-/// Gives the browser its cookie and sends it to the same address without the token.
+/// Sets the session cookie and redirects to the same address without the token.
 fn welcome(session: &str, uri: &Uri) -> Response {
     let rest = uri.query().unwrap_or("").split('&');
     let rest: Vec<_> = rest
         .filter(|pair| !pair.is_empty() && !pair.starts_with("token="))
         .collect();
     let mark = if rest.is_empty() { "" } else { "?" };
-    // One slash only: `//host` would lead elsewhere.
+    // Exactly one leading slash: `//host` would redirect to another host.
     let path = uri.path().trim_start_matches('/');
     let location = format!("/{path}{mark}{}", rest.join("&"));
     let cookie = format!("{SESSION_COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict");
@@ -117,7 +124,7 @@ fn welcome(session: &str, uri: &Uri) -> Response {
         .into_response()
 }
 
-/// A person who opens the page is asked for the token; a program is told how to send it.
+/// Responds 401: a login page for browsers, a JSON error for programs.
 fn unauthorized(request: &Request, text: &str) -> Response {
     let accepts = request.headers().get(ACCEPT);
     let accepts = accepts.and_then(|value| value.to_str().ok());
@@ -144,7 +151,7 @@ fn unintended() -> Response {
     problem.or(way_out).into_response()
 }
 
-/// Nothing here is for caches, for guessing types, or for telling other sites.
+/// Adds the security headers: no caching, no content sniffing, no referrer, a default policy.
 pub(super) fn dress(headers: &mut HeaderMap) {
     headers
         .entry(CACHE_CONTROL)

@@ -25,7 +25,8 @@ crate::section! {
     header_timeout: Duration = Duration::from_secs(10), restart();
 }
 
-/// Long enough not to be guessed by somebody who may try as often as the network lets them.
+/// Minimum length of a configured token. Wrong guesses are not blocked, so length is the
+/// protection.
 const SHORTEST_TOKEN: usize = 16;
 
 fn check(config: &AdminConfig) -> Vec<Objection> {

@@ -1,4 +1,4 @@
-//! The body of a request, as far as it is read.
+//! Request bodies with a size limit.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 
 use super::problem::HttpProblem;
 
-/// No action or question is longer.
+/// Largest request body, in bytes.
 pub(super) const MOST: usize = 256 << 10;
 
-/// A body within the limit.
+/// A request body within the size limit.
 pub(super) struct Content(Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Content {
@@ -33,7 +33,7 @@ impl Content {
         self.0.is_empty()
     }
 
-    /// What it says in JSON.
+    /// Deserializes the body as JSON.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, HttpProblem> {
         serde_json::from_slice(&self.0).map_err(|cause| {
             HttpProblem::new(

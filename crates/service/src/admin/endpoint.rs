@@ -1,13 +1,13 @@
-//! One address of the admin listener, and what is to be known about it.
+//! Description of one endpoint of the admin listener.
 //!
-//! The list at `/`, the OpenAPI document and the router are made of the same endpoints, so that
-//! none of them can tell of something that the others do not have.
+//! The list at `/`, the OpenAPI document and the router are built from the same endpoints, so they
+//! cannot disagree.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// One address, with what it takes and gives.
+/// One endpoint: method, path, parameters, request and response types.
 ///
 /// ```
 /// use headworks_service::admin::Endpoint;
@@ -25,7 +25,7 @@ pub struct Endpoint {
     pub(super) open: bool,
 }
 
-/// One part of an address's query.
+/// One query parameter of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
     pub(super) name: &'static str,
@@ -33,7 +33,7 @@ pub(super) struct Query {
     pub(super) required: bool,
 }
 
-/// What an endpoint answers with.
+/// Response type of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Gives {
     Text(&'static str),
@@ -41,13 +41,13 @@ pub(super) enum Gives {
 }
 
 impl Endpoint {
-    /// Reads something. A part of the path in braces is a parameter.
+    /// A `GET` endpoint. A path segment in braces is a parameter.
     #[must_use]
     pub fn get(path: &'static str, what: &'static str) -> Endpoint {
         Endpoint::new("GET", path, what)
     }
 
-    /// Does something.
+    /// A `POST` endpoint.
     #[must_use]
     pub fn post(path: &'static str, what: &'static str) -> Endpoint {
         Endpoint::new("POST", path, what)
@@ -65,28 +65,28 @@ impl Endpoint {
         }
     }
 
-    /// Answers with JSON of type `T`.
+    /// Sets the response type to JSON of type `T`.
     #[must_use]
     pub fn gives<T: JsonSchema>(mut self) -> Endpoint {
         self.gives = Gives::Json(schemars::SchemaGenerator::subschema_for::<T>);
         self
     }
 
-    /// Answers with something that is not JSON.
+    /// Sets the response to a content type other than JSON.
     #[must_use]
     pub fn gives_text(mut self, content_type: &'static str) -> Endpoint {
         self.gives = Gives::Text(content_type);
         self
     }
 
-    /// Takes JSON of type `T`.
+    /// Sets the request body to JSON of type `T`.
     #[must_use]
     pub fn takes<T: JsonSchema>(mut self) -> Endpoint {
         self.takes = Some(schemars::SchemaGenerator::subschema_for::<T>);
         self
     }
 
-    /// Takes `name` in the query.
+    /// Adds the query parameter `name`.
     #[must_use]
     pub fn query(mut self, name: &'static str, what: &'static str, required: bool) -> Endpoint {
         self.queries.push(Query {
@@ -97,13 +97,13 @@ impl Endpoint {
         self
     }
 
-    /// Needs no token.
+    /// Marks the endpoint as open: it needs no token.
     pub(super) fn open(mut self) -> Endpoint {
         self.open = true;
         self
     }
 
-    /// Its address.
+    /// The path of the endpoint.
     #[must_use]
     pub fn path(&self) -> &'static str {
         self.path

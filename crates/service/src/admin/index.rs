@@ -1,4 +1,4 @@
-//! What is there, for whoever does not know.
+//! The list of endpoints at `/`, and the responses for unknown paths.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use serde_json::json;
 use super::Shared;
 use super::problem::HttpProblem;
 
-/// Whatever has no route of its own: the list at `/`, and nothing elsewhere. Not a route itself, so
-/// that a page can take its place.
+/// Serves the list of endpoints at `/` and 404 elsewhere. It is a fallback rather than a route, so
+/// that the console's page can take `/`.
 pub(super) async fn fallback(shared: Arc<Shared>, method: Method, uri: Uri) -> Response {
     let endpoints = shared.endpoints.iter();
     if uri.path() != "/" {

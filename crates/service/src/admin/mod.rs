@@ -1,8 +1,8 @@
 //! The admin listener: health, metrics, panels and reload, behind a token.
 //!
-//! Owned by the program, not by an application; applications hand in panels and collectors, and
-//! the console hands in routes. It must not know what a panel is about. Only `/healthz` answers
-//! without the token, and says nothing but that it is there.
+//! The program owns the listener. Applications contribute panels and collectors, and the console
+//! contributes routes; the listener must not know what a panel is about. Only `/healthz` answers
+//! without the token, and it reveals nothing but that the program is running.
 
 mod auth;
 mod config;
@@ -35,7 +35,7 @@ pub use config::AdminConfig;
 pub use endpoint::Endpoint;
 pub use problem::HttpProblem;
 
-/// What the routes share.
+/// State shared by all routes.
 pub(crate) struct Shared {
     door: Door,
     trusted: TrustedProxies,
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     counters: Arc<names::Counters>,
 }
 
-/// The admin listener before it listens.
+/// The admin listener before it is bound.
 ///
 /// ```
 /// # use headworks_service::admin::{Admin, AdminConfig};
@@ -73,11 +73,11 @@ pub struct Admin {
     token_to: Vec<ToldOnce>,
 }
 
-/// Who is told the token when it is known.
+/// Callback that receives the token once it is known.
 type ToldOnce = Box<dyn FnOnce(&Secret) + Send>;
 
 impl Admin {
-    /// As `config` says, with nothing to show yet.
+    /// A listener configured by `config`, without panels, collectors or extra routes.
     #[must_use]
     pub fn new(config: &AdminConfig) -> Admin {
         Admin {
@@ -91,62 +91,64 @@ impl Admin {
         }
     }
 
-    /// Shows `panel`.
+    /// Adds `panel`.
     #[must_use]
     pub fn panel(mut self, panel: Arc<dyn Panel>) -> Admin {
         self.panels.add(panel);
         self
     }
 
-    /// Asks `collector` at every scrape.
+    /// Adds `collector`, which is called at every scrape.
     #[must_use]
     pub fn collect(self, collector: Arc<dyn Collect>) -> Admin {
         self.metrics.add(collector);
         self
     }
 
-    /// Lets `POST /admin/reload` use `reloader`.
+    /// Enables `POST /admin/reload` with `reloader`.
     #[must_use]
     pub fn reloader(mut self, reloader: Reloader) -> Admin {
         self.reloader = Some(reloader);
         self
     }
 
-    /// Adds routes behind the same token. They must not be routes that are here already; the
-    /// router refuses that with a panic, at start.
+    /// Adds routes behind the same token. They must not overlap with the built-in routes: the
+    /// router panics on a conflict, at start.
     #[must_use]
     pub fn routes(mut self, routes: Router) -> Admin {
         self.routes = self.routes.merge(routes);
         self
     }
 
-    /// Tells of `endpoints` that [`routes`](Admin::routes) added.
+    /// Lists `endpoints`, which [`routes`](Admin::routes) added, in the index and the OpenAPI
+    /// document.
     #[must_use]
     pub fn endpoints(mut self, endpoints: impl IntoIterator<Item = Endpoint>) -> Admin {
         self.endpoints.extend(endpoints);
         self
     }
 
-    /// Tells `who` the token, once there is one: if none is configured, it is made when the address
-    /// is taken.
+    /// Calls `who` with the token in [`bind`](Admin::bind), where the token is generated if none is
+    /// configured.
     #[must_use]
     pub fn token_to(mut self, who: impl FnOnce(&Secret) + Send + 'static) -> Admin {
         self.token_to.push(Box::new(who));
         self
     }
 
-    /// The panels so far.
+    /// The panels added so far.
     #[must_use]
     pub fn panels(&self) -> &Panels {
         &self.panels
     }
 
-    /// Takes the address. From then on connections wait for [`Listening::serve`].
+    /// Binds the address. Connections queue until [`Listening::serve`] is called.
     ///
     /// # Errors
-    /// When the address is taken, or would hand control to the network without a token.
+    /// When the address is in use, or is beyond loopback without a configured token.
     pub async fn bind(self) -> Result<Listening, Error> {
         let address = self.config.listen;
+        // Checked here as well as in the configuration: a program may build its config in code.
         if !address.ip().to_canonical().is_loopback() && self.config.token.is_none() {
             return Err(Error::Exposed(address));
         }
@@ -180,7 +182,7 @@ impl Admin {
     }
 }
 
-/// The admin listener with its address.
+/// The admin listener, bound to its address.
 pub struct Listening {
     listener: TcpListener,
     address: SocketAddr,
@@ -190,20 +192,20 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// The real address, also when port 0 was asked for.
+    /// The bound address; it has the real port also when port 0 was configured.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The token, if it was made at this start and nobody knows it yet.
+    /// The token, if it was generated at this start.
     #[must_use]
     pub fn generated_token(&self) -> Option<&str> {
         let door = &self.shared.door;
         door.is_generated().then(|| door.token())
     }
 
-    /// Answers until `shutdown`, then lets running requests end.
+    /// Serves until `shutdown`, then lets running requests finish.
     pub fn serve(self, shutdown: &Shutdown) {
         let stop = shutdown.token();
         shutdown.spawn(

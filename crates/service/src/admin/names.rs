@@ -1,4 +1,4 @@
-//! The metrics of this crate: their names, and the numbers behind them.
+//! Metrics of the admin listener: names and counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,7 +25,7 @@ const STARTED: Family = Family::gauge(
 );
 const BUILD: Family = Family::gauge("headworks_build", "Always 1; the label tells the version.");
 
-/// What the admin listener counts.
+/// Counters of the admin listener.
 #[derive(Debug)]
 pub(super) struct Counters {
     answers: [AtomicU64; 4],

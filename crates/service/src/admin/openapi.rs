@@ -1,4 +1,4 @@
-//! The OpenAPI document, made of the endpoints and the types they name.
+//! The OpenAPI document, generated from the endpoints and their types.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -6,22 +6,22 @@ use serde_json::{Map, Value, json};
 
 use super::endpoint::{Endpoint, Gives};
 
-/// What every error says.
+/// Body of every error response.
 #[derive(JsonSchema)]
 #[expect(
     dead_code,
     reason = "only its schema is used; the answer is written by HttpProblem"
 )]
 struct Problem {
-    /// What is wrong.
+    /// The error.
     error: String,
-    /// What to do about it.
+    /// A suggested remedy.
     way_out: Option<String>,
-    /// Each problem by itself.
+    /// The individual problems.
     problems: Option<Vec<String>>,
 }
 
-/// The document that describes `endpoints`.
+/// Returns the document that describes `endpoints`.
 pub(super) fn document(endpoints: &[Endpoint]) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();

@@ -1,4 +1,4 @@
-//! Errors as the admin listener answers them: JSON that names the problem and the way out.
+//! Error responses of the admin listener: JSON that names the problem and the remedy.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::panel::PanelError;
 
-/// An error answer: `{"error": "…", "way_out": "…"}`.
+/// An error response: `{"error": "…", "way_out": "…"}`.
 ///
 /// ```
 /// use headworks_service::admin::HttpProblem;
@@ -23,7 +23,7 @@ pub struct HttpProblem {
 }
 
 impl HttpProblem {
-    /// An answer with `status`, saying `error`.
+    /// An error response with `status` and the message `error`.
     #[must_use]
     pub fn new(status: StatusCode, error: impl Into<String>) -> HttpProblem {
         HttpProblem {
@@ -34,14 +34,14 @@ impl HttpProblem {
         }
     }
 
-    /// And what to do about it.
+    /// Adds a remedy.
     #[must_use]
     pub fn or(mut self, way_out: impl Into<String>) -> HttpProblem {
         self.way_out = Some(way_out.into());
         self
     }
 
-    /// And each problem by itself.
+    /// Adds the individual problems.
     #[must_use]
     pub fn listing(mut self, problems: Vec<String>) -> HttpProblem {
         self.problems = problems;

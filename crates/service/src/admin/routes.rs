@@ -1,4 +1,4 @@
-//! What each address answers.
+//! The routes of the admin listener and their handlers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ use crate::reload::Reloaded;
 
 type Answer<T> = Result<Json<T>, HttpProblem>;
 
-/// What stands behind the token, and who answers it.
+/// The endpoints behind the token, with their handlers.
 fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
     vec![
         (
@@ -83,7 +83,7 @@ fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
     ]
 }
 
-/// Every address that is here without anybody adding it.
+/// The built-in endpoints.
 pub(super) fn endpoints() -> impl Iterator<Item = Endpoint> {
     let open = [
         Endpoint::get("/", "the console's page, or this list without one").gives_text("text/html"),
@@ -93,11 +93,11 @@ pub(super) fn endpoints() -> impl Iterator<Item = Endpoint> {
     open.into_iter().chain(guarded)
 }
 
-/// All routes; those of `extra` stand behind the same token.
+/// Builds the router. The routes of `extra` are behind the same token.
 pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
     let mut routes = Router::new();
     for (endpoint, answer) in guarded() {
-        // A subject may have slashes.
+        // A subject may contain slashes.
         let path = endpoint.path().replace("{subject}", "{*subject}");
         routes = routes.route(&path, answer);
     }
@@ -121,12 +121,15 @@ pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
         ))
 }
 
-/// Counts and dresses every answer, that of `/healthz` too, and asks for what HTTP asks for.
+/// Counts every response and adds the security headers, also for `/healthz`; rejects HTTP/1.1
+/// requests without exactly one `Host`.
 async fn every_request(
     State(shared): State<Arc<Shared>>,
     request: Request,
     next: Next,
 ) -> Response {
+    // RFC 9112, 3.2: a server must answer 400 to an HTTP/1.1 request with no or several `Host`
+    // lines.
     let hosts = request.headers().get_all(HOST).iter().count();
     let mut response = if request.version() == Version::HTTP_11 && hosts != 1 {
         let text = format!("a request needs one `Host` header, this has {hosts}");
@@ -199,6 +202,7 @@ async fn act(
     let known = known.ok_or_else(|| crate::panel::PanelError::unknown_action(action.as_str()))?;
     known.check(&args)?;
     let outcome = panel.act(&action, &args).await;
+    // The audit log of destructive actions: who, what and with which outcome.
     if known.destructive {
         let args = Value::from(args);
         let outcome = outcome
@@ -218,7 +222,7 @@ async fn explain(
 
 #[derive(Deserialize, JsonSchema)]
 struct Question {
-    /// The settings that would be different.
+    /// The settings to change.
     changes: Vec<Change>,
 }
 
@@ -233,12 +237,13 @@ async fn what_if(
     ))
 }
 
-/// Its body says nothing, but is held to the limit like any other.
+/// Reloads the configuration. The body is ignored, but its size is limited like any other.
 async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloaded> {
     let Some(reloader) = shared.reloader.clone() else {
         let text = "this program does not reload";
         return Err(HttpProblem::new(StatusCode::NOT_IMPLEMENTED, text));
     };
+    // Reloading reads files, which must not block a runtime thread.
     let outcome = tokio::task::spawn_blocking(move || reloader.reload()).await;
     let outcome = outcome.map_err(|cause| {
         HttpProblem::new(

@@ -1,8 +1,8 @@
-//! Accepting connections, and letting them end.
+//! The accept loop, with a connection limit and graceful shutdown.
 //!
-//! A client that sends nothing, or the head of a request byte by byte, is cut off after a while,
-//! and there are never more connections than [`MOST`]: nobody can hold the listener by holding on
-//! to it.
+//! A client that sends nothing, or sends a request head byte by byte, is disconnected after the
+//! header timeout. Open connections are limited to [`MOST`], so slow clients cannot exhaust the
+//! listener.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,13 +22,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-/// Connections at once; others wait until one ends.
+/// Maximum open connections; further ones wait in the accept queue.
 const MOST: usize = 1024;
 
-/// How long to wait when the system has no connection to give, for want of file handles perhaps.
+/// Pause after a failed accept, for example for lack of file descriptors.
 const RECOVERY: Duration = Duration::from_millis(100);
 
-/// Answers until `stop`, then lets running requests end.
+/// Serves until `stop`, then lets running requests finish.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -56,6 +56,8 @@ pub(super) async fn serve(
             },
         }
     }
+    // Closed before draining, so that new clients are refused instead of waiting for a server that
+    // is shutting down.
     drop(listener);
     while connections.join_next().await.is_some() {}
 }
@@ -67,7 +69,7 @@ async fn connection(
     router: Router,
     stop: CancellationToken,
 ) {
-    // Only speed is lost without it.
+    // Without it responses are merely slower.
     let _ = stream.set_nodelay(true);
     let answer = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));
@@ -75,7 +77,7 @@ async fn connection(
     });
     let connection = server.serve_connection(TokioIo::new(stream), answer);
     let mut connection = pin!(connection.with_upgrades());
-    // How a connection ends is its client's business: there is nobody to tell.
+    // Errors end the connection and concern only its client, so they are not logged.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),

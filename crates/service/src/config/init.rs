@@ -1,4 +1,4 @@
-//! The commented default file.
+//! The commented default configuration file.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::schema::Schema;
 use super::section::{Key, SectionSpec, lines};
 
 impl Schema {
-    /// A file that sets every key to its default, with its documentation above it.
+    /// Generates a file that sets every key to its default, with the documentation above it.
     ///
     /// ```
     /// let file = headworks_service::config::Schema::shared().init();

@@ -1,4 +1,4 @@
-//! Laying flag over environment over file, and finding the key that each of them means.
+//! Merges flags over environment over file, and resolves the key that each of them sets.
 
 use super::files::{self, Content, ForeignKey};
 use super::node::{Node, Table, Value, put};
@@ -7,15 +7,15 @@ use super::problem::{Problem, suggest};
 use super::section::{Key, SectionSpec};
 use super::sources::Sources;
 
-/// All sources in one tree.
+/// All sources merged into one tree.
 #[derive(Default)]
 pub(super) struct Layers {
     pub(super) tree: Table,
     pub(super) errors: Vec<Problem>,
     pub(super) warnings: Vec<Problem>,
-    /// Whether the file is a predecessor's: unknown keys are then warnings.
+    /// Whether the file is a predecessor's; unknown keys are then warnings.
     pub(super) foreign: bool,
-    /// Whether the file could not be read as its format: what was read of it means nothing.
+    /// Whether the file is malformed; its content is then discarded.
     pub(super) unreadable: bool,
 }
 
@@ -39,6 +39,7 @@ impl Layers {
         };
         self.unreadable = !problems.is_empty();
         self.errors.extend(problems);
+        // A half-parsed file would produce misleading follow-up errors.
         match content {
             _ if self.unreadable => {}
             Content::Sections(table) => self.take_sections(sections, table),
@@ -118,7 +119,7 @@ impl Layers {
                 self.errors.push(problem.or("set it again, in UTF-8"));
             }
         }
-        // Aliases first, so that a variable of our own name wins over them.
+        // Aliases first, so that `HEADWORKS_…` variables override them.
         for section in sections {
             for key in section.keys {
                 let set = sources
@@ -157,7 +158,7 @@ impl Layers {
         }
     }
 
-    /// Adds what holds where nobody said anything else.
+    /// Adds the values that apply if no other source sets the key.
     fn read_fallbacks(&mut self, sections: &[SectionSpec], sources: &Sources) {
         if sources.path().is_none() {
             for (key, value) in &sources.without_file {
@@ -166,7 +167,7 @@ impl Layers {
         }
         for (key, name) in &sources.beside {
             let path = sources.folder().join(name);
-            // A file that is there but cannot be looked at is an error later, never a missing one.
+            // Only a missing file is skipped. Any other failure is reported when the file is read.
             let missing = std::fs::symlink_metadata(&path)
                 .is_err_and(|cause| cause.kind() == std::io::ErrorKind::NotFound);
             if let (false, Some(path)) = (missing, path.to_str()) {
@@ -182,7 +183,7 @@ impl Layers {
         };
         let below: Vec<String> = steps[1..].iter().map(|&step| step.to_owned()).collect();
         let written = self.tree.get(section.name);
-        // A section that is not a table is reported as it is written.
+        // A section that is not a table is reported as an error later, so it stays as written.
         let unset = written.is_none_or(|section| {
             matches!(section.value, Value::Table(_)) && section.at(&below).is_none()
         });
@@ -211,7 +212,7 @@ impl Layers {
     }
 }
 
-/// `TRACKER__QUEUE_SIZE`, if the variable is one of ours.
+/// Returns `TRACKER__QUEUE_SIZE` for `HEADWORKS_TRACKER__QUEUE_SIZE`.
 fn path_of(variable: &str) -> Option<&str> {
     let path = variable.strip_prefix(PREFIX)?;
     path.contains("__").then_some(path)
@@ -225,7 +226,7 @@ fn key_names(keys: &[Key]) -> Vec<&'static str> {
     keys.iter().map(|key| key.name).collect()
 }
 
-/// Where a key that stands outside any section may belong.
+/// Suggests the section that a key outside any section belongs to.
 fn homes(sections: &[SectionSpec], key: &str) -> String {
     match sections.iter().find(|section| section.key(key).is_some()) {
         Some(section) => format!("put it under [{}]", section.name),
@@ -237,7 +238,7 @@ fn find_section<'a>(sections: &'a [SectionSpec], name: &str) -> Option<&'a Secti
     sections.iter().find(|section| section.name == name)
 }
 
-/// The key that a predecessor's file means: an alias, or our own name under our own header.
+/// Resolves a predecessor's key: by alias, or by native name under a native header.
 fn find_foreign(
     sections: &[SectionSpec],
     foreign: &ForeignKey,

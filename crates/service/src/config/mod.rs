@@ -1,8 +1,8 @@
-//! One configuration for all applications, in which every value knows where it came from.
+//! One configuration for all applications, with the origin of every value.
 //!
-//! An application declares its section once with [`section!`](crate::section); a [`Schema`] holds
-//! the sections that exist; [`Schema::load`] lays flag over environment over file over default and
-//! returns a [`Config`], or every [`Problem`] there is. Nothing here owns state: a `Config` is a
+//! An application declares its section once with [`section!`](crate::section). A [`Schema`] holds
+//! the known sections. [`Schema::load`] merges flag over environment over file over default and
+//! returns a [`Config`], or every [`Problem`] found. Nothing here owns state: a `Config` is a
 //! value, and [`reload`](crate::reload) publishes new ones.
 
 mod de;

@@ -1,31 +1,31 @@
-//! The one tree that every source is read into before it is typed.
+//! The untyped tree that every source is read into.
 //!
-//! Files, environment and flags all become [`Node`]s that remember where they were written, so
-//! that one deserializer and one set of messages serves them all.
+//! Files, environment and flags all become [`Node`]s with an origin, so that one deserializer and
+//! one set of messages serves them all.
 
 use std::collections::BTreeMap;
 
 use super::origin::Origin;
 
-/// Keys in a stable order; a file's own order only matters for line numbers, which nodes carry.
+/// Keys in a stable order. The order of the file matters only for line numbers, which nodes carry.
 pub(crate) type Table = BTreeMap<String, Node>;
 
-/// A value and the place it was written.
+/// A value and its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) origin: Origin,
     pub(crate) value: Value,
 }
 
-/// What was written.
+/// An untyped value.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Bool(bool),
     Int(i64),
     Float(f64),
-    /// A string that the writer marked as one.
+    /// A string that was written as one.
     Str(String),
-    /// Characters without a type (environment, flags, INI, YAML): read as whatever is expected.
+    /// Characters without a type (environment, flags, INI, YAML), converted to the expected type.
     Text(String),
     List(Vec<Node>),
     Table(Table),
@@ -40,7 +40,7 @@ impl Node {
         Node::new(origin, Value::Text(text.into()))
     }
 
-    /// What a reader would call the value, with no part of the value itself: it may be a secret.
+    /// The kind of the value for messages, without any part of the value: it may be a secret.
     pub(crate) fn kind(&self) -> &'static str {
         match self.value {
             Value::Bool(_) => "true or false",
@@ -66,7 +66,7 @@ impl Node {
     }
 }
 
-/// Puts `node` at `path`, making tables on the way; whatever was there before gives way.
+/// Inserts `node` at `path`, creating tables on the way; replaces what was there before.
 pub(crate) fn put(table: &mut Table, path: &[&str], node: Node) {
     match path {
         [] => {}
@@ -87,7 +87,7 @@ pub(crate) fn put(table: &mut Table, path: &[&str], node: Node) {
 }
 
 impl Node {
-    /// Whether what is inside was written as untyped text.
+    /// Whether the value is untyped text.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.value, Value::Text(_))
     }

@@ -1,21 +1,21 @@
-//! Where a value came from.
+//! Origins of configuration values.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a configuration value came from.
+/// The source of a configuration value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// Nobody set it.
+    /// The built-in default.
     #[default]
     Default,
-    /// A value that holds because no configuration file is read.
+    /// A value that applies because there is no configuration file.
     NoFile,
     /// A line of the configuration file, counted from one.
     File {
-        /// The file, as it was named by whoever asked for it.
+        /// The file, as it was named by the caller.
         path: Arc<PathBuf>,
         /// The line, counted from one; zero means the file as a whole.
         line: usize,
@@ -36,7 +36,7 @@ impl Origin {
         Origin::line(&Arc::new(path.to_path_buf()), 0)
     }
 
-    /// Orders problems as a reader meets them: down the file, then environment, then flags.
+    /// Sort key for problems: by line of the file, then environment, then flags.
     pub(crate) fn rank(&self) -> (u8, usize) {
         match self {
             Origin::File { line, .. } => (0, *line),

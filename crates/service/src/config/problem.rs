@@ -1,27 +1,27 @@
-//! What is wrong with a configuration, in words that name the place, the key and the way out.
+//! Configuration problems: messages that name the place, the key and the remedy.
 
 use std::fmt;
 
 use super::origin::Origin;
 
-/// One thing that is wrong, or merely odd, with a configuration.
+/// One error or warning about a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// Where it was written.
+    /// The origin of the value.
     pub origin: Origin,
-    /// The dotted key it is about; empty when it is about the file as a whole.
+    /// The dotted key; empty if the problem concerns the file as a whole.
     pub key: String,
-    /// What is wrong.
+    /// The problem.
     pub text: String,
-    /// What to do about it.
+    /// The remedy.
     pub way_out: Option<String>,
 }
 
-/// Numbers of more digits are not shown in full.
+/// Longer numbers are truncated.
 const DIGITS: usize = 40;
 
-/// The text with every number cut short that nobody would read: three hundred digits, say.
+/// Truncates very long numbers in a text, so that messages stay readable.
 ///
 /// ```
 /// let text = format!("found {}, which is too large", "9".repeat(300));
@@ -79,9 +79,9 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration, in the order in which it was written.
+/// All problems of a configuration, in the order of the file.
 ///
-/// Never empty when it is an error.
+/// Never empty when it is returned as an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(Vec<Problem>);
 
@@ -91,18 +91,18 @@ impl Problems {
         Problems(problems)
     }
 
-    /// The problems, first line first.
+    /// The problems in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// The number of problems.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no problems.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -129,7 +129,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// The candidate that a writer most likely meant, if any is near enough to suggest.
+/// The candidate closest to `wrong`, if one is close enough to suggest.
 pub(crate) fn nearest<'a>(
     wrong: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -143,7 +143,7 @@ pub(crate) fn nearest<'a>(
         .map(|(_, right)| right)
 }
 
-/// "did you mean `x`?", or the whole choice when nothing is near.
+/// Returns "did you mean `x`?", or lists all candidates if none is close.
 pub(crate) fn suggest(wrong: &str, candidates: &[&str]) -> String {
     if let Some(right) = nearest(wrong, candidates.iter().copied()) {
         return format!("did you mean `{right}`?");

@@ -1,4 +1,4 @@
-//! The sections that exist, and reading a configuration of them.
+//! The known sections, and loading a configuration of them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// No sections.
+    /// A schema without sections.
     #[must_use]
     pub fn new() -> Schema {
         Schema::default()
     }
 
-    /// The sections that every program has: `[admin]`, `[log]`, `[outbound]` and
+    /// The sections that every program has: `[admin]`, `[log]`, `[outbound]`, `[process]` and
     /// `[shutdown]`.
     ///
     /// ```
@@ -42,11 +42,11 @@ impl Schema {
             .with::<crate::shutdown::ShutdownConfig>()
     }
 
-    /// And the section `S`.
+    /// Adds the section `S`.
     ///
     /// # Panics
-    /// When a section of that name is there already: two owners of one section are a mistake in
-    /// the program, not in its input.
+    /// When a section of that name exists already. Two owners of one section are a bug in the
+    /// program, not in its input.
     #[must_use]
     pub fn with<S: Section>(mut self) -> Schema {
         let spec = SectionSpec::of::<S>();
@@ -65,11 +65,11 @@ impl Schema {
         &self.sections
     }
 
-    /// Reads and checks everything; either all of it is right or nothing is returned but the
-    /// problems, all of them.
+    /// Loads and checks all sections. Returns either a valid configuration or the complete list of
+    /// problems.
     ///
     /// # Errors
-    /// Every problem of the sources, in the order in which they were written.
+    /// Every problem of the sources, in the order of the file.
     pub fn load(&self, sources: &Sources) -> Result<Config, Problems> {
         let mut layers = Layers::read(&self.sections, sources);
         if layers.unreadable {
@@ -101,9 +101,11 @@ fn empty() -> Node {
 }
 
 impl Layers {
-    /// Sorts what a section's reading found into errors and warnings.
+    /// Sorts the findings of a section into errors and warnings.
     fn judge(&mut self, spec: &SectionSpec, node: &Node, reading: Reading) {
         for finding in reading.findings {
+            // A predecessor's file may set keys that Headworks has no use for. Its users must be
+            // able to start with it as it is, so unknown keys are warnings there.
             let lenient = self.foreign && matches!(finding.problem.origin, Origin::File { .. });
             if finding.unknown_key && lenient {
                 self.warnings.push(finding.problem);
@@ -120,7 +122,7 @@ impl Layers {
     }
 }
 
-/// Adds what only the key table knows: the right name of an alias, an example of a value.
+/// Adds a remedy from the key table: the native name of an alias, or an example value.
 fn explained(spec: &SectionSpec, finding: Finding) -> Problem {
     let Finding {
         path,
@@ -145,7 +147,7 @@ fn explained(spec: &SectionSpec, finding: Finding) -> Problem {
     problem
 }
 
-/// An example of a right value: the key's own, or one of the right type.
+/// Suggests a valid value: the example or default of the key, or one of the right type.
 fn way_out(spec: &SectionSpec, path: &[String], of_type: Option<&str>) -> Option<String> {
     let (name, example) = match path {
         [] => return Some(format!("write it as a section: [{}]", spec.name)),
@@ -163,7 +165,7 @@ fn way_out(spec: &SectionSpec, path: &[String], of_type: Option<&str>) -> Option
     }
 }
 
-/// A configuration that was read and found right. Never changes: a reload makes another.
+/// A valid configuration. It is immutable: a reload creates a new one.
 #[derive(Clone)]
 pub struct Config {
     sections: Vec<(SectionSpec, Arc<dyn Any + Send + Sync>)>,
@@ -175,7 +177,7 @@ impl Config {
     /// The section `S`.
     ///
     /// # Panics
-    /// When the schema this was read with does not know `S`.
+    /// When `S` is not in the schema.
     #[must_use]
     pub fn section<S: Section>(&self) -> Arc<S> {
         self.sections
@@ -184,13 +186,13 @@ impl Config {
             .unwrap_or_else(|| panic!("the section [{}] is not in the schema", S::NAME))
     }
 
-    /// Every value with its origin, secrets masked.
+    /// Every value with its origin; secrets are masked.
     #[must_use]
     pub fn shown(&self) -> &[Shown] {
         &self.shown
     }
 
-    /// Names of the sections that differ from `other`'s, also where only a secret does.
+    /// Names of the sections that differ from those of `other`, also if only a secret differs.
     pub(crate) fn sections_unlike(&self, other: &Config) -> Vec<&'static str> {
         let pairs = self.sections.iter().zip(&other.sections);
         let unlike =
@@ -198,7 +200,7 @@ impl Config {
         unlike.map(|((spec, _), _)| spec.name).collect()
     }
 
-    /// What is odd but not wrong: unknown keys of a predecessor's file.
+    /// Warnings: unknown keys of a predecessor's file.
     #[must_use]
     pub fn warnings(&self) -> &Problems {
         &self.warnings

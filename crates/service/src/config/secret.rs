@@ -1,13 +1,13 @@
-//! A value that is never shown.
+//! Secrets: values that are never printed.
 
 use std::env::VarError;
 use std::fmt;
 use std::path::Path;
 
-/// A password, key or token: never in `Debug`, `Display`, logs or `config show`.
+/// A password, key or token. It never appears in `Debug`, `Display`, logs or `config show`.
 ///
-/// Written in a file it is the value itself, or better `env:NAME` or `file:PATH` (relative to that
-/// file), which are read when the configuration is loaded, and again on reload.
+/// In a file it is written as `env:NAME`, as `file:PATH` (relative to that file), or as the value
+/// itself. References are resolved when the configuration is loaded, and again on reload.
 ///
 /// ```
 /// use headworks_service::config::Secret;
@@ -20,14 +20,14 @@ pub struct Secret(String);
 
 const EMPTY: &str = "the secret is empty; give one, or leave the key out";
 
-/// What is shown instead.
+/// Printed in place of a secret.
 pub(crate) const MASK: &str = "********";
 
 impl Secret {
-    /// Begins a secret that is the content of a file.
+    /// Prefix of a secret that is stored in a file.
     pub(crate) const FILE: &str = "file:";
 
-    /// The value. Hand it to whoever checks it, and to nobody who prints.
+    /// Returns the value. Use it for comparison and transmission only, never for output.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -45,6 +45,7 @@ impl Secret {
             let text = crate::bounded::read(Path::new(path))
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".to_owned()))
                 .map_err(|cause| format!("cannot read the file `{path}`: {cause}"))?;
+            // Editors and `echo` end a file with a newline that is not part of the secret.
             text.trim_end_matches(['\r', '\n']).to_owned()
         } else {
             written.to_owned()
@@ -86,8 +87,8 @@ impl<'de> serde::Deserialize<'de> for Secret {
     }
 }
 
-/// Reads a secret from text. Its value is a `Secret`, by which the configuration's deserializer
-/// knows that the text may name a file.
+/// Visitor for secrets. Its value type is `Secret`, by which the deserializer recognizes text that
+/// may name a file.
 struct SecretVisitor;
 
 impl serde::de::Visitor<'_> for SecretVisitor {
@@ -102,11 +103,11 @@ impl serde::de::Visitor<'_> for SecretVisitor {
     }
 }
 
-/// For an optional secret: one that is given but empty is a mistake (a variable that was meant to
-/// be set), never none.
+/// Deserializes an optional secret, and rejects an empty one instead of treating it as absent: an
+/// empty value usually means a variable that was meant to be set.
 ///
 /// # Errors
-/// When it is not a secret.
+/// When the value is not a valid secret.
 pub fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
     serde::Deserialize::deserialize(from).map(Some)
 }

@@ -1,4 +1,4 @@
-//! What an application declares once: its section's keys, with types, defaults, words and aliases.
+//! Declaration of a section: keys, types, defaults, documentation and aliases in one place.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -16,28 +16,28 @@ pub trait Section:
 {
     /// The section's name in the file.
     const NAME: &'static str;
-    /// What the section is for.
+    /// The documentation of the section.
     const DOC: &'static str;
-    /// Its keys, in the order in which `config init` shows them.
+    /// The keys, in the order in which `config init` prints them.
     const KEYS: &'static [Key];
 
-    /// What is wrong with values that are fine one by one. Nothing, unless told otherwise.
+    /// Checks constraints between values that are valid one by one. Accepts everything by default.
     fn check(&self) -> Vec<Objection> {
         Vec::new()
     }
 }
 
-/// A section's veto against values of its own.
+/// An error that a section reports about its own values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objection {
-    /// The key it is about.
+    /// The key.
     pub key: &'static str,
-    /// What is wrong with it, and the way out.
+    /// The problem and the remedy.
     pub text: String,
 }
 
 impl Objection {
-    /// An objection against the value of `key`.
+    /// An error about the value of `key`.
     #[must_use]
     pub fn new(key: &'static str, text: impl Into<String>) -> Objection {
         let text = text.into();
@@ -72,35 +72,35 @@ impl Key {
         }
     }
 
-    /// A value in TOML, shown where the default is nothing.
+    /// An example value in TOML, shown if the default is unset.
     #[must_use]
     pub const fn example(mut self, example: &'static str) -> Key {
         self.example = Some(example);
         self
     }
 
-    /// Names of this key in predecessors' YAML and INI files.
+    /// Names of this key in YAML and INI files of predecessors.
     #[must_use]
     pub const fn file(mut self, names: &'static [&'static str]) -> Key {
         self.file = names;
         self
     }
 
-    /// Environment variables that set it, beside `HEADWORKS_SECTION__KEY`.
+    /// Environment variables that set the key, in addition to `HEADWORKS_SECTION__KEY`.
     #[must_use]
     pub const fn env(mut self, names: &'static [&'static str]) -> Key {
         self.env = names;
         self
     }
 
-    /// Flags that set it, beside the one made of its name.
+    /// Flags that set the key, in addition to the one derived from its name.
     #[must_use]
     pub const fn flag(mut self, names: &'static [&'static str]) -> Key {
         self.flag = names;
         self
     }
 
-    /// Only read at start: a reload that changes it says so.
+    /// Marks a key that is read only at start; a reload that changes it reports so.
     #[must_use]
     pub const fn restart(mut self) -> Key {
         self.restart = true;
@@ -113,26 +113,26 @@ impl Key {
         self.name
     }
 
-    /// The key's documentation, a line a line.
+    /// The documentation of the key, line by line.
     pub fn doc(&self) -> impl Iterator<Item = &'static str> {
         lines(self.doc)
     }
 
-    /// Its flag aliases, such as `-Q` or `--queue-throttle-top`.
+    /// Additional flags, such as `-Q` or `--queue-throttle-top`.
     #[must_use]
     pub const fn flags(&self) -> &'static [&'static str] {
         self.flag
     }
 }
 
-/// The lines of a `///` comment as it was meant.
+/// The lines of a `///` comment without the leading space.
 pub(crate) fn lines(doc: &'static str) -> impl Iterator<Item = &'static str> {
     doc.trim_end()
         .lines()
         .map(|line| line.strip_prefix(' ').unwrap_or(line))
 }
 
-/// A section without its type, so that a schema can hold many.
+/// A type-erased section, so that a schema can hold many.
 #[derive(Clone, Copy, Debug)]
 pub struct SectionSpec {
     /// The section's name in the file.
@@ -145,11 +145,11 @@ pub struct SectionSpec {
     pub(crate) defaults: fn() -> toml::Table,
 }
 
-/// A section as it was read.
+/// The result of reading a section.
 pub(crate) struct Reading {
-    /// The typed section, when nothing was wrong with it as a whole.
+    /// The typed section, unless it could not be read as a whole.
     pub(crate) section: Option<Arc<dyn Any + Send + Sync>>,
-    /// The section as it would be written, secrets masked.
+    /// The values for display; secrets are masked.
     pub(crate) shown: toml::Table,
     pub(crate) findings: Vec<Finding>,
     pub(crate) objections: Vec<Objection>,
@@ -175,6 +175,7 @@ impl SectionSpec {
 fn read<S: Section>(node: &Node) -> Reading {
     let (section, findings) = de::read::<S>(S::NAME, node);
     let objections = match &section {
+        // Checks assume that each value is valid; unknown keys do not affect them.
         Some(section) if findings.iter().all(|f| f.unknown_key) => section.check(),
         _ => Vec::new(),
     };
@@ -190,15 +191,15 @@ fn written<S: Section>(section: &S) -> toml::Table {
     toml::Table::try_from(section).expect("a section is a table of values that TOML can express")
 }
 
-/// Declares a section of the configuration: a typed struct, its defaults, its documentation and
-/// its aliases, in one place.
+/// Declares a section of the configuration: a typed struct, its defaults, its documentation and its
+/// aliases, in one place.
 ///
-/// After the default may follow what else there is to say of the [`Key`](crate::config::Key), by
-/// the names of its methods: `example("TOML")` for keys whose default is nothing, `file(&[..])`
-/// with names in predecessors' YAML and INI files, `env(&[..])` with further environment
-/// variables, `flag(&[..])` with further flags, and `restart()` for keys that are only read at
-/// start. A field may carry `#[serde(..)]` attributes; its type is anything that serde
-/// reads and writes. `check = path` names a `fn(&Self) -> Vec<Objection>`.
+/// The default may be followed by methods of [`Key`](crate::config::Key): `example("TOML")` for
+/// keys that are unset by default, `file(&[..])` with names in YAML and INI files of predecessors,
+/// `env(&[..])` with additional environment variables, `flag(&[..])` with additional flags, and
+/// `restart()` for keys that are read only at start. A field may carry `#[serde(..)]` attributes
+/// and have any type that serde reads and writes. `check = path` names a `fn(&Self) ->
+/// Vec<Objection>`.
 ///
 /// ```
 /// use headworks_service::config::{Objection, Schema, Section, Sources};

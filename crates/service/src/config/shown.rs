@@ -1,4 +1,4 @@
-//! Values as `config show` shows them.
+//! Values as `config show` prints them.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use super::node::Node;
 use super::origin::Origin;
 use super::section::SectionSpec;
 
-/// One value, as it would be written, and where it came from.
+/// One value and its origin, for display.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Shown {
     /// The dotted key, such as `admin.listen`.
     pub key: String,
-    /// The value in TOML; nothing when it is not set. Secrets are masked.
+    /// The value in TOML; `None` if unset. Secrets are masked.
     pub value: Option<toml::Value>,
-    /// Where it came from.
+    /// The origin of the value.
     pub origin: Origin,
-    /// Whether a change needs a new start.
+    /// Whether a change takes effect only after a restart.
     pub restart: bool,
 }
 
@@ -43,7 +43,7 @@ impl Serialize for Shown {
     }
 }
 
-/// The values of a section, tables and lists of tables down to their leaves.
+/// The values of a section; tables and lists of tables are flattened to their leaves.
 pub(super) fn flatten(spec: &SectionSpec, values: &toml::Table, node: &Node) -> Vec<Shown> {
     let mut out = Vec::new();
     for key in spec.keys {
@@ -94,7 +94,7 @@ fn shown(spec: &SectionSpec, path: &[String], value: Option<toml::Value>, node: 
     }
 }
 
-/// The value's own origin, or that of the text it was written in as a whole (`[..]` in a variable).
+/// The origin of the value, or of the text that contains it (`[..]` in a variable).
 fn origin(path: &[String], node: &Node) -> Origin {
     let (mut here, mut written) = (node, Origin::Default);
     for step in path {

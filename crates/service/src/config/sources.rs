@@ -1,9 +1,9 @@
-//! What a configuration is read from, in order of precedence: flag, environment, file, default.
+//! The sources of a configuration, in order of precedence: flag, environment, file, default.
 
 use std::path::{Path, PathBuf};
 
-/// The sources of one configuration. Kept by a [`Reloader`](crate::reload::Reloader), which reads
-/// the file again and keeps the rest.
+/// The sources of one configuration. A [`Reloader`](crate::reload::Reloader) keeps them and reads
+/// the file again on reload.
 ///
 /// ```
 /// use headworks_service::config::Sources;
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Default)]
 pub struct Sources {
     pub(crate) file: Option<PathBuf>,
-    /// Where to look for a file if none was named.
+    /// Paths to try if no file is named.
     pub(crate) look_in: Vec<PathBuf>,
     pub(crate) text: Option<String>,
     pub(crate) env: Vec<(String, String)>,
     /// Variables whose values are not Unicode.
     pub(crate) unreadable_env: Vec<String>,
     pub(crate) flags: Vec<Setting>,
-    /// Dotted keys and values that hold where no file is read.
+    /// Dotted keys and their values if there is no configuration file.
     pub(crate) without_file: Vec<(String, String)>,
-    /// Dotted keys, and files that they name where those exist.
+    /// Dotted keys and file names to use as their values, if those files exist.
     pub(crate) beside: Vec<(String, String)>,
 }
 
@@ -35,28 +35,28 @@ pub(crate) struct Setting {
 }
 
 impl Sources {
-    /// Nothing but the defaults.
+    /// Only the defaults.
     #[must_use]
     pub fn new() -> Sources {
         Sources::default()
     }
 
-    /// With the file at `path`; its extension tells the format.
+    /// Adds the file at `path`; its extension selects the format.
     #[must_use]
     pub fn file(mut self, path: impl Into<PathBuf>) -> Sources {
         self.file = Some(path.into());
         self
     }
 
-    /// With the first of these files that exists when the configuration is read: one that is
-    /// written later is found by a reload.
+    /// Uses the first of these files that exists at loading time, so that a reload finds a file
+    /// that was created later.
     #[must_use]
     pub fn look_for(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Sources {
         self.look_in = paths.into_iter().collect();
         self
     }
 
-    /// With `text` as the content of a file called `name`, which need not exist.
+    /// Uses `text` as the content of a file called `name`, which need not exist.
     #[must_use]
     pub fn text(mut self, name: impl Into<PathBuf>, text: impl Into<String>) -> Sources {
         self.file = Some(name.into());
@@ -64,7 +64,7 @@ impl Sources {
         self
     }
 
-    /// With the variables of this process. One whose name is not Unicode is none of ours.
+    /// Adds the environment variables of this process, except those whose names are not Unicode.
     #[must_use]
     pub fn environment(mut self) -> Sources {
         for (name, value) in std::env::vars_os() {
@@ -77,14 +77,14 @@ impl Sources {
         self
     }
 
-    /// With one environment variable.
+    /// Adds one environment variable.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Sources {
         self.env.push((name.into(), value.into()));
         self
     }
 
-    /// With `value` for the dotted `key`, given by the flag called `flag`.
+    /// Sets the dotted `key` to `value`, on behalf of the flag called `flag`.
     #[must_use]
     pub fn flag(
         mut self,
@@ -97,7 +97,7 @@ impl Sources {
         self
     }
 
-    /// With `value` for the dotted `key` where no configuration file is read and nothing else sets
+    /// Sets the dotted `key` to `value` if there is no configuration file and no other source sets
     /// it.
     #[must_use]
     pub fn without_file(mut self, key: impl Into<String>, value: impl Into<String>) -> Sources {
@@ -105,23 +105,23 @@ impl Sources {
         self
     }
 
-    /// With the file `name` in [`Sources::folder`] for the dotted `key`, where that file exists
-    /// when the configuration is read and nothing else sets the key.
+    /// Sets the dotted `key` to the file `name` in [`Sources::folder`], if that file exists at
+    /// loading time and no other source sets the key.
     #[must_use]
     pub fn beside(mut self, key: impl Into<String>, name: impl Into<String>) -> Sources {
         self.beside.push((key.into(), name.into()));
         self
     }
 
-    /// The folder that paths in the configuration file are relative to; without a file, the working
-    /// directory as an empty path.
+    /// The directory that paths in the configuration file are relative to. Without a file it is the
+    /// working directory, as an empty path.
     #[must_use]
     pub fn folder(&self) -> &Path {
         let folder = self.path().and_then(Path::parent);
         folder.unwrap_or(Path::new(""))
     }
 
-    /// The file that is read now, if any.
+    /// The file that would be read now, if any.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         let found = || self.look_in.iter().find(|path| path.is_file());

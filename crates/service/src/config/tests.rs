@@ -1,4 +1,4 @@
-//! What users see of a configuration, on sections like those that applications will have.
+//! User-visible behaviour of the configuration, on sections similar to those of the applications.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -467,7 +467,7 @@ fn a_file_beside_the_configuration_is_used_where_it_exists() {
     std::fs::write(folder.join("extra.txt"), "").unwrap();
     let found = [other(""), other("[files]\nother = 'named.txt'\n")];
     std::fs::remove_file(folder.join("extra.txt")).unwrap();
-    // A link to nothing is there, and an error when it is read: not a file that nobody wanted.
+    // A dangling link must be reported when it is read, not skipped as a missing file.
     std::os::unix::fs::symlink("nowhere", folder.join("extra.txt")).unwrap();
     let dangling = other("");
     std::fs::remove_dir_all(&folder).unwrap();

@@ -1,8 +1,8 @@
-//! Durations and sizes as people write them.
+//! Durations and sizes in human notation.
 //!
-//! `#[serde(with = "headworks_service::config::seconds")]` on a `Duration` (or an `Option` of
-//! one) reads `"30s"`, `"1h30m"` and plain numbers, which mean the unit in the module's name
-//! because the key that is being kept compatible was in that unit. `bytes` does the same for a
+//! `#[serde(with = "headworks_service::config::seconds")]` on a `Duration` (or an `Option` of one)
+//! reads `"30s"`, `"1h30m"` and plain numbers. A plain number is in the unit of the module's name,
+//! for compatibility with keys that used to be numbers in that unit. `bytes` does the same for a
 //! `u64` and `"64MiB"`.
 
 use std::fmt;
@@ -31,7 +31,7 @@ const SIZE_UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-/// Sum of `number unit` pairs, in the smallest unit. `plain` is the unit of a bare number.
+/// Sums `number unit` pairs, in the smallest unit. `plain` is the unit of a bare number.
 fn parse(text: &str, units: &[(&str, u64)], plain: u64) -> Option<u128> {
     let mut rest = text.trim();
     if let Some(amount) = scaled(rest, plain) {
@@ -53,7 +53,7 @@ fn parse(text: &str, units: &[(&str, u64)], plain: u64) -> Option<u128> {
     (!text.trim().is_empty()).then_some(total)
 }
 
-/// Whole numbers stay exact; fractions are rounded to the smallest unit.
+/// Multiplies exactly for whole numbers; rounds fractions to the smallest unit.
 fn scaled(number: &str, factor: u64) -> Option<u128> {
     let number = number.replace('_', "");
     if let Ok(whole) = number.parse::<u64>() {
@@ -73,7 +73,7 @@ fn parse_size(text: &str) -> Option<u64> {
     u64::try_from(parse(text, &SIZE_UNITS, 1)?).ok()
 }
 
-/// The duration in the largest unit that holds it exactly: `5m`, `90s`, `250ms`.
+/// Formats the duration in the largest unit that represents it exactly: `5m`, `90s`, `250ms`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -85,7 +85,7 @@ pub fn show_duration(duration: Duration) -> String {
     show(duration.as_nanos(), &DURATION_UNITS, "0s")
 }
 
-/// The size in the largest unit that holds it exactly: `64MiB`, `1500B`.
+/// Formats the size in the largest unit that represents it exactly: `64MiB`, `1500B`.
 ///
 /// ```
 /// assert_eq!(headworks_service::config::show_size(64 << 20), "64MiB");
@@ -109,7 +109,7 @@ fn show(amount: u128, units: &[(&str, u64)], zero: &str) -> String {
         )
 }
 
-/// A field that `with` can read and write: the value itself or an `Option` of it.
+/// A field type for the `with` modules: the value itself or an `Option` of it.
 pub trait Amount<T>: Sized {
     #[doc(hidden)]
     const OPTIONAL: bool;
@@ -139,7 +139,7 @@ impl<T> Amount<T> for Option<T> {
     }
 }
 
-/// Reads whatever `read` accepts, and says `expecting` otherwise.
+/// Accepts what `read` accepts, and reports `expecting` otherwise.
 struct AmountVisitor<T> {
     read: fn(&str) -> Option<T>,
     expecting: &'static str,
@@ -195,10 +195,10 @@ macro_rules! unit_module {
         pub mod $name {
             use super::{Amount, AmountVisitor};
 
-            /// Reads the field.
+            /// Deserializes the field.
             ///
             /// # Errors
-            /// When the text is not an amount.
+            /// When the text is not a valid amount.
             pub fn deserialize<'de, D, A>(deserializer: D) -> Result<A, D::Error>
             where
                 D: serde::Deserializer<'de>,
@@ -213,7 +213,7 @@ macro_rules! unit_module {
                 A::wrap(amount).ok_or_else(|| serde::de::Error::custom($expecting))
             }
 
-            /// Writes the field as `deserialize` would read it.
+            /// Serializes the field in the form that `deserialize` reads.
             ///
             /// # Errors
             /// When the serializer fails.

@@ -1,19 +1,19 @@
-//! The text format, version 0.0.4.
+//! The Prometheus text exposition format, version 0.0.4.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 
 use super::family::{Family, Kind};
 
-/// The numbers of one scrape. Samples of a family stay together whoever wrote them, as the format
-/// demands.
+/// The samples of one scrape. All samples of a family are kept together, as the format requires,
+/// even if several collectors write them.
 #[derive(Debug, Default)]
 pub struct Exposition {
     families: BTreeMap<&'static str, (Family, String)>,
 }
 
 impl Exposition {
-    /// Goes on with the samples of `family`.
+    /// Adds samples to `family`.
     pub fn family(&mut self, family: &Family) -> Samples<'_> {
         let entry = self.families.entry(family.name);
         let (family, text) = entry.or_insert_with(|| (*family, String::new()));
@@ -36,7 +36,7 @@ impl Display for Exposition {
     }
 }
 
-/// The samples of one family.
+/// A writer for the samples of one family.
 #[derive(Debug)]
 pub struct Samples<'a> {
     family: Family,
@@ -44,7 +44,7 @@ pub struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    /// A counter's or gauge's value under `labels`.
+    /// Adds the value of a counter or gauge under `labels`.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Self {
         debug_assert!(
             self.family.kind != Kind::Histogram,
@@ -54,8 +54,8 @@ impl Samples<'_> {
         self
     }
 
-    /// A histogram under `labels`: how many observations were at most each bound (not added up),
-    /// ending with those above the last bound, and the sum of all.
+    /// Adds a histogram under `labels`. `counts` are observations per bucket (not cumulative), the
+    /// last one above the last bound; `sum` is the sum of all observations.
     pub fn histogram(
         &mut self,
         labels: &[(&str, &str)],
@@ -94,7 +94,7 @@ impl Samples<'_> {
     }
 }
 
-/// A label's value: backslash, quote and newline are escaped.
+/// A label value with backslash, quote and newline escaped.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
@@ -111,7 +111,7 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// A number as the format spells it.
+/// A number in the notation of the format.
 struct Number(f64);
 
 impl Display for Number {

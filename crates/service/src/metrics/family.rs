@@ -1,14 +1,14 @@
-//! A metric's name, kind and words.
+//! Metric families: name, kind and help text.
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Only grows.
+    /// A value that only increases.
     Counter,
-    /// Goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// How observations are spread.
+    /// A distribution of observations.
     Histogram,
 }
 
@@ -22,7 +22,7 @@ impl Kind {
     }
 }
 
-/// A metric family. A bad name does not compile when it is a constant.
+/// A metric family. In a constant, an invalid name is a compile error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     pub(super) name: &'static str,
@@ -31,19 +31,19 @@ pub struct Family {
 }
 
 impl Family {
-    /// A number that only grows. By custom its name ends in `_total`; nothing is added.
+    /// A counter. By convention its name ends in `_total`; no suffix is added.
     #[must_use]
     pub const fn counter(name: &'static str, help: &'static str) -> Family {
         Family::new(name, help, Kind::Counter)
     }
 
-    /// A number that goes up and down.
+    /// A gauge.
     #[must_use]
     pub const fn gauge(name: &'static str, help: &'static str) -> Family {
         Family::new(name, help, Kind::Gauge)
     }
 
-    /// How observations are spread over buckets.
+    /// A histogram.
     #[must_use]
     pub const fn histogram(name: &'static str, help: &'static str) -> Family {
         Family::new(name, help, Kind::Histogram)

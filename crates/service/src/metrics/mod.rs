@@ -1,8 +1,8 @@
-//! Numbers for Prometheus.
+//! Metrics for Prometheus.
 //!
-//! Whoever counts keeps its own atomics and writes them out when asked ([`Collect`]); a
-//! [`Registry`] only holds the collectors. Names are [`Family`] constants, in one place a crate,
-//! checked when the crate is compiled. Nothing is added to a name.
+//! Each component keeps its own atomics and writes them out at a scrape ([`Collect`]); a
+//! [`Registry`] only holds the collectors. Names are [`Family`] constants, in one place per crate,
+//! checked at compile time and exposed unchanged.
 
 mod exposition;
 mod family;
@@ -17,9 +17,9 @@ pub use family::{Family, Kind};
 /// The content type of the text exposition.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Writes its numbers when asked.
+/// A source of metrics.
 pub trait Collect: Send + Sync {
-    /// Writes the current numbers. Called at every scrape: read atomics, compute nothing.
+    /// Writes the current values. Called at every scrape: read atomics, compute nothing.
     fn collect(&self, out: &mut Exposition);
 }
 
@@ -47,13 +47,13 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// No collectors.
+    /// A registry without collectors.
     #[must_use]
     pub fn new() -> Registry {
         Registry::default()
     }
 
-    /// Asks `collector` too from now on.
+    /// Adds `collector`.
     pub fn add(&self, collector: Arc<dyn Collect>) {
         self.collectors
             .write()
@@ -61,9 +61,10 @@ impl Registry {
             .push(collector);
     }
 
-    /// All numbers in the text exposition format.
+    /// Renders all metrics in the text exposition format.
     #[must_use]
     pub fn render(&self) -> String {
+        // Cloned, so that no collector runs under the lock.
         let collectors = self
             .collectors
             .read()

@@ -1,4 +1,4 @@
-//! A reader of the text format that forgives nothing, to test the writer with.
+//! A strict parser of the text format, to test the encoder with.
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Sample {
@@ -7,7 +7,8 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
 }
 
-/// All samples, if every line is right and every sample stands under its own HELP and TYPE.
+/// Returns all samples if every line is valid and every sample follows the HELP and TYPE of its
+/// family.
 pub(crate) fn parse(text: &str) -> Result<Vec<Sample>, String> {
     let (mut samples, mut seen) = (Vec::new(), Vec::<String>::new());
     let mut family: Option<(String, String)> = None;

@@ -1,4 +1,4 @@
-//! What can be done to an application, and with which arguments.
+//! Actions of an application, and their parameters.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,81 +6,82 @@ use serde_json::Value;
 
 use super::error::PanelError;
 
-/// Arguments by name.
+/// Arguments by parameter name.
 pub type Args = serde_json::Map<String, Value>;
 
-/// Something that can be done.
+/// An action that an operator can trigger.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Action {
-    /// Its name in addresses.
+    /// The name in URLs.
     pub name: String,
-    /// What a person calls it.
+    /// The display name.
     pub title: String,
-    /// What it does, in a sentence.
+    /// A sentence that describes the effect.
     pub doc: String,
-    /// Whether it loses or stops something: a page asks first, and the log keeps who did it.
+    /// Whether it loses or stops something. The console asks for confirmation, and the log records
+    /// the client.
     pub destructive: bool,
-    /// What it needs to know.
+    /// The parameters.
     pub parameters: Vec<Parameter>,
 }
 
-/// One argument that an action takes.
+/// A parameter of an action.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Parameter {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What a person calls it.
+    /// The display name.
     pub title: String,
-    /// What it may be.
+    /// The type of the value.
     pub kind: ParameterKind,
-    /// Whether it must be given.
+    /// Whether it is required.
     pub required: bool,
-    /// What it is at present, for a setting.
+    /// The current value, for a setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<String>,
 }
 
-/// What an argument may be.
+/// The type of a parameter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", content = "of", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ParameterKind {
-    /// Words.
+    /// A string.
     #[default]
     Text,
-    /// A whole number.
+    /// An integer.
     Whole,
     /// Any number.
     Number,
-    /// Yes or no.
+    /// A boolean.
     Flag,
-    /// One of some words.
+    /// One of a fixed set of values.
     Choice(Vec<Choice>),
-    /// A row's id in the widget of this name: a page offers the action where that row is.
+    /// The id of a row in the widget of this name. The console offers the action on that row.
     Row(String),
 }
 
-/// One word of a choice.
+/// One value of a choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Choice {
-    /// The word itself.
+    /// The value.
     pub value: String,
-    /// What a person calls it.
+    /// The display name.
     pub title: String,
 }
 
-/// What an action did.
+/// The result of an action.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
-    /// In a sentence.
+    /// A sentence that says what was done.
     pub message: String,
-    /// For machines.
+    /// Details for programs.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub details: Value,
 }
 
 impl Done {
-    /// Done, in a sentence.
+    /// A result with `message` and no details.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Done {
         let message = message.into();
@@ -92,10 +93,10 @@ impl Done {
 }
 
 impl Action {
-    /// Whether `args` fit the parameters.
+    /// Checks `args` against the parameters.
     ///
     /// # Errors
-    /// The first argument that is missing, unknown or of the wrong kind.
+    /// The first argument that is missing, unknown or of the wrong type.
     ///
     /// ```
     /// use headworks_service::panel::{Action, Args};

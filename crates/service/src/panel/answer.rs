@@ -1,4 +1,4 @@
-//! Answers to "why?" and "what if?".
+//! Explanations and what-if results.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,53 +6,53 @@ use serde_json::Value;
 
 use super::widget::Unit;
 
-/// Why something is as it is.
+/// An explanation of the state of something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
-    /// What was asked about.
+    /// The subject of the question.
     pub subject: String,
     /// The answer in a sentence.
     pub summary: String,
-    /// What the answer rests on, the most important first.
+    /// The supporting facts, the most important first.
     pub facts: Vec<Fact>,
 }
 
-/// One thing that an explanation rests on.
+/// One fact of an explanation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fact {
-    /// What it is called.
+    /// The name of the fact.
     pub name: String,
-    /// What it is, in words.
+    /// The value, as text.
     pub value: String,
 }
 
 /// A setting that a what-if question changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// The setting's key, as in the configuration file without the section.
+    /// The key, as in the configuration file without the section.
     pub key: String,
-    /// What it would be.
+    /// The hypothetical value.
     pub value: Value,
 }
 
-/// What would be different.
+/// The predicted effect of changed settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WhatIf {
     /// The answer in a sentence.
     pub summary: String,
-    /// Numbers now and then.
+    /// Figures before and after.
     pub compared: Vec<Comparison>,
 }
 
-/// A number as it is and as it would be.
+/// A figure before and after the change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
-    /// What it is called.
+    /// The name of the figure.
     pub name: String,
-    /// What it counts.
+    /// The unit.
     pub unit: Unit,
-    /// As it is.
+    /// The current value.
     pub now: f64,
-    /// As it would be.
+    /// The predicted value.
     pub then: f64,
 }

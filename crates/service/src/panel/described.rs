@@ -1,20 +1,20 @@
-//! A panel as it goes over the wire: to the page, and to whoever else asks.
+//! The serialized form of a panel, for the console and for other clients.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Panel, Panels, Parameter, Snapshot};
 
-/// What an application shows of itself, and what it can be asked.
+/// The state of an application, its actions and its questions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Described {
-    /// The application's name in addresses.
+    /// The name of the application in URLs.
     pub name: String,
-    /// Its state now.
+    /// The current state.
     pub snapshot: Snapshot,
-    /// What can be done.
+    /// The actions.
     pub actions: Vec<Action>,
-    /// What kind of thing it explains; nothing if it explains nothing.
+    /// The kind of subject it explains; absent if it offers no explanations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explains: Option<String>,
     /// The settings that a what-if question may change.
@@ -22,15 +22,15 @@ pub struct Described {
     pub settings: Vec<Parameter>,
 }
 
-/// Every application.
+/// All applications.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PanelList {
-    /// In the order in which they started.
+    /// The panels, in the order in which the applications started.
     pub panels: Vec<Described>,
 }
 
 impl Described {
-    /// `panel` as it is now.
+    /// Describes `panel` in its current state.
     #[must_use]
     pub fn of(panel: &dyn Panel) -> Described {
         Described {
@@ -44,7 +44,7 @@ impl Described {
 }
 
 impl PanelList {
-    /// All of `panels` as they are now.
+    /// Describes all of `panels` in their current state.
     #[must_use]
     pub fn of(panels: &Panels) -> PanelList {
         let panels = panels.iter().map(|panel| Described::of(panel.as_ref()));

@@ -1,4 +1,4 @@
-//! The inside of any scheduling core, as a panel.
+//! A panel that shows the internals of a scheduling core.
 
 use headworks_core::{Reason, TargetState, View};
 
@@ -6,12 +6,12 @@ use super::{
     Body, Cell, Health, HeatMap, Line, LineKind, Paged, Panel, Row, Series, Snapshot, Unit, Widget,
 };
 
-/// Rows of targets that a snapshot holds; a page is not the place for more.
+/// Maximum rows in the table of targets: a snapshot is fetched once a second and must stay small.
 const TARGETS: usize = 200;
-/// The quantiles of the waits that are shown.
+/// The quantiles of the wait times that are shown.
 const QUANTILES: [(f64, &str); 4] = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "most")];
 
-/// Shows a core through whatever takes a picture of it.
+/// A panel over the [`View`] of a core.
 ///
 /// ```
 /// use headworks_core::{Config, Core, Time};
@@ -29,7 +29,7 @@ pub struct EnginePanel {
 }
 
 impl EnginePanel {
-    /// Shown as `title` at `name`; `look` takes the picture.
+    /// A panel with the name `name` and the title `title`; `look` takes a snapshot of the core.
     #[must_use]
     pub fn new(
         name: impl Into<String>,

@@ -1,41 +1,41 @@
-//! Why a panel says no, by what the asker can do about it.
+//! Errors of a panel, one variant per remedy.
 
-/// Why a panel says no.
+/// An error of a panel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PanelError {
-    /// There is no such thing: ask for one that the snapshot or the list of actions names.
+    /// There is no such widget, action or subject. The snapshot lists the valid names.
     #[error("unknown {what} `{name}`")]
     Unknown {
         /// Widget, action or subject.
         what: &'static str,
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// The cursor leads nowhere any more: begin at the first page again.
+    /// The cursor is no longer valid: start again at the first page.
     #[error("this cursor leads nowhere any more: begin at the first page")]
     StaleCursor,
-    /// An argument is wrong: change it.
+    /// An argument is invalid.
     #[error("argument `{name}`: {problem}")]
     Argument {
-        /// The argument.
+        /// The name of the argument.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// Not now: the state does not allow it.
+    /// The current state does not allow it.
     #[error("refused: {0}")]
     Refused(String),
-    /// This application never does that.
+    /// The application does not support it.
     #[error("this application does not offer {0}")]
     NotOffered(&'static str),
-    /// It was tried and went wrong.
+    /// The attempt failed.
     #[error("failed: {0}")]
     Failed(String),
 }
 
 impl PanelError {
-    /// There is no such widget.
+    /// An error for an unknown widget.
     #[must_use]
     pub fn unknown_widget(name: impl Into<String>) -> PanelError {
         PanelError::Unknown {
@@ -44,7 +44,7 @@ impl PanelError {
         }
     }
 
-    /// There is no such action.
+    /// An error for an unknown action.
     #[must_use]
     pub fn unknown_action(name: impl Into<String>) -> PanelError {
         PanelError::Unknown {
@@ -53,7 +53,7 @@ impl PanelError {
         }
     }
 
-    /// There is nothing of that name to explain.
+    /// An error for an unknown subject.
     #[must_use]
     pub fn unknown_subject(name: impl Into<String>) -> PanelError {
         PanelError::Unknown {
@@ -62,14 +62,14 @@ impl PanelError {
         }
     }
 
-    /// An argument is wrong.
+    /// An error for an invalid argument.
     #[must_use]
     pub fn argument(name: impl Into<String>, problem: impl Into<String>) -> PanelError {
         let (name, problem) = (name.into(), problem.into());
         PanelError::Argument { name, problem }
     }
 
-    /// This application never does that.
+    /// An error for an unsupported request.
     #[must_use]
     pub fn not_offered(what: &'static str) -> PanelError {
         PanelError::NotOffered(what)

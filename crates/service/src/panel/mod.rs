@@ -1,9 +1,9 @@
-//! What an application shows of itself, so that a page can draw it without knowing it.
+//! A generic description of an application, which the console renders without knowing it.
 //!
-//! A [`Panel`] hands out typed [`Widget`]s with names and units, says which [`Action`]s it takes,
-//! explains why things are as they are, and answers what-if questions. Everything is
-//! serialisable; the admin listener passes it on and the console draws it. A panel reads its
-//! application's state and must not stop it: `snapshot` is called once a second and is cheap.
+//! A [`Panel`] provides typed [`Widget`]s with names and units, lists its [`Action`]s, explains why
+//! things are as they are, and answers what-if questions. Everything is serializable: the admin
+//! listener serves it and the console draws it. A panel reads the state of its application and must
+//! not stop it; `snapshot` is called once a second and must be cheap.
 
 mod action;
 mod answer;
@@ -26,8 +26,8 @@ pub use widget::{
     Rounds, Row, Series, Side, Snapshot, Unit, Widget,
 };
 
-/// What an application shows of itself. Only `name` and `snapshot` must be there; whatever else is
-/// not, is answered as not offered.
+/// The view of an application on itself. Only `name` and `snapshot` are required; the other methods
+/// respond by default that they are not offered.
 ///
 /// ```
 /// use headworks_service::panel::{Body, Line, Panel, Series, Snapshot, Widget};
@@ -50,14 +50,14 @@ pub use widget::{
 /// assert!(Pump.actions().is_empty());
 /// ```
 pub trait Panel: Send + Sync {
-    /// The application's name, as in its section and its addresses: short, lower case.
+    /// The name of the application, as in its section and in URLs: short, lower case.
     fn name(&self) -> &str;
 
-    /// The state now. Cheap: called once a second, and whenever somebody asks. The first series is
-    /// what an overview shows: what comes in, waits, runs, and is refused.
+    /// The current state. Must be cheap: it is called once a second and at every request. The
+    /// overview shows the first series: arrivals, waiting, running and rejected.
     fn snapshot(&self) -> Snapshot;
 
-    /// More rows of a table or tree, from a cursor that an earlier page or snapshot gave.
+    /// More rows of a table or tree, from a cursor of an earlier page or snapshot.
     fn page<'a>(
         &'a self,
         widget: &'a str,
@@ -67,12 +67,12 @@ pub trait Panel: Send + Sync {
         Box::pin(async move { Err(PanelError::unknown_widget(widget)) })
     }
 
-    /// The actions it takes.
+    /// The actions it offers.
     fn actions(&self) -> Vec<Action> {
         Vec::new()
     }
 
-    /// Takes an action. The arguments fit the action's parameters: [`Action::check`] has seen them.
+    /// Performs an action. [`Action::check`] has validated the arguments.
     fn act<'a>(
         &'a self,
         action: &'a str,
@@ -82,25 +82,25 @@ pub trait Panel: Send + Sync {
         Box::pin(async move { Err(PanelError::unknown_action(action)) })
     }
 
-    /// What kind of thing it explains, in a word such as "request"; nothing if it explains nothing.
-    /// The rows of a table or tree whose first column has that name are such things, known by their
-    /// ids.
+    /// The kind of subject it explains, in a word such as "request"; `None` if it offers no
+    /// explanations. If the first column of a table or tree has that name, its rows are such
+    /// subjects, identified by their ids.
     fn explains(&self) -> Option<&str> {
         None
     }
 
-    /// The settings that a what-if question may change; none if it answers no such question.
+    /// The settings that a what-if question may change; empty if it answers no such question.
     fn settings(&self) -> Vec<Parameter> {
         Vec::new()
     }
 
-    /// Why `subject` (a job, a target, a file, a request: what the application has) is as it is.
+    /// Explains the state of `subject`: a job, a target, a file or a request.
     fn explain<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Explanation, PanelError>> {
         let _ = subject;
         Box::pin(async { Err(PanelError::not_offered("explanations")) })
     }
 
-    /// What would be different under other settings.
+    /// Predicts the effect of other settings.
     fn what_if<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<WhatIf, PanelError>> {
         let _ = changes;
         Box::pin(async { Err(PanelError::not_offered("what-if answers")) })
@@ -120,7 +120,7 @@ impl Panels {
         Panels::default()
     }
 
-    /// And `panel`; one of the same name gives way.
+    /// Adds `panel`, replacing one of the same name.
     pub fn add(&mut self, panel: Arc<dyn Panel>) {
         self.panels.retain(|known| known.name() != panel.name());
         self.panels.push(panel);

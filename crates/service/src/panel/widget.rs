@@ -1,48 +1,48 @@
-//! The typed pieces that a snapshot is made of.
+//! The widgets of a snapshot.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An application's state at one moment.
+/// The state of an application at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshot {
-    /// What a person calls the application.
+    /// The display name of the application.
     pub title: String,
-    /// How it is, in a word and a sentence.
+    /// The overall health.
     pub health: Health,
-    /// Its pieces, in the order in which to draw them.
+    /// The widgets, in display order.
     pub widgets: Vec<Widget>,
 }
 
-/// How something is. The words carry the meaning; a page may add colour.
+/// Health, as a word and a reason. The words carry the meaning; colour is only an addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", content = "why", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Health {
-    /// All is well.
+    /// Healthy.
     #[default]
     Good,
-    /// There is nothing to do.
+    /// Nothing to do.
     Idle,
-    /// It works, but somebody should look.
+    /// Working, but an operator should look.
     Warning(String),
-    /// It does not work.
+    /// Not working.
     Bad(String),
 }
 
-/// One piece of a panel.
+/// One widget of a panel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Widget {
-    /// Its name in addresses, unique in its panel.
+    /// The name in URLs, unique in its panel.
     pub id: String,
-    /// What a person calls it.
+    /// The display name.
     pub title: String,
-    /// What it is.
+    /// The content.
     pub body: Body,
 }
 
 impl Widget {
-    /// A piece called `id`, shown as `title`.
+    /// A widget called `id` with the title `title`.
     #[must_use]
     pub fn new(id: impl Into<String>, title: impl Into<String>, body: Body) -> Widget {
         let (id, title) = (id.into(), title.into());
@@ -50,20 +50,20 @@ impl Widget {
     }
 }
 
-/// What a piece is.
+/// The content of a widget.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Body {
-    /// Numbers over time.
+    /// Values over time.
     Series(Series),
-    /// Rows, a page at a time.
+    /// Rows, in pages.
     Table(Paged),
-    /// Rows that have rows below them, a page at a time.
+    /// Rows with child rows, in pages.
     Tree(Paged),
-    /// Two sides that go round by round.
+    /// Two sides that proceed in rounds.
     Rounds(Rounds),
-    /// Numbers by row and column.
+    /// Values by row and column.
     HeatMap(HeatMap),
     /// A button for one of the panel's actions.
     Action {
@@ -72,12 +72,12 @@ pub enum Body {
     },
 }
 
-/// What a number counts.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Unit {
-    /// Things, or nothing in particular.
+    /// A number without a unit.
     #[default]
     Count,
     /// Hundredths.
@@ -88,20 +88,20 @@ pub enum Unit {
     Bytes,
     /// Tokens of a language model.
     Tokens,
-    /// Things in a second.
+    /// Events per second.
     PerSecond,
-    /// Bytes in a second.
+    /// Bytes per second.
     BytesPerSecond,
-    /// Tokens in a second.
+    /// Tokens per second.
     TokensPerSecond,
-    /// Seconds since 1970.
+    /// A Unix timestamp, in seconds.
     UnixTime,
 }
 
-/// Numbers over time. A snapshot holds the current ones; the page remembers.
+/// Values over time. A snapshot holds the current values; the console keeps the history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
-    /// What the lines count.
+    /// The unit of the lines.
     pub unit: Unit,
     /// The lines of the plot.
     pub lines: Vec<Line>,
@@ -110,30 +110,30 @@ pub struct Series {
 /// One line of a plot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
-    /// What it is called.
+    /// The name of the line.
     pub name: String,
-    /// How to read the number.
+    /// The interpretation of the value.
     pub kind: LineKind,
-    /// The number now.
+    /// The current value.
     pub value: f64,
-    /// The number that it cannot or should not pass.
+    /// An upper limit of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
 }
 
-/// How to read a line's number.
+/// The interpretation of a line's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LineKind {
-    /// As it is.
+    /// A gauge, drawn as it is.
     #[default]
     Level,
-    /// It only grows: what matters is how fast.
+    /// A counter, drawn as a rate.
     Total,
 }
 
-/// Where a page goes on. Only the panel that made it knows what is inside.
+/// The position of a page. It is opaque to everyone but the panel that created it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Cursor(pub String);
@@ -141,9 +141,9 @@ pub struct Cursor(pub String);
 /// The first page of a table or a tree.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Paged {
-    /// What the cells mean.
+    /// The columns.
     pub columns: Vec<Column>,
-    /// How many rows there are in all, if that is known.
+    /// The total number of rows, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// The first rows.
@@ -151,7 +151,7 @@ pub struct Paged {
 }
 
 impl Paged {
-    /// A table of which these are the first rows; all of them, if there is no cursor to more.
+    /// A table that starts with `rows`; without `next` these are all rows.
     #[must_use]
     pub fn new(columns: &[(&str, Unit)], rows: Vec<Row>, next: Option<Cursor>) -> Paged {
         let column = |(name, unit): &(&str, Unit)| Column {
@@ -169,19 +169,19 @@ impl Paged {
 /// A column's name and unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
-    /// What it is called.
+    /// The name of the column.
     pub name: String,
-    /// What its numbers count.
+    /// The unit of its values.
     #[serde(default)]
     pub unit: Unit,
 }
 
-/// Some rows.
+/// A page of rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Page {
     /// The rows.
     pub rows: Vec<Row>,
-    /// Where the next page begins; nothing on the last.
+    /// The cursor of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Cursor>,
 }
@@ -189,17 +189,17 @@ pub struct Page {
 /// One row of a table, or one node of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
-    /// What `explain` and actions call it.
+    /// The id by which `explain` and actions refer to the row.
     pub id: String,
-    /// Its cells, one a column.
+    /// The cells, one per column.
     pub cells: Vec<Cell>,
-    /// In a tree: where the rows below it begin; nothing if there are none.
+    /// In a tree: the cursor of the child rows; absent for a leaf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children: Option<Cursor>,
 }
 
 impl Row {
-    /// A row without rows below it.
+    /// A row without children.
     #[must_use]
     pub fn new(id: impl Into<String>, cells: Vec<Cell>) -> Row {
         Row {
@@ -215,15 +215,15 @@ impl Row {
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Cell {
-    /// Nothing is known.
+    /// No value.
     Empty,
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
-    /// A number in the column's unit.
+    /// A value in the unit of the column.
     Number(f64),
-    /// Words.
+    /// A string.
     Text(String),
-    /// How something is.
+    /// A health indicator.
     Health(Health),
 }
 
@@ -239,74 +239,74 @@ impl From<f64> for Cell {
     }
 }
 
-/// Two sides that go round by round, the follower behind the leader.
+/// Two sides that proceed in rounds, the follower behind the leader.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rounds {
-    /// What a round counts.
+    /// The unit of the work in a round.
     pub unit: Unit,
-    /// Who goes first.
+    /// The side that goes first.
     pub leader: Side,
-    /// Who follows.
+    /// The side that follows.
     pub follower: Side,
-    /// How many rounds the follower stays behind.
+    /// The number of rounds that the follower stays behind.
     pub lag: u32,
-    /// How many rounds the leader may be ahead.
+    /// The number of rounds that the leader may be ahead.
     pub max_lead: u32,
 }
 
-/// One side's progress.
+/// The progress of one side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Side {
-    /// What it is called.
+    /// The name of the side.
     pub name: String,
-    /// What it does.
+    /// The state of the side.
     pub state: RoundState,
-    /// Its rounds, the first one first.
+    /// Its rounds, in order.
     pub rounds: Vec<Round>,
 }
 
-/// What a side does.
+/// The state of a side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RoundState {
-    /// Not begun.
+    /// Not started.
     #[default]
     Waiting,
     /// In a round.
     Running,
-    /// Held by somebody.
+    /// Paused by an operator.
     Paused,
-    /// Held by the other side.
+    /// Waiting for the other side.
     Held,
-    /// Ended by somebody.
+    /// Stopped by an operator.
     Stopped,
-    /// Nothing is left to do.
+    /// Finished.
     Completed,
 }
 
 /// One round of one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Round {
-    /// How many pieces of work it has, as far as is known.
+    /// Pieces of work in the round, as far as known.
     pub declared: u64,
-    /// How many ended well.
+    /// Pieces that succeeded.
     pub done: u64,
-    /// How many failed.
+    /// Pieces that failed.
     pub failed: u64,
-    /// Whether it is closed: everything in it ended.
+    /// Whether all work in the round has ended.
     pub closed: bool,
 }
 
-/// Numbers by row and column.
+/// Values by row and column.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HeatMap {
-    /// What the numbers count.
+    /// The unit of the values.
     pub unit: Unit,
     /// Names of the columns.
     pub columns: Vec<String>,
     /// Names of the rows.
     pub rows: Vec<String>,
-    /// The numbers, a row at a time; nothing where nothing is known.
+    /// The values, row by row; `None` where unknown.
     pub values: Vec<Vec<Option<f64>>>,
 }

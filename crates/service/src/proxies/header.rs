@@ -1,4 +1,4 @@
-//! The hops that a header names, left to right.
+//! The hops in a client header, left to right.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use super::ClientHeader;
 
-/// A hop's address; none when it hides or makes no sense.
+/// The address of a hop; `None` if it is hidden or malformed.
 pub(super) type Hop = Option<IpAddr>;
 
 pub(super) fn hops(header: ClientHeader, headers: &HeaderMap) -> Vec<Hop> {
@@ -17,7 +17,7 @@ pub(super) fn hops(header: ClientHeader, headers: &HeaderMap) -> Vec<Hop> {
                 .flat_map(|line| line.split(',').map(address))
                 .collect()
         }
-        // Not a list: of several lines the last is the nearest proxy's.
+        // This header is not a list: of several lines, the nearest proxy added the last.
         ClientHeader::XRealIp => lines(headers, "x-real-ip")
             .last()
             .map(address)
@@ -30,7 +30,8 @@ pub(super) fn hops(header: ClientHeader, headers: &HeaderMap) -> Vec<Hop> {
     }
 }
 
-/// A line that is not text counts as one hop that hides: it must end the walk, not vanish.
+/// The lines of a header. A line that is not text counts as a hidden hop, which ends the walk;
+/// dropping it would extend trust to the hops before it.
 fn lines<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h str> {
     headers
         .get_all(name)
@@ -50,8 +51,8 @@ fn address(text: &str) -> Hop {
     text.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
 }
 
-/// The hops of one line of `Forwarded`. A quote that a client left open would swallow what the
-/// proxy wrote after it, so such a line hides as a whole.
+/// The hops of one `Forwarded` line. A quote that a client left open would swallow the elements
+/// that the proxy appended, so the whole line counts as hidden.
 fn elements(line: &str) -> Vec<Hop> {
     match split_unquoted(line, ',') {
         Some(elements) => elements.into_iter().map(forwarded).collect(),
@@ -59,7 +60,7 @@ fn elements(line: &str) -> Vec<Hop> {
     }
 }
 
-/// The `for` of one element.
+/// The `for` parameter of one element.
 fn forwarded(element: &str) -> Hop {
     split_unquoted(element, ';')?.into_iter().find_map(|pair| {
         let (name, value) = pair.split_once('=')?;
@@ -68,7 +69,7 @@ fn forwarded(element: &str) -> Hop {
     })
 }
 
-/// Splits at `mark`, except inside quotes; nothing if a quote does not end.
+/// Splits at `mark` outside quotes; returns `None` if a quote is not closed.
 fn split_unquoted(text: &str, mark: char) -> Option<Vec<&str>> {
     let (mut parts, mut start) = (Vec::new(), 0);
     let (mut quoted, mut escaped) = (false, false);

@@ -1,8 +1,9 @@
-//! Whose word counts about a client's address.
+//! Client addresses behind trusted proxies.
 //!
-//! A header is believed only if the connection comes from a trusted proxy, and only the one
-//! header the operator chose: proxies pass on headers they do not know, so believing whichever is
-//! there would let a client choose its address. Stateless; hostile headers at worst end the walk.
+//! A header is believed only if the connection comes from a trusted proxy, and only the one header
+//! that the operator chose. Proxies pass on headers they do not know, so believing any of them
+//! would let a client choose its address. The module is stateless; a malformed header at worst ends
+//! the walk early.
 
 mod header;
 
@@ -13,7 +14,7 @@ use http::HeaderMap;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// More hops than any honest chain has.
+/// Maximum hops to follow, more than any legitimate chain has.
 const MAX_HOPS: usize = 64;
 
 /// The header in which a trusted proxy names the client.
@@ -30,13 +31,13 @@ pub enum ClientHeader {
     Forwarded,
 }
 
-/// A network, or one address.
+/// A network or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Network(IpNet);
 
 impl Network {
-    /// Whether the address is in it. An IPv4 address may come mapped into IPv6.
+    /// Whether the network contains the address. An IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
@@ -71,7 +72,7 @@ impl From<Network> for String {
     }
 }
 
-/// The proxies whose word counts, and the header they speak in.
+/// The trusted proxies and the header they set.
 ///
 /// ```
 /// use headworks_service::proxies::{ClientHeader, TrustedProxies};
@@ -88,14 +89,14 @@ pub struct TrustedProxies {
 }
 
 impl TrustedProxies {
-    /// Trusts `networks`, and reads `header`.
+    /// Trusts `networks` and reads `header`.
     #[must_use]
     pub fn new(networks: &[Network], header: ClientHeader) -> TrustedProxies {
         let networks = networks.iter().map(|network| network.0).collect();
         TrustedProxies { networks, header }
     }
 
-    /// Whether the address is a trusted proxy's. An IPv4 address may come mapped into IPv6.
+    /// Whether the address belongs to a trusted proxy. An IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -104,9 +105,9 @@ impl TrustedProxies {
             .any(|network| network.contains(&address))
     }
 
-    /// The client's address: the peer itself, unless it is a trusted proxy that names another.
-    /// The list is walked from the right, past trusted hops; the first that is not trusted is the
-    /// client, and what it wrote further left is its own invention.
+    /// Returns the address of the client: the peer itself, unless the peer is a trusted proxy that
+    /// names another. The list is walked from the right past trusted hops. The first untrusted hop
+    /// is the client; it could have forged everything to its left.
     #[must_use]
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.to_canonical();
@@ -115,6 +116,7 @@ impl TrustedProxies {
         }
         let hops = header::hops(self.header, headers);
         for hop in hops.into_iter().rev().take(MAX_HOPS) {
+            // A hidden hop ends the walk: nothing vouches for the entries to its left.
             let Some(address) = hop else { return client };
             client = address.to_canonical();
             if !self.contains(client) {

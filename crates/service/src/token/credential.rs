@@ -1,4 +1,4 @@
-//! How somebody says who they are.
+//! Credentials of admin requests.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use axum::extract::Query;
 use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderMap, Uri};
 
-/// The cookie in which a browser keeps its session.
+/// Name of the session cookie.
 pub const SESSION_COOKIE: &str = "headworks_session";
 
-/// What a request says to be let in.
+/// The credential that a request presents.
 ///
 /// ```
 /// use headworks_service::token::Credential;
@@ -20,19 +20,20 @@ pub const SESSION_COOKIE: &str = "headworks_session";
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// The token, in `Authorization: Bearer`; empty if that header says something else.
+    /// The token in `Authorization: Bearer`; empty if the header has another form.
     Bearer(String),
-    /// The token, in the address.
+    /// The token in the query of the address.
     Address(String),
-    /// The session, in the cookie.
+    /// The session in the cookie.
     Cookie(String),
 }
 
 impl Credential {
-    /// The first of header, address and cookie that says anything.
+    /// The first credential found in header, address and cookie.
     #[must_use]
     pub fn of(headers: &HeaderMap, uri: &Uri) -> Option<Credential> {
         if let Some(value) = headers.get(AUTHORIZATION) {
+            // A malformed header must fail authentication instead of falling through to the cookie.
             let token = value.to_str().ok().and_then(bearer).unwrap_or_default();
             return Some(Credential::Bearer(token.to_owned()));
         }
@@ -59,7 +60,7 @@ fn bearer(value: &str) -> Option<&str> {
         .then_some(token.trim())
 }
 
-/// Which kind it is, and never the words.
+/// Prints the kind only, never the secret.
 impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -1,11 +1,11 @@
-//! Who may use the admin listener.
+//! Authentication for the admin listener.
 //!
-//! The [`Door`] owns the token, the session key that browsers get instead of it, and the count of
-//! wrong guesses by address. It takes the time as an argument and does no I/O after it was made.
+//! The [`Door`] owns the token, the session key that browsers get in its place, and the counters of
+//! wrong guesses per address. It takes the time as an argument and does no I/O after construction.
 //!
-//! Whoever has the token is always let in: somebody who guesses from the same address, behind the
-//! same proxy perhaps, must not keep its owner out. What keeps guessers out is that a token is
-//! long; counting their guesses keeps them from filling the log.
+//! The right token is always accepted: a guesser at the same address, for example behind the same
+//! proxy, must not lock out its owner. The length of the token protects against guessing; the
+//! counters only keep guessers from filling the log.
 
 mod credential;
 
@@ -22,14 +22,14 @@ use crate::error::Error;
 
 pub use credential::{Credential, SESSION_COOKIE};
 
-/// Wrong guesses that an address may make at once.
+/// Burst of wrong guesses per address.
 const GUESSES: u32 = 10;
-/// How long until one more guess is allowed.
+/// Time after which an address may make one more wrong guess.
 const GUESS_EVERY: Duration = Duration::from_secs(6);
-/// Addresses that are remembered; the one that guessed longest ago gives way.
+/// Maximum tracked addresses; the one whose guesses expire first is evicted.
 const MAX_ADDRESSES: usize = 4096;
 
-/// Checks tokens.
+/// Checks tokens and sessions.
 #[derive(Debug)]
 pub struct Door {
     token: Secret,
@@ -39,33 +39,33 @@ pub struct Door {
     hasher: RandomState,
 }
 
-/// An address's wrong guesses.
+/// The wrong guesses of one address, as a leaky bucket.
 #[derive(Debug)]
 struct Guesses {
-    /// When the last of them is forgiven.
+    /// The time at which all guesses have expired.
     forgiven: Instant,
-    /// The last guess: saying the same wrong thing again teaches nobody anything, and is what a
-    /// forgotten browser tab does. It must not lock its user out.
+    /// Hash of the last guess. A repeated value gains a guesser nothing, and a forgotten browser
+    /// tab repeats its stale session; it must not be rate limited for that.
     last: u64,
 }
 
-/// What the door says.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The token is right.
+    /// The credential is valid.
     Welcome,
-    /// It is wrong.
+    /// The credential is wrong.
     Wrong,
-    /// It is wrong, as were too many from this address: it hears no more for this long, and neither
-    /// does the log.
+    /// The credential is wrong, and so were too many before it from this address. The client is
+    /// told to wait this long, and nothing is logged.
     Wait(Duration),
 }
 
 impl Door {
-    /// Checks `token`, or one that is made here when there is none.
+    /// Checks against `token`, or against a generated token if it is `None`.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
+    /// When the system provides no random numbers.
     ///
     /// ```
     /// use headworks_service::token::{Answer, Door};
@@ -84,31 +84,31 @@ impl Door {
         })
     }
 
-    /// The token. Print it only when it was [made here](Door::is_generated).
+    /// The token. Print it only if it was [generated](Door::is_generated).
     #[must_use]
     pub fn token(&self) -> &str {
         self.token.reveal()
     }
 
-    /// What a browser keeps in its cookie instead of the token: cookies of one host are sent to
-    /// every port of it, and this one is worth nothing after a restart.
+    /// The session key for the browser cookie. Cookies are sent to every port of a host, so the
+    /// cookie does not hold the token itself. The key is not valid after a restart.
     #[must_use]
     pub fn session(&self) -> &str {
         self.session.reveal()
     }
 
-    /// Whether the token was made here, so that nobody knows it yet.
+    /// Whether the token was generated at this start.
     #[must_use]
     pub fn is_generated(&self) -> bool {
         self.generated
     }
 
-    /// Somebody at `from` says that `given` is the token.
+    /// Checks `given` as the token, for a client at `from`.
     pub fn knock(&self, now: Instant, from: IpAddr, given: &str) -> Answer {
         self.compare(now, from, ("token", given), &self.token)
     }
 
-    /// Somebody at `from` says that `given` is the session.
+    /// Checks `given` as the session key, for a client at `from`.
     pub fn knock_with_session(&self, now: Instant, from: IpAddr, given: &str) -> Answer {
         self.compare(now, from, ("session", given), &self.session)
     }
@@ -120,10 +120,13 @@ impl Door {
         claim: (&'static str, &str),
         right: &Secret,
     ) -> Answer {
+        // Constant time, so that response times do not reveal a matching prefix.
         if bool::from(claim.1.as_bytes().ct_eq(right.reveal().as_bytes())) {
             return Answer::Welcome;
         }
         let mut guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+        // Kept as a hash: memory stays bounded however long a guess is, and no near miss of a token
+        // is stored.
         let (from, hash) = (neighbourhood(from), self.hasher.hash_one(claim));
         let known = guesses.get(&from);
         if known.is_some_and(|known| known.last == hash && known.forgiven > now) {
@@ -148,7 +151,7 @@ impl Door {
     }
 }
 
-/// 32 bytes in hex.
+/// Generates 32 random bytes in hex.
 fn random() -> Result<Secret, Error> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes)?;
@@ -156,7 +159,7 @@ fn random() -> Result<Secret, Error> {
     Ok(Secret::from(hex.as_str()))
 }
 
-/// Whoever has one IPv6 address has the whole /64.
+/// The key under which guesses are counted. An IPv6 client usually controls a whole /64.
 fn neighbourhood(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),

@@ -1,8 +1,8 @@
-//! curl as the client that we did not write.
+//! curl as an independent client.
 
 use std::process::Command;
 
-/// What came back.
+/// The response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -16,7 +16,7 @@ impl Answer {
     }
 }
 
-/// Runs curl with `args`, past any proxy.
+/// Runs curl with `args`, bypassing any proxy.
 pub(crate) fn curl(args: &[&str]) -> Answer {
     let common = [
         "--silent",

@@ -1,4 +1,4 @@
-//! A fake application, and curl.
+//! A fake application, local servers and curl.
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 

@@ -1,4 +1,4 @@
-//! A fake application whose panel has every widget, and answers every question.
+//! A fake application whose panel has every widget and answers every question.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Who is let in, who is refused, and who gives way.
+//! Checks of admission: admitted, refused and shed jobs.
 
 use super::books::{Books, Place, Record};
 use super::{Number, Violation};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Books {
-    /// An admitted job had every right to be.
+    /// Checks that an admitted job was entitled to admission.
     pub(super) fn admitted(
         &mut self,
         ticket: Ticket,
@@ -57,7 +57,7 @@ impl Books {
         Ok(())
     }
 
-    /// A refused job was refused for a reason.
+    /// Checks that a refusal and its retry hint are justified.
     pub(super) fn refused(
         &mut self,
         job: &Job<Number>,
@@ -112,7 +112,7 @@ impl Books {
         Ok(())
     }
 
-    /// A refusal's reason holds, for a caller who sheds others or does not.
+    /// Whether the reason of a refusal holds, for a submission that may shed others or not.
     fn justifies(&mut self, job: &Job<Number>, reason: Reason, sheds: bool) -> bool {
         let allowed = self.fitting(job.targets, job.cost);
         let usable = self.usable_at(&allowed);
@@ -160,8 +160,8 @@ impl Books {
         }
     }
 
-    /// How many jobs of the same bound could go before an arrival: not those of classes that the
-    /// policy serves after it.
+    /// The number of jobs under the same bound that could go before an arrival. Classes that the
+    /// policy serves after it do not count.
     fn may_be_ahead(&self, job: &Job<Number>) -> usize {
         let strictly_after = |class: Class| match self.config.policy {
             Policy::Strict => class > job.class,
@@ -174,8 +174,8 @@ impl Books {
             .count()
     }
 
-    /// A hint is not shorter than a wait that can be computed: no place is free before something is
-    /// granted.
+    /// The shortest valid retry hint. A hint must not be shorter than a wait that can be computed:
+    /// no place becomes free before something is granted.
     fn least_retry(&self, job: &Job<Number>, reason: Reason) -> Duration {
         let everything = self.gate.least_wait(self.now);
         let allowed = self.fitting(job.targets, job.cost);
@@ -194,7 +194,8 @@ impl Books {
         }
     }
 
-    /// Nobody who deserves a place is refused one that somebody holds undeserved.
+    /// Whether the queue is full for this flow: the free places are booked, or it may take none
+    /// from another flow.
     fn is_full_for(&self, class: Class, flow: Flow) -> bool {
         let places = self.config.bound.places();
         let taken = self.held(class).count();
@@ -204,8 +205,8 @@ impl Books {
         taken > places || !self.deserves(class, flow) || self.undeserving(class, flow).is_none()
     }
 
-    /// Whether an arrival deserves the place of a job that waits for the same target: its flow
-    /// holds less than its share there, and another lane more for its weight.
+    /// Whether an arrival is entitled to the place of a job that waits for the same target: its
+    /// flow holds less than its share there, and another lane holds more for its weight.
     fn deserves_at_target(&self, job: &Job<Number>, allowed: &[u32]) -> bool {
         if self.held(job.class).count() > self.config.bound.places() {
             return false;
@@ -244,7 +245,7 @@ impl Books {
             < self.config.bound.places() as u64 * self.flow_weight(flow)
     }
 
-    /// A flow that holds more for its weight than this one would with one more.
+    /// A flow that holds more for its weight than this one would with one more job.
     fn undeserving(&self, class: Class, flow: Flow) -> Option<Flow> {
         let mine = ((self.holds(class, flow) + 1) << 20) / self.flow_weight(flow);
         self.held(class)
@@ -252,8 +253,8 @@ impl Books {
             .find(|other| (self.holds(class, *other) << 20) / self.flow_weight(*other) > mine)
     }
 
-    /// Only who holds more than an arrival that deserves a place loses one, or who is less urgent
-    /// than one that displaces.
+    /// Checks a shed job. Only a flow that holds more than an entitled arrival loses a place, or a
+    /// class less urgent than one that displaces it.
     pub(super) fn shed(
         &mut self,
         job: &Job<Number>,

@@ -1,4 +1,4 @@
-//! The auditor's books: every job, gate and target, as the calls and answers tell of them.
+//! The auditor's model of every job, gate and target, derived from calls and results only.
 
 use super::meter::Meter;
 use super::{Coverage, Number, Violation};
@@ -8,7 +8,7 @@ use headworks_core::{
 };
 use std::collections::BTreeMap;
 
-/// Where a job is.
+/// The state of a live job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Delayed,
@@ -16,7 +16,7 @@ pub(super) enum Place {
     Running,
 }
 
-/// What the books know of a live job.
+/// The model of a live job.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) ticket: Ticket,
@@ -31,17 +31,19 @@ pub(super) struct Record {
     pub(super) delay_key: Option<Key>,
     pub(super) due: Time,
     pub(super) expire_at: Option<Time>,
-    /// When it took its place in line, in calls; what joined in the same call is not compared.
+    /// When it joined the queue, counted in calls. Jobs that joined in the same call are not
+    /// compared.
     pub(super) joined: u64,
-    /// The call in which it last came to its place: what was due even then happens in the next.
+    /// The call in which its state last changed; a transition that is due even then happens in the
+    /// next.
     pub(super) moved: u64,
     pub(super) attempts: u32,
     pub(super) used: u32,
     pub(super) grants: u32,
     pub(super) target: u32,
-    /// A target refused it, and it waits for the others.
+    /// Whether a target refused it, so that it waits for the others.
     pub(super) sent_elsewhere: bool,
-    /// Delayed until a suspension ends.
+    /// Whether it is delayed until a suspension ends.
     pub(super) suspended: bool,
     pub(super) start_at: Option<Time>,
     pub(super) cancelled: bool,
@@ -124,7 +126,7 @@ impl Books {
         }
     }
 
-    /// A call begins: time moves on, and the jobs waiting then are counted.
+    /// Begins a call: advances time and returns the number of waiting jobs.
     pub(super) fn begin(&mut self, now: Time) -> usize {
         if now < self.now {
             self.coverage.note("clock went back");
@@ -186,7 +188,7 @@ impl Books {
             .filter(|(_, record)| record.place == Place::Waiting)
     }
 
-    /// Jobs that hold places of the bound that a class is under.
+    /// The jobs that hold places of the bound that applies to a class.
     pub(super) fn held(&self, class: Class) -> impl Iterator<Item = (&Number, &Record)> {
         let shared = matches!(self.config.bound, Bound::Shared(_));
         self.waiting()
@@ -208,7 +210,8 @@ impl Books {
         self.targets[target.index()].state
     }
 
-    /// When a set's first target is usable: `None` if one is, the end of time if all are disabled.
+    /// When the first target of a set is usable: `None` if one is now, `Time::MAX` if all are
+    /// disabled.
     pub(super) fn usable_at(&self, targets: &[u32]) -> Option<Time> {
         let at = |target: &u32| match self.targets[*target as usize].state {
             TargetState::Suspended { until } => until,

@@ -1,4 +1,4 @@
-//! What changes without being asked: time, targets, settings.
+//! Changes that no call asks for: timers, target states and settings.
 
 use super::books::{Books, Place, Record, TargetBook};
 use super::meter::Meter;
@@ -69,11 +69,11 @@ impl Books {
             });
         }
         if !state.is_usable() {
-            // No timer does this: what was due had its turn before.
+            // No timer causes this change, so everything due has already been processed.
             self.due(self.now);
         }
         let before = std::mem::replace(&mut self.targets[target.index()].state, state);
-        // Jobs that wait for suspended targets alone are delayed without an event of their own.
+        // Jobs that wait only for suspended targets are delayed without an event of their own.
         if self.config.on_suspend == OnSuspend::Delay && !state.is_usable() {
             let moved: Vec<(Number, Time)> = self
                 .waiting()
@@ -98,7 +98,7 @@ impl Books {
         Ok(())
     }
 
-    /// A target is usable: jobs that were delayed until then are due, unless they start later.
+    /// Releases the jobs that were delayed until this target is usable, unless they start later.
     fn released(&mut self, target: TargetId) {
         let now = self.now;
         for record in self.jobs.values_mut() {
@@ -112,7 +112,7 @@ impl Books {
         }
     }
 
-    /// Delayed jobs whose time has come, and of which no event said otherwise, wait now.
+    /// Moves delayed jobs that are due to the queue, unless an event said otherwise.
     pub(super) fn due(&mut self, now: Time) {
         let (now, calls) = (self.now.max(now), self.calls);
         for record in self.jobs.values_mut() {
@@ -152,9 +152,9 @@ impl Books {
         }
     }
 
-    /// After the targets took their new settings, jobs are allowed where they fit now.
+    /// Recomputes where jobs may go, after the targets have their new settings.
     pub(super) fn refitted(&mut self) {
-        // Jobs that a target's new settings released wait before they are moved.
+        // Jobs that the new settings released join the queue before they are moved.
         self.due(self.now);
         let fitting: Vec<(Number, Vec<u32>)> = self
             .jobs
@@ -187,7 +187,8 @@ impl Books {
         }
     }
 
-    /// The targets a job may go to under new limits; one that was sent elsewhere gets none back.
+    /// The targets a job may go to under new limits. A target that refused the job is not added
+    /// back.
     fn still_allowed(&self, record: &Record) -> Vec<u32> {
         let mut allowed = self.fitting(record.named, record.cost);
         if record.sent_elsewhere {

@@ -1,8 +1,8 @@
-//! What happened in simulations, so that a test can tell whether they reached everything.
+//! Coverage of simulations: which situations occurred, so that a test can require all of them.
 
 use std::collections::BTreeMap;
 
-/// Counts by name. Two can be added.
+/// Counts by name; two can be merged.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     counts: BTreeMap<String, u64>,
@@ -13,20 +13,20 @@ impl Coverage {
         *self.counts.entry(what.into()).or_default() += 1;
     }
 
-    /// How often something happened.
+    /// The number of times a situation occurred.
     #[must_use]
     pub fn count(&self, what: &str) -> u64 {
         self.counts.get(what).copied().unwrap_or(0)
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another.
     pub fn add(&mut self, other: &Coverage) {
         for (what, count) in &other.counts {
             *self.counts.entry(what.clone()).or_default() += count;
         }
     }
 
-    /// Everything that happened.
+    /// All situations that occurred, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.counts
             .iter()

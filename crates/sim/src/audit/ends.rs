@@ -1,4 +1,4 @@
-//! How leases are given back, and how jobs end.
+//! Checks of finished leases and ended jobs.
 
 use super::books::{Books, Place, Record};
 use super::{Number, Violation};
@@ -7,7 +7,7 @@ use headworks_core::{
 };
 
 impl Books {
-    /// A lease is given back: its job leaves the gates.
+    /// Records that a lease was returned: its job leaves the gates.
     pub(super) fn left(&mut self, number: Number, outcome: &Outcome) {
         let now = self.now;
         let Record {
@@ -27,7 +27,7 @@ impl Books {
         self.flow_meter(flow).running -= 1;
         self.targets[target as usize].meter.running -= 1;
         let target = target as usize;
-        // What the target did nothing for is returned whole, the request as well.
+        // Work that the target did not do is refunded in full, including the request.
         let (requests, surplus) = match outcome {
             Outcome::Done { cost: Some(actual) } => (0.0, cost.0 as f64 - actual.0 as f64),
             Outcome::Unused | Outcome::Elsewhere => (1.0, cost.0 as f64),
@@ -93,7 +93,7 @@ impl Books {
         }
     }
 
-    /// The end that a lease's outcome brings its job to, if it may be that.
+    /// The end that the outcome of a lease brings its job to, if that end is permitted.
     fn end_of(
         &mut self,
         record: &Record,
@@ -194,7 +194,7 @@ impl Books {
         })
     }
 
-    /// The targets beside that one to which a job may go.
+    /// The targets other than `target` that a job may go to.
     fn others(&self, record: &Record, target: TargetId) -> Vec<u32> {
         let fits = |other: &u32| self.targets[*other as usize].meter.fits(record.cost);
         let others = record.allowed.iter().copied();
@@ -239,7 +239,7 @@ impl Books {
         })
     }
 
-    /// The core's statistics against the books.
+    /// Compares the statistics of the core with the model.
     pub(super) fn compare(&self, view: &View) -> Result<(), Violation> {
         let sum = |of: fn(&headworks_core::Ended) -> u64| {
             view.classes

@@ -1,4 +1,4 @@
-//! Who goes next, where to, and why nobody does.
+//! Checks of grants: order, target, and the reason if nothing is granted.
 
 use super::books::{Books, Place, Record};
 use super::meter::{Block, Meter};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Times closer than this may differ by rounding alone.
 const ROUNDING: Duration = Duration::from_micros(1);
 
-/// Why a job cannot go now.
+/// The reason why a job cannot go now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     Everything(Block),
@@ -33,7 +33,7 @@ impl Books {
         })
     }
 
-    /// A lease breaks no limit, order or state.
+    /// Checks that a lease violates no limit, order or state.
     pub(super) fn granted(&mut self, lease: &Lease<Number>) -> Result<(), Violation> {
         self.due(self.now);
         let number = lease.payload;
@@ -117,7 +117,7 @@ impl Books {
         self.flow_meter(flow).enter(now, cost);
     }
 
-    /// The lease respects its lane, its flow and the policy.
+    /// Checks that the lease respects the order of its lane, its flow and the policy.
     fn in_order(&self, number: Number, record: &Record, aged: bool) -> Result<(), Violation> {
         for (other, waiting) in self.waiting().filter(|(other, _)| **other != number) {
             let older = waiting.joined < record.joined;
@@ -153,14 +153,14 @@ impl Books {
         Ok(())
     }
 
-    /// Whether a cost bucket that a job draws on may be reserved for another one, which the policy
-    /// does not put after it and which only cost keeps waiting.
+    /// Whether a cost bucket that a job draws on may be reserved for another job, one that the
+    /// policy does not put after it and that waits for cost alone.
     fn is_reserved_from(&self, number: Number, record: &Record) -> bool {
         self.is_reserved_within(self.targets.len(), number, record)
     }
 
-    /// The same for a chain of so many reservations: a job may be short of one target's bucket
-    /// while another's, which has enough for it, is reserved for a third job.
+    /// The same for a chain of at most `chain` reservations. A job may be short of one target's
+    /// bucket while that of another target, which has enough for it, is reserved for a third job.
     fn is_reserved_within(&self, chain: usize, number: Number, record: &Record) -> bool {
         self.waiting().any(|(other, waiting)| {
             let reserved = || {
@@ -175,7 +175,7 @@ impl Books {
         })
     }
 
-    /// Whether the policy puts one job after another, whatever their tags.
+    /// Whether the policy puts one job after another regardless of virtual time.
     fn comes_after(&self, one: &Record, other: &Record) -> bool {
         match self.config.policy {
             Policy::Strict => one.class > other.class,
@@ -200,7 +200,8 @@ impl Books {
     }
 
     fn obstacle(&self, record: &Record) -> Option<Obstacle> {
-        // What opened less than a microsecond ago may be a matter of rounding.
+        // A gate that opened less than a microsecond ago may still be shut for the core, by
+        // rounding.
         self.obstacle_at(record, self.now - ROUNDING)
     }
 
@@ -225,14 +226,15 @@ impl Books {
             }
             match book.meter.block(now, record.cost) {
                 None => return None,
-                // If only cost is missing at one of its targets, that is what it waits for.
+                // If only cost is missing at one of its targets, the job waits for cost.
                 some => found = found.max(some),
             }
         }
         Some(Obstacle::Targets(found))
     }
 
-    /// Nothing was granted: nothing could have been, and time will not change that without a word.
+    /// Checks that nothing could have been granted, and that a wake-up is set if time would change
+    /// that.
     pub(super) fn nothing_granted(&mut self, wake: Option<Time>) -> Result<(), Violation> {
         self.due(self.now);
         if self.paused {
@@ -278,7 +280,7 @@ impl Books {
             })
     }
 
-    /// The books as they would be if only time passed: suspensions over, nothing finished.
+    /// The model as it would be if only time passed: suspensions over, nothing finished.
     fn clone_for_later(&self) -> Books {
         let mut later = Books::new(self.config.clone(), self.now);
         later.jobs = self.jobs.clone();

@@ -1,9 +1,10 @@
-//! The auditor's own account of a gate: written from the contract, sharing no code with the core.
+//! The auditor's model of a gate, written from the specification without sharing code with the
+//! core.
 
 use headworks_core::{Cost, Limits, Rate, Time};
 use std::time::Duration;
 
-/// Rounding that may lie between a bucket counted in floating point and an exact one.
+/// Tolerance between a bucket in floating point and an exact one.
 const SLACK: f64 = 1e-11;
 
 #[derive(Clone, Debug)]
@@ -14,7 +15,7 @@ pub(super) struct Meter {
     cost: Level,
 }
 
-/// Why a meter lets nobody through.
+/// The limit that keeps a meter shut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Block {
     Concurrent,
@@ -70,7 +71,7 @@ impl Meter {
         self.limits = limits;
     }
 
-    /// Why a job of that cost may not pass.
+    /// The limit that stops a job of that cost, if any.
     pub(super) fn block(&self, now: Time, cost: Cost) -> Option<Block> {
         if self
             .limits
@@ -108,7 +109,7 @@ impl Meter {
         }
     }
 
-    /// How long it takes at least until one more job can be granted.
+    /// The minimum time until one more job can be granted.
     pub(super) fn least_wait(&self, now: Time) -> Duration {
         let wait = |rate: Rate| (1.0 - self.requests.at(rate, now)) / rate.as_per_second();
         let wait = self.limits.requests.map_or(0.0, wait).max(0.0);

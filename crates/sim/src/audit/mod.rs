@@ -1,8 +1,8 @@
-//! A core whose every answer is checked.
+//! A core whose every result is checked.
 //!
-//! [`Audited`] passes calls on to a [`Core`] and keeps books of its own, from the calls and the
-//! answers alone: it never asks the core what it thinks. An answer that breaks a promise of the
-//! design is a [`Violation`].
+//! [`Audited`] forwards calls to a [`Core`] and maintains a model of its own from the calls and
+//! results alone; it never queries the core's internal state. A result that contradicts the
+//! specification is a [`Violation`].
 
 mod admission;
 mod books;
@@ -22,20 +22,20 @@ use headworks_core::{
 };
 use thiserror::Error;
 
-/// A promise that was broken, in words.
+/// A violated guarantee, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("at {at}: {what}")]
 pub struct Violation {
-    /// When.
+    /// The time of the violation.
     pub at: Time,
-    /// What.
+    /// The guarantee that was violated.
     pub what: String,
 }
 
-/// The payload of audited jobs: a number that the caller gives to one job only.
+/// The payload of audited jobs: a number that the caller uses for one job only.
 pub type Number = u64;
 
-/// What became of a submitted job, and the sizes that the books know.
+/// The result of a submission.
 type Submitted = Result<Ticket, Box<Refused<Number>>>;
 
 /// The audited core.
@@ -43,9 +43,9 @@ type Submitted = Result<Ticket, Box<Refused<Number>>>;
 pub struct Audited {
     core: Core<Number>,
     books: Books,
-    /// Events for the caller, already entered in the books.
+    /// Events for the caller, already applied to the model.
     events: Vec<Event<Number>>,
-    /// Tells every call and answer on stderr.
+    /// Whether to print every call and result to stderr.
     tells: bool,
 }
 
@@ -53,7 +53,7 @@ impl Audited {
     /// An audited core.
     ///
     /// # Errors
-    /// What the core says of its configuration.
+    /// When the core rejects the configuration.
     pub fn new(config: Config, now: Time) -> Result<Self, ConfigError> {
         let core = Core::new(config, now)?;
         let books = Books::new(core.config().clone(), now);
@@ -65,7 +65,7 @@ impl Audited {
         })
     }
 
-    /// Tells every call and answer on stderr from now on, for whoever replays a walk.
+    /// Prints every call and result to stderr from now on, to debug a walk.
     pub fn tell(&mut self) {
         self.tells = true;
     }
@@ -76,23 +76,23 @@ impl Audited {
         }
     }
 
-    /// What happened so far.
+    /// The situations that occurred so far.
     #[must_use]
     pub fn coverage(&self) -> &Coverage {
         &self.books.coverage
     }
 
-    /// Events since the last call of this.
+    /// Returns the events since the previous call.
     pub fn take_events(&mut self) -> Vec<Event<Number>> {
         std::mem::take(&mut self.events)
     }
 
-    /// Jobs that ended since the last call of this, and how.
+    /// Returns the jobs that ended since the previous call, and how.
     pub fn take_ended(&mut self) -> Vec<(Number, &'static str)> {
         std::mem::take(&mut self.books.just_ended)
     }
 
-    /// Counts something that happened beside the core.
+    /// Counts a situation outside the core.
     pub fn note(&mut self, what: &str) {
         self.books.coverage.note(what);
     }
@@ -106,7 +106,7 @@ impl Audited {
     /// [`Core::targets`].
     ///
     /// # Errors
-    /// What the core says.
+    /// When the core rejects the set.
     pub fn targets(&mut self, targets: &[TargetId]) -> Result<TargetSet, ConfigError> {
         let set = self.core.targets(targets)?;
         self.books.name_set(set, targets);
@@ -116,7 +116,7 @@ impl Audited {
     /// [`Core::submit`], checked.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn submit(&mut self, now: Time, job: Job<Number>) -> Result<Submitted, Violation> {
         self.admit(now, job, true)
     }
@@ -124,7 +124,7 @@ impl Audited {
     /// [`Core::submit_without_shedding`], checked.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn submit_without_shedding(
         &mut self,
         now: Time,
@@ -171,7 +171,7 @@ impl Audited {
     /// [`Core::next`], checked.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn next(&mut self, now: Time) -> Result<Option<Lease<Number>>, Violation> {
         self.books.begin(now);
         let answer = self.core.next(now);
@@ -190,7 +190,7 @@ impl Audited {
     /// [`Core::finish`], checked.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn finish(
         &mut self,
         now: Time,
@@ -221,7 +221,7 @@ impl Audited {
     /// [`Core::reclaim`], checked.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn reclaim(&mut self, now: Time, ticket: Ticket) -> Result<bool, Violation> {
         self.books.begin(now);
         let was_running = self.books.place(ticket) == Some(Place::Running);
@@ -247,7 +247,7 @@ impl Audited {
     /// [`Core::cancel`], checked.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Result<(), Violation> {
         self.books.begin(now);
         let answer = self.core.cancel(now, ticket);
@@ -265,7 +265,7 @@ impl Audited {
     /// [`Core::set_target`], checked.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn set_target(
         &mut self,
         now: Time,
@@ -302,7 +302,7 @@ impl Audited {
     /// [`Core::reconfigure`], checked.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn reconfigure(
         &mut self,
         now: Time,
@@ -324,10 +324,10 @@ impl Audited {
         Ok(answer)
     }
 
-    /// [`Core::drain`], checked: everything that does not run is handed back.
+    /// [`Core::drain`], checked: every job that does not run is returned.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn drain(&mut self, now: Time) -> Result<(), Violation> {
         self.books.begin(now);
         self.core.drain(now);
@@ -337,16 +337,16 @@ impl Audited {
         self.close(now)
     }
 
-    /// Checks that nothing is left, and that the core's statistics say what the books say.
+    /// Checks that nothing is left and that the statistics of the core agree with the model.
     ///
     /// # Errors
-    /// The promise that was broken.
+    /// The guarantee that was violated.
     pub fn audit_end(&mut self) -> Result<(), Violation> {
         self.books.nothing_left()?;
         self.books.compare(&self.core.inspect())
     }
 
-    /// Enters the events in the books. Says which job was shed, if any.
+    /// Applies the events to the model. Returns the job that was shed, if any.
     fn collect(&mut self, arrival: Option<&Job<Number>>) -> Result<Option<Number>, Violation> {
         let mut shed = None;
         while let Some(event) = self.core.poll_event() {
@@ -361,8 +361,8 @@ impl Audited {
         Ok(shed)
     }
 
-    /// What must hold after every call: among others that a driver that sleeps until `wake_at`
-    /// never spins.
+    /// Checks the invariants that hold after every call, among them that a driver that sleeps until
+    /// `wake_at` never spins.
     fn close(&mut self, now: Time) -> Result<(), Violation> {
         self.books.due(now);
         let now = self.books.now;

@@ -1,16 +1,16 @@
-//! What holds after every call.
+//! Invariants that hold after every call.
 
 use super::books::{Books, Place, Record};
 use super::{Number, Violation};
 use headworks_core::{Cancelled, OnSuspend, Ticket, Time};
 
 impl Books {
-    /// A job that was due took a place only if there was one.
+    /// A delayed job joined the queue only if there was a place for it.
     fn due_within_the_bound(&self) -> Result<(), Violation> {
         let sent_back = |record: &Record| record.sent_elsewhere && record.moved == self.calls;
         if self.reloaded_in == self.calls || self.jobs.values().any(sent_back) {
-            // It was due under the bound before the reload; and one that was sent elsewhere keeps
-            // its place, even where another has taken it.
+            // The bound of the time before the reload applied. A job that was sent elsewhere keeps
+            // its place, even if another has taken it.
             return Ok(());
         }
         for (number, record) in self
@@ -25,7 +25,7 @@ impl Books {
         Ok(())
     }
 
-    /// What is due has happened: nothing waits past its time, nothing is delayed past its due.
+    /// Everything due has happened: nothing waits past its expiry or is delayed past its due time.
     pub(super) fn nothing_overdue(&self) -> Result<(), Violation> {
         self.due_within_the_bound()?;
         let late = self.jobs.iter().find(|(_, record)| {

@@ -1,13 +1,13 @@
-//! Where a walk's choices come from: a seed, or bytes that a fuzzer wrote.
+//! The source of a walk's choices: a seed, or bytes from a fuzzer.
 
 use headworks_synth::Rng;
 use std::collections::VecDeque;
 
-/// Chooses.
+/// Makes the choices of a walk.
 pub(super) enum Dice {
     Seeded(Rng),
-    /// Every choice takes the next byte, or as many as it needs; when none are left, the first
-    /// possibility is chosen.
+    /// Consumes as many bytes per choice as it needs; without bytes left, the first possibility is
+    /// chosen.
     Read(VecDeque<u8>),
 }
 
@@ -20,7 +20,7 @@ impl Dice {
         Dice::Read(bytes.iter().copied().collect())
     }
 
-    /// Whether no byte is left to choose by.
+    /// Whether all bytes are consumed.
     pub(super) fn is_spent(&self) -> bool {
         matches!(self, Dice::Read(bytes) if bytes.is_empty())
     }
@@ -30,7 +30,7 @@ impl Dice {
         match self {
             Dice::Seeded(rng) => rng.below(bound),
             Dice::Read(bytes) => {
-                // As few bytes as will do: what a fuzzer changes should mean something.
+                // As few bytes as possible, so that every byte a fuzzer changes has an effect.
                 let needed = (64 - bound.saturating_sub(1).leading_zeros()).div_ceil(8);
                 number(bytes, needed as usize) % bound.max(1)
             }

@@ -1,8 +1,8 @@
-//! Random walks over everything a core can be told, from a seed.
+//! Random walks over all operations of a core, from a seed.
 //!
 //! Each seed has its own policy, classes, flows, target sets, caps, rates, rounds, reloads,
-//! cancellations, lost leases and a clock that sometimes jumps and sometimes goes back. The core is
-//! [`Audited`]: a walk ends well, or with the promise that was broken.
+//! cancellations, lost leases, and a clock that sometimes jumps and sometimes goes back. The core
+//! is [`Audited`]: a walk succeeds, or returns the guarantee that was violated.
 
 mod dice;
 mod sides;
@@ -17,16 +17,15 @@ use headworks_core::{
 use sides::Sides;
 use std::time::Duration;
 
-/// Walks so many steps from a seed. Says what was covered.
+/// Walks `steps` steps from a seed and returns the coverage.
 ///
 /// # Errors
-/// The promise that was broken.
+/// The guarantee that was violated.
 pub fn walk(seed: u64, steps: u32) -> Result<Coverage, Violation> {
     Walk::new(seed, Dice::seeded(seed)).walk(steps)
 }
 
-/// Walks as long as there are bytes to choose by: for a fuzzer, which finds the walks that no seed
-/// takes.
+/// Walks while there are bytes to choose by. A fuzzer reaches walks this way that no seed takes.
 ///
 /// ```
 /// use headworks_sim::chaos;
@@ -37,15 +36,15 @@ pub fn walk(seed: u64, steps: u32) -> Result<Coverage, Violation> {
 /// ```
 ///
 /// # Errors
-/// The promise that was broken.
+/// The guarantee that was violated.
 pub fn walk_by(bytes: &[u8]) -> Result<Coverage, Violation> {
     Walk::new(0, Dice::read(bytes)).walk(u32::MAX)
 }
 
-/// The same walk, telling every call and answer on stderr.
+/// The same walk, with every call and result printed to stderr.
 ///
 /// # Errors
-/// The promise that was broken.
+/// The guarantee that was violated.
 pub fn replay(seed: u64, steps: u32) -> Result<Coverage, Violation> {
     let mut walk = Walk::new(seed, Dice::seeded(seed));
     eprintln!("{:#?}", walk.config);
@@ -64,11 +63,11 @@ struct Walk {
     lost: Vec<Lease<Number>>,
     tickets: Vec<Ticket>,
     refused: Vec<Job<Number>>,
-    /// Two sides of a tree, walked in rounds.
+    /// The two sides of a tree, walked in rounds.
     sides: Sides,
     /// Whether estimates are wrong in this walk.
     misjudges: bool,
-    /// A few flows that compete, or hundreds that come and go.
+    /// The number of flows: a few that compete, or hundreds that come and go.
     flows: u64,
 }
 
@@ -107,7 +106,7 @@ impl Walk {
         self.end()
     }
 
-    /// One step, and what it means for the nodes among the jobs.
+    /// Takes one step and applies its consequences to the nodes among the jobs.
     fn step(&mut self) -> Result<(), Violation> {
         self.act()?;
         for (number, how) in self.core.take_ended() {
@@ -276,7 +275,7 @@ impl Walk {
         }
     }
 
-    /// Lets time pass: a little, until just before or exactly when the core wants to be woken, by a
+    /// Lets time pass: a little, until just before or exactly at the wake-up time of the core, by a
     /// jump, or backwards.
     fn wait(&mut self) -> Result<(), Violation> {
         match self.rng.below(10) {
@@ -294,7 +293,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Before it wants to be woken, nothing changes.
+    /// Checks that nothing changes before the wake-up time.
     fn wait_for_wake(&mut self) -> Result<(), Violation> {
         while let Some(lease) = self.core.next(self.now)? {
             self.leases.push(lease);
@@ -326,7 +325,7 @@ impl Walk {
         self.core.cancel(self.now, ticket)
     }
 
-    /// A worker is lost with its lease; later it may turn up again.
+    /// Loses a worker with its lease; the lease may be returned later.
     fn lose(&mut self) -> Result<(), Violation> {
         if let Some(lease) = self.leases.pop() {
             self.core.reclaim(self.now, lease.ticket)?;
@@ -375,7 +374,7 @@ impl Walk {
         self.hand_in(job)
     }
 
-    /// Drains, gives every lease back, and checks that nothing is left.
+    /// Drains, returns every lease, and checks that nothing is left.
     fn end(mut self) -> Result<Coverage, Violation> {
         self.core.drain(self.now)?;
         let job = self.job();

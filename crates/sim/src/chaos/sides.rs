@@ -1,8 +1,8 @@
-//! Two coordinated round queues whose nodes are jobs of the walk, and books of their own.
+//! Two coordinated round queues whose nodes are jobs of the walk, with a model of their own.
 //!
-//! Nodes end as their jobs do: done, failed, shed, expired, cancelled, lost. The books count what
-//! was declared and what ended; a round must close exactly when the two are equal, and neither side
-//! may pass the coordinator.
+//! Nodes end as their jobs do: done, failed, shed, expired, cancelled, lost. The model counts
+//! declared and ended nodes. A round must close exactly when the two are equal, and neither side
+//! may pass the limits of the coordinator.
 
 use super::dice::Dice;
 use crate::audit::{Number, Violation};
@@ -18,7 +18,7 @@ const SIDES: [Side; 2] = [Side::Leader, Side::Follower];
 struct Book {
     /// Nodes declared and ended, by round.
     rounds: BTreeMap<u32, (u64, u64)>,
-    /// Nodes that the store keeps, by round: declared by count, and not loaded yet.
+    /// Nodes in the store, by round: declared by count and not loaded yet.
     stored: BTreeMap<u32, u64>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Sides {
     max_lead: u32,
     /// The nodes that are jobs now.
     leased: BTreeMap<Number, (usize, LeaseId, u32)>,
-    /// Whether children are paged in from a store, or kept in memory.
+    /// Whether children are paged in from a store or kept in memory.
     paged: bool,
     pub(super) notes: Vec<&'static str>,
 }
@@ -59,7 +59,7 @@ impl Sides {
         seeded.expect("a side is seeded once");
     }
 
-    /// A node to be handed in as that job, if a side has one.
+    /// Leases a node for the job `number`, if a side has one.
     pub(super) fn next(&mut self, now: Time, number: Number) -> Result<bool, Violation> {
         self.advance(now)?;
         for side in 0..2 {
@@ -102,7 +102,7 @@ impl Sides {
         }
     }
 
-    /// A job ended; if it was a node, that ends too.
+    /// Ends the node of a job, if it was one.
     pub(super) fn ended(
         &mut self,
         now: Time,
@@ -164,7 +164,7 @@ impl Sides {
         }
     }
 
-    /// Lets both sides go on as far as they have leave, and checks that they do not go further.
+    /// Advances both sides as far as they are permitted, and checks that they do not go further.
     fn advance(&mut self, now: Time) -> Result<(), Violation> {
         for (index, side) in SIDES.into_iter().enumerate() {
             self.rounds[index].tick(now);

@@ -1,5 +1,5 @@
-//! A histogram of durations: 32 steps to a doubling, from a microsecond up, as long as what was
-//! counted needs.
+//! A histogram of durations with 32 buckets per doubling, from one microsecond, that grows as
+//! needed.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Histogram {
         self.count += other.count;
     }
 
-    /// The seconds that a part `q` of all did not exceed; to a thirtieth.
+    /// The quantile `q` in seconds, accurate to about 3 %.
     pub(crate) fn quantile(&self, q: f64) -> Option<f64> {
         let rank = (q * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -1,7 +1,7 @@
-//! What happened in a run, counted as it happens.
+//! Counters of a run.
 //!
-//! Written by the simulation, from its own calls and the core's answers; read by the report when
-//! the run is over. Its size depends on the numbers of classes, flows and targets, never on the
+//! The simulation writes them from its own calls and the results of the core; the report reads them
+//! after the run. Their size depends on the number of classes, flows and targets, never on the
 //! number of jobs.
 
 mod histogram;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// What became of the jobs of a class, or of all.
+/// Outcomes of the jobs of a class, or of all.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Counts {
     pub(crate) requests: u64,
@@ -49,10 +49,10 @@ pub(crate) struct ClassTally {
     pub(crate) counts: Counts,
     pub(crate) refused: [u64; Reason::ALL.len()],
     pub(crate) retried: u64,
-    /// What was charged, corrected by what was drawn.
+    /// The charged cost, corrected by the actual cost.
     pub(crate) cost: u64,
     pub(crate) waits: Histogram,
-    /// How often something waited when we looked.
+    /// The number of samples in which something waited.
     pub(crate) backlogged: u64,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct FlowTally {
     pub(crate) granted: u64,
     pub(crate) done: u64,
     pub(crate) cost: u64,
-    /// How often something waited when we looked.
+    /// The number of samples in which something waited.
     #[serde(skip)]
     pub(crate) backlogged: u64,
 }
@@ -76,7 +76,7 @@ pub(crate) struct FlowTally {
 pub(crate) struct LoadTally {
     pub(crate) requests: u64,
     pub(crate) done: u64,
-    /// Visits of clients that were told when to come back and did.
+    /// Visits of clients that came back at the time they were told.
     pub(crate) returned: u64,
     pub(crate) readmitted: u64,
     pub(crate) given_up: u64,
@@ -102,7 +102,7 @@ pub(crate) struct TargetTally {
     pub(crate) changes: u64,
     pub(crate) held: Duration,
     held_since: Option<Time>,
-    /// When it came to which state; the first [`Self::MOST`] of them.
+    /// The state changes with their times; the first [`Self::MOST`] of them.
     pub(crate) states: Vec<(Time, &'static str)>,
 }
 
@@ -122,7 +122,7 @@ impl TargetTally {
         }
     }
 
-    /// Counts the time up to now.
+    /// Adds the time up to now.
     pub(crate) fn end(&mut self, now: Time) {
         if let Some(since) = self.held_since.take() {
             self.held += now.since(since);
@@ -137,7 +137,7 @@ pub(crate) struct Record {
     pub(crate) loads: Vec<LoadTally>,
     pub(crate) targets: Vec<TargetTally>,
     pub(crate) series: Series,
-    /// How often we looked who waits.
+    /// The number of samples taken.
     pub(crate) looks: u64,
 }
 
@@ -167,8 +167,8 @@ impl Record {
         &mut self.flows[flow]
     }
 
-    /// Whether one who waited so often had work waiting nearly all the time: only then has it a
-    /// share to compare.
+    /// Whether something waited in nearly all samples. Only then can a share be compared with a
+    /// weight.
     pub(crate) fn is_backlogged(&self, often: u64) -> bool {
         self.looks > 0 && often * 10 >= self.looks * 9
     }

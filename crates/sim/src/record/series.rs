@@ -1,23 +1,23 @@
-//! What happened, slot by slot. The number of slots is bounded: when time goes beyond them, pairs
-//! of slots become one, so that a run of any length has a picture of the same size.
+//! A time series with a bounded number of slots. When it is full, pairs of slots are merged, so
+//! that a run of any length has a series of the same size.
 
 use super::histogram::Histogram;
 use headworks_core::Time;
 use std::time::Duration;
 
-/// So many slots at most.
+/// Maximum number of slots.
 const SLOTS: usize = 480;
 
-/// So many slots for a run whose length is known.
+/// Number of slots for a run of known length.
 const WANTED: u64 = 240;
 
-/// Why a job was dropped: the core's reasons to refuse, then these.
+/// Drop reasons: the refusal reasons of the core, then these.
 pub(crate) const DROPS: usize = headworks_core::Reason::ALL.len() + 3;
 pub(crate) const SHED: usize = DROPS - 3;
 pub(crate) const EXPIRED: usize = DROPS - 2;
 pub(crate) const FAILED: usize = DROPS - 1;
 
-/// The word for each.
+/// The name of a drop reason.
 pub(crate) fn drop_name(drop: usize) -> &'static str {
     match drop {
         SHED => "shed",
@@ -44,13 +44,13 @@ pub(crate) struct Slot {
     pub(crate) gauges: Gauges,
 }
 
-/// How things stand at the end of a slot.
+/// Gauges at the end of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) running: u64,
     pub(crate) delayed: u64,
     pub(crate) workers: u64,
-    /// Nodes of the leader and the follower that ended.
+    /// Finished nodes of the leader and the follower.
     pub(crate) nodes: [u64; 2],
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// For a run of that length, or of one that is not known.
+    /// A series for a run of that length, or of unknown length.
     pub(crate) fn new(classes: usize, length: Option<Duration>) -> Self {
         let width = length.map_or(Duration::from_millis(10), |length| {
             Duration::from_nanos((length.as_nanos() as u64).div_ceil(WANTED).max(1))
@@ -89,20 +89,20 @@ impl Series {
         self.end = Time::ZERO + self.width * self.slots.len() as u32;
     }
 
-    /// The slot that is open.
+    /// The open slot.
     #[inline]
     pub(crate) fn slot(&mut self) -> &mut Slot {
         self.slots.last_mut().expect("one is always open")
     }
 
-    /// Whether `now` is beyond the open slot.
+    /// Whether `now` is past the open slot.
     #[inline]
     pub(crate) fn is_over(&self, now: Time) -> bool {
         now >= self.end
     }
 
-    /// Goes on to the slot of `now`; nothing changed since the last call, so all on the way end the
-    /// same.
+    /// Advances to the slot of `now`. Nothing changed since the last call, so all slots in between
+    /// have the same gauges.
     pub(crate) fn advance(&mut self, now: Time, gauges: Gauges, depths: &[u64]) {
         while self.is_over(now) {
             self.close(gauges, depths);

@@ -1,4 +1,4 @@
-//! From what was counted to a report.
+//! Builds a report from the counters of a run.
 
 use super::expect::check;
 use super::{
@@ -11,7 +11,7 @@ use crate::simulation::{Run, SideTally, WalkTally};
 use headworks_core::{Flow, Policy, Reason, Time};
 use std::collections::BTreeMap;
 
-/// So many flows are told of one by one.
+/// Maximum number of flows reported individually.
 const FLOWS: usize = 100;
 
 impl Report {
@@ -79,7 +79,7 @@ fn totals(classes: &[ClassTally]) -> Totals {
     totals
 }
 
-/// A part of a whole; nothing of nothing.
+/// A fraction of a whole; 0 if the whole is 0.
 fn part(of: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 0.0;
@@ -91,7 +91,7 @@ fn classes(scenario: &Scenario, record: &Record) -> Vec<ClassReport> {
     let tallies = &record.classes;
     let by_weight = matches!(scenario.config.policy, Policy::Wfq | Policy::Hybrid);
     let weight = |class: usize| scenario.config.classes[class].weight;
-    // In hybrid the first class goes before the others and shares nothing.
+    // Under `hybrid` the first class takes precedence and does not share by weight.
     let shares = |class: usize| {
         tallies[class].counts.offered > 0 && (scenario.config.policy != Policy::Hybrid || class > 0)
     };
@@ -136,7 +136,8 @@ fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<F
             .enumerate()
             .filter(|(_, tally)| tally.offered > 0)
     };
-    // Flows share by weight inside a class; over several, the classes' shares count as well.
+    // Flows share by weight within a class; across classes, the shares of the classes count as
+    // well.
     let classes = record
         .classes
         .iter()
@@ -173,7 +174,7 @@ fn flow_reports(scenario: &Scenario, record: &Record, names: &[String]) -> Vec<F
     flows
 }
 
-/// By name: a load of several classes counts as one.
+/// Loads by name: a load of several classes counts as one.
 fn loads(scenario: &Scenario, record: &Record) -> Vec<LoadReport> {
     let names = scenario.loads.iter().map(|load| load.name.as_str());
     let mut loads: Vec<LoadReport> = Vec::new();

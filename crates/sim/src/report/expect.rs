@@ -1,19 +1,19 @@
-//! Whether a run did what its scenario expects.
+//! Checks the expectations of a scenario.
 
 use super::{ClassReport, FlowReport, LoadReport, Report, SideReport, TargetReport, Waits};
 use crate::record::Counts;
 use crate::scenario::{Expect, Metric, Scope};
 use serde::Serialize;
 
-/// An expectation, and what came of it.
+/// An expectation and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Checked {
     /// The expectation in words.
     pub expected: String,
-    /// What the worst was measured of.
+    /// The item with the worst measurement.
     pub of: String,
-    /// The number that was measured.
+    /// The measured value.
     pub measured: f64,
     /// Whether it was met.
     pub met: bool,
@@ -28,7 +28,7 @@ pub(super) fn check(expects: &[Expect], report: &Report) -> Vec<Checked> {
 
 fn check_one(expect: &Expect, report: &Report) -> Checked {
     let measured = measure(expect.metric, &expect.scope, report);
-    // The first that does not meet it speaks for all; else the one closest to a limit does.
+    // Reports the item that violates the expectation most, or else comes closest to a limit.
     let margin = |value: f64| {
         let above = expect.at_least.map_or(f64::INFINITY, |least| value - least);
         let below = expect.at_most.map_or(f64::INFINITY, |most| most - value);
@@ -55,7 +55,7 @@ fn measure(metric: Metric, scope: &Scope, report: &Report) -> Vec<(String, f64)>
             .enumerate()
             .filter(|(index, class)| match which {
                 Some(which) => which == index,
-                // Who goes before all others has no share to deviate from.
+                // A class that takes precedence over all others has no share to deviate from.
                 None => {
                     class.counts.offered > 0
                         && (metric != Metric::ShareDeviation || class.deviation.is_some())

@@ -1,4 +1,4 @@
-//! What a run came to: numbers for machines, a table for a terminal, a page to look at.
+//! The report of a run, as JSON, as a table for the terminal and as an HTML page.
 
 mod build;
 mod expect;
@@ -31,13 +31,13 @@ pub struct Report {
     pub(crate) about: String,
     pub(crate) seed: u64,
     pub(crate) policy: &'static str,
-    /// How long it ran, in its own time.
+    /// Simulated duration.
     pub(crate) seconds: f64,
     pub(crate) totals: Totals,
     pub(crate) left: Left,
     pub(crate) most_workers: Option<usize>,
     pub(crate) classes: Vec<ClassReport>,
-    /// The flows that were given most.
+    /// The flows with the largest cost.
     pub(crate) flows: Vec<FlowReport>,
     pub(crate) flow_count: usize,
     pub(crate) loads: Vec<LoadReport>,
@@ -47,7 +47,7 @@ pub struct Report {
     pub(crate) series: SeriesReport,
 }
 
-/// Everything together.
+/// Totals over all classes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Totals {
     #[serde(flatten)]
@@ -75,18 +75,18 @@ pub(crate) struct ClassReport {
     pub(crate) cost: u64,
     /// The part of all cost.
     pub(crate) share: f64,
-    /// The part that its weight gives it of what is shared by weight; none for a class that goes
-    /// before the others.
+    /// The share that its weight entitles it to, of what is shared by weight; `None` for a class
+    /// that takes precedence over the others.
     pub(crate) weight_share: Option<f64>,
     pub(crate) deviation: Option<f64>,
-    /// Whether the policy shares by weight, and it had work waiting all the time: only then do the
-    /// two mean anything.
+    /// Whether the policy shares by weight and the class was backlogged. The two values above mean
+    /// nothing otherwise.
     pub(crate) comparable: bool,
     pub(crate) waits: Waits,
 }
 
 impl ClassReport {
-    /// Its share by weight, and how far it is from it, where that means anything.
+    /// The share by weight and the deviation from it, if comparable.
     pub(crate) fn compared(&self) -> (Option<f64>, Option<f64>) {
         let of = |part: Option<f64>| part.filter(|_| self.comparable);
         (of(self.weight_share), of(self.deviation))
@@ -106,12 +106,12 @@ pub(crate) struct FlowReport {
     pub(crate) share: f64,
     pub(crate) weight_share: f64,
     pub(crate) deviation: f64,
-    /// Whether flows share by weight here, and it had work waiting all the time.
+    /// Whether flows share by weight here and this one was backlogged.
     pub(crate) comparable: bool,
 }
 
 impl FlowReport {
-    /// Its share by weight, and how far it is from it, where that means anything.
+    /// The share by weight and the deviation from it, if comparable.
     pub(crate) fn compared(&self) -> (Option<f64>, Option<f64>) {
         let of = |part: f64| Some(part).filter(|_| self.comparable);
         (of(self.weight_share), of(self.deviation))
@@ -136,7 +136,7 @@ pub(crate) struct TargetReport {
     pub(crate) changes: u64,
     /// The part of the time for which it was not active.
     pub(crate) held_share: f64,
-    /// When it came to which state, in seconds.
+    /// State changes, with times in seconds.
     pub(crate) states: Vec<(f64, &'static str)>,
 }
 
@@ -168,10 +168,10 @@ pub(crate) struct RoundReport {
     pub(crate) closed: f64,
 }
 
-/// What happened over time, slot by slot.
+/// The time series, slot by slot.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SeriesReport {
-    /// How long a slot is, in seconds.
+    /// The length of a slot, in seconds.
     pub(crate) width: f64,
     pub(crate) classes: Vec<ClassSeries>,
     pub(crate) drops: BTreeMap<&'static str, Vec<u32>>,
@@ -193,25 +193,25 @@ pub(crate) struct ClassSeries {
 }
 
 impl Report {
-    /// Whether everything that the scenario expects came about.
+    /// Whether all expectations of the scenario were met.
     #[must_use]
     pub fn is_as_expected(&self) -> bool {
         self.expectations.iter().all(|checked| checked.met)
     }
 
-    /// What the scenario expects, and what came of it.
+    /// The expectations of the scenario and their results.
     #[must_use]
     pub fn expectations(&self) -> &[Checked] {
         &self.expectations
     }
 
-    /// Jobs that were handed in, returns included.
+    /// Number of submissions, including those of returning clients.
     #[must_use]
     pub fn offered(&self) -> u64 {
         self.totals.counts.offered
     }
 
-    /// The report for machines. The same run always gives the same text.
+    /// The report as JSON. The same run always gives the same text.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and names can be written")
@@ -223,7 +223,7 @@ impl Report {
         text::text(self)
     }
 
-    /// The report as one page that needs nothing else.
+    /// The report as a self-contained HTML page.
     #[must_use]
     pub fn to_html(&self) -> String {
         html::html(self)

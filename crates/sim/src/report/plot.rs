@@ -1,11 +1,11 @@
-//! Drawing: a frame with axes, and lines, bands and bars in it, as SVG text.
+//! SVG drawing: a frame with axes, and lines, bands and bars in it.
 //!
-//! Everything that carries meaning has a label, a dash or a pattern beside its colour.
+//! Everything that carries meaning has a label, a dash or a pattern in addition to its colour.
 
 use super::text::seconds;
 use std::fmt::Write;
 
-/// Makes text safe inside markup.
+/// Escapes text for markup.
 pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -21,29 +21,29 @@ pub(super) fn escape(text: &str) -> String {
     safe
 }
 
-/// How values become heights.
+/// The mapping from values to heights.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scale {
-    /// From 0 to this.
+    /// From 0 to this value.
     Linear(f64),
-    /// From the first to the second, every tenfold as high.
+    /// From the first to the second value, logarithmic.
     Log(f64, f64),
 }
 
 impl Scale {
-    /// From 0 to something round above `most`.
+    /// A linear scale from 0 to a round value above `most`.
     pub(super) fn linear(most: f64) -> Self {
         Scale::Linear(round_up(most.max(4.0)))
     }
 
-    /// Whole powers of ten around what is to be shown.
+    /// A logarithmic scale between the enclosing powers of ten.
     pub(super) fn log(least: f64, most: f64) -> Self {
         let low = 10f64.powf(least.max(1e-6).log10().floor());
         let high = 10f64.powf(most.max(1e-6).log10().ceil());
         Scale::Log(low, high.max(low * 10.0))
     }
 
-    /// From 0, the bottom, to 1.
+    /// The height, from 0 at the bottom to 1.
     fn height(self, value: f64) -> f64 {
         match self {
             Scale::Linear(most) => value / most,
@@ -67,7 +67,7 @@ impl Scale {
     }
 }
 
-/// 1, 2, 4 or 8 times a power of ten: four steps below it are round, too.
+/// Rounds up to 1, 2, 4 or 8 times a power of ten, so that four steps below it are round, too.
 fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 4.0, 8.0, 10.0];
@@ -77,7 +77,7 @@ fn round_up(value: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// A count with as few letters as it takes.
+/// Formats a count briefly.
 pub(super) fn count(value: f64) -> String {
     match value {
         v if v >= 999_500.0 => format!("{} M", trim(v / 1e6)),
@@ -91,7 +91,7 @@ fn trim(value: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// Seconds, as a value beside a line.
+/// Formats seconds as an axis label.
 pub(super) fn wait(value: f64) -> String {
     match value {
         v if v < 0.000_999 => format!("{} µs", trim(v * 1e6)),
@@ -100,7 +100,7 @@ pub(super) fn wait(value: f64) -> String {
     }
 }
 
-/// One drawing: its size, its margins, and what its axes mean.
+/// One drawing: its size, margins and axes.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) width: f64,
@@ -144,7 +144,7 @@ impl Frame {
         self.body.push_str(markup);
     }
 
-    /// Lines across, with their values.
+    /// Draws horizontal grid lines with their values.
     pub(super) fn values(&mut self, name: impl Fn(f64) -> String) {
         for tick in self.scale.ticks() {
             let (y, right) = (self.y(tick), self.width - self.right);
@@ -159,7 +159,7 @@ impl Frame {
         }
     }
 
-    /// Times along the bottom.
+    /// Draws the time axis.
     pub(super) fn times(&mut self, wanted: u32) {
         let step = round_time(self.span / f64::from(wanted));
         let base = self.height - self.bottom;
@@ -188,7 +188,7 @@ impl Frame {
         );
     }
 
-    /// A line through a value in the middle of each slot; it breaks where there is none.
+    /// Draws a line through a value in the middle of each slot; it breaks at missing values.
     pub(super) fn line(&mut self, values: &[Option<f64>], slot: f64, class: &str) {
         let mut path = String::new();
         let mut pen = 'M';
@@ -204,7 +204,7 @@ impl Frame {
         let _ = write!(self.body, "<path class=\"{class}\" d=\"{path}\" />");
     }
 
-    /// The area between two lines; it breaks where either is missing.
+    /// Fills the area between two lines; it breaks where either value is missing.
     pub(super) fn band(
         &mut self,
         low: &[Option<f64>],
@@ -238,7 +238,7 @@ impl Frame {
         let _ = write!(self.body, "<path class=\"{class}\" d=\"{path}\" />");
     }
 
-    /// The drawing, told to those who cannot see it by `title`.
+    /// Returns the drawing; `title` is its accessible label.
     pub(super) fn svg(self, title: &str) -> String {
         format!(
             "<svg viewBox=\"0 0 {:.0} {:.0}\" role=img aria-label=\"{}\">{}</svg>",
@@ -259,7 +259,7 @@ fn round_time(step: f64) -> f64 {
     round.unwrap_or(step)
 }
 
-/// A time of the run.
+/// Formats a time of the run.
 fn time(at: f64) -> String {
     match at {
         0.0 => "0".to_owned(),

@@ -3,7 +3,7 @@
 use super::{LoadReport, Report, SideReport, TargetReport};
 use std::fmt::Write;
 
-/// So many rows of flows and of targets are shown.
+/// Maximum rows of flows; targets get a few more.
 const ROWS: usize = 10;
 
 pub(super) fn text(report: &Report) -> String {
@@ -19,7 +19,7 @@ pub(super) fn text(report: &Report) -> String {
     out
 }
 
-/// Columns as wide as their widest cell; the first to the left, the others to the right.
+/// Writes a table with columns as wide as their widest cell; the first column is left-aligned.
 fn table(out: &mut String, header: &[&str], rows: &[Vec<String>]) {
     let wide = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -44,7 +44,7 @@ fn table(out: &mut String, header: &[&str], rows: &[Vec<String>]) {
     out.push('\n');
 }
 
-/// A whole number in groups of three.
+/// Formats an integer in groups of three digits.
 pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
@@ -57,7 +57,7 @@ pub(super) fn number(number: u64) -> String {
     grouped
 }
 
-/// Seconds, in the unit that fits.
+/// Formats seconds in a suitable unit.
 pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 0.000_5 => format!("{:.0} µs", s * 1e6),
@@ -77,7 +77,7 @@ pub(super) fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-/// The share by weight and how far off it is, or dashes where there is nothing to compare.
+/// The share by weight and the deviation, or dashes if they are not comparable.
 fn compared((due, off): (Option<f64>, Option<f64>)) -> [String; 2] {
     let none = || "–".to_owned();
     let off = off.map_or_else(none, |part| format!("{:+.2} %", part * 100.0));
@@ -217,7 +217,7 @@ fn flows(report: &Report, out: &mut String) {
     table(out, &header, &rows);
 }
 
-/// A last row that says how many are not shown.
+/// Adds a last row with the number of rows not shown.
 fn more(rows: &mut Vec<Vec<String>>, count: usize, columns: usize) {
     if count > rows.len() {
         let mut row = vec![String::new(); columns];
@@ -275,7 +275,7 @@ fn targets(report: &Report, out: &mut String) {
         "suspended",
         "held",
     ];
-    // Those with most to tell first.
+    // Targets with the most changes come first.
     let mut order: Vec<&TargetReport> = report.targets.iter().collect();
     order.sort_by_key(|target| std::cmp::Reverse((target.changes, target.failures)));
     let mut rows: Vec<Vec<String>> = order
@@ -346,7 +346,7 @@ fn expectations(report: &Report, out: &mut String) {
     }
 }
 
-/// A number with as many digits as it needs.
+/// Formats a number with as many digits as it needs.
 pub(super) fn short(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         return format!("{value}");

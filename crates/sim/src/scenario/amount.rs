@@ -1,6 +1,6 @@
-//! Values as people write them in a scenario: durations, latencies, costs, names.
+//! Value types of scenario files: durations, latencies, costs, names.
 //!
-//! Each has a short form for the usual case and says in its error what would have been right.
+//! Each has a short form for the usual case, and its error shows a valid example.
 
 use headworks_synth::Distribution;
 use serde::de::value::MapAccessDeserializer;
@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Length(pub(super) Duration);
 
-/// Nothing in a scenario lasts longer: a year.
+/// Maximum duration in a scenario: a year.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 fn parse_duration(text: &str) -> Option<Duration> {
@@ -39,8 +39,8 @@ impl<'de> Deserialize<'de> for Length {
     }
 }
 
-/// How long something takes: `"50ms"`, `"20ms-80ms"` (all equally likely), or
-/// `{ mean = "80ms", sigma = 0.5 }` (many short, few long). Drawn in microseconds.
+/// A latency: `"50ms"`, `"20ms-80ms"` (uniform), or `{ mean = "80ms", sigma = 0.5 }` (log-normal).
+/// Sampled in microseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Latency(pub(super) Distribution);
 

@@ -1,72 +1,72 @@
-//! What a scenario expects: a number of the report, and the limits it must keep.
+//! Expectations: a metric of the report and its limits.
 
 use std::fmt;
 
-/// A number of the report.
+/// A metric of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Metric {
-    /// Requests that clients wanted served.
+    /// Requests by clients.
     Requests,
-    /// Times that a job was handed in, returns included.
+    /// Submissions, including those of returning clients.
     Offered,
     /// Jobs admitted.
     Admitted,
-    /// Admitted for each one offered.
+    /// Ratio of admitted to offered.
     AdmittedShare,
     /// Jobs refused.
     Refused,
-    /// Jobs that gave up their place.
+    /// Jobs that were shed.
     Shed,
-    /// Jobs that did not start in time.
+    /// Jobs that expired before they started.
     Expired,
     /// Jobs that failed.
     Failed,
     /// Jobs done.
     Done,
-    /// Requests done for each one wanted.
+    /// Ratio of completed to all requests.
     DoneShare,
-    /// Leases given out.
+    /// Leases granted.
     Granted,
-    /// Leases given out because of age.
+    /// Leases granted because of aging.
     Aged,
-    /// The part of all cost that went here.
+    /// Part of the total cost.
     Share,
-    /// How far that is from its weight's part, relative to it.
+    /// Deviation from the share of its weight, relative to that share.
     ShareDeviation,
-    /// Half of all waits are at most this, in seconds.
+    /// p50 wait, in seconds.
     WaitP50,
-    /// Nine in ten waits are at most this, in seconds.
+    /// p90 wait, in seconds.
     WaitP90,
-    /// All but one in a hundred waits are at most this, in seconds.
+    /// p99 wait, in seconds.
     WaitP99,
-    /// Visits of clients that came back when they were told to.
+    /// Visits of clients that came back at the time they were told.
     Returned,
-    /// Admitted for each of those visits.
+    /// Ratio of those visits that were admitted.
     ReadmittedShare,
-    /// Requests whose client gave up.
+    /// Requests abandoned by their client.
     GivenUp,
     /// Calls that failed.
     Failures,
     /// Calls answered with "too many requests".
     Overloads,
-    /// Times that it was suspended.
+    /// Number of suspensions.
     Suspensions,
-    /// The part of the time for which it was not active.
+    /// Part of the time in which the target was not active.
     HeldShare,
     /// 1 if every round closed and nothing is pending, else 0.
     Completed,
-    /// Nodes that ended well.
+    /// Nodes that succeeded.
     Nodes,
-    /// Rounds that the leader was ahead at most.
+    /// Maximum rounds by which the leader was ahead.
     MaxLead,
-    /// Passes that were needed.
+    /// Passes needed.
     Passes,
 }
 
 impl Metric {
-    /// Whether it can be measured of that.
+    /// Whether the metric applies to the scope.
     pub(crate) fn applies(self, scope: &Scope) -> bool {
         use Metric as M;
         match scope {
@@ -132,16 +132,16 @@ impl fmt::Display for Metric {
     }
 }
 
-/// What a number is measured of.
+/// The item that a metric is measured of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
-    /// One class, or every one that was offered something.
+    /// One class, or every class with offered jobs.
     Class(Option<usize>),
-    /// One flow, or every one.
+    /// One flow, or every flow.
     Flow(Option<String>),
     Load(String),
-    /// A group of targets, or one of them; each of them must keep the limits.
+    /// A group of targets or one of them; each must be within the limits.
     Target(String),
     Side(&'static str),
 }

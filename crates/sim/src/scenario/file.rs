@@ -1,5 +1,5 @@
-//! A scenario as it is written: the tables and keys of the file, before anything is looked up or
-//! checked against anything else.
+//! The file format: tables and keys as written, before names are resolved and values are checked
+//! against each other.
 
 use super::amount::{Amount, Latency, Length, Name, Names};
 use super::expect::Metric;

@@ -1,8 +1,8 @@
-//! Scenarios: what is simulated, read from TOML.
+//! Scenarios: the simulated system, read from TOML.
 //!
-//! `file` has the tables and keys as they are written, `build` makes of them what is run (`model`,
-//! `expect`), looking up names and checking what no key can check alone. Every error names file,
-//! line, key and the way out.
+//! `file` has the tables and keys as written. `build` turns them into the runnable form (`model`,
+//! `expect`), resolves names and checks constraints between keys. Every error names file, line, key
+//! and remedy.
 
 mod amount;
 mod build;
@@ -25,7 +25,7 @@ use headworks_core::{Config, Policy};
 use std::path::Path;
 use std::time::Duration;
 
-/// What is simulated.
+/// A simulated system: scheduler, targets, loads and expectations.
 ///
 /// ```
 /// use headworks_sim::Scenario;
@@ -64,10 +64,10 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Reads a scenario from text; `file` is what errors call it.
+    /// Parses a scenario from text; `file` is its name in errors.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in the text.
     pub fn from_text(file: &str, text: &str) -> Result<Self, SimError> {
         let read = read::read(file, text)?;
         let name = Path::new(file).file_stem().map_or_else(
@@ -80,12 +80,12 @@ impl Scenario {
     /// Reads a scenario from a file.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in the file.
     pub fn from_file(path: &Path) -> Result<Self, SimError> {
         Scenario::from_text(&path.display().to_string(), &read::text(path)?)
     }
 
-    /// A scenario that comes with the program.
+    /// A scenario that is shipped with the program.
     ///
     /// ```
     /// use headworks_sim::Scenario;
@@ -98,10 +98,10 @@ impl Scenario {
         Scenario::from_text(name, text).ok()
     }
 
-    /// The file of that name, or else the shipped scenario.
+    /// Opens the file of that name, or else the shipped scenario.
     ///
     /// # Errors
-    /// If it is neither, or something is wrong with the file.
+    /// When it is neither, or the file is invalid.
     pub fn open(name: &str) -> Result<Self, SimError> {
         let path = Path::new(name);
         if path.exists() || name.contains(['/', '\\']) || name.ends_with(".toml") {
@@ -113,8 +113,8 @@ impl Scenario {
         })
     }
 
-    /// What a trace is replayed under if nothing else is said: ten classes under `hybrid`, 50 at
-    /// once, 100 requests and a cost of 10,000 a second.
+    /// The default for replays: ten classes under `hybrid`, with limits of 50 concurrent requests,
+    /// 100 requests per second and a cost of 10,000 per second.
     #[must_use]
     pub fn for_replay() -> Self {
         const DEFAULT: &str = "
@@ -131,45 +131,45 @@ impl Scenario {
         Scenario::from_text("default", DEFAULT).expect("the default is right, and a test says so")
     }
 
-    /// What it is called.
+    /// The name of the scenario.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it shows, in a line.
+    /// A one-line description.
     #[must_use]
     pub fn about(&self) -> &str {
         &self.about
     }
 
-    /// The seed that it names, or 0.
+    /// The seed of the scenario, or 0.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// How long it runs, in its own time.
+    /// The simulated duration.
     #[must_use]
     pub fn duration(&self) -> Duration {
         self.duration
     }
 
-    /// Makes it run for another time, at most as long as it says.
+    /// Limits the simulated duration to `duration`.
     #[must_use]
     pub fn shortened(mut self, duration: Duration) -> Self {
         self.duration = self.duration.min(duration);
         self
     }
 
-    /// Lets a run take so many steps: jobs handed in, jobs granted, moments it comes to.
+    /// Limits a run to `steps` steps: submissions, grants and time advances.
     #[must_use]
     pub fn at_most(mut self, steps: u64) -> Self {
         self.max_steps = steps;
         self
     }
 
-    /// The same under another policy: what if?
+    /// The same scenario under another policy.
     #[must_use]
     pub fn under(mut self, policy: Policy) -> Self {
         self.config.policy = policy;
@@ -177,7 +177,7 @@ impl Scenario {
     }
 }
 
-/// The names of the scenarios that come with the program.
+/// The names of the shipped scenarios.
 #[must_use]
 pub fn shipped_names() -> Vec<&'static str> {
     shipped::SHIPPED.iter().map(|(name, _)| *name).collect()

@@ -1,26 +1,26 @@
-//! A scenario as it is run: everything looked up, expanded and checked.
+//! The runnable form of a scenario: resolved, expanded and checked.
 
 use headworks_core::{Class, Time};
 use headworks_synth::{Arrivals, Distribution, TreeSpec};
 use std::time::Duration;
 
-/// One stream of requests.
+/// A stream of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) name: String,
     pub(crate) arrivals: Arrivals,
     pub(crate) class: Class,
-    /// The flows it is spread over, evenly and at random.
+    /// The flows that the load is spread over, uniformly at random.
     pub(crate) flows: Vec<u32>,
     pub(crate) request: Request,
     pub(crate) from: Duration,
     pub(crate) until: Time,
 }
 
-/// What a request is like, whoever sends it.
+/// The properties of a request, independent of its source.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// The estimate.
+    /// The estimated cost.
     pub(crate) cost: Distribution,
     pub(crate) actual: Actual,
     pub(crate) pick: Pick,
@@ -28,33 +28,33 @@ pub(crate) struct Request {
     pub(crate) clients: Clients,
 }
 
-/// What a request draws in the end.
+/// The actual cost of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Actual {
     AsEstimated,
-    /// Up to that factor more or less, every doubling as likely.
+    /// Within that factor of the estimate, log-uniformly distributed.
     Within(f64),
     Drawn(Distribution),
 }
 
-/// Who serves a request.
+/// The targets of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Pick {
-    /// Any of them.
+    /// Any of them, chosen by the scheduler.
     Any(Vec<u32>),
-    /// One, chosen at random for each request.
+    /// One of them, chosen at random per request.
     One(Vec<u32>),
-    /// All: a job for each.
+    /// All of them: one job per target.
     Each(Vec<u32>),
 }
 
-/// What clients do when they are refused.
+/// Client behaviour on refusal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clients {
     pub(crate) on_refusal: OnRefusal,
-    /// Visits in total.
+    /// Maximum number of visits.
     pub(crate) tries: u16,
-    /// How much later than told they come at most, as a part of the time told.
+    /// Maximum delay beyond the retry time, as a fraction of it.
     pub(crate) jitter: f64,
     pub(crate) round_trip: Duration,
 }
@@ -66,29 +66,29 @@ pub(crate) enum OnRefusal {
     Obey,
 }
 
-/// A modelled far side.
+/// A simulated target.
 #[derive(Clone, Debug)]
 pub(crate) struct FarSide {
     pub(crate) name: String,
-    /// Its group, as the scenario names it.
+    /// The group, as the scenario names it.
     pub(crate) group: String,
-    /// In microseconds.
+    /// Latency in microseconds.
     pub(crate) latency: Distribution,
     pub(crate) latency_per_cost: Duration,
-    /// How likely each failure is.
+    /// Probability of each failure.
     pub(crate) fault: f64,
     pub(crate) rejected: f64,
     pub(crate) silent: f64,
     pub(crate) gone: f64,
-    /// How long its callers wait for an answer that does not come.
+    /// Time after which callers give up waiting for a response.
     pub(crate) timeout: Duration,
     pub(crate) capacity: Capacity,
-    /// How long its callers leave it alone when it said "too many" but not for how long.
+    /// Time for which callers avoid it after "too many requests" without a retry time.
     pub(crate) overload_pause: Duration,
     pub(crate) outages: Vec<Outage>,
 }
 
-/// What a far side takes before it answers "too many requests".
+/// The capacity of a target; beyond it, the target responds "too many requests".
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Capacity {
     pub(crate) concurrent: Option<u32>,
@@ -104,7 +104,7 @@ pub(crate) struct Outage {
     pub(crate) kind: OutageKind,
 }
 
-/// What a far side does while it is out.
+/// The behaviour of a target during an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutageKind {
     Refuses,
@@ -121,8 +121,8 @@ pub(crate) struct RoundsPlan {
     pub(crate) max_lead: u32,
     pub(crate) retry_budget: Duration,
     pub(crate) passes: u32,
-    /// Nodes of a side in the scheduler at once.
+    /// Maximum nodes per side in the scheduler at once.
     pub(crate) in_flight: u32,
-    /// The targets that serve leader and follower, and their flows.
+    /// The targets and flows of leader and follower.
     pub(crate) sides: [(Vec<u32>, u32); 2],
 }

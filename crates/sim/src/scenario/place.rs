@@ -1,12 +1,11 @@
-//! Where in a file a key stands, and which key stands somewhere.
+//! Maps keys to places in a file and back.
 
 use crate::error::{Place, SimError};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A key and what is wrong with its value: found while the scenario is put together, before the
-/// place is known.
+/// An invalid key, found while the scenario is built, before its place is known.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) key: String,
@@ -21,7 +20,7 @@ impl Wrong {
         }
     }
 
-    /// The same below another key.
+    /// The same error, below another key.
     pub(super) fn below(self, outer: &str) -> Self {
         Wrong {
             key: format!("{outer}.{}", self.key),
@@ -52,8 +51,8 @@ pub(super) fn place(file: &str, text: &str, offset: usize) -> Place {
     }
 }
 
-/// Where a key like `loads[2].arrivals.rate` stands; if it is not there, where the innermost table
-/// is that should have it.
+/// The place of a key like `loads[2].arrivals.rate`. If it is missing, the place of the innermost
+/// table that should contain it.
 fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
     let (first, rest) = key.split_once('.').unwrap_or((key, ""));
     let (name, index) = match first.split_once('[') {
@@ -75,7 +74,7 @@ fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
     Some(inner.unwrap_or(span))
 }
 
-/// The key that stands at an offset, with the tables it is in; the innermost that covers it.
+/// The innermost key at an offset, with its tables.
 pub(super) fn key_at(table: &DeTable<'_>, offset: usize) -> Option<String> {
     let mut best = None;
     visit(table, "", &mut |path, span| {
@@ -86,7 +85,7 @@ pub(super) fn key_at(table: &DeTable<'_>, offset: usize) -> Option<String> {
     best.map(|(_, path)| path)
 }
 
-/// The table that covers just that; `None` for the whole file.
+/// The table with exactly that range; `None` for the whole file.
 pub(super) fn table_over(table: &DeTable<'_>, wanted: &Range<usize>) -> Option<String> {
     let mut found = None;
     visit(table, "", &mut |path, span| {

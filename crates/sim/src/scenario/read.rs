@@ -1,4 +1,4 @@
-//! From text to tables, with errors that say where and what to write instead.
+//! Parses a scenario file, with errors that name the place and a remedy.
 
 use super::file::File;
 use super::place::{key_at, place, table_over};
@@ -7,10 +7,10 @@ use std::io;
 use std::path::Path;
 use toml::de::DeTable;
 
-/// No scenario is larger.
+/// Maximum size of a scenario file.
 const LARGEST: u64 = 16 << 20;
 
-/// The text of a file. Whatever may have no end, a device or a pipe, is no such file.
+/// Reads a file as text. Devices and pipes are rejected, because they may never end.
 pub(super) fn text(path: &Path) -> Result<String, SimError> {
     let file = path.display().to_string();
     let bytes = bytes(path).map_err(|source| SimError::Read {
@@ -88,7 +88,7 @@ fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: 
     }
 }
 
-/// The parser's words for types are those of the program's source; these are for people.
+/// Type names of the parser and their descriptions for users.
 const WORDS: [(&str, &str); 10] = [
     (
         "internally tagged enum Arrivals",
@@ -126,7 +126,7 @@ fn plain(message: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
-/// A key in its table; the error may point at the key itself or at the table.
+/// The full name of a key. The error may point at the key itself or at its table.
 fn inside(outer: Option<&str>, key: &str) -> String {
     match outer {
         None => key.to_owned(),
@@ -135,7 +135,7 @@ fn inside(outer: Option<&str>, key: &str) -> String {
     }
 }
 
-/// The nearest right word, or all that there are.
+/// Suggests the closest valid word, or lists all of them.
 pub(super) fn way_out(wrong: &str, right: &[&str]) -> String {
     let near = right
         .iter()

@@ -1,4 +1,4 @@
-//! The scenarios that come with the program.
+//! The scenarios that are shipped with the program.
 
 pub(super) const SHIPPED: [(&str, &str); 9] = [
     (

@@ -1,16 +1,16 @@
-//! How much a run may do, and how much it will do at least.
+//! Limits on the size of a run.
 
 use super::{Load, Pick, Scenario};
 use crate::error::SimError;
 use headworks_core::Time;
 use headworks_synth::Arrivals;
 
-/// Steps that a run may take unless it is told otherwise: a minute, more or less.
+/// Default step limit, about a minute of work.
 pub(super) const MOST_STEPS: u64 = 200_000_000;
 
 impl Scenario {
-    /// Refuses what cannot be run to its end, before it runs. Answers decide how often clients of a
-    /// closed load ask: those are counted while it runs.
+    /// Rejects a scenario that cannot finish within its step limit. The rate of closed loads
+    /// depends on response times, so they are counted while the run goes on.
     pub(crate) fn check_size(&self) -> Result<(), SimError> {
         let jobs: Vec<f64> = self.loads.iter().map(|load| self.jobs_of(load)).collect();
         let all: f64 = jobs.iter().sum();
@@ -35,7 +35,7 @@ impl Scenario {
         };
         let until = load.until.min(Time::ZERO + self.duration);
         let jobs = rate * until.since(Time::ZERO + load.from).as_secs_f64();
-        // However long the pause after it is, the first burst comes.
+        // The first burst occurs however long the pause after it is.
         let least = match load.arrivals {
             Arrivals::Bursts { size, .. } => f64::from(size),
             _ => 0.0,

@@ -1,4 +1,4 @@
-//! Scenario files: what is said of them when they are wrong.
+//! Error messages for invalid scenario files.
 
 use super::*;
 use proptest::prelude::*;

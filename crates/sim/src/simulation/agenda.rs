@@ -1,19 +1,19 @@
-//! What is going to happen, in order of time, and at equal times in the order in which it was set.
+//! The event queue of the simulation, in order of time, and in insertion order at equal times.
 
 use headworks_core::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// One thing that is going to happen. The numbers are places in the simulation's own tables.
+/// A scheduled event. The numbers are indices into tables of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
     /// The next request of a load, and its number.
     Arrival(u32, u64),
     /// The next line of the trace.
     Line,
-    /// A client comes back.
+    /// A client returns after a refusal.
     Return(u32),
-    /// A far side answers.
+    /// A target responds.
     Answer(u32),
 }
 
@@ -37,7 +37,7 @@ impl Agenda {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// What happens at `now`, if anything does.
+    /// Removes and returns the next event that is due at `now`.
     pub(super) fn take(&mut self, now: Time) -> Option<Happening> {
         if self.next_at()? > now {
             return None;

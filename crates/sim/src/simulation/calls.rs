@@ -1,4 +1,4 @@
-//! Calls to far sides: how they begin, and what their answers come to.
+//! Calls to targets: their start, and the consequences of their responses.
 
 use super::agenda::Happening;
 use super::far::Answer;
@@ -78,7 +78,7 @@ impl Simulation<'_> {
         fix(&mut self.record.flow(flow).cost);
     }
 
-    /// What a caller makes of an answer.
+    /// Translates a response into the outcome and verdict that a caller would report.
     fn judge(&mut self, lease: &Lease<Work>, answer: Answer) -> (Outcome, Verdict) {
         let elsewhere = self.has_choice(lease.payload.origin);
         match answer {

@@ -1,4 +1,4 @@
-//! Clients: how they hand in jobs, and what they do when they are refused.
+//! Clients: submissions, and behaviour on refusal.
 
 use super::agenda::Happening;
 use super::{Simulation, WALK, Work};
@@ -6,12 +6,12 @@ use crate::scenario::{Clients, OnRefusal};
 use headworks_core::{Booking, Job, Reason};
 use std::time::Duration;
 
-/// Nobody whose request was not served asks again at the same instant: a client that never thinks
-/// would ask for ever without time passing.
+/// Minimum pause after a request that was not served. Without it, a client with no think time would
+/// ask again forever while time stands still.
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Simulation<'_> {
-    /// Hands a job to the core, and its client the answer.
+    /// Submits a job to the core and gives its client the result.
     pub(super) fn hand_in(&mut self, job: Job<Work>) {
         let (class, flow, work) = (usize::from(job.class.0), job.flow.0, job.payload);
         self.record.classes[class].counts.offered += 1;
@@ -44,7 +44,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// A client was refused, or its job shed.
+    /// Handles a refused submission or a shed job according to the client's behaviour.
     pub(super) fn turn_away(
         &mut self,
         mut job: Job<Work>,
@@ -99,7 +99,7 @@ impl Simulation<'_> {
         self.hand_in(job);
     }
 
-    /// A job ended, well or not.
+    /// Ends a job, successfully or not.
     pub(super) fn end(&mut self, work: Work, done: bool) {
         if work.origin == WALK {
             if let Some(walk) = &mut self.walk {
@@ -116,7 +116,7 @@ impl Simulation<'_> {
         self.answer_client(work, if done { Duration::ZERO } else { PAUSE });
     }
 
-    /// A client of a closed load has its answer, thinks, and asks again: not before a pause.
+    /// Completes a request of a closed load: its client thinks and asks again, not before `pause`.
     pub(super) fn answer_client(&mut self, work: Work, pause: Duration) {
         let Some(source) = self.sources.get_mut(work.origin as usize) else {
             return;

@@ -1,28 +1,28 @@
-//! Modelled far sides: how long they take, when they fail, and how much they put up with.
+//! Simulated targets: latency, failures and capacity.
 
 use crate::scenario::{FarSide, OutageKind};
 use headworks_core::Time;
 use headworks_synth::Rng;
 use std::time::Duration;
 
-/// What a far side answers, in the end.
+/// The response of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Done,
-    /// A passing fault.
+    /// A transient failure.
     Fault,
-    /// It would not have the request, and never will.
+    /// A permanent rejection of the request.
     Rejected,
-    /// It is no longer there.
+    /// The target no longer exists.
     Gone,
-    /// Too many requests; perhaps with a time to come back.
+    /// Too many requests, possibly with a retry time.
     TooMany(Option<Duration>),
 }
 
-/// A refusal or a failed connection is quicker than an answer.
+/// Factor by which a refusal or a failed connection is faster than a response.
 const QUICK: u32 = 10;
 
-/// What is left of a rate.
+/// A token bucket.
 #[derive(Debug)]
 struct Tank {
     rate: f64,
@@ -39,7 +39,8 @@ impl Tank {
         }
     }
 
-    /// Takes `amount` if the level is above nothing: the last one may overdraw.
+    /// Takes `amount` from the bucket if it is full enough; an amount above its size only needs it
+    /// full.
     fn take(&mut self, now: Time, amount: f64) -> bool {
         let filled = self.level + self.rate * now.since(self.at).as_secs_f64();
         self.level = filled.min(self.rate.max(1.0));
@@ -72,12 +73,12 @@ impl<'a> Far<'a> {
         }
     }
 
-    /// How long callers leave it alone when it does not say.
+    /// The pause of callers if the target gives no retry time.
     pub(super) fn overload_pause(&self) -> Duration {
         self.side.overload_pause
     }
 
-    /// A call begins: how long it takes, and the answer.
+    /// Starts a call; returns its duration and response.
     pub(super) fn call(&mut self, now: Time, cost: u64) -> (Duration, Answer) {
         let latency = Duration::from_micros(self.side.latency.sample(&mut self.rng));
         let out = self
@@ -144,7 +145,7 @@ impl<'a> Far<'a> {
         }
     }
 
-    /// A call ended.
+    /// Ends a call.
     pub(super) fn leave(&mut self) {
         self.running -= 1;
     }

@@ -1,4 +1,4 @@
-//! Where requests come from: loads, and lines of a trace.
+//! Sources of requests: loads and traces.
 
 use super::agenda::Happening;
 use super::{Simulation, TRACE, Work};
@@ -7,7 +7,7 @@ use crate::trace::Trace;
 use headworks_core::{Class, Cost, Flow, Job, TargetId, TargetSet, Time};
 use headworks_synth::{Arrivals, Rng, Stream};
 
-/// One load at work.
+/// A running load.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) load: &'a Load,
@@ -26,7 +26,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The first arrivals: one of an open load, one of each client of a closed one.
+    /// The first arrivals: one for an open load, one per client for a closed one.
     pub(super) fn first(&mut self) -> Vec<(Time, u64)> {
         let count = match self.load.arrivals {
             Arrivals::Closed { clients, .. } => clients as usize,
@@ -45,7 +45,7 @@ impl<'a> Source<'a> {
         matches!(self.load.arrivals, Arrivals::Closed { .. })
     }
 
-    /// A request has its answer; says when its client asks again, if it is one of a closed load.
+    /// Completes a request; returns when its client asks again, for a closed load.
     pub(super) fn answered(&mut self, number: u64, now: Time) -> Option<(Time, u64)> {
         if !self.is_closed() {
             return None;
@@ -56,7 +56,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What a request will draw that was estimated at `cost`.
+/// Samples the actual cost of a request with the estimate `cost`.
 fn actual(actual: &Actual, cost: u64, rng: &mut Rng) -> u64 {
     match actual {
         Actual::AsEstimated => cost,
@@ -123,7 +123,7 @@ impl Simulation<'_> {
         job
     }
 
-    /// Somebody wants a job done.
+    /// Counts and submits a new request.
     fn want(&mut self, job: Job<Work>) {
         self.record.classes[usize::from(job.class.0)]
             .counts
@@ -134,7 +134,7 @@ impl Simulation<'_> {
         self.hand_in(job);
     }
 
-    /// Sets the next line of the trace on the agenda, if there is one.
+    /// Schedules the next line of the trace, if there is one.
     pub(super) fn read_line(&mut self) {
         let Some(trace) = &mut self.trace else { return };
         match trace.advance(&self.scenario.classes) {

@@ -1,9 +1,9 @@
-//! The core driven by a virtual clock: requests come, wait, are served by modelled far sides, fail,
-//! and come back.
+//! A discrete-event simulation of the core: requests arrive, wait, are served by simulated targets,
+//! fail and return.
 //!
-//! [`Simulation`] owns the clock, the agenda and everything that is neither the core's nor a far
-//! side's. Time jumps from one happening to the next; nothing depends on anything but the scenario
-//! and the seed, and memory is needed for what is live only.
+//! [`Simulation`] owns the clock, the event queue and all state outside the core and the targets.
+//! Time jumps from one event to the next. The result depends only on the scenario and the seed, and
+//! memory use only on what is live.
 
 mod agenda;
 mod calls;
@@ -29,50 +29,50 @@ use slab::Slab;
 use walk::Walk;
 use workers::Workers;
 
-/// The origin of work that a trace, or a walk in rounds, brought.
+/// Origins of jobs that come from a trace or from a walk in rounds.
 const TRACE: u32 = u32::MAX;
 const WALK: u32 = u32::MAX - 1;
 
-/// Whoever watches is told after so many steps.
+/// Steps between two progress reports.
 const TELL_EVERY: u64 = 1 << 16;
-/// Requests that may wait, run or be about to come back at once: some gigabytes.
+/// Maximum live requests (waiting, running or about to return); they take some gigabytes.
 const MOST_LIVE: u64 = 5_000_000;
 
 /// The payload of simulated jobs.
 #[derive(Clone, Copy, Debug)]
 struct Work {
-    /// The load that it is of.
+    /// The load it belongs to.
     origin: u32,
-    /// How often its client has come with it.
+    /// The number of visits of its client, including this one.
     visits: u16,
     /// Whether the client was told to come at this time.
     told: bool,
     /// Its number in its load, or in the walk.
     number: u64,
-    /// What it will draw.
+    /// The actual cost.
     actual: u64,
 }
 
-/// A call that a far side has not answered yet.
+/// A call without a response yet.
 #[derive(Debug)]
 struct Call {
     lease: Lease<Work>,
     answer: Answer,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) record: Record,
     pub(crate) walk: Option<WalkTally>,
     pub(crate) end: Time,
     pub(crate) left: Left,
-    /// Names of all flows, those of a trace included.
+    /// Names of all flows, including those of a trace.
     pub(crate) flows: Vec<String>,
     pub(crate) most_workers: Option<usize>,
 }
 
-/// What had not ended when the run did.
+/// Jobs that had not ended at the end of the run.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub(crate) struct Left {
     pub(crate) waiting: u64,
@@ -99,11 +99,12 @@ pub(crate) struct Simulation<'a> {
     record: Record,
     depths: Vec<u64>,
     failed: Option<SimError>,
-    /// What was done so far; see [`Progress`].
+    /// Steps taken so far; see [`Progress`].
     steps: u64,
 }
 
-/// Independent streams of random numbers, one a purpose.
+/// Independent random streams, one per purpose, so that a change in one does not disturb the
+/// others.
 #[derive(Clone, Copy)]
 enum Purpose {
     Clients = 1,
@@ -146,7 +147,7 @@ impl<'a> Simulation<'a> {
         });
         let classes = scenario.classes.len();
         let length = (!replays).then_some(scenario.duration);
-        // A walk is over when it is over, which may be long before the time is.
+        // A walk may end long before its time is over, so the length of the run is not known.
         let known = length.filter(|_| walk.is_none());
         Simulation {
             trace_set: set_of(&mut core, &scenario.trace.pick),
@@ -215,7 +216,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Whether it did all that it may do; it then ends with an error.
+    /// Whether a limit is exceeded; the run then ends with an error.
     fn is_exhausted(&mut self) -> bool {
         let live = self.agenda.len() as u64 + self.core.waiting();
         if self.steps < self.scenario.max_steps && live <= MOST_LIVE {
@@ -266,7 +267,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Lets the core decide until it has nothing to say.
+    /// Runs the core until it has nothing more to grant or report.
     fn pump(&mut self) {
         while !self.is_exhausted() {
             while let Some(job) = self.walk.as_mut().and_then(|walk| walk.next_job(self.now)) {
@@ -294,7 +295,7 @@ impl<'a> Simulation<'a> {
             };
             self.call(lease);
         }
-        // No worker is free: time goes on for the core, but it grants nothing.
+        // Without a free worker, time advances for the core, but it must not grant.
         self.core.pause();
         let none = self.core.next(self.now);
         debug_assert!(none.is_none(), "a paused core grants nothing");
@@ -309,7 +310,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Whether others could serve it as well.
+    /// Whether other targets could serve it as well.
     fn has_choice(&self, origin: u32) -> bool {
         let pick = self.request(origin).map(|request| &request.pick);
         matches!(pick, Some(Pick::Any(targets)) if targets.len() > 1)
@@ -323,7 +324,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Counts what the core did by itself. `false` if that gives the walk something to do.
+    /// Counts an event of the core. Returns `false` if it gives the walk something to do.
     fn note(&mut self, event: Event<Work>) -> bool {
         let (job, why) = match event {
             Event::TargetChanged { target, state } => {
@@ -380,7 +381,7 @@ impl<'a> Simulation<'a> {
         self.look();
     }
 
-    /// Counts who has work waiting.
+    /// Counts the classes and flows with waiting work.
     fn look(&mut self) {
         self.record.looks += 1;
         for (class, depth) in self.record.classes.iter_mut().zip(&self.depths) {
@@ -392,7 +393,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn finish(mut self) -> Run {
-        // A run that ended by itself, or by its trace, is over when its last happening is.
+        // A run that ended by itself, or with its trace, ends at its last event.
         let ended = self.is_over() || self.end == Time::MAX;
         let end = if ended { self.now } else { self.end };
         let last = Time::from_nanos(end.as_nanos().saturating_sub(1));

@@ -1,8 +1,8 @@
 //! Two coordinated round queues over a synthetic tree: the leader lists the source, the follower
 //! the destination.
 //!
-//! Owns both sides' rounds and what failed in them; hands the simulation jobs and is told how they
-//! ended. It never talks to the core itself.
+//! Owns the rounds of both sides and their failures. It gives jobs to the simulation and receives
+//! their results; it never calls the core itself.
 
 use super::{WALK, Work};
 use crate::record::Histogram;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const SIDES: [Side; 2] = [Side::Leader, Side::Follower];
 
-/// One round of one pass of one side, when it has closed.
+/// A closed round of one pass of one side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTally {
     pub(crate) pass: u32,
@@ -28,16 +28,16 @@ pub(crate) struct RoundTally {
     pub(crate) closed: Time,
 }
 
-/// What one side did.
+/// The counters of one side.
 #[derive(Debug, Default)]
 pub(crate) struct SideTally {
     pub(crate) nodes: u64,
-    /// Nodes that are still failed.
+    /// Nodes that remain failed.
     pub(crate) failed: u64,
     pub(crate) passes: u32,
     pub(crate) completed: bool,
     pub(crate) rounds: Vec<RoundTally>,
-    /// How long nodes took from their lease to their end.
+    /// Times of nodes from lease to end.
     pub(crate) took: Histogram,
 }
 
@@ -54,10 +54,10 @@ struct SideRun {
     flow: u32,
     rounds: Rounds<Node>,
     in_core: u32,
-    /// What failed, by depth, for the next pass.
+    /// Failed nodes by depth, for the next pass.
     pending: BTreeMap<u32, Vec<Node>>,
     tally: SideTally,
-    /// The pass and round that was last noted as closed.
+    /// The pass and round that was last recorded as closed.
     noted: Option<(u32, u32)>,
 }
 
@@ -115,7 +115,7 @@ impl Walk {
         walk
     }
 
-    /// Starts, advances and completes whatever can be; then says what to hand in next.
+    /// Starts, advances and completes passes and rounds; then returns the next job to submit.
     pub(super) fn next_job(&mut self, now: Time) -> Option<Job<Work>> {
         self.step(now);
         for (index, side) in self.sides.iter_mut().enumerate() {
@@ -153,7 +153,7 @@ impl Walk {
         None
     }
 
-    /// A node was listed.
+    /// Records that a node was listed.
     pub(super) fn done(&mut self, now: Time, slot: u64) {
         let out = self.out.remove(slot as usize);
         let side = &mut self.sides[out.side];
@@ -165,7 +165,7 @@ impl Walk {
         let _ = side.rounds.finish(now, out.id, Discovered::Nodes(found));
     }
 
-    /// A node could not be listed, or not even be handed in: it is tried again within its budget.
+    /// Records that a node could not be listed or submitted; it is retried within its budget.
     pub(super) fn failed(&mut self, now: Time, slot: u64, after: Option<Duration>) {
         let out = self.out.remove(slot as usize);
         let side = &mut self.sides[out.side];
@@ -178,7 +178,7 @@ impl Walk {
         }
     }
 
-    /// When time alone gives more to do.
+    /// When time alone makes more work available.
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.sides
             .iter()
@@ -191,7 +191,7 @@ impl Walk {
         [self.sides[0].tally.nodes, self.sides[1].tally.nodes]
     }
 
-    /// Whether both sides are through, and no further pass would come.
+    /// Whether both sides have finished and no further pass follows.
     pub(super) fn is_over(&self) -> bool {
         self.are_completed() && (!self.has_pending() || self.pass >= self.plan.passes)
     }
@@ -222,7 +222,7 @@ impl Walk {
         }
     }
 
-    /// Starts a side's pass, if it has not begun and may.
+    /// Starts the pass of a side, if it has not begun and is permitted to.
     fn start(&mut self, now: Time, index: usize) -> bool {
         let side = &mut self.sides[index];
         let depth = side.pending.keys().next().copied().unwrap_or(0);
@@ -241,7 +241,7 @@ impl Walk {
         started.is_ok()
     }
 
-    /// Enters the next round, if the side has leave.
+    /// Enters the next round, if the side is permitted to.
     fn enter(&mut self, now: Time, index: usize) -> bool {
         let side = &mut self.sides[index];
         if side.rounds.pass() < self.pass {
@@ -282,7 +282,7 @@ impl Walk {
 }
 
 impl SideRun {
-    /// Notes the current round if it has closed.
+    /// Records the current round if it has closed.
     fn note(&mut self) {
         let progress = self.rounds.progress();
         let which = (self.rounds.pass(), progress.round);

@@ -1,4 +1,4 @@
-//! Workers, as many as the core's scaler wants.
+//! A worker pool whose size the core's scaler decides.
 
 use headworks_core::{Scale, Scaler, Time};
 
@@ -48,7 +48,7 @@ impl Workers {
         self.count
     }
 
-    /// The most there ever were.
+    /// The largest number of workers so far.
     pub(super) fn most(&self) -> usize {
         self.most
     }

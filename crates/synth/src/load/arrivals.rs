@@ -1,11 +1,11 @@
-//! The descriptions of when requests come.
+//! Descriptions of arrival processes.
 
 use super::Stream;
 use crate::SynthError;
 use crate::units::duration;
 use std::time::Duration;
 
-/// When requests come.
+/// An arrival process.
 ///
 /// ```
 /// use headworks_synth::Arrivals;
@@ -19,57 +19,57 @@ use std::time::Duration;
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Arrivals {
-    /// At even distances.
+    /// At constant intervals.
     Constant {
-        /// Requests a second.
+        /// Requests per second.
         rate: f64,
     },
-    /// Independent of each other, as from many users.
+    /// A Poisson process: independent arrivals, as from many users.
     Poisson {
-        /// Requests a second, on average.
+        /// Requests per second, on average.
         rate: f64,
     },
-    /// Many at the same moment, again and again.
+    /// Many at the same moment, periodically.
     Bursts {
-        /// Requests in a burst.
+        /// Requests per burst.
         size: u32,
-        /// From one burst to the next.
+        /// The interval between bursts.
         #[serde(with = "duration")]
         every: Duration,
     },
-    /// Independent of each other for a while, then none for a while.
+    /// A Poisson process that is switched on and off.
     OnOff {
-        /// Requests a second while on, on average.
+        /// Requests per second while on, on average.
         rate: f64,
-        /// How long it is on.
+        /// The duration of an on phase.
         #[serde(with = "duration")]
         on: Duration,
-        /// How long it is off.
+        /// The duration of an off phase.
         #[serde(with = "duration")]
         off: Duration,
     },
-    /// From clients that wait for an answer, think, and ask again; told of answers by
+    /// A closed load: clients wait for a response, think, and ask again. Responses are reported by
     /// [`Stream::answered`].
     Closed {
-        /// How many clients.
+        /// The number of clients.
         clients: u32,
-        /// How long a client thinks, on average (exponential).
+        /// The mean think time (exponentially distributed).
         #[serde(with = "duration")]
         think: Duration,
     },
 }
 
 impl Arrivals {
-    /// One run, the same for the same seed.
+    /// Starts a run; the same seed gives the same arrivals.
     #[must_use]
     pub fn stream(&self, seed: u64) -> Stream {
         Stream::new(self.clone(), seed)
     }
 
-    /// Whether the numbers make a load. A stream of those that do not has no arrivals.
+    /// Checks the parameters. A stream with invalid parameters has no arrivals.
     ///
     /// # Errors
-    /// Names the field that is wrong.
+    /// Names the invalid field.
     pub fn check(&self) -> Result<(), SynthError> {
         match self {
             Arrivals::Constant { rate } | Arrivals::Poisson { rate } => check_rate(*rate),
@@ -81,7 +81,7 @@ impl Arrivals {
         }
     }
 
-    /// Requests a second in the long run; `None` where answers decide it.
+    /// The long-term rate in requests per second; `None` if it depends on response times.
     #[must_use]
     pub fn mean_rate(&self) -> Option<f64> {
         match self {

@@ -1,9 +1,9 @@
-//! How much a request costs, or how long an answer takes.
+//! Distributions of costs and service times.
 
 use crate::{Rng, SynthError, math};
 use std::fmt;
 
-/// A distribution of whole amounts: tokens, bytes, microseconds.
+/// A distribution of integer amounts: tokens, bytes, microseconds.
 ///
 /// ```
 /// use headworks_synth::{Distribution, Rng};
@@ -18,53 +18,54 @@ use std::fmt;
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Distribution {
-    /// Always the same.
+    /// A constant.
     Constant {
         /// The amount.
         value: u64,
     },
-    /// Every amount from the lowest to the highest equally likely.
+    /// A uniform distribution.
     Uniform {
-        /// The lowest.
+        /// The minimum.
         low: u64,
-        /// The highest.
+        /// The maximum.
         high: u64,
     },
-    /// Many small, few large: prompts, answers, service times.
+    /// A log-normal distribution: many small, few large, as prompts, responses and service times
+    /// are.
     LogNormal {
         /// The mean of the amounts themselves.
         mean: f64,
-        /// The deviation of their logarithm; 1 is a wide spread.
+        /// The standard deviation of their logarithm; 1 is a wide spread.
         sigma: f64,
     },
-    /// A heavy tail, cut off at the highest.
+    /// A bounded Pareto distribution, with a heavy tail.
     Pareto {
-        /// The lowest, and most likely.
+        /// The minimum, which is the most likely amount.
         min: u64,
-        /// The highest.
+        /// The maximum.
         max: u64,
-        /// How fast the tail falls; below 2 the largest dominate.
+        /// The tail index; below 2 the largest amounts dominate.
         shape: f64,
     },
-    /// One of several, by weight.
+    /// A weighted mix of distributions.
     Mix {
-        /// What to choose from.
+        /// The components.
         of: Vec<Weighted>,
     },
 }
 
-/// One part of a mix.
+/// A component of a mix.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weighted {
-    /// How often it is chosen, against the other parts.
+    /// The relative weight.
     pub weight: f64,
-    /// What is drawn when it is.
+    /// The distribution.
     pub draw: Distribution,
 }
 
 impl Distribution {
-    /// An amount, at least 1: nothing is free.
+    /// Samples an amount, at least 1.
     #[must_use]
     pub fn sample(&self, rng: &mut Rng) -> u64 {
         let amount = match self {
@@ -89,7 +90,7 @@ impl Distribution {
         amount.max(1)
     }
 
-    /// The mean, leaving rounding and the lower limit of 1 aside.
+    /// The mean, ignoring rounding and the lower limit of 1.
     #[must_use]
     pub fn mean(&self) -> f64 {
         match self {
@@ -105,11 +106,11 @@ impl Distribution {
         }
     }
 
-    /// Whether the numbers make a distribution. Those that do not give some amount, but not a
-    /// sensible one.
+    /// Checks the parameters. A distribution with invalid parameters returns amounts without
+    /// meaning.
     ///
     /// # Errors
-    /// Names the field that is wrong.
+    /// Names the invalid field.
     pub fn check(&self) -> Result<(), SynthError> {
         let positive = |field, value: f64| match value.is_finite() && value > 0.0 {
             true => Ok(()),
@@ -153,7 +154,7 @@ fn choose<'a>(of: &'a [Weighted], rng: &mut Rng) -> Option<&'a Distribution> {
         left -= part.weight;
         left < 0.0
     });
-    // Rounding may leave a crumb beyond the last part.
+    // Rounding may leave a remainder beyond the last component.
     chosen.or(of.last()).map(|part| &part.draw)
 }
 

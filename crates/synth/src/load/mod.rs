@@ -1,7 +1,7 @@
-//! Loads: when requests come, and how much each costs.
+//! Loads: arrival times and costs of requests.
 //!
-//! A description ([`Arrivals`], [`Distribution`]) holds numbers only and can be read from a
-//! scenario file. A [`Stream`] is one run of it; it owns where it has come to.
+//! A description ([`Arrivals`], [`Distribution`]) holds only numbers and can be read from a
+//! scenario file. A [`Stream`] is one run of it and owns its position.
 
 mod arrivals;
 mod distribution;

@@ -1,4 +1,4 @@
-//! One run of a load.
+//! One run of an arrival process.
 
 use super::Arrivals;
 use crate::Rng;
@@ -11,15 +11,16 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Arrival {
-    /// When it comes, from the start of the run.
+    /// The arrival time, from the start of the run.
     pub at: Duration,
-    /// Its number in the run, from 0: what [`Stream::answered`] and seeds of its own go by.
+    /// The number in the run, from 0. It identifies the request in [`Stream::answered`] and can
+    /// seed its own random numbers.
     pub number: u64,
 }
 
-/// One run of [`Arrivals`]: an iterator over requests in the order of their times.
+/// One run of [`Arrivals`]: an iterator over requests in order of arrival.
 ///
-/// Open loads never end. A closed one gives `None` while every client waits for its answer.
+/// Open loads never end. A closed load returns `None` while every client waits for a response.
 #[derive(Clone, Debug)]
 pub struct Stream {
     arrivals: Arrivals,
@@ -27,9 +28,9 @@ pub struct Stream {
     seed: u64,
     rng: Rng,
     sent: u64,
-    /// Seconds for which a random load has been on.
+    /// Accumulated on time in seconds, for random loads.
     on: f64,
-    /// When clients that have been answered ask again.
+    /// Times at which answered clients ask again.
     asking: BinaryHeap<Reverse<Duration>>,
 }
 
@@ -45,7 +46,7 @@ impl Stream {
             arrivals,
         };
         if let Arrivals::Closed { clients, think } = stream.arrivals {
-            // Thinking first, so that they do not all come at once.
+            // Clients think first, so that they do not all arrive at once.
             for client in 0..u64::from(clients) {
                 let at = stream.thought(!client, think);
                 stream.asking.push(Reverse(at));
@@ -54,16 +55,15 @@ impl Stream {
         stream
     }
 
-    /// When the next request comes, without taking it. Of a closed load: as far as answers are
-    /// known.
+    /// The next request, without consuming it. For a closed load, as far as responses are known.
     #[must_use]
     pub fn peek(&self) -> Option<Arrival> {
         self.clone_light().next()
     }
 
-    /// Tells a closed load that request `number` was answered, or given up, at `at`. Its client
-    /// asks again after a thought whose length belongs to that number, in whatever order answers
-    /// come.
+    /// Reports to a closed load that request `number` was answered or abandoned at `at`. Its client
+    /// asks again after a think time that depends only on that number, not on the order of
+    /// responses.
     pub fn answered(&mut self, number: u64, at: Duration) {
         if let Arrivals::Closed { think, .. } = self.arrivals {
             let thought = self.thought(number, think);
@@ -71,7 +71,7 @@ impl Stream {
         }
     }
 
-    /// A copy that is good for one step: the heap can be large, and only its top matters.
+    /// A copy for a single step: the heap can be large, and only its top matters.
     fn clone_light(&self) -> Stream {
         Stream {
             arrivals: self.arrivals.clone(),
@@ -88,7 +88,7 @@ impl Stream {
 
     fn time(&mut self) -> Option<Duration> {
         match self.arrivals {
-            // By multiplication, not by adding up: no error grows with the run.
+            // Multiplied instead of accumulated, so that rounding errors do not grow.
             Arrivals::Constant { rate } => Some(seconds(self.sent as f64 / rate)),
             Arrivals::Poisson { rate } => Some(seconds(self.random(rate))),
             Arrivals::Bursts { size, every } => {

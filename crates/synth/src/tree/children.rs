@@ -1,4 +1,4 @@
-//! What is in a folder.
+//! The children of a folder.
 
 use super::node::{Purpose, draw};
 use super::{Kind, Node, Side, Tree};
@@ -10,7 +10,7 @@ pub struct Children<'a> {
     folder: Node,
     folders: u64,
     files: u64,
-    /// Of folders and files together.
+    /// The index over folders and files together.
     place: u64,
     beside: Option<Node>,
 }
@@ -28,8 +28,8 @@ impl<'a> Children<'a> {
         }
     }
 
-    /// Where to go on from here, for [`Tree::children_from`]; `None` between two that belong
-    /// together.
+    /// The position from which [`Tree::children_from`] continues; `None` between two nodes with the
+    /// same index.
     #[must_use]
     pub fn mark(&self) -> Option<u64> {
         self.beside.is_none().then_some(self.place)
@@ -64,7 +64,7 @@ impl Iterator for Children<'_> {
 }
 
 impl Tree {
-    /// What is in a folder, from a [mark](Children::mark) on, without going through what comes
+    /// The children of a folder from a [mark](Children::mark) on, without iterating over those
     /// before it.
     ///
     /// ```
@@ -85,7 +85,7 @@ impl Tree {
         children
     }
 
-    /// Every node, of either kind, that has this number in its folder.
+    /// Every node, of either kind, with this index in its folder.
     pub(super) fn at_place(&self, folder: &Node, place: u64) -> impl Iterator<Item = Node> {
         let (folders, files) = self.counts(folder);
         let in_kind = |kind, count| match place < count {
@@ -103,7 +103,7 @@ impl Tree {
         }
     }
 
-    /// How many folders and files the source has here.
+    /// The number of folders and files in this folder of the source.
     fn counts(&self, folder: &Node) -> (u64, u64) {
         if folder.kind() == Kind::File {
             return (0, 0);

@@ -1,4 +1,4 @@
-//! What is in a file, from any offset on.
+//! The content of files, readable from any offset.
 
 use super::node::{Fate, Purpose, draw};
 use super::{Node, Tree};
@@ -7,8 +7,9 @@ use crate::rng::word;
 const WORD: u64 = 8;
 
 impl Tree {
-    /// Reads from `offset` on into `buffer`, and answers how many bytes there were: fewer than
-    /// asked for only at the end of the file. Any two ways of reading a range give the same bytes.
+    /// Reads from `offset` into `buffer` and returns the number of bytes, which is smaller than
+    /// requested only at the end of the file. The bytes do not depend on how a range is split into
+    /// reads.
     #[must_use]
     pub fn read(&self, file: &Node, offset: u64, buffer: &mut [u8]) -> usize {
         let left = file.size().saturating_sub(offset);

@@ -1,12 +1,12 @@
-//! A tree of any size that is nowhere stored.
+//! A tree of any size that is never stored.
 //!
-//! A [`Node`] carries a key; the keys of its children follow from it, and everything else about a
-//! node follows from its own key. So the children of a folder are computed when they are asked for,
-//! in any order and any number of times, and a walk needs memory for its depth only.
+//! A [`Node`] carries a key. The keys of its children are derived from it, and everything else
+//! about a node is derived from its own key. The children of a folder are therefore computed on
+//! demand, in any order and any number of times, and a walk needs memory only for its depth.
 //!
 //! A tree has two sides. The destination is the source with a known part missing, different or
-//! extra, decided per node, and [`Tree::fate`] tells which: what a comparison should find can be
-//! computed beside it.
+//! extra, decided per node. [`Tree::fate`] tells which, so that the expected result of a comparison
+//! can be computed independently.
 
 mod children;
 mod content;
@@ -54,7 +54,7 @@ impl Tree {
         Tree { spec }
     }
 
-    /// The other tree: the same description, seen from the destination.
+    /// The destination side of the same description.
     #[must_use]
     pub fn destination(&self) -> Tree {
         let mut spec = self.spec.clone();
@@ -68,19 +68,19 @@ impl Tree {
         &self.spec
     }
 
-    /// The folder that holds everything. It is on both sides.
+    /// The root folder, which exists on both sides.
     #[must_use]
     pub fn root(&self) -> Node {
         Node::root(self.spec.seed)
     }
 
-    /// What is in a folder, folders first; nothing for a file.
+    /// The children of a folder, folders first; empty for a file.
     #[must_use]
     pub fn children(&self, folder: &Node) -> Children<'_> {
         Children::new(self, *folder)
     }
 
-    /// The child of that name, found without looking through the others.
+    /// The child of that name, found without iterating over the others.
     #[must_use]
     pub fn child(&self, folder: &Node, name: &[u8]) -> Option<Node> {
         let numbers = names::numbers(name)?;
@@ -95,21 +95,20 @@ impl Tree {
         names.try_fold(self.root(), |folder, name| self.child(&folder, name))
     }
 
-    /// The name of a node in its folder: bytes, never empty, at most 255, without `/` and NUL. The
-    /// root's is empty.
+    /// The name of a node in its folder: 1 to 255 bytes without `/` and NUL. The name of the root
+    /// is empty.
     #[must_use]
     pub fn name(&self, node: &Node) -> Vec<u8> {
         names::name(&self.spec, node)
     }
 
-    /// Every node, the root first and each folder before what is in it, in memory for its depth
-    /// only.
+    /// All nodes in pre-order. Needs memory only for the depth.
     #[must_use]
     pub fn walk(&self) -> Walk<'_> {
         Walk::new(self)
     }
 
-    /// How much there is, by walking all of it. The root counts as a folder.
+    /// Counts everything by walking the tree. The root counts as a folder.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.walk().collect()

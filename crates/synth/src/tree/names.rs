@@ -1,7 +1,8 @@
-//! Names, harmless and awkward.
+//! File names, plain and awkward.
 //!
-//! Each begins with a word, a hyphen and the node's number in its folder, so that a name leads back
-//! to its node. Kinds are drawn for pairs of neighbours, because twins need each other.
+//! Each name contains a word, a hyphen and the index of the node in its folder, so that the node
+//! can be found from its name. Kinds are drawn for pairs of neighbours, because twins need each
+//! other.
 
 use super::node::{Fate, Purpose, draw};
 use super::{Kind, Node, TreeSpec};
@@ -13,7 +14,7 @@ use crate::rng::word;
 pub enum NameKind {
     /// Lower-case ASCII: `plain`.
     Plain,
-    /// With a space in front or at the end: `spaces`.
+    /// With a leading or trailing space: `spaces`.
     Spaces,
     /// Two neighbours whose names look the same, one composed (NFC), the other decomposed (NFD):
     /// `twins`.
@@ -76,7 +77,7 @@ pub(super) fn name(spec: &TreeSpec, node: &Node) -> Vec<u8> {
     };
     let random = word(draw(node.parent(), purpose), node.place() / 2);
     let kind = pick(&spec.names, random).unwrap_or(NameKind::Plain);
-    // A word of its own, so that what is extra does not meet a name of the source's.
+    // A word of its own, so that extra nodes never collide with names of the source.
     let stem = match node.fate() {
         Fate::Extra => "extra",
         _ => pick(&WORDS, random >> 16).unwrap_or("notes"),
@@ -117,7 +118,7 @@ fn dress(kind: NameKind, stem: &str, place: u64, ending: &str, in_front: bool) -
     }
 }
 
-/// The numbers a node of this name may have: the one it shows, or, for the second of twins, the
+/// The possible indices of a node with this name: the number in it or, for the second of twins, the
 /// next.
 pub(super) fn numbers(name: &[u8]) -> Option<impl Iterator<Item = u64>> {
     let hyphen = name.iter().position(|&b| b == b'-')?;

@@ -1,37 +1,37 @@
-//! One folder or file, and what becomes of it on the other side.
+//! Folders and files, and their relation to the other side.
 
 use super::{Side, Tree, TreeSpec};
 use crate::rng::{mix, word};
 use std::time::Duration;
 
-/// Folder or file.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Has children.
+    /// A folder, with children.
     Folder,
-    /// Has contents.
+    /// A file, with content.
     File,
 }
 
-/// How a node of one side stands to the other.
+/// The relation of a node to the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fate {
-    /// On both sides, and the same.
+    /// On both sides, identical.
     Same,
     /// On the source only.
     Missing,
-    /// On both; the destination's is longer, and newer.
+    /// On both; the one at the destination is longer and newer.
     Size,
-    /// On both with other bytes, but the same size and time: seen by reading only.
+    /// On both, with different bytes but the same size and time; only reading finds it.
     Content,
-    /// On both with the same bytes; the destination's is newer.
+    /// On both, with the same bytes; the one at the destination is newer.
     Modified,
     /// On the destination only.
     Extra,
 }
 
-/// A folder or a file: small, copied freely, and enough to compute all about it.
+/// A folder or a file: a small, copyable value from which everything about it is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     key: u64,
@@ -44,7 +44,8 @@ pub struct Node {
     fate: Fate,
 }
 
-/// What a number is drawn for. The values are part of the format: changing one changes every tree.
+/// The purposes of random numbers. The values are part of the format: changing one changes every
+/// tree.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Folder = 1,
@@ -66,7 +67,7 @@ pub(super) enum Purpose {
     Growth = 17,
 }
 
-/// The number that `key` draws for a purpose.
+/// The random number of `key` for a purpose.
 pub(super) fn draw(key: u64, purpose: Purpose) -> u64 {
     mix(key, purpose as u64)
 }
@@ -85,13 +86,13 @@ impl Node {
         }
     }
 
-    /// Folder or file.
+    /// The kind of the node.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How many folders it is below the root, which is at 0.
+    /// The depth below the root, which is at 0.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.depth
@@ -103,13 +104,13 @@ impl Node {
         self.size
     }
 
-    /// When it was last changed, since the start of 1970.
+    /// The modification time, since 1970.
     #[must_use]
     pub fn modified(&self) -> Duration {
         self.modified
     }
 
-    /// A number of its own within the tree, for maps and sets; the same on both sides.
+    /// A unique number within the tree, for maps and sets; the same on both sides.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.key
@@ -128,7 +129,7 @@ impl Node {
     }
 }
 
-/// Between September 2020 and November 2023, to the nanosecond.
+/// A time between September 2020 and November 2023, in nanoseconds.
 fn modified(key: u64) -> Duration {
     let random = draw(key, Purpose::Modified);
     let (seconds, nanos) = (
@@ -139,8 +140,8 @@ fn modified(key: u64) -> Duration {
 }
 
 impl Tree {
-    /// How a node stands to the other side. For a source node that is what the destination makes of
-    /// it.
+    /// The relation of a node to the other side. For a source node it is what happens to it at the
+    /// destination.
     #[must_use]
     pub fn fate(&self, node: &Node) -> Fate {
         match (self.spec.side, node.depth) {
@@ -150,7 +151,7 @@ impl Tree {
         }
     }
 
-    /// The node at a place of a folder on the source.
+    /// The node at an index of a folder on the source.
     pub(super) fn source_node(&self, folder: &Node, kind: Kind, place: u64) -> Node {
         let purpose = match kind {
             Kind::Folder => Purpose::Folder,
@@ -159,7 +160,7 @@ impl Tree {
         self.make(folder, kind, place, mix(draw(folder.key, purpose), place))
     }
 
-    /// The same place on the destination: the source's node or nothing, and perhaps one beside it.
+    /// The same index on the destination: the source's node or `None`, and possibly an extra node.
     pub(super) fn destination_nodes(
         &self,
         folder: &Node,

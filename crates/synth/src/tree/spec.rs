@@ -1,4 +1,4 @@
-//! The description of a tree, and its compact text form.
+//! The description of a tree and its compact text form.
 
 use super::NameKind;
 use crate::units::parse_number;
@@ -6,7 +6,7 @@ use crate::{Share, Spread, SynthError};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which of the two trees.
+/// One of the two trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
     /// The tree as described.
@@ -16,7 +16,7 @@ pub enum Side {
     Destination,
 }
 
-/// What a tree looks like; written and read as a query, in which every key may be left out.
+/// The parameters of a tree, written as a query string in which every key is optional.
 ///
 /// ```
 /// use headworks_synth::TreeSpec;
@@ -33,28 +33,28 @@ pub enum Side {
 #[serde(try_from = "String", into = "String")]
 #[non_exhaustive]
 pub struct TreeSpec {
-    /// What everything is computed from. `seed=7`, default 0.
+    /// The seed. `seed=7`, default 0.
     pub seed: u64,
     /// Levels of folders below the root. `depth=4`, default 3.
     pub depth: u32,
-    /// Folders in a folder above the last level. `dirs=10`, default 10.
+    /// Folders per folder, above the last level. `dirs=10`, default 10.
     pub dirs: Spread,
-    /// Files in a folder. `files=100`, default 10.
+    /// Files per folder. `files=100`, default 10.
     pub files: Spread,
-    /// Bytes in a file. `size=1k-64k`, default `1k~64k`.
+    /// Bytes per file. `size=1k-64k`, default `1k~64k`.
     pub size: Spread,
-    /// The kinds of names, each as likely as the others. `names=plain,spaces`, default `plain`;
-    /// `all` for all.
+    /// The kinds of names, all equally likely. `names=plain,spaces`, default `plain`; `all` for
+    /// all.
     pub names: Vec<NameKind>,
-    /// Files and folders that the destination lacks, a folder with all below it. `missing=5`,
-    /// default 0.
+    /// Percentage of files and folders missing at the destination, a folder with everything below
+    /// it. `missing=5`, default 0.
     pub missing: Share,
-    /// Files, of those not missing, that differ on the destination. `different=5`, default 0.
+    /// Percentage of the other files that differ at the destination. `different=5`, default 0.
     pub different: Share,
-    /// Files and folders, as a part of the source's, that only the destination has. `extra=5`,
-    /// default 0.
+    /// Files and folders that only the destination has, as a percentage of those of the source.
+    /// `extra=5`, default 0.
     pub extra: Share,
-    /// Which of the two trees. `side=destination`, default `source`.
+    /// The side. `side=destination`, default `source`.
     pub side: Side,
 }
 
@@ -89,7 +89,7 @@ const KEYS: [&str; 10] = [
 ];
 
 impl TreeSpec {
-    /// How many folders and files the source has on average over all seeds; exact when `dirs` and
+    /// The mean number of folders and files of the source over all seeds. It is exact if `dirs` and
     /// `files` are constant and the numbers are not astronomical.
     #[must_use]
     pub fn expected_nodes(&self) -> (f64, f64) {
@@ -153,7 +153,7 @@ fn unknown(key: &str) -> SynthError {
     }
 }
 
-/// How many letters must be changed, added or left out to make one word of the other.
+/// The Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

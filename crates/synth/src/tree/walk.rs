@@ -1,9 +1,8 @@
-//! Everything in a tree, one after the other.
+//! Iteration over a whole tree.
 
 use super::{Children, Kind, Node, Tree};
 
-/// All nodes, each folder before what is in it, the root first. Holds one iterator a level and no
-/// node list.
+/// All nodes in pre-order, the root first. Holds one iterator per level and no list of nodes.
 #[derive(Clone, Debug)]
 pub struct Walk<'a> {
     tree: &'a Tree,
@@ -41,11 +40,11 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// How much there is.
+/// Totals of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Folders, the root among them.
+    /// Folders, including the root.
     pub folders: u64,
     /// Files.
     pub files: u64,

@@ -1,4 +1,4 @@
-//! What `headworks migrate` can be told.
+//! The command line of `headworks migrate`.
 
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MigrateCommand {
-    /// Walk both trees and compare them. Changes nothing at either side.
+    /// List both trees and compare them. Changes neither side.
     Plan {
         #[command(flatten)]
         places: Places,
@@ -16,7 +16,7 @@ pub(crate) enum MigrateCommand {
         #[command(flatten)]
         run: RunFlags,
     },
-    /// Show what would happen, or change it.
+    /// Show the plan, or adjust it.
     Review {
         #[command(flatten)]
         state: StateFlag,
@@ -26,17 +26,17 @@ pub(crate) enum MigrateCommand {
         /// Every entry and its status, as CSV.
         #[arg(long)]
         csv: bool,
-        /// Leave out what matches: a name at any depth, or a path with slashes.
+        /// Leave out entries that match: a name at any depth, or a path with slashes.
         #[arg(long, value_name = "PATTERN")]
         exclude: Vec<String>,
-        /// Take in again what `--exclude` left out.
+        /// Take in again entries that `--exclude` left out.
         #[arg(long, value_name = "PATTERN")]
         include: Vec<String>,
-        /// Copy what matches first.
+        /// Copy matching entries first.
         #[arg(long, value_name = "PATTERN")]
         prioritise: Vec<String>,
     },
-    /// Copy what is missing or different. Can be cut off anywhere and run again.
+    /// Copy entries that are missing or different. Can be interrupted at any point and run again.
     Copy {
         #[command(flatten)]
         state: StateFlag,
@@ -45,17 +45,17 @@ pub(crate) enum MigrateCommand {
         #[command(flatten)]
         run: RunFlags,
     },
-    /// Look at everything at the destination again.
+    /// Check everything at the destination again.
     Verify {
         #[command(flatten)]
         state: StateFlag,
-        /// Read every file, and compare hashes: the recorded one, or the source's.
+        /// Read every file and compare hashes: with the recorded one, or with that of the source.
         #[arg(long)]
         hash: bool,
         #[command(flatten)]
         run: RunFlags,
     },
-    /// Plan, copy and verify. Run again it resumes; after that it copies what changed since.
+    /// Plan, copy and verify. Run again, it resumes; after that it copies what has changed since.
     Run {
         #[command(flatten)]
         places: Places,
@@ -63,44 +63,45 @@ pub(crate) enum MigrateCommand {
         filters: FilterFlags,
         #[command(flatten)]
         copy: CopyFlags,
-        /// Finish the plan before anything is written. Without it, copying begins while a long plan
-        /// goes on.
+        /// Finish the plan before anything is written. By default, copying begins while a long plan
+        /// is still being made.
         #[arg(long)]
         plan_first: bool,
         #[command(flatten)]
         run: RunFlags,
     },
-    /// Where the job stands.
+    /// Show the state of the job.
     Status {
         #[command(flatten)]
         state: StateFlag,
-        /// For machines.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Hold a job, also one that another process runs.
+    /// Pause a job, even if another process runs it.
     Pause(StateFlag),
-    /// Let a held job go on.
+    /// Resume a paused job.
     Resume(StateFlag),
-    /// Try again what failed.
+    /// Retry the failures.
     Retry(StateFlag),
-    /// What became of everything.
+    /// Report the outcome for every entry.
     Report {
         #[command(flatten)]
         state: StateFlag,
-        /// For machines.
+        /// Print JSON.
         #[arg(long, conflicts_with_all = ["manifest", "csv"])]
         json: bool,
-        /// The failures as CSV.
+        /// Print the failures as CSV.
         #[arg(long, conflicts_with = "manifest")]
         csv: bool,
-        /// The known hashes, to be checked with `sha256sum -c` in the destination's root.
+        /// Print the known hashes, to be checked with `sha256sum -c` in the root of the
+        /// destination.
         #[arg(long)]
         manifest: bool,
     },
-    /// What happened, oldest first.
+    /// Show the event log, oldest first.
     Log(StateFlag),
-    /// Everything known about one path.
+    /// Show everything known about one path.
     Explain {
         /// The path below the root.
         path: OsString,
@@ -122,29 +123,29 @@ pub(crate) struct Places {
     /// `synth://`.
     #[arg(value_name = "SRC")]
     pub(crate) source: OsString,
-    /// The same; need not exist yet.
+    /// The same; it need not exist yet.
     #[arg(value_name = "DST")]
     pub(crate) destination: OsString,
     #[command(flatten)]
     pub(crate) state: StateFlag,
 }
 
-/// Kept with the job when it is made.
+/// Filters, stored with the job when it is created.
 #[derive(Debug, Args)]
 pub(crate) struct FilterFlags {
-    /// Leave out what matches: a name at any depth, or a path with slashes. May be repeated.
+    /// Leave out entries that match: a name at any depth, or a path with slashes. May be repeated.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
     /// Only files that match. May be repeated.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) include: Vec<String>,
-    /// Leave out smaller files, as in 10k.
+    /// Leave out smaller files, such as 10k.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) min_size: Option<u64>,
-    /// Leave out larger files, as in 2G.
+    /// Leave out larger files, such as 2G.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) max_size: Option<u64>,
-    /// Leave out files modified more recently, as in 2h or 7d.
+    /// Leave out files modified more recently, such as 2h or 7d.
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) min_age: Option<Duration>,
     /// Leave out files modified longer ago.
@@ -157,29 +158,29 @@ pub(crate) struct FilterFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyFlags {
-    /// Bytes a second at most, as in 20M.
+    /// Bandwidth limit in bytes per second, such as 20M.
     #[arg(long, value_name = "SIZE", value_parser = some)]
     pub(crate) bwlimit: Option<u64>,
-    /// Transfers at once.
+    /// Maximum concurrent transfers.
     #[arg(long, value_name = "N", value_parser = at_once)]
     pub(crate) transfers: Option<usize>,
-    /// Let all bytes pass through us and record their hashes, instead of having the kernel copy.
+    /// Read all bytes and record their hashes, instead of letting the kernel copy.
     #[arg(long)]
     pub(crate) checksum: bool,
-    /// What becomes of what is at the destination only, or stands in the way.
+    /// How to handle entries that exist only at the destination, or that are in the way.
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) delete: Option<DeleteFlag>,
-    /// With `--delete`: how many entries at most, those in folders among them. If it would be more,
-    /// nothing goes.
+    /// With `--delete`: maximum number of entries, including those in folders. If more would be
+    /// deleted, nothing is.
     #[arg(long, value_name = "N")]
     pub(crate) max_delete: Option<u64>,
-    /// With `--delete`: what filters exclude goes as well.
+    /// With `--delete`: delete entries that filters exclude as well.
     #[arg(long)]
     pub(crate) delete_excluded: bool,
-    /// With `--delete`: also if the source has no entries.
+    /// With `--delete`: delete even if the source has no entries.
     #[arg(long)]
     pub(crate) allow_empty_source: bool,
-    /// Say what copying would need, lose and do; do nothing.
+    /// Show what copying would need, lose and do, without doing it.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -194,21 +195,21 @@ pub(crate) enum DeleteFlag {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
-    /// Workers a side.
+    /// Workers per side.
     #[arg(long, value_name = "N", value_parser = at_once)]
     pub(crate) workers: Option<usize>,
-    /// Listings a second and side at most.
+    /// Maximum listings per second and side.
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) requests: Option<f64>,
-    /// Attempts in total for what fails for the moment.
+    /// Maximum attempts for transient failures.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) attempts: u32,
-    /// Events as JSON lines instead of words.
+    /// Print events as JSON lines.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// How many of something at once: each takes memory.
+/// Parses a concurrency limit. It is bounded, because each unit takes memory.
 fn at_once(text: &str) -> Result<usize, String> {
     let number = text
         .parse()
@@ -249,7 +250,7 @@ fn size(text: &str) -> Result<u64, String> {
     number(text, &units).ok_or_else(|| "write a number of bytes, as in 500, 10k, 20M or 2G".into())
 }
 
-/// With nothing at all a second, nothing would ever end.
+/// Parses a size above zero: with a limit of zero a copy would never end.
 fn some(text: &str) -> Result<u64, String> {
     match size(text)? {
         0 => Err("expected more than 0; without --bwlimit there is no limit".into()),

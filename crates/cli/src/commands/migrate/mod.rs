@@ -1,4 +1,4 @@
-//! `headworks migrate`: move a tree, lose nothing, prove it.
+//! `headworks migrate`: moves a tree, loses nothing and proves it.
 
 mod arguments;
 mod progress;
@@ -18,13 +18,13 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long what is in hand may take to end once somebody asked to stop.
+/// Grace period for running operations after a request to stop.
 const GRACE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(command: &MigrateCommand) -> Result<Exit> {
     match dispatch(command) {
         Err(error) => match error.downcast_ref::<Error>() {
-            // What was asked makes no sense, as against something that went wrong.
+            // Errors of the request itself, as opposed to failures while it was carried out.
             Some(
                 Error::NotNow(_)
                 | Error::BadOption(_)
@@ -144,7 +144,7 @@ fn tell(state: &Path, request: &Request) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Runs one of the commands that hold the lock, with progress and an orderly end.
+/// Runs a command that holds the job's lock, with progress output and graceful shutdown.
 fn work(
     state: &Path,
     places: Option<(&OsStr, &OsStr)>,
@@ -177,7 +177,7 @@ fn work(
             note("stopping; what is done is kept");
             stop.cancel();
             let _ = tokio::time::timeout(GRACE, shutdown.forced()).await;
-            // Whatever is not yet kept is done again: that is what the state file is for.
+            // Exiting is safe: work that is not yet recorded in the state file is done again.
             note("stopped in the middle of a call that did not end; run it again to go on");
             std::process::exit(1);
         });
@@ -187,6 +187,7 @@ fn work(
         shown.end().await;
         show::requests(&job.requests());
         let closed = job.close();
+        // The error of the command takes precedence over one on closing the job.
         let exit = done?;
         closed?;
         Ok(exit)

@@ -1,4 +1,4 @@
-//! How far it is: bars on a terminal, a line now and then otherwise, or JSON events.
+//! Progress output: bars on a terminal, a line from time to time otherwise, or JSON events.
 
 use crate::report::note;
 use headworks_migrate::{Live, LiveSide, Pace, Progress, Round};
@@ -55,7 +55,7 @@ pub(crate) fn show(progress: Arc<Progress>, json: bool) -> Shown {
     Shown { task, end }
 }
 
-/// Two bars: the sides of a plan with their rounds, or a phase by items and by bytes.
+/// Two bars: the two sides of a plan with their rounds, or a phase by items and by bytes.
 struct Bars {
     all: MultiProgress,
     bars: [ProgressBar; 2],

@@ -1,4 +1,4 @@
-//! What the commands print: words for people, JSON and CSV for machines.
+//! Command output: text for people, JSON and CSV for programs.
 
 use crate::report::{data, note};
 use anyhow::Result;
@@ -46,7 +46,7 @@ pub(crate) fn summary(summary: &Summary, json: bool) -> Result<()> {
     data(&text)
 }
 
-/// What a run cost, for who pays by the request.
+/// Prints the number of requests per side, for storages that bill by request.
 pub(crate) fn requests(sides: &[(&'static str, Requests)]) {
     for (side, counts) in sides {
         let counts: Vec<String> = counts
@@ -57,7 +57,7 @@ pub(crate) fn requests(sides: &[(&'static str, Requests)]) {
     }
 }
 
-/// What a dry run says of deletions, one line each.
+/// The deletions that a dry run would make, one line each.
 pub(crate) struct Deletions {
     verb: &'static str,
     json: bool,

@@ -1,4 +1,4 @@
-//! The file that the page goes to, opened before there is a page.
+//! The HTML output file, opened before the run.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::report::UsageError;
 
-/// A file that can be written to. If it was made for a page that never comes, it goes again.
+/// A writable output file. On drop, a newly created file is removed if nothing was written.
 pub(super) struct Page {
     path: PathBuf,
     file: File,
@@ -18,7 +18,7 @@ pub(super) struct Page {
 impl Page {
     pub(super) fn open(path: &Path) -> Result<Page> {
         let made = !path.exists();
-        // What stands in it stays until there is something better.
+        // Opened for appending: existing content stays until the new page is complete.
         let file = OpenOptions::new().append(true).create(true).open(path);
         let file = file.map_err(|cause| {
             let shown = path.display();

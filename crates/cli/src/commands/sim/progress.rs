@@ -1,18 +1,18 @@
-//! How far a run is, for whoever sits in front of it.
+//! A progress line for interactive runs.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use headworks_sim::Progress;
 
-/// Short runs say nothing.
+/// Delay before the first output, so that short runs print nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_millis(200);
 
-/// One line of stderr, written over and over. Where stderr is no terminal it says nothing.
+/// One line of stderr that is overwritten in place. It prints nothing unless stderr is a terminal.
 pub(super) struct Line<'a> {
     name: &'a str,
-    /// When it may speak next.
+    /// Time of the next update.
     due: Option<Instant>,
     shown: bool,
 }
@@ -34,7 +34,7 @@ impl<'a> Line<'a> {
         }
         self.due = Some(now + EVERY);
         self.shown = true;
-        // Back to the start of the line, and clear what is left of it.
+        // Return to the start of the line and clear it.
         let _ = write!(
             std::io::stderr(),
             "\r\x1b[K{}: {}",

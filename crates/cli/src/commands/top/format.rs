@@ -1,8 +1,8 @@
-//! Numbers, states and small plots as text.
+//! Text formatting of values, health and sparklines.
 
 use headworks_service::panel::{Cell, Health, Unit};
 
-/// `value` in `unit`, short enough for a column.
+/// Formats `value` in `unit`, short enough for a table column.
 pub(super) fn number(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Percent => format!("{value:.1} %"),
@@ -68,7 +68,7 @@ pub(super) fn cell(cell: &Cell, unit: Unit) -> String {
     }
 }
 
-/// The last values as bars; a gap where nothing is known.
+/// A sparkline of the last values, with a gap where a value is missing.
 pub(super) fn spark(values: &[Option<f64>], width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = &values[values.len().saturating_sub(width)..];

@@ -16,25 +16,26 @@ use crate::arguments::Common;
 use crate::commands::instance::Instance;
 use crate::report;
 
-/// How often it asks.
+/// Polling interval.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct TopCommand {
-    /// Where it listens, such as http://127.0.0.1:7070/?token=TOKEN, as `headworks up` printed it.
+    /// Address of the instance, such as http://127.0.0.1:7070/?token=TOKEN, as `headworks up`
+    /// printed it.
     address: Option<String>,
-    /// Print what there is once, as text, and end.
+    /// Print the current state once, as text.
     #[arg(long)]
     once: bool,
 }
 
-/// What was seen so far.
+/// The data received so far.
 #[derive(Default)]
 struct Seen {
     list: PanelList,
     history: History,
     time: f64,
-    /// Why the last question was not answered.
+    /// Error of the last poll.
     problem: Option<String>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn run(command: &TopCommand, common: &Common) -> Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    // The first answer decides whether there is anything to watch.
+    // The first poll must succeed; later failures are shown on the screen.
     let mut seen = Seen::default();
     seen.keep(runtime.block_on(client.panels())?);
     if command.once {

@@ -1,4 +1,4 @@
-//! The terminal: tabs, the lines of one panel, and a few keys.
+//! The terminal screen: tabs, the lines of one panel, and key bindings.
 
 use std::time::Instant;
 
@@ -12,15 +12,15 @@ use ratatui::{DefaultTerminal, Frame};
 
 use super::{EVERY, Seen, text};
 
-/// Which panel, and how far down.
+/// The selected tab and scroll position.
 #[derive(Default)]
 struct Place {
-    /// Zero is the overview.
+    /// The tab; zero is the overview.
     tab: usize,
     scroll: u16,
 }
 
-/// Draws until somebody presses `q`; `look` brings what is new.
+/// Draws until `q` is pressed; `look` polls for new data.
 pub(super) fn show(seen: &mut Seen, look: impl Fn(&mut Seen)) -> Result<()> {
     let mut terminal = ratatui::try_init()
         .context("this is no terminal to draw on; `headworks top --once` prints text")?;
@@ -49,7 +49,7 @@ fn follow(terminal: &mut DefaultTerminal, seen: &mut Seen, look: impl Fn(&mut Se
 }
 
 impl Place {
-    /// Whether to go on.
+    /// Handles a key; returns whether to continue.
     fn press(&mut self, key: KeyCode, tabs: usize) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return false,

@@ -1,4 +1,4 @@
-//! A panel as lines of text: what the terminal scrolls through, and what `--once` prints.
+//! Panels as lines of text, for the screen and for `--once`.
 
 use headworks_console::History;
 use headworks_service::panel::{
@@ -7,13 +7,13 @@ use headworks_service::panel::{
 
 use super::format::{cell, health, number, spark};
 
-/// Rows of a table that are shown; the console has the rest.
+/// Maximum table rows shown; the console has the rest.
 const ROWS: usize = 30;
-/// The widest a column gets.
+/// Maximum column width.
 const WIDEST: usize = 40;
 const SPARK: usize = 60;
 
-/// Every widget of `panel`.
+/// All widgets of `panel`.
 pub(super) fn panel(panel: &Described, history: &History, time: f64) -> Vec<String> {
     let mut lines = vec![title(panel), String::new()];
     for widget in &panel.snapshot.widgets {
@@ -27,7 +27,7 @@ pub(super) fn panel(panel: &Described, history: &History, time: f64) -> Vec<Stri
     lines
 }
 
-/// Every panel's health and first series.
+/// The health and first series of every panel.
 pub(super) fn overview(panels: &[Described], history: &History, time: f64) -> Vec<String> {
     let mut lines = Vec::new();
     for panel in panels {
@@ -115,7 +115,7 @@ fn paged(table: &Paged) -> Vec<String> {
     lines
 }
 
-/// Columns as wide as their widest cell.
+/// Aligns cells in columns as wide as their widest cell.
 fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {

@@ -1,4 +1,4 @@
-//! How serde walks lists, tables and enums of the tree.
+//! Serde access to the lists, tables and enums of the tree.
 
 use std::vec;
 
@@ -9,7 +9,7 @@ use serde::de::{
 use super::error::Error;
 use super::reader::Reader;
 
-/// A list; positions that were left out are gone.
+/// A list without the items that were left out.
 pub(super) struct List<'a> {
     pub(super) items: vec::IntoIter<Reader<'a>>,
 }
@@ -29,7 +29,7 @@ impl<'de> SeqAccess<'de> for List<'_> {
     }
 }
 
-/// A table; keys that are unknown or were left out are gone.
+/// A table without unknown keys and the keys that were left out.
 pub(super) struct Entries<'a> {
     pub(super) entries: vec::IntoIter<(String, Reader<'a>)>,
     pub(super) value: Option<(String, Reader<'a>)>,
@@ -60,7 +60,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
     }
 }
 
-/// A variant: its name alone, or a table with the name as its only key.
+/// An enum variant: its name alone, or a table with the name as its only key.
 pub(super) struct Variant<'a> {
     pub(super) name: String,
     pub(super) content: Option<Reader<'a>>,
@@ -79,7 +79,7 @@ impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
     }
 }
 
-/// What belongs to a variant.
+/// The content of a variant.
 pub(super) struct Content<'a>(Option<Reader<'a>>);
 
 impl<'a> Content<'a> {

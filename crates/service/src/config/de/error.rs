@@ -1,4 +1,4 @@
-//! A deserialization error that remembers which value it is about.
+//! A deserialization error that records the path of the value.
 
 use std::fmt::{self, Display};
 
@@ -9,12 +9,12 @@ use crate::config::node::Node;
 use crate::config::origin::Origin;
 use crate::config::problem::Problem;
 
-/// What went wrong, and at which path once somebody who knows has said so.
+/// The message, a remedy, and the path of the value once it is known.
 #[derive(Debug)]
 pub(crate) struct Error {
     text: String,
     way_out: Option<String>,
-    /// A value that would do, in TOML.
+    /// A valid value, in TOML.
     pub(super) example: Option<&'static str>,
     path: Option<Path>,
 }
@@ -43,7 +43,7 @@ impl Error {
         self
     }
 
-    /// Says where, unless somebody closer to the fault already did.
+    /// Sets the path, unless a deeper level has already set it.
     pub(super) fn at(mut self, path: &Path) -> Error {
         self.path.get_or_insert_with(|| path.clone());
         self
@@ -71,7 +71,7 @@ impl Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The kind of value only: the value itself may be a secret.
+/// Names only the kind of the value: the value itself may be a secret.
 fn kind(found: &Unexpected<'_>) -> &'static str {
     match found {
         Unexpected::Bool(_) => "true or false",

@@ -1,4 +1,4 @@
-//! Paths of a configuration file, which are relative to that file.
+//! Relative paths in a configuration file.
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -8,11 +8,11 @@ use super::error::Error;
 use crate::config::Secret;
 use crate::config::origin::Origin;
 
-/// Returns `text` as a `T` has to read it.
+/// Returns `text` in the form in which a `T` reads it.
 ///
-/// A relative path that was written in a configuration file starts in the folder of that file, so
-/// that it means the same in every working directory. Flags and variables are written by whoever is
-/// in the working directory, and stay relative to it.
+/// A relative path in a configuration file starts at the directory of that file, so that it means
+/// the same in every working directory. Flags and variables are set in the working directory and
+/// stay relative to it.
 pub(super) fn located<'t, T>(text: &'t str, origin: &Origin) -> Result<Cow<'t, str>, Error> {
     let Origin::File { path: file, .. } = origin else {
         return Ok(Cow::Borrowed(text));

@@ -1,10 +1,10 @@
-//! From the tree to typed sections, collecting every problem on the way.
+//! Deserializes the tree into typed sections and collects every problem.
 //!
 //! Serde stops at the first error. To report all of them, the faulty value is left out and the
-//! section is read again, until nothing new goes wrong: each round removes one value, so it ends.
-//! Unknown keys are seen wherever a struct is asked for, at any depth, because serde tells a
-//! deserializer which fields a struct has. (It does not for `flatten`, untagged and internally
-//! tagged types: those need `deny_unknown_fields` of their own.)
+//! section is read again until no new error appears. Each round removes one value, so the loop
+//! terminates. Unknown keys are detected wherever a struct is deserialized, at any depth, because
+//! serde tells the deserializer which fields a struct has. (Serde does not for `flatten`, untagged
+//! and internally tagged types; those need `deny_unknown_fields` of their own.)
 
 mod access;
 mod error;
@@ -25,12 +25,12 @@ use reader::Reader;
 /// Keys from the section down, list positions included: `["upstreams", "0", "url"]`.
 pub(crate) type Path = Vec<String>;
 
-/// What reading one section leaves behind besides the section.
+/// By-products of reading one section.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// Values that were wrong, and are left out from then on.
+    /// Paths of faulty values, which later rounds skip.
     left_out: BTreeSet<Path>,
-    /// Keys no struct knows, with the keys it does know.
+    /// Unknown keys, with the keys that are known at that place.
     unknown: RefCell<BTreeMap<Path, Unknown>>,
 }
 
@@ -39,7 +39,7 @@ struct Unknown {
     known: &'static [&'static str],
 }
 
-/// A key that was not understood, or a value that was not.
+/// An unknown key or an invalid value.
 pub(crate) struct Finding {
     pub(crate) path: Path,
     pub(crate) problem: Problem,
@@ -48,7 +48,7 @@ pub(crate) struct Finding {
     pub(crate) example: Option<&'static str>,
 }
 
-/// Reads `node` as a `T`. `T`, when there is one, lacks whatever the findings are about.
+/// Reads `node` as a `T`. The value lacks everything that the findings are about.
 pub(crate) fn read<T: DeserializeOwned>(section: &str, node: &Node) -> (Option<T>, Vec<Finding>) {
     let mut findings = Findings::default();
     let mut wrong = Vec::new();
@@ -57,6 +57,8 @@ pub(crate) fn read<T: DeserializeOwned>(section: &str, node: &Node) -> (Option<T
             Ok(value) => break Some(value),
             Err(error) => {
                 let path = error.path().clone();
+                // A value may be incomplete because a part of it was left out. That error is a
+                // consequence of one already reported, not a new one.
                 let inside_known_damage =
                     findings.left_out.iter().any(|out| out.starts_with(&path));
                 if !inside_known_damage {
@@ -89,7 +91,7 @@ pub(crate) fn read<T: DeserializeOwned>(section: &str, node: &Node) -> (Option<T
     (value, wrong)
 }
 
-/// `gateway.upstreams[0].url`
+/// Formats a path as `gateway.upstreams[0].url`.
 pub(crate) fn dotted(section: &str, path: &[String]) -> String {
     let mut out = section.to_owned();
     for step in path {

@@ -1,4 +1,4 @@
-//! The deserializer over one node of the tree.
+//! The serde deserializer over one node of the tree.
 
 use serde::de::{DeserializeSeed, Visitor};
 
@@ -9,7 +9,7 @@ use super::{Findings, Path, Unknown, text};
 use crate::config::node::{Node, Table, Value};
 use crate::config::problem::suggest;
 
-/// One node, where it is, and where to note unknown keys.
+/// One node, its path, and the findings to add unknown keys to.
 pub(super) struct Reader<'a> {
     node: &'a Node,
     path: Path,
@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         &self.path
     }
 
-    /// Reads the node, and marks an error with its place.
+    /// Reads the node and adds its path to an error.
     pub(super) fn read<'de, T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {
         let path = self.path.clone();
         seed.deserialize(self).map_err(|error| error.at(&path))
@@ -180,6 +180,7 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match &self.node.value {
+            // An empty variable or flag unsets an optional key.
             Value::Text(text) if text.is_empty() => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
@@ -306,7 +307,7 @@ impl<'de> serde::Deserializer<'de> for Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// Goes on with `value` as if it had been written here.
+    /// Continues with `value` as if it had been written in place of this node.
     fn in_place<T>(
         &self,
         value: &Value,

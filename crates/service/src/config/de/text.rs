@@ -1,10 +1,10 @@
-//! Untyped text (environment, flags, INI, YAML) read as what is expected.
+//! Untyped text (environment, flags, INI, YAML) converted to the expected type.
 
 use crate::config::files;
 use crate::config::node::{Node, Value};
 use crate::config::origin::Origin;
 
-/// As people and their INI files write it.
+/// Accepts the common spellings of INI files: yes/no, on/off, 1/0.
 pub(super) fn bool(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Some(true),
@@ -21,7 +21,7 @@ pub(super) fn float(text: &str) -> Option<f64> {
     text.trim().replace('_', "").parse().ok()
 }
 
-/// `["a", "b"]` as TOML, otherwise `a, b`.
+/// Parses `["a", "b"]` as TOML, and anything else as `a, b`.
 pub(super) fn list(text: &str, origin: &Origin) -> Option<Vec<Node>> {
     let text = text.trim();
     if text.starts_with('[') {
@@ -34,7 +34,7 @@ pub(super) fn list(text: &str, origin: &Origin) -> Option<Vec<Node>> {
     Some(parts.map(|p| Node::text(origin.clone(), p)).collect())
 }
 
-/// `{ a = 1 }` as TOML.
+/// Parses `{ a = 1 }` as TOML.
 pub(super) fn table(text: &str, origin: &Origin) -> Option<Value> {
     match files::toml_value(text.trim(), origin)? {
         table @ Value::Table(_) => Some(table),

@@ -1,4 +1,4 @@
-//! INI files as a predecessor of the gateway wrote them: headers, `key = value`, comments.
+//! INI files in the format of the gateway's predecessor: headers, `key = value`, comments.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Pr
     let mut header = None;
     for (n, line) in text.lines().enumerate() {
         let origin = Origin::line(path, n + 1);
+        // Some editors start a file with a byte order mark.
         let line = line.trim().trim_start_matches('\u{feff}');
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
@@ -35,7 +36,7 @@ pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Pr
     (keys, problems)
 }
 
-/// A comment after a value begins with a space and a mark, so that `a;b` stays whole.
+/// Strips a trailing comment. It must follow a space or tab, so that `a;b` stays whole.
 fn uncommented(value: &str) -> &str {
     let marks = [" #", " ;", "\t#", "\t;"];
     let end = marks.iter().filter_map(|mark| value.find(mark)).min();

@@ -1,8 +1,8 @@
-//! Reading configuration files into the tree, with a line for every value.
+//! Reads configuration files into the tree and records the line of every value.
 //!
-//! The format goes by the file's extension: `.yaml` and `.yml`, `.ini`, `.conf` and `.cfg`, and
-//! TOML for everything else. Only TOML is ours; the other two exist so that a file written for a
-//! predecessor can be read, through the sections' alias tables.
+//! The file extension selects the format: `.yaml` and `.yml`, `.ini`, `.conf` and `.cfg`, and TOML
+//! for everything else. TOML is the native format. The other two exist so that the file of a
+//! predecessor can be read, through the alias tables of the sections.
 
 mod ini;
 mod toml;
@@ -20,11 +20,11 @@ use crate::bounded;
 pub(super) use self::toml::value as toml_value;
 pub use self::yaml::is_shallow_yaml;
 
-/// A file's content before anybody knows which keys exist.
+/// The content of a file before it is matched against the known keys.
 pub(super) enum Content {
-    /// Sections of ours.
+    /// Sections in the native format.
     Sections(Table),
-    /// Keys of a predecessor's file, each with the header it stood under, if any.
+    /// Keys of a predecessor's file, each with the header above it, if any.
     Foreign(Vec<ForeignKey>),
 }
 
@@ -35,7 +35,7 @@ pub(super) struct ForeignKey {
     pub(super) node: Node,
 }
 
-/// Reads the file at `path`. What could be read is returned beside what could not.
+/// Reads the file at `path`. Returns what could be read and the problems with the rest.
 pub(super) fn read(path: &Path) -> (Content, Vec<Problem>) {
     let nothing = || Content::Sections(Table::new());
     let whole = |text: String| vec![Problem::new(Origin::whole_file(path), "", text)];
@@ -57,7 +57,7 @@ fn not_text(path: &Path, error: &FromUtf8Error) -> Problem {
         .or("save the file in UTF-8, without other characters")
 }
 
-/// Parses `text` as the format that the name of `path` tells.
+/// Parses `text` in the format that the extension of `path` selects.
 pub(super) fn parse(path: &Path, text: &str) -> (Content, Vec<Problem>) {
     let shared: Arc<PathBuf> = Arc::new(path.to_path_buf());
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");

@@ -1,4 +1,4 @@
-//! TOML, with every syntax error at once.
+//! TOML, with all syntax errors reported at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::config::node::{Node, Table, Value};
 use crate::config::origin::Origin;
 use crate::config::problem::Problem;
 
-/// Turns byte offsets into origins.
+/// Converts byte offsets to origins.
 struct Lines<'a> {
     starts: Vec<usize>,
     origin: &'a dyn Fn(usize) -> Origin,
@@ -36,7 +36,7 @@ impl<'a> Lines<'a> {
     fn table(&mut self, table: &DeTable<'_>) -> Table {
         let mut out = Table::new();
         for (key, value) in table {
-            // A list of tables has no line of its own worth naming: its key's is the first header.
+            // The line of a list of tables is that of its first header.
             let origin = self.at(key.span().start);
             let value = self.value(value.get_ref(), &origin);
             out.insert(key.get_ref().to_string(), Node::new(origin, value));
@@ -76,7 +76,7 @@ impl<'a> Lines<'a> {
         Value::Int(0)
     }
 
-    /// The message only: a snippet of the line could show a secret.
+    /// Reports the message only: a snippet of the line could contain a secret.
     fn syntax(&mut self, error: &Error, text: &str, table: &DeTable<'_>) {
         let span = error.span().unwrap_or(0..0);
         let at = span.start;
@@ -104,8 +104,8 @@ impl Lines<'_> {
     }
 }
 
-/// Where that stands which is written again at `at`: for a header the same header, for a key the
-/// outermost of that name under the same header.
+/// Finds the first occurrence of the key or header that is repeated at `at`. For a header it is the
+/// same header, for a key the outermost key of that name under the same header.
 fn first_of(key: &str, at: usize, text: &str, table: &DeTable<'_>) -> Option<usize> {
     let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let again = header(text[line..].lines().next()?);
@@ -124,13 +124,13 @@ fn first_of(key: &str, at: usize, text: &str, table: &DeTable<'_>) -> Option<usi
     outermost.map(|(_, start)| start)
 }
 
-/// What is between the brackets of a line that begins a table.
+/// The text between the brackets of a table header.
 fn header(line: &str) -> Option<&str> {
     let (name, _) = line.trim_start().strip_prefix('[')?.split_once(']')?;
     Some(name.trim())
 }
 
-/// Every key of that name: how deep it is, and where.
+/// Collects every key called `name`, with its depth and offset.
 fn collect(name: &str, table: &DeTable<'_>, depth: usize, found: &mut Vec<(usize, usize)>) {
     for (key, value) in table {
         if key.get_ref() == name {
@@ -157,7 +157,7 @@ pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Table, Vec<Problem>) {
     (nodes, lines.problems)
 }
 
-/// A TOML value written where only text is possible, such as an environment variable.
+/// Parses a TOML value from untyped text, such as an environment variable.
 pub(in crate::config) fn value(text: &str, origin: &Origin) -> Option<Value> {
     let value = DeValue::parse(text).ok()?;
     let origin_of = |_| origin.clone();

@@ -1,4 +1,4 @@
-//! Flat YAML as a predecessor of the tracker wrote it.
+//! Flat YAML files in the format of the tracker's predecessor.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::config::node::{Node, Table, Value};
 use crate::config::origin::Origin;
 use crate::config::problem::Problem;
 
-/// How deep a file may be nested. What reads YAML calls itself for every level, so a deeper one
-/// would end the program.
+/// Maximum nesting depth. The YAML loader recurses once per level, so a deeper file could overflow
+/// the stack.
 const DEEPEST: usize = 64;
 
-/// Whether YAML is not nested deeper than any file that means something. What is no YAML counts as
-/// shallow: whoever reads it will say so.
+/// Whether the YAML is shallow enough to be parsed without risk to the stack. Invalid YAML counts
+/// as shallow: the parser reports the error later.
 #[must_use]
 pub fn is_shallow_yaml(text: &str) -> bool {
     let mut depth = 0usize;
@@ -69,7 +69,7 @@ pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Pr
     (keys, problems)
 }
 
-/// Scalars stay text: which type they are is the key's to say, not YAML's.
+/// Scalars stay text: the configuration key decides their type, not YAML.
 fn node_value(path: &Arc<PathBuf>, yaml: &MarkedYaml<'_>) -> Value {
     let node = |yaml: &MarkedYaml<'_>| {
         let origin = Origin::line(path, yaml.span.start.line());

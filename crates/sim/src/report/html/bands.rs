@@ -1,4 +1,4 @@
-//! States of targets and rounds of both sides, as bars over time.
+//! Target states and rounds as bars over time.
 
 use super::super::plot::{Frame, Scale, escape};
 use super::super::text::{number, seconds};
@@ -7,7 +7,7 @@ use super::time::lines;
 use super::{WIDE, section, shorten, wide};
 use std::fmt::Write;
 
-/// So many targets are drawn, those with most to tell first.
+/// Maximum number of targets drawn, those with the most changes first.
 const TARGETS: usize = 24;
 
 pub(super) fn targets(report: &Report, page: &mut String) {
@@ -66,7 +66,7 @@ fn states(frame: &mut Frame, target: &TargetReport, y: f64, end: f64) {
     let mut markup = String::new();
     for ((from, state), to) in starts.zip(ends) {
         let (x, wide) = (frame.x(from), frame.x(to) - frame.x(from));
-        // What is too short to be seen is drawn as a hair.
+        // Very short intervals are drawn as a hairline.
         let wide = if state == "active" {
             wide
         } else {

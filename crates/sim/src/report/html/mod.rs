@@ -1,4 +1,4 @@
-//! The page: one file, no network, drawn when it is written.
+//! The HTML report: one self-contained file with SVG drawings.
 
 mod bands;
 mod shares;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Wide drawings.
+/// Width of the wide drawings.
 const WIDE: f64 = 1080.0;
 
 pub(super) fn html(report: &Report) -> String {
@@ -60,7 +60,7 @@ fn head(report: &Report, page: &mut String) {
     page.push_str("</dl>");
 }
 
-/// Patterns that tell states apart without colour.
+/// Patterns that distinguish states without colour.
 const PATTERNS: &str = "<svg width=0 height=0 class=defs aria-hidden=true><defs>\
 <pattern id=hatch width=6 height=6 patternUnits=userSpaceOnUse patternTransform=\"rotate(45)\"><rect width=6 height=6 class=pa /><line x1=0 y1=0 x2=0 y2=6 class=pl /></pattern>\
 <pattern id=dots width=5 height=5 patternUnits=userSpaceOnUse><rect width=5 height=5 class=pb /><circle cx=2.5 cy=2.5 r=1.3 class=pd /></pattern>\
@@ -97,7 +97,7 @@ fn wide(page: &mut String, svg: &str) {
     let _ = write!(page, "<div class=wide>{svg}</div>");
 }
 
-/// A name that fits beside a drawing.
+/// Shortens a name to fit next to a drawing.
 fn shorten(name: &str) -> String {
     if name.chars().count() <= 20 {
         return name.to_owned();
@@ -152,7 +152,7 @@ fn tables(report: &Report, page: &mut String) {
     page.push_str("</section>");
 }
 
-/// The first cell of a row is its name.
+/// Writes a table. The first cell of a row is its name.
 fn table(page: &mut String, header: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     page.push_str("<div class=wide><table><thead><tr>");
     for name in header {

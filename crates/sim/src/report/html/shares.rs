@@ -1,4 +1,4 @@
-//! Who got how much.
+//! Shares by class and flow.
 
 use super::super::plot::escape;
 use super::super::text::{number, percent};
@@ -6,7 +6,7 @@ use super::super::{ClassReport, Report};
 use super::{WIDE, section, shorten, wide};
 use std::fmt::Write;
 
-/// Bars of what each class got, with a mark where its weight would have it.
+/// Draws the share of each class as a bar, with a mark at the share of its weight.
 pub(super) fn shares(report: &Report, page: &mut String) {
     let classes: Vec<&ClassReport> = report
         .classes
@@ -28,7 +28,7 @@ pub(super) fn shares(report: &Report, page: &mut String) {
                 Bar {
                     name: &class.name,
                     share: class.share,
-                    // In hybrid the first class is served before the rest is shared.
+                    // Under `hybrid` the first class is served before the rest is shared.
                     due: due.map(|due| due * (1.0 - unshared(report))),
                     off,
                 }

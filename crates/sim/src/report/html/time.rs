@@ -1,4 +1,4 @@
-//! What went on over time: waits, depths, drops.
+//! Waits, queue depths and drops over time.
 
 use super::super::plot::{Frame, Scale, count, escape, wait};
 use super::super::text::seconds;
@@ -6,7 +6,7 @@ use super::super::{ClassReport, ClassSeries, Report};
 use super::{WIDE, section, shorten, wide};
 use std::fmt::Write;
 
-/// A panel for each class: half of its waits, and nineteen in twenty.
+/// Draws a panel per class with the p50 and p95 wait.
 pub(super) fn waits(report: &Report, page: &mut String) {
     let slot = report.series.width;
     let seen: Vec<(&ClassReport, &ClassSeries)> = report
@@ -35,7 +35,7 @@ pub(super) fn waits(report: &Report, page: &mut String) {
         "The line is the wait that half of all did not exceed, the band reaches up to what nineteen in twenty did not. {scales}"
     );
     section(page, "Waits over time", &note);
-    // One alone has the whole width.
+    // A single panel gets the full width.
     let (kind, width, height, times) = match seen.len() {
         1 => ("wide", WIDE, 240.0, 10),
         _ => ("panels", 350.0, 150.0, 4),
@@ -64,7 +64,7 @@ pub(super) fn waits(report: &Report, page: &mut String) {
     page.push_str("</div></section>");
 }
 
-/// Named lines of one drawing, each with its own dash and its name at its end.
+/// Draws named lines, each with its own dash pattern and its name at its end.
 pub(super) fn lines(page: &mut String, report: &Report, named: &[(String, Vec<f64>)], title: &str) {
     let most = named
         .iter()
@@ -95,7 +95,7 @@ pub(super) fn lines(page: &mut String, report: &Report, named: &[(String, Vec<f6
     wide(page, &frame.svg(title));
 }
 
-/// The spot nearest to `y` where a label covers no other.
+/// The spot closest to `y` where a label overlaps no other.
 fn free_spot(y: f64, taken: &mut Vec<f64>) -> f64 {
     let free = |spot: f64| {
         (8.0..250.0).contains(&spot) && taken.iter().all(|other| (spot - other).abs() >= 14.0)

@@ -1,4 +1,4 @@
-//! What a scenario expects.
+//! Builds the expectations of a scenario.
 
 use super::super::Scenario;
 use super::super::amount::{Name, Names};

@@ -1,4 +1,4 @@
-//! Loads, and what requests of a trace are like.
+//! Builds loads, and the request parameters of a trace.
 
 use super::super::file::{ClientsFile, LoadFile, PickFile, RefusalFile, TraceFile};
 use super::super::model::{Actual, Clients, Load, OnRefusal, Pick, Request};
@@ -9,7 +9,7 @@ use headworks_core::{Class, MAX_SET, Time};
 use headworks_synth::{Arrivals, Distribution};
 use std::time::Duration;
 
-/// Clients, flows or targets of all loads.
+/// Maximum number of clients, flows or targets over all loads.
 const TOGETHER: u64 = 10_000_000;
 
 pub(super) fn load_of(
@@ -84,7 +84,7 @@ pub(super) fn load_of(
     Ok(classes.into_iter().map(load).collect())
 }
 
-/// What all loads together ask for: each alone may be within its limits.
+/// Checks the totals of all loads: each of them may be within its own limits.
 pub(super) fn are_not_too_many(loads: &[Load]) -> Checked<()> {
     let clients = |load: &Load| match load.arrivals {
         Arrivals::Closed { clients, .. } => u64::from(clients),
@@ -160,7 +160,7 @@ pub(super) fn trace_of(file: &TraceFile, lookup: &Lookup<'_>) -> Checked<Request
     Ok(Request {
         cost: Distribution::Constant { value: 1 },
         actual: misjudged(file.misjudged)?,
-        // A scenario with more targets than a set holds can still be run; its trace goes to the
+        // A scenario with more targets than a set can hold can still be run; its trace uses the
         // first of them.
         pick: Pick::Any(targets.into_iter().take(MAX_SET).collect()),
         timeout: some_time("timeout", file.timeout)?,

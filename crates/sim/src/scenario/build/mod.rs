@@ -1,5 +1,5 @@
-//! From the tables of a file to what is run: names looked up, groups expanded, values checked
-//! against each other.
+//! Builds a runnable scenario from the tables of a file: resolves names, expands groups and checks
+//! values against each other.
 
 mod expect;
 mod loads;

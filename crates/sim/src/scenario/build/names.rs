@@ -1,4 +1,4 @@
-//! Names and what they stand for, and numbers within their limits.
+//! Name resolution and range checks.
 
 use super::super::amount::{Length, Name, Names};
 use super::super::model::FarSide;
@@ -8,13 +8,13 @@ use headworks_core::Class;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// More of one thing than this is a slip of the pen.
+/// Maximum count of anything; a larger number is taken for a mistake.
 const MOST: u64 = 1_000_000;
 
-/// Bytes of a name: there may be a million of it.
+/// Maximum length of a name in bytes: a group may have a million members.
 const LONGEST: usize = 200;
 
-/// Gives each name a number.
+/// Assigns a number to each name.
 #[derive(Default)]
 pub(super) struct Interner {
     pub(super) names: Vec<String>,
@@ -32,7 +32,7 @@ impl Interner {
         number
     }
 
-    /// `count` members of a group, or the name alone.
+    /// The numbers of `count` members of a group, or of the name alone.
     pub(super) fn group(&mut self, name: &str, count: Option<u64>) -> Checked<Vec<u32>> {
         match count {
             None => Ok(vec![self.number(name)]),
@@ -53,7 +53,7 @@ pub(super) fn member(group: &str, number: u64) -> String {
     format!("{group}-{number}")
 }
 
-/// A name of something.
+/// Checks a name.
 pub(super) fn shown(key: &str, name: &str) -> Checked<()> {
     if name.is_empty() {
         return Err(Wrong::new(key, "is empty; write a name"));
@@ -68,7 +68,7 @@ pub(super) fn shown(key: &str, name: &str) -> Checked<()> {
     plain(key, name)
 }
 
-/// Words that a terminal shows as they are, on one line.
+/// Rejects control characters, which a terminal would interpret.
 pub(super) fn plain(key: &str, words: &str) -> Checked<()> {
     if let Some(character) = words.chars().find(|character| character.is_control()) {
         let problem = format!(
@@ -80,7 +80,7 @@ pub(super) fn plain(key: &str, words: &str) -> Checked<()> {
     Ok(())
 }
 
-/// A time that is not nothing.
+/// Checks that a duration is not zero.
 pub(super) fn some_time(key: &str, length: Option<Length>) -> Checked<Option<Duration>> {
     match length {
         Some(Length(length)) if length.is_zero() => {
@@ -122,7 +122,7 @@ pub(super) fn part(key: &str, value: Option<f64>) -> Checked<f64> {
     }
 }
 
-/// What names stand for.
+/// Resolves the names of classes and targets.
 pub(super) struct Lookup<'a> {
     pub(super) classes: &'a [String],
     pub(super) targets: &'a [FarSide],
@@ -174,7 +174,7 @@ impl Lookup<'_> {
         Ok(classes)
     }
 
-    /// The targets of groups or single ones; all of them if nothing is said.
+    /// Resolves groups and single targets; all targets if no name is given.
     pub(super) fn targets(&self, key: &str, names: Option<&Names>) -> Checked<Vec<u32>> {
         let Some(Names(names)) = names else {
             return Ok((0..self.targets.len() as u32).collect());

@@ -1,4 +1,4 @@
-//! Two coordinated round queues.
+//! Builds two coordinated round queues.
 
 use super::super::amount::{Name, Names};
 use super::super::file::RoundsFile;

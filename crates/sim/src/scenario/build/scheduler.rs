@@ -1,4 +1,4 @@
-//! The scheduler's settings, its classes and flows.
+//! Builds the scheduler configuration with its classes and flows.
 
 use super::super::file::{
     BackoffFile, ClassFile, File, FlowFile, LimitsFile, OnSuspendFile, PolicyFile, SchedulerFile,

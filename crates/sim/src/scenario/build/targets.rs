@@ -1,4 +1,4 @@
-//! Far sides, and what the scheduler is told about them.
+//! Builds the simulated targets and their scheduler configuration.
 
 use super::super::file::{ErrorsFile, OutageKind as OutageFile, TargetFile};
 use super::super::model::{Capacity, FarSide, Outage, OutageKind};
@@ -53,7 +53,7 @@ pub(super) fn targets(files: &[TargetFile], config: &mut Config) -> Checked<Vec<
 }
 
 impl FarSide {
-    /// One that answers in 50 ms and never fails.
+    /// A target that answers in 50 ms and never fails.
     fn plain() -> Self {
         FarSide {
             name: "far side".to_owned(),

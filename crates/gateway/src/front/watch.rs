@@ -2,7 +2,7 @@
 //!
 //! A body is polled only when its client has read the data before it. It therefore cannot notice by
 //! itself that its client stopped reading. One task checks all in-flight responses once per second,
-//! and sleeps while there are none.
+//! and sleeps while nothing is in flight.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
-//! Many threads on few cores: how long a permit takes, how evenly threads are served, and what the
-//! lock does to that.
+//! Many threads on few cores: latency of a permit, fairness between threads, and the effect of the
+//! lock.
 //!
 //! Threads pinned to one or two cores acquire and release permits as fast as they can, from the
-//! pool and from a tokio `Semaphore` with as many permits. Beside them a bare core is driven behind
-//! parking_lot's and the standard library's mutex, one job per acquisition: what the pool would be
-//! with either lock.
+//! pool and from a tokio `Semaphore` with as many permits. Beside them, a bare core runs behind
+//! parking_lot's and the standard library's mutex, with one job per acquisition. This shows what
+//! the pool would be with either lock.
 
 use super::ours;
 use crate::report::Report;
@@ -20,18 +20,18 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Permits that may be out at once: fewer than threads, so that most grants are a hand-off.
+/// Permits: fewer than threads, so that most grants are a hand-off.
 const PERMITS: u32 = 8;
-/// How long each shape runs.
+/// Duration of each configuration.
 const RUN: Duration = Duration::from_millis(400);
 const THREADS: [usize; 5] = [1, 2, 4, 16, 64];
 
-/// The figures of one number of threads on one number of cores.
+/// Results of one number of threads on one number of cores.
 struct Found {
     per_second: f64,
-    /// Calls of the thread that made fewest, as a part of the mean.
+    /// Calls of the slowest thread, relative to the mean.
     slowest: f64,
-    /// Waits, sorted, in nanoseconds.
+    /// Wait times, sorted, in nanoseconds.
     waits: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Found {
 
 type Call = Box<dyn Fn() + Send + Sync>;
 
-/// Measures every contender at every number of threads, on one core and on two.
+/// Measures every contender with every number of threads, on one core and on two.
 pub(crate) fn measure(report: &mut Report, rounds: usize) {
     let rounds = rounds.min(3);
     for cores in [1usize, 2] {
@@ -52,7 +52,7 @@ pub(crate) fn measure(report: &mut Report, rounds: usize) {
             for (name, make) in contenders() {
                 let mut found: Vec<Found> =
                     (0..rounds).map(|_| run(make(), threads, cores)).collect();
-                // The middle one by its throughput.
+                // The median by throughput.
                 found.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
                 let found = &found[rounds / 2];
                 let shape = format!("{name}, {threads} threads on {cores} cores");
@@ -126,7 +126,7 @@ fn limited() -> Config {
 }
 
 fn permits() -> Call {
-    // The pool's timer needs a runtime, which has a thread of its own and nothing to do.
+    // The pool's timer needs a runtime. Its thread has nothing else to do.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_time()
@@ -212,7 +212,7 @@ fn run(call: Call, threads: usize, cores: usize) -> Found {
     }
 }
 
-/// Keeps a thread on the first cores. Where the machine has fewer, it stays where it is.
+/// Pins a thread to the first cores. On a machine with fewer cores it stays where it is.
 fn pin_to(cores: usize) {
     let mut set = CpuSet::new();
     for core in 0..cores {
@@ -221,7 +221,7 @@ fn pin_to(cores: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Unparks the thread that waits.
+/// Waker that unparks the waiting thread.
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {
@@ -236,7 +236,7 @@ thread_local! {
 
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    // Most calls are granted at once, and need no waker of their own.
+    // Most calls are granted at once and need no waker.
     if let Poll::Ready(output) = future
         .as_mut()
         .poll(&mut Context::from_waker(noop_waker_ref()))

@@ -94,6 +94,7 @@ impl Faults {
         }
         let before = record.alone.take().filter(|(alone, _)| alone == tenant);
         let errors = before.map_or(0, |(_, errors)| errors) + 1;
+        // Once the upstream is avoided, counting starts anew.
         if settings.fault_threshold > 0 && errors >= settings.fault_threshold {
             record.avoided = Some((tenant.clone(), now + settings.suspend_for));
         } else {
@@ -113,6 +114,7 @@ impl Faults {
             let avoided = record.and_then(|record| record.avoided.as_ref());
             avoided.is_none_or(|(avoided, until)| avoided != tenant || *until <= now)
         };
+        // An upstream that probably fails is better than none.
         if group.iter().any(is_wanted) {
             group.retain(is_wanted);
         }

@@ -156,6 +156,7 @@ async fn follow_rules(shared: Arc<Shared>, stop: CancellationToken) {
             let now = Timestamp::now();
             let plan = shared.plan.load_full();
             tokio::select! {
+                // A reload applies the rules that hold now, so only the timer has to be set anew.
                 () = shared.changed.notified() => continue,
                 () = moment(plan.next_change(now), now) => {}
             }

@@ -37,6 +37,8 @@ impl Caller {
         Arc::new(Caller {
             tenant: key.tenant.as_str().into(),
             class: Class(class),
+            // A smaller number is more urgent. `max_class` can only widen the choice, never demote
+            // the key's own class.
             highest: Class(key.max_class.unwrap_or(class).min(class)),
             models: key.models.clone(),
         })
@@ -87,8 +89,10 @@ impl Keys {
                 all.patterns.push((pattern.clone(), caller));
             }
         }
+        // Longest first, so that the most specific prefix wins.
         all.prefixes
             .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.reveal().len()));
+        // Configured keys always win over `open`: a forgotten `open = true` must not bypass them.
         if config.open && !all.required {
             all.anybody = Some(Arc::new(Caller {
                 tenant: ANYBODY.into(),
@@ -273,6 +277,7 @@ impl KeyFile {
         let text = self.text().map_err(|cause| unusable(cause.to_string()))?;
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
+        // A reader sees either the old file or the new one, never a part of it.
         let written =
             write_private(Path::new(&beside), &text).and_then(|()| std::fs::rename(&beside, path));
         written.map_err(|cause| unusable(cause.to_string()))

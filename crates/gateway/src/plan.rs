@@ -70,6 +70,7 @@ impl Plan {
             }
         }
         let rules = config.rule.iter();
+        // The configuration was checked, so every rule parses.
         let rules = rules.filter_map(|rule| Some((Rule::new(rule, &config).ok()?, rule.clone())));
         Plan {
             keys,
@@ -198,6 +199,8 @@ impl Plan {
 
     fn targets(&self, learned: &Learned) -> Vec<TargetConfig> {
         let target = |(index, upstream): (usize, &Option<Arc<Upstream>>)| match upstream {
+            // A removed upstream stays as a disabled target, so that the ids of the others do not
+            // shift.
             None => TargetConfig {
                 enabled: false,
                 ..TargetConfig::default()

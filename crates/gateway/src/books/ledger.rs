@@ -60,6 +60,7 @@ impl Book {
             self.rows.insert(model.to_owned(), UsageRow::default());
         }
         let row = self.rows.get_mut(model).expect("it is there");
+        // Midnight has passed since the last request for this model, so its old row is complete.
         if row.day != day {
             let new = UsageRow {
                 day,
@@ -84,6 +85,7 @@ impl Ledger {
     /// Creates the ledger, with the usage of the current month loaded from the store.
     pub(crate) fn new(store: UsageStore, today: u32) -> Result<Ledger, Error> {
         let mut books: HashMap<Arc<str>, Book> = HashMap::new();
+        // Days are numbers such as 20261115, so this range is the month so far.
         for row in store.rows(today / 100 * 100, today)? {
             let book = books.entry(row.tenant.as_str().into()).or_default();
             book.day = today;

@@ -34,6 +34,7 @@ impl RequestLog {
         let mut file = self.file.lock();
         // The time is taken under the lock, so that the lines are in order.
         let at = self.start.elapsed().as_secs_f64();
+        // Keeps an arrival on one line, whatever the name of the tenant.
         let tenant = tenant.replace(['"', '\n', '\r'], "_");
         let _ = writeln!(file, "{at:.6},{},\"{tenant}\",{estimate}", class.0);
     }

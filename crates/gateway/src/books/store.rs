@@ -66,6 +66,7 @@ impl UsageStore {
                 ),
             });
         }
+        // WAL lets `headworks gateway usage` read the file while the gateway writes it.
         let tables = format!(
             "PRAGMA journal_mode = WAL;
              PRAGMA busy_timeout = 5000;

@@ -51,6 +51,7 @@ impl Passage {
         mut permit: Permit,
     ) -> Result<Response<GatewayBody>, Problem> {
         let began = Instant::now();
+        // At most one attempt per upstream of the group.
         let mut left = self.group.len();
         loop {
             // A reload may have removed the upstream since the permit was granted.
@@ -86,6 +87,7 @@ impl Passage {
             }
             match permit.reacquire(Report::elsewhere().target(health)).await {
                 Ok(next) => permit = next,
+                // No permit for another upstream in time: the client gets the result of this one.
                 Err(_) => return self.give_up(returned, began),
             }
         }

@@ -77,6 +77,8 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
                 continue;
             }
         };
+        // `into_std` deregisters the socket from this runtime. The serving thread registers it with
+        // its own.
         let stream = stream.set_nodelay(true).and_then(|()| stream.into_std());
         match stream {
             Ok(stream) => threads.serve(Arrival { stream, place }).await,

@@ -48,6 +48,7 @@ pub(super) fn respond(
     let mut marks = passage.marks.clone();
     marks.reason = "waiting";
     let mut period = passage.plan.config.queue_progress_interval;
+    // An interval of zero would panic.
     period = period.max(Duration::from_millis(10));
     let progress = Progress {
         position: marks.position,

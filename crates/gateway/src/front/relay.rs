@@ -133,6 +133,7 @@ impl Live {
         };
         match Pin::new(&mut source.body).poll_frame(cx) {
             Poll::Pending => {
+                // The client has read everything, so the upstream's time begins.
                 if self.turn == Turn::Client {
                     (self.turn, self.since) = (Turn::Upstream, Instant::now());
                 }
@@ -140,6 +141,8 @@ impl Live {
                 Poll::Pending
             }
             Poll::Ready(Some(Ok(frame))) => {
+                // The body is polled again only when the client has read this frame, so the
+                // client's time begins.
                 (self.turn, self.since) = (Turn::Client, Instant::now());
                 source.saw(&frame);
                 if source.body.is_end_stream() {

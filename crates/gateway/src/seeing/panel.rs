@@ -106,6 +106,7 @@ impl Panel for GatewayPanel {
             }
             let then = self.0.scheduling(&overlay);
             let arrivals = self.arrivals();
+            // The replay is CPU-bound, so it does not run on a thread of the runtime.
             let compared =
                 tokio::task::spawn_blocking(move || what_if::compare(&arrivals, &now, &then));
             let failed = |cause: &dyn std::fmt::Display| PanelError::Failed(cause.to_string());

@@ -97,6 +97,7 @@ pub(super) fn compare(
 /// about which one would have.
 fn replay(arrivals: &[Arrival], config: &Config) -> Result<Vec<Tally>, ConfigError> {
     let mut config = config.clone();
+    // Without targets, the limits of upstreams do not apply; those of the whole gateway do.
     config.targets.clear();
     let mut run = Run {
         arrivals,

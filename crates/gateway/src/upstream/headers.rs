@@ -69,6 +69,7 @@ pub(super) fn own(settings: &UpstreamSettings) -> HeaderMap {
 pub(super) fn forwarded(mut headers: HeaderMap, own: &HeaderMap) -> HeaderMap {
     drop_named(&mut headers, |name| OURS.contains(name));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    // Headers of the operator override those of the client.
     for (name, value) in own {
         headers.insert(name, value.clone());
     }
@@ -100,6 +101,7 @@ fn drop_named(headers: &mut HeaderMap, ours: impl Fn(&HeaderName) -> bool) {
         .filter(|name| HOPS.contains(name) || ours(name));
     let mut names: SmallVec<[HeaderName; 8]> = hops.cloned().collect();
     if names.contains(&CONNECTION) {
+        // `Connection` may name further hop-by-hop headers.
         let lists = headers.get_all(CONNECTION).iter();
         let lists = lists.filter_map(|value| value.to_str().ok());
         names.extend(

@@ -58,6 +58,7 @@ pub(crate) fn read_hints(status: StatusCode, headers: &HeaderMap) -> Hints {
         let seconds = date?.duration_since(now).as_secs_f64();
         (seconds > 0.0).then_some(seconds)
     };
+    // `retry-after-ms` is the more precise one.
     let seconds = millis.map(|millis| millis / 1000.0).or(seconds);
     hints.retry_after = seconds
         .or_else(until)

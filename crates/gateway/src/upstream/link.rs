@@ -73,6 +73,7 @@ impl Sending {
         while !self.is_sent() {
             let head = &self.head[self.sent.min(self.head.len())..];
             let body = &self.body[self.sent.saturating_sub(self.head.len())..];
+            // Head and body are sent in one system call, without copying the body.
             let parts = [IoSlice::new(head), IoSlice::new(body)];
             self.sent += match ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &parts))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),

@@ -67,6 +67,7 @@ pub fn read_ask(body: &[u8]) -> Result<Ask, String> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let mut refused = None;
     let read = reader.deserialize_map(AskVisitor(&mut refused));
+    // Data after the object is rejected, because another parser might read it.
     let ask = read.and_then(|ask| reader.end().map(|()| ask));
     let ask = ask.map_err(|cause| {
         refused.unwrap_or_else(|| format!("the body is not a JSON object: {cause}"))

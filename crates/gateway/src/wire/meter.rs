@@ -74,6 +74,7 @@ struct Reported {
 
 impl Reported {
     fn usage(&self) -> Option<Usage> {
+        // Anthropic reports tokens written to the prompt cache separately from `input_tokens`.
         let cached = self.cache_creation_input_tokens.unwrap_or(0);
         let input = self
             .input_tokens

@@ -94,6 +94,7 @@ impl Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(after) = self.retry_after {
             let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX).max(1);
+            // Rounded up, because a client that retries too early is rejected again.
             headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
             headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
         }

@@ -56,13 +56,13 @@ await assert.rejects(
   Anthropic.AuthenticationError,
 );
 
-// A request that can never fit is rejected once, and not retried.
+// A request that can never fit is rejected once, and the SDK does not retry.
 const before = (await stats()).total_rejected;
 await assert.rejects(ai.chat.completions.create({ model, messages, max_tokens: 9999 }), { status: 413 });
 await assert.rejects(claude.messages.create({ model, messages, max_tokens: 9999 }), { status: 413 });
 assert.equal((await stats()).total_rejected, before + 2);
 
-// A full queue: the SDK retries by itself at the time it was given.
+// A full queue: the SDK retries when it was told to.
 const occupied = async () => {
   const headers = { "x-echo-latency-ms": "700" };
   const asked = [];
@@ -79,14 +79,14 @@ let slow = await occupied();
 await assert.rejects(ai.chat.completions.create({ model, messages }, { maxRetries: 0 }), OpenAI.RateLimitError);
 const refused = (await stats()).total_rejected;
 assert.equal((await ai.chat.completions.create({ model, messages }, { maxRetries: 4 })).choices.length, 1);
-assert((await stats()).total_rejected > refused, "it was rejected first");
+assert((await stats()).total_rejected > refused, "it was sent away first");
 await Promise.all(slow);
 slow = await occupied();
 await assert.rejects(claude.messages.create({ model, max_tokens: 5, messages }, { maxRetries: 0 }), Anthropic.RateLimitError);
 assert.equal((await claude.messages.create({ model, max_tokens: 5, messages }, { maxRetries: 4 })).role, "assistant");
 await Promise.all(slow);
 
-// A client that leaves in the middle of a stream frees its slot.
+// A client that disconnects in the middle of a stream frees its slot.
 const headers = { "x-echo-tokens": "1000", "x-echo-token-ms": "50" };
 const stream = await ai.chat.completions.create({ model, messages, stream: true }, { headers });
 for await (const _ of stream) {

@@ -26,7 +26,7 @@ def stats():
 
 
 def connections():
-    """Yields the gateway's own sockets, duplicated by the kernel for its parent."""
+    """Duplicates the sockets of the gateway's connections, which its parent may do (pidfd_getfd)."""
     pid, lend = int(os.environ["GATEWAY_PID"]), 438
     process, system = os.pidfd_open(pid), ctypes.CDLL(None, use_errno=True)
     for number in os.listdir(f"/proc/{pid}/fd"):
@@ -94,7 +94,7 @@ assert called.stop_reason == "tool_use" and called.content[0].name == "weather"
 assert claude.messages.count_tokens(model="echo", messages=question).input_tokens > 0
 assert [model.id for model in claude.models.list()] == ["echo"]
 
-# Every error has the right class.
+# Every error maps to the right exception.
 stranger = openai.OpenAI(base_url=gateway + "/v1", api_key="unknown")
 assert raises(openai.AuthenticationError, lambda: stranger.models.list()).code == "invalid_api_key"
 raises(openai.NotFoundError, lambda: ai.models.retrieve("nothing"))
@@ -105,7 +105,7 @@ raises(anthropic.AuthenticationError, lambda: stranger.messages.create(model="ec
 once = {"x-echo-status": "500"}
 raises(openai.InternalServerError, lambda: ai.with_options(max_retries=0).chat.completions.create(model="echo", messages=question, extra_headers=once))
 
-# A request that can never fit is rejected once, and not retried.
+# A request that can never fit is rejected once, and the SDK does not retry.
 before = stats()["total_rejected"]
 large = raises(openai.APIStatusError, lambda: ai.chat.completions.create(model="echo", messages=question, max_tokens=9999))
 assert large.status_code == 413, large
@@ -114,7 +114,7 @@ assert stats()["total_rejected"] == before + 2, "one refusal each"
 
 
 def occupied(seconds):
-    """Returns when one request runs and one waits."""
+    """Starts two requests; returns when one runs and one is queued."""
     slow = {"x-echo-latency-ms": str(int(seconds * 1000))}
 
     def ask():
@@ -128,7 +128,7 @@ def occupied(seconds):
     return threads
 
 
-# A full queue: without retries, an error with the time to retry; with them, the SDK retries itself.
+# A full queue: without retries, the error says when to retry; with retries, the SDK obeys it.
 threads = occupied(0.7)
 limited = raises(openai.RateLimitError, lambda: ai.with_options(max_retries=0).chat.completions.create(model="echo", messages=question))
 assert float(limited.response.headers["retry-after-ms"]) > 0 and limited.response.headers["retry-after"]
@@ -143,12 +143,12 @@ assert raw.retries_taken >= 1 and raw.parse().content, raw.retries_taken
 for thread in threads:
     thread.join()
 
-# A client that leaves in the middle of a stream frees its slot.
+# A client that disconnects in the middle of a stream frees its slot.
 slow = {"x-echo-tokens": "1000", "x-echo-token-ms": "50"}
 stream = ai.chat.completions.create(model="echo", messages=question, stream=True, extra_headers=slow)
 next(iter(stream))
 assert stats()["running"] == 1
-# Small chunks are sent at once.
+# Small writes are sent at once (TCP_NODELAY).
 at_once = [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in connections()]
 assert at_once and all(at_once), at_once
 stream.close()

@@ -1,4 +1,4 @@
-//! Side-by-side measurements. See `headworks-bench --help`.
+//! Side-by-side benchmarks. See `headworks-bench --help`.
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ struct Arguments {
 enum Bench {
     /// The scheduling core and its pool, beside tokio channels, semaphores and apalis.
     Engine(engine::Options),
-    /// The gateway, beside a bare pass-through and vllm-router, before one mock upstream.
+    /// The gateway, beside a bare pass-through and vllm-router, in front of one mock upstream.
     Gateway(gateway::Options),
     /// The tracker, beside aquatic_udp, aquatic_http and a bare hyper responder.
     Tracker(tracker::Options),

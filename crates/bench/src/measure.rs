@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static COUNTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// mimalloc, for every contender alike, with a counter that is off while times are taken.
+/// mimalloc for all contenders, with an allocation counter that is off while times are measured.
 #[derive(Debug)]
 pub(crate) struct Counting;
 
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How often memory was allocated meanwhile, on any thread.
+/// Number of allocations during `work`, on all threads.
 pub(crate) fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     COUNTED.store(true, Ordering::Relaxed);
@@ -48,7 +48,7 @@ pub(crate) fn allocations(work: impl FnOnce()) -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
-/// Nanoseconds a unit, by the clock on the wall and by the processors' own.
+/// Wall time and CPU time, in nanoseconds per unit of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Took {
     pub(crate) wall: f64,
@@ -77,14 +77,13 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// How much of the processors' time the machine under this one may take for a round to count.
+/// Largest share of stolen CPU time at which a round counts.
 const TAKEN: f64 = 0.01;
-/// How often a round is tried; the last one counts whatever happened.
+/// Attempts per round. The last one counts in any case.
 const TRIES: usize = 3;
 
-/// Measures a round of what takes milliseconds or less: again, if the machine under this one was
-/// busy with others meanwhile. That is no contender's doing, and it is seldom the same for two of
-/// them.
+/// Measures a short round, and repeats it if the hypervisor gave the CPUs to other guests
+/// meanwhile. Stolen time is not the contender's fault, and it rarely affects two contenders alike.
 pub(crate) fn undisturbed<T>(mut round: impl FnMut() -> T) -> T {
     for _ in 1..TRIES {
         let before = Ticks::now();
@@ -96,7 +95,7 @@ pub(crate) fn undisturbed<T>(mut round: impl FnMut() -> T) -> T {
     round()
 }
 
-/// The processors' time since the start, in ticks.
+/// CPU time since the boot, in ticks.
 #[derive(Debug, Default)]
 struct Ticks {
     all: f64,
@@ -109,15 +108,15 @@ impl Ticks {
         let line = stat.lines().next().unwrap_or_default();
         let numbers = line.split_whitespace().skip(1);
         let ticks: Vec<f64> = numbers.filter_map(|ticks| ticks.parse().ok()).collect();
-        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of the first
-        // two.
+        // user, nice, system, idle, iowait, irq, softirq, steal. The fields after these are
+        // contained in the first two.
         Ticks {
             all: ticks.iter().take(8).sum(),
             taken: ticks.get(7).copied().unwrap_or_default(),
         }
     }
 
-    /// The share of it that others had since then.
+    /// Share of the CPU time since then that was stolen.
     fn taken_since(&self) -> f64 {
         let now = Ticks::now();
         (now.taken - self.taken) / (now.all - self.all).max(1.0)

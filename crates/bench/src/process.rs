@@ -1,11 +1,11 @@
-//! A contender as a process: where it listens, what it spent, what it holds.
+//! A contender as a child process: its address, CPU time and memory.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a process may take to begin.
+/// Longest time for a process to start or to become idle.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Process {
@@ -21,7 +21,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// A process that prints where it listens.
+    /// Starts a process that prints its address.
     pub(crate) fn speaking(command: &mut Command) -> Process {
         let mut child = command
             .stdout(Stdio::piped())
@@ -36,7 +36,8 @@ impl Process {
         Process { child, address }
     }
 
-    /// A process that says nothing and is to listen at `address`, once `ready` says that it does.
+    /// Starts a process that prints nothing. Waits until `ready` reports that it listens on
+    /// `address`.
     pub(crate) fn silent(
         command: &mut Command,
         address: SocketAddr,
@@ -56,12 +57,12 @@ impl Process {
         process
     }
 
-    /// Whether somebody takes connections there.
+    /// Whether connections to `address` are accepted.
     pub(crate) fn takes_connections(address: SocketAddr) -> bool {
         TcpStream::connect(address).is_ok()
     }
 
-    /// A port that nobody has.
+    /// A free port.
     pub(crate) fn free() -> SocketAddr {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         free.expect("a free port")
@@ -71,8 +72,8 @@ impl Process {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap_or_default()
     }
 
-    /// CPU time that its threads spent so far, in nanoseconds. The scheduler counts finer than
-    /// `stat`, which knows ticks.
+    /// CPU time of all its threads so far, in nanoseconds. `schedstat` counts nanoseconds, `stat`
+    /// only ticks.
     pub(crate) fn cpu(&self) -> f64 {
         let folder = format!("/proc/{}/task", self.child.id());
         let threads = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -83,13 +84,13 @@ impl Process {
         spent.sum()
     }
 
-    /// Waits until it does nothing more.
+    /// Waits until the process is idle.
     pub(crate) fn rests(&self) {
         let (mut before, start) = (self.cpu(), Instant::now());
         while start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(300));
             let now = self.cpu();
-            // A look at the clock now and then is nothing.
+            // Periodic timers may still run.
             if now - before < 1e6 {
                 return;
             }
@@ -98,7 +99,7 @@ impl Process {
         panic!("{} is always busy", self.address);
     }
 
-    /// Memory in use, in bytes.
+    /// Resident memory, in bytes.
     pub(crate) fn resident(&self) -> f64 {
         let status = self.proc("status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

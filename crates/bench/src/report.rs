@@ -1,4 +1,4 @@
-//! What a bench prints: rows, and bounds that `--check` holds them to.
+//! Report of a bench: measurements, and the bounds that `--check` enforces.
 
 use serde::Serialize;
 use std::io::Write;
@@ -8,14 +8,14 @@ use std::process::ExitCode;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// Nanoseconds, instructions or a count.
+    /// Nanoseconds, instructions, bytes or a count.
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu: Option<f64>,
 }
 
-/// A bound on one or two measurements.
+/// A bound on one measurement or on the ratio of two.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Bound {
     pub(crate) what: String,
@@ -24,12 +24,12 @@ pub(crate) struct Bound {
     pub(crate) holds: bool,
 }
 
-/// Everything a run found.
+/// Results of a run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) load_average: String,
     pub(crate) rounds: usize,
-    /// What has to be known to read the rest.
+    /// Remarks that the reader needs to understand the results.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
     pub(crate) rows: Vec<Row>,
@@ -76,14 +76,14 @@ impl Report {
         });
     }
 
-    /// Bounds a measurement by a multiple of another, if both were made.
+    /// Bounds a measurement by a multiple of another one, if both exist.
     pub(crate) fn ratio(&mut self, name: &str, other: &str, at_most: f64) {
         if let (Some(value), Some(of)) = (self.value(name), self.value(other)) {
             self.bound(format!("{name} ÷ {other}"), value / of, at_most);
         }
     }
 
-    /// Prints it; whoever reads it may stop reading.
+    /// Prints the report. A closed pipe is not an error.
     pub(crate) fn print(&self, json: bool) {
         let text = match json {
             true => serde_json::to_string_pretty(self).expect("a report is plain values") + "\n",

@@ -1,71 +1,71 @@
-//! What can go wrong at start, by what the operator can do about it.
+//! Errors at start and reload. There is one variant for each action that the operator can take.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What can go wrong.
+/// Error at start, at reload, or in a key or usage file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address cannot be listened on.
+    /// The listen address cannot be bound.
     #[error(
         "cannot listen on {address}: is the port taken, or the address not this machine's? Set `gateway.listen`"
     )]
     Listen {
-        /// The address that was asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// Anybody on the network could use the upstreams.
+    /// The gateway would serve other machines without a key.
     #[error(
         "`gateway.open` is for loopback only, and the gateway listens on {0}: make a key with \
          `headworks gateway key add --tenant NAME`, or listen on 127.0.0.1"
     )]
     Exposed(SocketAddr),
-    /// The file with the keys is missing.
+    /// The key file does not exist.
     #[error(
         "the file with the keys `{}` does not exist: make a key with \
          `headworks gateway key add --tenant NAME`, or set `gateway.keys_file`", .0.display()
     )]
     KeyFileMissing(PathBuf),
-    /// The file with the keys cannot be used.
+    /// The key file cannot be read, parsed or written.
     #[error("cannot use `{}` as the file with the keys: {cause}", path.display())]
     KeyFile {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
-        /// Why not.
+        /// Reason in words.
         cause: String,
     },
-    /// Two keys of one name.
+    /// The id of the new key is already in use.
     #[error("a key called `{0}` exists: choose another --id, or revoke it first")]
     KeyTaken(String),
-    /// No key of that name.
+    /// No key has this id.
     #[error("no key is called `{0}`: `headworks gateway key list` shows them")]
     KeyUnknown(String),
-    /// The settings cannot be scheduled by.
+    /// The scheduler rejects the settings.
     #[error("the scheduler cannot use these settings: {0}")]
     Scheduler(#[from] headworks_core::ConfigError),
-    /// The usage cannot be kept.
+    /// The usage file cannot be opened, read or written.
     #[error("cannot keep usage in `{path}`: {cause}")]
     Usage {
-        /// The file.
+        /// Path of the usage file, or `memory`.
         path: String,
-        /// Why not.
+        /// Reason in words.
         cause: String,
     },
-    /// The request log cannot be written.
+    /// The request log cannot be created.
     #[error("cannot write the request log `{}`", path.display())]
     RequestLog {
-        /// The file.
+        /// Path of the request log.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         source: std::io::Error,
     },
-    /// The system gave no random numbers.
+    /// The system's random number generator failed.
     #[error("the system gives no random numbers")]
     Random(#[from] getrandom::Error),
-    /// A part of the service failed.
+    /// Error of a shared service component.
     #[error(transparent)]
     Service(#[from] headworks_service::Error),
 }

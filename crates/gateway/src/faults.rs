@@ -1,11 +1,11 @@
-//! Decides whether an error that an upstream answered is the upstream's fault.
+//! Decides whether an error response counts against its upstream.
 //!
-//! A prompt can make an upstream fail. If every such answer counted, one tenant could suspend an
-//! upstream for everybody. So an error counts against the upstream only if other tenants get errors
-//! as well, or if no other tenant is served by it. Otherwise, the upstream is avoided for the
-//! tenant that gets the errors, and for nobody else.
+//! A prompt can make an upstream fail. If every error response counted, one tenant could suspend an
+//! upstream for all tenants. Therefore an error counts against the upstream only if other tenants
+//! get errors as well, or if no other tenant is served by it. Otherwise the upstream is avoided for
+//! the tenant that gets the errors and for no other.
 //!
-//! Connection failures and answers that break off are not judged here: they always count.
+//! Connection failures and responses that break off are not judged here: they always count.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,27 +16,27 @@ use parking_lot::Mutex;
 
 use crate::config::UpstreamSettings;
 
-/// What is known of the answers of every upstream.
+/// Recent outcomes of every upstream.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// By target. As many as there are upstreams, however many tenants there are.
+    /// By target. The size depends on the number of upstreams only, not on the number of tenants.
     upstreams: Mutex<Vec<Record>>,
 }
 
-/// The answers of one upstream.
+/// Recent outcomes of one upstream.
 #[derive(Debug, Default)]
 struct Record {
-    /// Tenants that got a good answer.
+    /// Tenants that got a successful response.
     served: Tenants,
-    /// Tenants that got an error since the last good answer.
+    /// Tenants that got an error since the last successful response.
     failed: Tenants,
-    /// The tenant that got the last error by itself, and how many in a row it got.
+    /// The tenant that was last alone in getting errors, and the number of its errors in a row.
     alone: Option<(Arc<str>, u32)>,
-    /// The tenant that this upstream is avoided for, and until when.
+    /// The tenant for which this upstream is avoided, and until when.
     avoided: Option<(Arc<str>, Instant)>,
 }
 
-/// Nobody, one tenant, or more than one.
+/// No tenant, one tenant, or several. This is all that the decision needs, and it has a fixed size.
 #[derive(Debug, Default)]
 enum Tenants {
     #[default]
@@ -54,7 +54,7 @@ impl Tenants {
         }
     }
 
-    /// Whether there is anybody but `tenant`.
+    /// Whether a tenant other than `tenant` is among them.
     fn has_other_than(&self, tenant: &Arc<str>) -> bool {
         match self {
             Tenants::None => false,
@@ -65,17 +65,18 @@ impl Tenants {
 }
 
 impl Faults {
-    /// An upstream gave a good answer to `tenant`.
+    /// Records a successful response to `tenant`.
     pub(crate) fn answered(&self, target: TargetId, tenant: &Arc<str>) {
         let mut upstreams = self.upstreams.lock();
         let record = record(&mut upstreams, target);
         record.served.add(tenant);
         record.failed = Tenants::None;
-        // A good answer to somebody else says nothing about the tenant that fails by itself.
+        // A success of another tenant proves nothing about the requests of the tenant that fails
+        // alone.
         record.alone.take_if(|(alone, _)| alone == tenant);
     }
 
-    /// An upstream answered `tenant` with an error: what that says about the upstream.
+    /// Records an error response to `tenant` and returns its meaning for the upstream's health.
     pub(crate) fn failed(
         &self,
         target: TargetId,
@@ -87,11 +88,13 @@ impl Faults {
         let record = record(&mut upstreams, target);
         record.failed.add(tenant);
         let is_alone = !record.failed.has_other_than(tenant);
+        // With one tenant only, or with several that fail, nothing speaks for the upstream.
         if !(is_alone && record.served.has_other_than(tenant)) {
             return Health::Fault;
         }
         let before = record.alone.take().filter(|(alone, _)| alone == tenant);
         let errors = before.map_or(0, |(_, errors)| errors) + 1;
+        // Once the upstream is avoided, counting starts anew.
         if settings.fault_threshold > 0 && errors >= settings.fault_threshold {
             record.avoided = Some((tenant.clone(), now + settings.suspend_for));
         } else {
@@ -100,7 +103,7 @@ impl Faults {
         Health::Unknown
     }
 
-    /// Removes the upstreams that are avoided for `tenant`, unless no other is left.
+    /// Removes the upstreams that are avoided for `tenant`, unless the group would become empty.
     pub(crate) fn avoid(&self, group: &mut Vec<TargetId>, tenant: &Arc<str>, now: Instant) {
         if group.len() < 2 {
             return;
@@ -111,6 +114,7 @@ impl Faults {
             let avoided = record.and_then(|record| record.avoided.as_ref());
             avoided.is_none_or(|(avoided, until)| avoided != tenant || *until <= now)
         };
+        // An upstream that probably fails is better than none.
         if group.iter().any(is_wanted) {
             group.retain(is_wanted);
         }
@@ -167,7 +171,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(group(&a, 0), targets);
             faults.failed(targets[0], &settings, &a, now);
-            // A good answer to somebody else in between changes nothing for the tenant that fails.
+            // A success of another tenant in between changes nothing for the tenant that fails.
             faults.answered(targets[0], &b);
         }
         assert_eq!(group(&a, 0), targets[1..]);

@@ -1,4 +1,4 @@
-//! A running gateway.
+//! The running gateway: its listener, its background tasks and its reload.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::front::{self, Listener};
 use crate::shared::Shared;
 
-/// How often usage and the request log are written.
+/// Interval between writes of usage and of the request log.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// A running gateway. It stops with the [`Shutdown`] it was started under.
+/// A running gateway. It stops with the [`Shutdown`] that it was started under.
 ///
 /// ```
 /// # use headworks_gateway::{Gateway, GatewayConfig};
@@ -44,10 +44,11 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts on the current tokio runtime.
+    /// Starts the gateway on the current tokio runtime.
     ///
     /// # Errors
-    /// When its address, its keys or its files cannot be used.
+    /// If the address cannot be bound, or the keys, the usage file or the request log cannot be
+    /// used.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -71,21 +72,22 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Where it listens, also when port 0 was asked for.
+    /// The address that the gateway listens on. With port 0 configured, this is the port chosen by
+    /// the system.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Puts a new configuration in force, without dropping a connection.
+    /// Applies a new configuration without dropping a connection.
     ///
     /// # Errors
-    /// When it cannot be; then nothing has changed.
+    /// If the configuration cannot be used. The previous one then stays in force.
     pub fn apply(&self, config: Arc<GatewayConfig>) -> Result<(), Error> {
         self.shared.apply(config, self.address).map(drop)
     }
 
-    /// Follows the configuration as it is reloaded.
+    /// Applies every configuration that the reloader loads from now on.
     pub fn follow(&self, reloader: &Reloader) {
         let gateway = self.clone();
         reloader.follow(move |config| {
@@ -98,13 +100,13 @@ impl Gateway {
         });
     }
 
-    /// How many answers are on their way.
+    /// Number of responses in flight.
     #[must_use]
     pub fn answering(&self) -> usize {
         self.shared.watch.len()
     }
 
-    /// How many requests hold a slot, and how many wait for one.
+    /// Number of requests that hold a slot, and number of requests that wait for one.
     #[must_use]
     pub fn running_and_waiting(&self) -> (u64, u64) {
         let view = self.shared.permits.inspect();
@@ -112,17 +114,18 @@ impl Gateway {
     }
 }
 
-/// Serves. Answers are looked after until the last of them has ended: one that nobody reads must
-/// not hold up the end.
+/// Serves clients until shutdown. The idle check runs until the last response has ended: a response
+/// that its client never reads would otherwise hold up the shutdown.
 async fn listen(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
     tokio::select! {
         () = front::serve(listener, shared.clone(), stop) => {}
         () = shared.watch.look() => {}
     }
+    // Only now are all requests settled, so this is the last write of usage.
     write_books(&shared).await;
 }
 
-/// Writes usage and the log now and then; the listener does at its end.
+/// Writes usage and the request log periodically. `listen` does the last write.
 async fn keep_books(shared: Arc<Shared>, stop: CancellationToken) {
     while stop
         .run_until_cancelled(tokio::time::sleep(FLUSH))
@@ -146,13 +149,14 @@ async fn write_books(shared: &Arc<Shared>) {
     }
 }
 
-/// Lays time rules over the configuration when they begin, and takes them off when they end.
+/// Reconfigures the scheduler whenever a time rule begins or ends.
 async fn follow_rules(shared: Arc<Shared>, stop: CancellationToken) {
     let follow = async {
         loop {
             let now = Timestamp::now();
             let plan = shared.plan.load_full();
             tokio::select! {
+                // A reload applies the rules that hold now, so only the timer has to be set anew.
                 () = shared.changed.notified() => continue,
                 () = moment(plan.next_change(now), now) => {}
             }
@@ -167,8 +171,8 @@ async fn follow_rules(shared: Arc<Shared>, stop: CancellationToken) {
     let _: Option<()> = stop.run_until_cancelled(follow).await;
 }
 
-/// Waits for a time of day, looking at the clock once a minute because it may be set; for ever if
-/// there is none.
+/// Sleeps until `next`, or for at most a minute: the system clock may be set in the meantime, so
+/// the caller compares again. Sleeps forever if there is no `next`.
 async fn moment(next: Option<Timestamp>, now: Timestamp) {
     const LOOK: Duration = Duration::from_secs(60);
     let Some(next) = next else {
@@ -178,10 +182,10 @@ async fn moment(next: Option<Timestamp>, now: Timestamp) {
     tokio::time::sleep(left.min(LOOK)).await;
 }
 
-/// Sends away whoever waits when the program stops.
+/// Rejects all queued requests at shutdown and waits for the running ones.
 async fn drain(shared: Arc<Shared>, stop: CancellationToken) {
     stop.cancelled().await;
-    // The shutdown itself bounds how long this may take.
+    // The shutdown has its own deadline; this timeout only has to be longer.
     shared
         .permits
         .clone()

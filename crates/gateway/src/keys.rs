@@ -1,8 +1,8 @@
-//! Who a key belongs to.
+//! API keys: the key file, and the lookup from a key to its principal.
 //!
-//! Keys are kept as SHA-256: they are long and random, so a slow hash would add nothing. Exact keys
-//! are looked up first, then the longest prefix, then patterns in the order in which they were
-//! written.
+//! Keys are stored as SHA-256. They are long and random, so a slow password hash would add nothing.
+//! Lookup tries exact keys first, then the longest prefix, then patterns in the order of the
+//! configuration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -18,15 +18,15 @@ use crate::config::{GatewayConfig, KeySettings};
 use crate::error::Error;
 use crate::pattern;
 
-/// The tenant of everybody, where there are no keys.
+/// Tenant of all requests to a gateway without keys.
 pub(crate) const ANYBODY: &str = "default";
 
-/// Somebody who may ask.
+/// The principal of a request: its tenant, and what its key permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) tenant: Arc<str>,
     pub(crate) class: Class,
-    /// The most urgent class that may be asked for.
+    /// The most urgent class that a request may choose with `X-Priority`.
     pub(crate) highest: Class,
     pub(crate) models: Vec<String>,
 }
@@ -37,6 +37,8 @@ impl Caller {
         Arc::new(Caller {
             tenant: key.tenant.as_str().into(),
             class: Class(class),
+            // A smaller number is more urgent. `max_class` can only widen the choice, never demote
+            // the key's own class.
             highest: Class(key.max_class.unwrap_or(class).min(class)),
             models: key.models.clone(),
         })
@@ -46,21 +48,22 @@ impl Caller {
         pattern::any(&self.models, model)
     }
 
-    /// The class that a request gets that asks for `asked`.
+    /// Class of a request that chooses `asked`, limited by the key. A smaller number is more
+    /// urgent.
     pub(crate) fn class_for(&self, asked: Option<Class>) -> Class {
         asked.unwrap_or(self.class).max(self.highest)
     }
 }
 
-/// Every key there is.
+/// All keys in force.
 #[derive(Debug)]
 pub(crate) struct Keys {
     exact: HashMap<[u8; 32], Arc<Caller>>,
     prefixes: Vec<(Secret, Arc<Caller>)>,
     patterns: Vec<(Secret, Arc<Caller>)>,
-    /// The caller of every request, where the gateway is open.
+    /// Principal of every request while the gateway is open.
     anybody: Option<Arc<Caller>>,
-    /// Whether keys are configured, now or since the start.
+    /// Whether keys are configured, or were at any time since the start.
     required: bool,
 }
 
@@ -86,8 +89,10 @@ impl Keys {
                 all.patterns.push((pattern.clone(), caller));
             }
         }
+        // Longest first, so that the most specific prefix wins.
         all.prefixes
             .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.reveal().len()));
+        // Configured keys always win over `open`: a forgotten `open = true` must not bypass them.
         if config.open && !all.required {
             all.anybody = Some(Arc::new(Caller {
                 tenant: ANYBODY.into(),
@@ -99,34 +104,35 @@ impl Keys {
         all
     }
 
-    /// Whether every request is refused: there is no key that could admit one.
+    /// Whether every request is rejected because no key exists.
     pub(crate) fn admit_nobody(&self) -> bool {
         let none = self.exact.is_empty() && self.prefixes.is_empty() && self.patterns.is_empty();
         none && self.anybody.is_none()
     }
 
-    /// Whether a key is needed because keys are configured, or were.
+    /// Whether a key is required because keys are configured, or were since the start.
     pub(crate) fn are_required(&self) -> bool {
         self.required
     }
 
-    /// Requires a key from now on, also where `open` is set.
+    /// Requires a key from now on, even if `open` is set.
     pub(crate) fn require(&mut self) {
         self.required = true;
         self.anybody = None;
     }
 
-    /// Whether anybody may ask.
+    /// Whether requests without a key are served.
     pub(crate) fn are_open(&self) -> bool {
         self.anybody.is_some()
     }
 
-    /// Who has this key.
+    /// Finds the principal of a key.
     pub(crate) fn find(&self, key: Option<&str>) -> Option<Arc<Caller>> {
         if let Some(anybody) = &self.anybody {
             return Some(anybody.clone());
         }
         let key = key.filter(|key| !key.is_empty())?;
+        // The lookup compares hashes, so its timing reveals nothing about a key.
         if let Some(caller) = self.exact.get(&hash(key)) {
             return Some(caller.clone());
         }
@@ -167,20 +173,20 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// The file that `headworks gateway key` keeps.
+/// Content of the key file that `headworks gateway key` maintains.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyFile {
-    /// Its keys, oldest first.
+    /// The keys, oldest first.
     #[serde(default)]
     pub key: Vec<KeySettings>,
 }
 
 impl KeyFile {
-    /// Reads the file.
+    /// Reads a key file.
     ///
     /// # Errors
-    /// When it does not exist, cannot be read, or is wrong.
+    /// If the file does not exist, cannot be read, or has invalid content.
     pub fn read(path: &Path, levels: u8) -> Result<KeyFile, Error> {
         let unusable = |cause: String| Error::KeyFile {
             path: path.to_path_buf(),
@@ -199,10 +205,10 @@ impl KeyFile {
         Ok(file)
     }
 
-    /// Reads the file, or begins one where there is none.
+    /// Reads a key file, or returns an empty one if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read, or is wrong.
+    /// If the file cannot be read or has invalid content.
     pub fn read_or_new(path: &Path, levels: u8) -> Result<KeyFile, Error> {
         match KeyFile::read(path, levels) {
             Err(Error::KeyFileMissing(_)) => Ok(KeyFile::default()),
@@ -210,11 +216,11 @@ impl KeyFile {
         }
     }
 
-    /// Adds a key for `settings`, which says all but the key itself, and returns it. It is nowhere
-    /// else.
+    /// Generates a key, adds it under `settings`, and returns it. Only its hash is stored, so this
+    /// is the only time that the key is known.
     ///
     /// # Errors
-    /// When the system gives no random numbers, or the id is taken.
+    /// If the random number generator fails, or the id is already in use.
     pub fn add(&mut self, mut settings: KeySettings) -> Result<String, Error> {
         let mut random = [0; 32];
         getrandom::fill(&mut random)?;
@@ -230,10 +236,10 @@ impl KeyFile {
         Ok(key)
     }
 
-    /// Takes a key away.
+    /// Removes a key.
     ///
     /// # Errors
-    /// When there is no such key.
+    /// If no key has this id.
     pub fn revoke(&mut self, id: &str) -> Result<(), Error> {
         let before = self.key.len();
         self.key.retain(|key| key.id != id);
@@ -243,7 +249,8 @@ impl KeyFile {
         }
     }
 
-    /// The content of the file, in which prefixes and patterns are written as they are.
+    /// Content of the file. Serializing a `Secret` masks it, so prefixes and patterns are inserted
+    /// in plain text.
     fn text(&self) -> Result<String, toml::ser::Error> {
         let mut keys = Vec::with_capacity(self.key.len());
         for key in &self.key {
@@ -258,10 +265,10 @@ impl KeyFile {
         toml::to_string(&BTreeMap::from([("key", keys)]))
     }
 
-    /// Writes the file in one go, readable by its owner only.
+    /// Replaces the file atomically. Only its owner can read it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let unusable = |cause: String| Error::KeyFile {
             path: path.to_path_buf(),
@@ -270,13 +277,15 @@ impl KeyFile {
         let text = self.text().map_err(|cause| unusable(cause.to_string()))?;
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
+        // A reader sees either the old file or the new one, never a part of it.
         let written =
             write_private(Path::new(&beside), &text).and_then(|()| std::fs::rename(&beside, path));
         written.map_err(|cause| unusable(cause.to_string()))
     }
 }
 
-/// Whether nothing is at `path`. A link to nothing is something: an error when it is read.
+/// Whether nothing exists at `path`. A dangling link counts as existing, so that reading it fails
+/// instead of starting without keys.
 pub(crate) fn is_missing(path: &Path) -> bool {
     let found = std::fs::symlink_metadata(path);
     found.is_err_and(|cause| cause.kind() == std::io::ErrorKind::NotFound)

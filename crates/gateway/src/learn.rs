@@ -1,4 +1,7 @@
-//! Rates learned from what upstreams answer, between the configured bounds. Bursts are never moved.
+//! Rate limits learned from the responses of upstreams.
+//!
+//! The rate is cut by a factor after an overload (429) and grows by a small factor otherwise,
+//! always between the configured bounds. Bursts never change.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +10,13 @@ use headworks_core::{Cost, Limits, Rate, TargetId};
 use crate::config::UpstreamSettings;
 use crate::upstream::Hints;
 
-/// After an overload the rate is this much of what it was.
+/// Factor applied to the rate after an overload.
 const CUT: f64 = 0.7;
-/// Without one it grows to this much, every so often.
+/// Factor by which the rate grows, at most once per `PACE`, while there is no overload.
 const GROW: f64 = 1.05;
 const PACE: Duration = Duration::from_secs(1);
 
-/// What was learned of every upstream.
+/// Learned rates of every upstream, by target.
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     rates: Vec<Rates>,
@@ -27,7 +30,10 @@ struct Rates {
 }
 
 impl Learned {
-    /// Takes in what an answer told. Says whether a rate moved; at most once a second does one.
+    /// Updates the rates of an upstream from one response. Returns whether a rate changed.
+    ///
+    /// A rate changes at most once per `PACE`: the responses to a burst of requests all report the
+    /// same overload, which must count once.
     pub(crate) fn hear(
         &mut self,
         target: TargetId,
@@ -67,7 +73,7 @@ impl Learned {
         differs
     }
 
-    /// The limits of an upstream, with what was learned of it.
+    /// Limits of an upstream, with the learned rates in place of the configured ones.
     pub(crate) fn limits(&self, index: usize, settings: &UpstreamSettings) -> Limits {
         let rates = self.rates.get(index).copied().unwrap_or_default();
         Limits {
@@ -97,6 +103,7 @@ fn moved(
     let (least, most) = (least?, most?);
     let now = rate.unwrap_or(most);
     let told = told.unwrap_or(most);
+    // A rate limit that the upstream states itself is an upper bound, with and without an overload.
     let wanted = if overloaded {
         now.min(told) * CUT
     } else {

@@ -1,10 +1,11 @@
-//! The gateway: scarce LLM capacity, shared by rules that hold.
+//! LLM gateway: shares scarce model capacity between tenants by fixed rules.
 //!
-//! It speaks OpenAI's and Anthropic's APIs to clients and to upstreams. Bytes pass through; only
-//! what scheduling needs is read. Every request waits for a permit of the [pool](headworks_pool):
-//! its class comes from its API key, its flow is its tenant, its cost is its tokens, its targets
-//! are the upstreams that serve its model. The permit lives in the answer's body and is given back
-//! with its last byte, or when the client goes away.
+//! The gateway speaks OpenAI's and Anthropic's APIs to clients and to upstreams. Request and
+//! response bodies pass through unchanged; the gateway reads only what scheduling needs. Every
+//! request acquires a permit from the [pool](headworks_pool) before it goes to an upstream. Its
+//! class comes from its API key, its flow is its tenant, its cost is its tokens, and its targets
+//! are the upstreams that serve its model. The permit travels with the response body and is
+//! released with the last byte, or as soon as the client disconnects.
 
 mod books;
 pub mod config;

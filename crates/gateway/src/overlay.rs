@@ -1,5 +1,5 @@
-//! Settings that somebody changed by hand while it runs: laid over the configuration until the next
-//! reload.
+//! Settings that were changed by hand while the gateway runs. They override the configuration until
+//! the next reload.
 
 use headworks_core::{Class, Config, Policy};
 use headworks_service::panel::{Choice, PanelError, Parameter, ParameterKind};
@@ -14,17 +14,17 @@ const POLICIES: [(&str, Policy); 4] = [
     ("fifo", Policy::Fifo),
 ];
 
-/// What was changed.
+/// Settings changed by hand; `None` where the configuration holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Overlay {
     policy: Option<Policy>,
     max_concurrent: Option<u32>,
-    /// By class.
+    /// Pairs of class and weight.
     weights: Vec<(usize, u32)>,
 }
 
 impl Overlay {
-    /// What can be changed, and what it is in the configuration that is in force.
+    /// Settings that can be changed, each with its value in `config`.
     pub(crate) fn parameters(config: &Config) -> Vec<Parameter> {
         let parameter = |name: String, title: String, kind, now| Parameter {
             name,
@@ -66,7 +66,7 @@ impl Overlay {
         all
     }
 
-    /// Takes in a change.
+    /// Records one change.
     pub(crate) fn change(
         &mut self,
         levels: u8,
@@ -101,7 +101,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Lays it over what the configuration says.
+    /// Overrides the settings of `config`.
     pub(crate) fn lay(&self, config: &mut Config) {
         config.policy = self.policy.unwrap_or(config.policy);
         config.limits.concurrent = self.max_concurrent.or(config.limits.concurrent);

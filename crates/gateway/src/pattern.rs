@@ -1,6 +1,6 @@
-//! Names in which `*` stands for anything.
+//! Glob patterns in which `*` matches any text, also none.
 
-/// Whether `text` looks like `pattern`.
+/// Whether `text` as a whole matches `pattern`.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return pattern == text;
@@ -13,6 +13,8 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
         if parts.peek().is_none() {
             return text.ends_with(part);
         }
+        // The leftmost match leaves the most text for the parts that follow, so no backtracking is
+        // needed.
         match text.find(part) {
             Some(at) => text = &text[at + part.len()..],
             None => return false,
@@ -21,7 +23,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     true
 }
 
-/// Whether one of `patterns` fits; none at all fits everything.
+/// Whether any of `patterns` matches. An empty list matches everything.
 pub(crate) fn any(patterns: &[String], text: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, text))
 }

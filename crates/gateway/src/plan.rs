@@ -1,5 +1,5 @@
-//! What is in force: the configuration with everything derived from it. Never changes; a reload
-//! makes another.
+//! The active configuration: the settings with everything derived from them. It is immutable; a
+//! reload builds another one and swaps it in.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::times::Rule;
 use crate::upstream::{Upstream, UpstreamTimes};
 use crate::wire::Dialect;
 
-/// Upstreams keep their place for as long as the program runs, also when they are no longer
-/// configured.
+/// Target ids of upstreams, by name. An upstream keeps its id for the life of the process, even
+/// while it is not configured: the scheduler and the metrics know it by that id.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     names: Vec<String>,
@@ -40,11 +40,11 @@ impl Roster {
     }
 }
 
-/// What is in force.
+/// The configuration in force, with everything derived from it.
 pub(crate) struct Plan {
     pub(crate) config: Arc<GatewayConfig>,
     pub(crate) keys: Keys,
-    /// By target; `None` where it is no longer configured.
+    /// By target; `None` for an upstream that is no longer configured.
     upstreams: Vec<Option<Arc<Upstream>>>,
     rules: Vec<(Rule, RuleSettings)>,
     pub(crate) zone: TimeZone,
@@ -70,6 +70,7 @@ impl Plan {
             }
         }
         let rules = config.rule.iter();
+        // The configuration was checked, so every rule parses.
         let rules = rules.filter_map(|rule| Some((Rule::new(rule, &config).ok()?, rule.clone())));
         Plan {
             keys,
@@ -103,7 +104,7 @@ impl Plan {
         self.upstreams.iter().flatten()
     }
 
-    /// The model group: everybody who can serve `model`.
+    /// Model group: the upstreams that can serve `model`.
     pub(crate) fn group(&self, dialect: Dialect, model: &str) -> Vec<TargetId> {
         let able = self
             .upstreams()
@@ -111,7 +112,7 @@ impl Plan {
         able.map(|upstream| upstream.target).collect()
     }
 
-    /// The models that are named, in order and once each.
+    /// Pairs of model and upstream, sorted by model. Models given only as a pattern are not listed.
     pub(crate) fn models(&self, dialect: Dialect) -> Vec<(&str, &str)> {
         let mut models = BTreeMap::new();
         for upstream in self.upstreams() {
@@ -131,7 +132,7 @@ impl Plan {
         self.tenants.get(name)
     }
 
-    /// Names of the rules that hold.
+    /// Names of the rules in force.
     pub(crate) fn rules_in_force(&self, now: Timestamp) -> Vec<&str> {
         self.in_force(now).map(|rule| rule.name.as_str()).collect()
     }
@@ -141,7 +142,7 @@ impl Plan {
         holding.map(|(_, settings)| settings)
     }
 
-    /// When a rule may begin or end next.
+    /// The next time at which a rule may begin or end.
     pub(crate) fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         self.rules
             .iter()
@@ -149,7 +150,7 @@ impl Plan {
             .min()
     }
 
-    /// What the scheduler is told at `now`: the base, with the rules that hold laid over it.
+    /// Scheduler settings at `now`: the configuration, with the rules in force on top.
     pub(crate) fn scheduling(&self, now: Timestamp, seed: &KeySeed, learned: &Learned) -> Config {
         let config = &self.config;
         let mut limits = Limits {
@@ -182,8 +183,10 @@ impl Plan {
             limits,
             flows: flows.collect(),
             targets: self.targets(learned),
-            // One upstream is the normal case here: its places are those of the classes.
+            // A model often has a single upstream. The bound per class already limits its queue, so
+            // the bound per target is switched off.
             max_waiting: Some(usize::MAX),
+            // A client is better served by an immediate 429 than by a wait that must end with one.
             refuse_unreachable: true,
             seed: seed.key(&"tables").0 as u64,
             ..Config::default()
@@ -196,6 +199,8 @@ impl Plan {
 
     fn targets(&self, learned: &Learned) -> Vec<TargetConfig> {
         let target = |(index, upstream): (usize, &Option<Arc<Upstream>>)| match upstream {
+            // A removed upstream stays as a disabled target, so that the ids of the others do not
+            // shift.
             None => TargetConfig {
                 enabled: false,
                 ..TargetConfig::default()
@@ -212,7 +217,7 @@ impl Plan {
     }
 }
 
-/// A rate with its burst; 0 is none.
+/// A rate with its burst, or `None` if the rate is 0.
 pub(crate) fn rate(per_second: f64, burst: Option<u64>) -> Option<Rate> {
     let rate = Rate::per_second(per_second);
     let rate = burst.map_or(rate, |burst| rate.with_burst(Cost(burst)));
@@ -288,7 +293,7 @@ fn flow(tenant: &TenantSettings) -> FlowConfig {
     }
 }
 
-/// Nothing limits, so nothing waits; the upstreams' health still counts.
+/// Removes all limits, so that no request waits. Upstreams are still suspended after faults.
 fn pass_through(config: &mut Config) {
     config.policy = Policy::Fifo;
     config.limits = Limits::default();

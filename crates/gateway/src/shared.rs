@@ -1,4 +1,4 @@
-//! What every part of a running gateway shares.
+//! State that all parts of a running gateway share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,13 +25,15 @@ use crate::plan::{Plan, Roster};
 use crate::times;
 use crate::upstream::{Hints, Upstream};
 
-/// What every part shares. The pool owns what is scheduled; everything here is beside it.
+/// State of a running gateway. The pool owns everything about scheduling; this struct holds what
+/// surrounds it.
 pub(crate) struct Shared {
     pub(crate) permits: Permits,
     pub(crate) plan: ArcSwap<Plan>,
     roster: Mutex<Roster>,
     learned: Mutex<Learned>,
-    /// Held for as long as the scheduler is told of new settings, so that they reach it in order.
+    /// Changes made by hand. Locked while the scheduler is reconfigured, so that two changes reach
+    /// it in order.
     overlay: Mutex<Overlay>,
     pub(crate) outbound: Outbound,
     pub(crate) seed: KeySeed,
@@ -43,13 +45,13 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<Watch>,
     pub(crate) waiting: Waiting,
     pub(crate) started: Instant,
-    /// A new configuration is in force.
+    /// Signals that a new configuration is in force.
     pub(crate) changed: Notify,
-    /// A minute and the calendar day that it is in.
+    /// A minute since the epoch, and the calendar day that contains it.
     day: Mutex<(i64, u32)>,
 }
 
-/// What was in force before a reload.
+/// Configuration and manual changes that were in force before a reload.
 pub(crate) struct Before {
     plan: Arc<Plan>,
     overlay: Overlay,
@@ -60,6 +62,8 @@ impl Shared {
         config: &Arc<GatewayConfig>,
         outbound: Outbound,
     ) -> Result<Arc<Shared>, Error> {
+        // The seed is random per process, so that clients cannot craft requests whose fingerprints
+        // collide.
         let seed = KeySeed::new(getrandom::u64()?, getrandom::u64()?);
         let mut roster = Roster::default();
         let keys = read_keys(config)?;
@@ -94,9 +98,11 @@ impl Shared {
         }))
     }
 
-    /// Puts a new configuration in force, and says what was before. A bad one changes nothing.
+    /// Applies a new configuration and returns the previous one. A configuration that cannot be
+    /// used changes nothing.
     ///
-    /// `address` is where the gateway listens, whatever the new configuration says.
+    /// `address` is the address in use. It counts beside the one in the new configuration, which
+    /// takes effect only after a restart.
     pub(crate) fn apply(
         &self,
         config: Arc<GatewayConfig>,
@@ -106,6 +112,8 @@ impl Shared {
         not_exposed(&config, &keys, address)?;
         warn_about_keys(&config, &keys);
         let plan = Plan::new(config, keys, &mut self.roster.lock());
+        // The lock is held across `reconfigure` and the swap: a rule that begins in between would
+        // otherwise overwrite the new settings with the old ones.
         let mut overlay = self.overlay.lock();
         let scheduling = plan.scheduling(Timestamp::now(), &self.seed, &self.learned.lock());
         self.permits.reconfigure(scheduling)?;
@@ -118,11 +126,12 @@ impl Shared {
         Ok(before)
     }
 
-    /// The keys of a new configuration. A reload never stops a gateway that requires keys from
-    /// requiring them: otherwise, revoking the last key would admit everybody.
+    /// Reads the keys of a new configuration. A reload never turns off the requirement for a key:
+    /// otherwise, revoking the last key would admit everybody.
     fn next_keys(&self, config: &GatewayConfig) -> Result<Keys, Error> {
         let before = self.plan.load();
-        // The default file of keys is no longer found once it is deleted.
+        // Without `keys_file`, the default file is used only if it exists. Deleting it must not
+        // look like a configuration that never had keys.
         if let (None, Some(path)) = (&config.keys_file, &before.config.keys_file)
             && is_missing(path)
         {
@@ -135,7 +144,7 @@ impl Shared {
         Ok(keys)
     }
 
-    /// Puts back what was in force before, with what had been changed by hand.
+    /// Restores the configuration and the manual changes that were in force before a reload.
     pub(crate) fn put_back(&self, before: Before) {
         let mut overlay = self.overlay.lock();
         *overlay = before.overlay;
@@ -145,13 +154,15 @@ impl Shared {
         self.look_again();
     }
 
-    /// Has what depends on the configuration found out anew.
+    /// Invalidates what is derived from the configuration: the current day and the timer of the
+    /// rules.
     fn look_again(&self) {
         self.day.lock().0 = i64::MIN;
         self.changed.notify_one();
     }
 
-    /// What the scheduler is told now, with `overlay` over what is configured.
+    /// Scheduler settings at this moment: the configuration with its time rules, the learned rates,
+    /// and `overlay` on top.
     pub(crate) fn scheduling(&self, overlay: &Overlay) -> Config {
         let learned = self.learned.lock();
         let plan = self.plan.load();
@@ -160,12 +171,12 @@ impl Shared {
         scheduling
     }
 
-    /// What was changed by hand.
+    /// Settings that were changed by hand.
     pub(crate) fn overlay(&self) -> Overlay {
         self.overlay.lock().clone()
     }
 
-    /// Changes settings by hand, until the next reload.
+    /// Applies settings changed by hand. They hold until the next reload.
     pub(crate) fn lay_over(&self, overlay: Overlay) -> Result<(), ConfigError> {
         let mut held = self.overlay.lock();
         self.permits.reconfigure(self.scheduling(&overlay))?;
@@ -173,7 +184,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells the scheduler what holds now: a rule began or ended, or a rate was learned.
+    /// Reconfigures the scheduler after a rule began or ended, or after a learned rate changed.
     pub(crate) fn refresh(&self) {
         let overlay = self.overlay.lock();
         if let Err(error) = self.permits.reconfigure(self.scheduling(&overlay)) {
@@ -181,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Takes in what an upstream's answer told about its limits.
+    /// Updates the learned rates from the rate-limit headers of a response.
     pub(crate) fn hear(&self, upstream: &Upstream, hints: &Hints) {
         let moved =
             self.learned
@@ -192,7 +203,8 @@ impl Shared {
         }
     }
 
-    /// The calendar day. Days begin on a minute, so it is looked up once in each.
+    /// The current calendar day in the configured time zone. A day begins on a full minute, so the
+    /// conversion is done once per minute and not for every request.
     pub(crate) fn today(&self) -> u32 {
         let now = Timestamp::now();
         let minute = now.as_second() / 60;
@@ -203,7 +215,7 @@ impl Shared {
         day.1
     }
 
-    /// The set of these targets.
+    /// Target set of a model group, or `None` if the group is empty.
     pub(crate) fn set_of(&self, targets: &[TargetId]) -> Option<TargetSet> {
         match targets {
             [] => None,
@@ -213,7 +225,7 @@ impl Shared {
     }
 }
 
-/// All keys: those of the configuration and those of the file.
+/// Reads all keys: those in the configuration and those in the key file.
 fn read_keys(config: &GatewayConfig) -> Result<Keys, Error> {
     let levels = config.scheduler_priority_levels;
     let file = config.keys_file.as_deref();
@@ -222,7 +234,7 @@ fn read_keys(config: &GatewayConfig) -> Result<Keys, Error> {
     Ok(Keys::new(config.key.iter().chain(in_file), config))
 }
 
-/// Refuses to serve everybody beyond this machine.
+/// Fails if the gateway would serve other machines without a key.
 fn not_exposed(config: &GatewayConfig, keys: &Keys, address: SocketAddr) -> Result<(), Error> {
     let mut addresses = [address, config.listen].into_iter();
     match addresses.find(|address| keys.are_open() && !is_loopback(*address)) {
@@ -231,7 +243,7 @@ fn not_exposed(config: &GatewayConfig, keys: &Keys, address: SocketAddr) -> Resu
     }
 }
 
-/// Warns of keys that may not be what the operator meant.
+/// Logs a warning for settings that are probably not what the operator meant.
 fn warn_about_keys(config: &GatewayConfig, keys: &Keys) {
     if config.open && !keys.are_open() {
         tracing::warn!(
@@ -246,10 +258,11 @@ fn warn_about_keys(config: &GatewayConfig, keys: &Keys) {
     }
 }
 
-/// How many wait in each class, to tell an arrival its position without asking the pool.
+/// Number of queued requests per class. Tells a request its position without taking the pool's
+/// lock.
 pub(crate) struct Waiting {
     now: [AtomicU32; MAX_CLASSES],
-    /// Requests that had to wait, ever.
+    /// Requests queued since the start.
     ever: AtomicU64,
 }
 
@@ -263,7 +276,8 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// Joins those who wait; the guard leaves them. The second is how many were there before.
+    /// Adds a request to the count. The guard removes it again; the number is how many were queued
+    /// before it.
     pub(crate) fn join(shared: &Arc<Shared>, class: Class) -> (WaitingGuard, u32) {
         shared.waiting.ever.fetch_add(1, Ordering::Relaxed);
         let before = shared.waiting.now[usize::from(class.0)].fetch_add(1, Ordering::Relaxed);
@@ -274,13 +288,13 @@ impl Waiting {
         (guard, before)
     }
 
-    /// Requests that had to wait since the start.
+    /// Requests that were queued since the start.
     pub(crate) fn ever(&self) -> u64 {
         self.ever.load(Ordering::Relaxed)
     }
 }
 
-/// One who waits.
+/// One queued request. Dropping it decrements the count, however the wait ends.
 pub(crate) struct WaitingGuard {
     shared: Arc<Shared>,
     class: Class,

@@ -1,4 +1,4 @@
-//! Rules that hold at certain times, and when that changes next.
+//! Time rules and quota periods: when a rule holds, when that changes next, and when a period ends.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use jiff::{Timestamp, ToSpan, Zoned};
 
 use crate::config::{GatewayConfig, RuleSettings, rates_are_right};
 
-/// When a rule holds.
+/// Days and times of day at which a rule holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     days: Vec<Weekday>,
@@ -50,7 +50,7 @@ impl Rule {
         })
     }
 
-    /// Whether it holds at `now`.
+    /// Whether the rule holds at `now`.
     pub(crate) fn holds(&self, now: Timestamp) -> bool {
         let here = now.to_zoned(self.zone.clone());
         let (today, time) = (here.weekday(), here.time());
@@ -58,12 +58,15 @@ impl Rule {
         if self.from < self.to {
             return on(today) && self.from <= time && time < self.to;
         }
+        // A rule over midnight belongs to the day on which it begins.
         (on(today) && time >= self.from) || (on(today.previous()) && time < self.to)
     }
 
-    /// When it may begin or end next.
+    /// The next time at which the rule may begin or end. Its days are not considered, so the rule
+    /// may also stay as it is.
     pub(crate) fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let here: Zoned = now.to_zoned(self.zone.clone());
+        // Today and tomorrow suffice: both times of day occur once in each.
         let moments = (0..=1).flat_map(|days| {
             let date = here.date().checked_add(days.days()).ok();
             [self.from, self.to]
@@ -101,7 +104,7 @@ fn weekday(text: &str) -> Result<Weekday, String> {
     })
 }
 
-/// A part of the calendar that a quota is for.
+/// Calendar period of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Period {
     Day,
@@ -116,7 +119,7 @@ impl Period {
         }
     }
 
-    /// How long it is until the next one begins.
+    /// Time until the next period begins.
     pub(crate) fn left(self, now: Timestamp, zone: &TimeZone) -> Option<Duration> {
         let here = now.to_zoned(zone.clone());
         let next = match self {
@@ -128,7 +131,7 @@ impl Period {
     }
 }
 
-/// A calendar day as a number such as 20261115.
+/// A calendar day as a number: 15 November 2026 is 20261115.
 pub(crate) fn day(now: Timestamp, zone: &TimeZone) -> u32 {
     let here = now.to_zoned(zone.clone());
     let (year, month, day) = (here.year(), here.month(), here.day());
@@ -168,7 +171,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_day_and_of_a_month_is_known_across_a_clock_change() {
         let zone = TimeZone::get("Europe/Berlin").unwrap();
-        // On 25 October 2026, a day in Berlin has 25 hours.
+        // A day in Berlin has 25 hours on 25 October 2026.
         let left = |period: Period, now| period.left(at(now), &zone).unwrap().as_secs();
         let midnight = "2026-10-24T22:00:00Z";
         assert_eq!(left(Period::Day, midnight), 25 * 3600);

@@ -1,6 +1,7 @@
-//! Instructions a job, counted by valgrind: the same whatever else the machine does.
+//! Instructions per job, counted by valgrind. The count does not depend on the load of the machine.
 //!
-//! A run of `2 n` jobs less a run of `n` leaves what `n` jobs cost, without the set-up.
+//! The difference between a run of `2 n` jobs and a run of `n` is the cost of `n` jobs without the
+//! set-up.
 
 use super::ours;
 use crate::report::Report;
@@ -9,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 const JOBS: u64 = 20_000;
 
-/// Keeps `queued` jobs waiting and passes `jobs` through.
+/// Keeps `queued` jobs waiting and runs `jobs` through the core.
 pub(crate) fn steps(spec: &str) -> ExitCode {
     let numbers: Vec<u64> = spec
         .split(',')
@@ -27,8 +28,8 @@ pub(crate) fn steps(spec: &str) -> ExitCode {
 fn prepared(queued: u64, flows: u64, targets: u64) -> Core<u64> {
     let config = ours::config(targets as usize, 2 * queued as usize + 10);
     let mut core = Core::new(config, Time::ZERO).expect("a good configuration");
-    // Whoever will be heard of has been heard of: what is counted is work, not the growth of
-    // tables.
+    // Every flow and target is used once before counting, so that the growth of tables does not
+    // count.
     for class in 0..10 {
         for (flow, target) in (0..flows).flat_map(|flow| (0..targets).map(move |to| (flow, to))) {
             let job = Job::new(0)
@@ -57,7 +58,7 @@ fn pass(core: &mut Core<u64>, queued: u64, flows: u64, targets: u64, jobs: u64) 
     }
 }
 
-/// How many are queued, flows, targets.
+/// Numbers of queued jobs, flows and targets.
 type Shape = (u64, u64, u64);
 
 pub(crate) fn measure(report: &mut Report) {
@@ -94,8 +95,8 @@ pub(crate) fn measure(report: &mut Report) {
     ratio("instructions per job", 5, 4, 1.2);
 }
 
-/// The time of a job in each of two shapes, in turns: what else the machine does, it does to both.
-/// A turn is long, because it begins with a cache full of the other's.
+/// Time per job in two configurations, measured in turns so that the load of the machine affects
+/// both. A turn is long, because it begins with a cache full of the other's data.
 fn walls(shapes: [Shape; 2]) -> [f64; 2] {
     let jobs = 1_000_000;
     let mut cores = shapes.map(|(queued, flows, targets)| {

@@ -1,4 +1,5 @@
-//! `headworks-bench engine`: what a job costs, in us and in others.
+//! `headworks-bench engine`: cost of a job in the scheduling core and its pool, beside other
+//! queues.
 
 mod contention;
 mod instructions;
@@ -13,29 +14,28 @@ use crate::measure::{Took, median};
 use crate::report::Report;
 use std::process::ExitCode;
 
-/// Producers that hand in jobs at once.
+/// Producers that submit jobs concurrently.
 pub(crate) const PRODUCERS: u64 = 8;
 
-/// How many may wait, in every queue that has a bound. Producers that find it full wait or come
-/// again.
+/// Bound of every queue that has one. A producer that finds it full waits or retries.
 pub(crate) const BOUND: usize = 1_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Interleaved rounds; the median of them counts.
+    /// Number of interleaved rounds; the median counts.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Jobs a round.
+    /// Jobs per round.
     #[arg(long, default_value_t = 400_000)]
     jobs: u64,
-    /// Only what has this in its name, for a profile of it; `contention` for many threads on few
-    /// cores.
+    /// Run only contenders with this text in their name, for a profile; `contention` for many
+    /// threads on few cores.
     #[arg(long, value_name = "PART", conflicts_with = "check")]
     only: Option<String>,
-    /// Also count instructions, under valgrind: slow, but the same on every machine.
+    /// Also count instructions under valgrind: slow, but the same on every machine.
     #[arg(long)]
     instructions: bool,
-    /// Only the steps that valgrind counts. For the bench itself.
+    /// Run only the steps that valgrind counts. Used by the bench itself.
     #[arg(long, hide = true, value_name = "QUEUED,FLOWS,TARGETS,JOBS")]
     steps: Option<String>,
     /// Print JSON.
@@ -46,8 +46,8 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// The work that every contender hands from a producer to whoever runs it. Only ours schedules by
-/// it.
+/// A job that every contender moves from a producer to a worker. Only Headworks schedules by its
+/// properties.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) class: u8,
@@ -59,7 +59,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// The `n`th of a mixed load.
+    /// The `n`th job of a mixed load.
     pub(crate) fn new(n: u64, flows: u64, targets: u64) -> Self {
         let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Work {
@@ -73,7 +73,7 @@ impl Work {
     }
 }
 
-/// Twenty tenants, eight far sides.
+/// Twenty tenants and eight targets.
 pub(crate) const FLOWS: u64 = 20;
 pub(crate) const TARGETS: u64 = 8;
 
@@ -138,7 +138,7 @@ fn race(report: &mut Report, contenders: Vec<Contender>, rounds: usize, units: u
     }
 }
 
-/// Two threads for everybody.
+/// A runtime with two threads, the same for every contender.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

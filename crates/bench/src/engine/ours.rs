@@ -1,4 +1,4 @@
-//! Ours: a job with every feature.
+//! Headworks: a job that uses every feature.
 
 use super::{BOUND, FLOWS, PRODUCERS, TARGETS, Work, runtime};
 use crate::measure::{Took, measure};
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 pub(crate) const NAME: &str = "headworks pool, full-feature job";
 pub(crate) const PERMIT: &str = "headworks permits, full-feature job";
-/// Jobs that go through before time is taken.
+/// Jobs that run before the measurement.
 const WARM_UP: u64 = 50_000;
 
 pub(crate) const CORE: &str = "headworks core alone, full-feature job";
@@ -48,7 +48,7 @@ pub(crate) fn job(n: u64, flows: u64, targets: u64) -> Job<u64> {
         .key(Key(work.key))
 }
 
-/// Jobs done. Producers who are too far ahead wait for the next step of them.
+/// Number of finished jobs. Producers that are too far ahead wait for it to advance.
 #[derive(Default)]
 struct Count {
     done: AtomicU64,
@@ -70,7 +70,7 @@ impl Count {
         }
     }
 
-    /// Waits until no more than [`BOUND`] jobs before the `n`th are not done.
+    /// Waits until at most [`BOUND`] jobs before the `n`th are unfinished.
     async fn room_for(&self, n: u64) {
         let ahead = || n > self.done.load(Ordering::Relaxed) + BOUND as u64;
         while ahead() {
@@ -91,15 +91,15 @@ impl Handler<u64> for Counter {
     }
 }
 
-/// Eight producers submit, workers run, until all are done.
+/// Eight producers submit jobs, and workers run them, until all are finished.
 pub(crate) fn pool(jobs: u64) -> Took {
     runtime().block_on(async {
         let count = Arc::new(Count::default());
-        // A full queue would shed for fairness; the producers hold back before that.
+        // A full queue would shed jobs for fairness, so the producers stop before that.
         let config = config(TARGETS as usize, 4 * BOUND);
         let pool = Pool::new(config, Workers::new(2, 2), Counter(count.clone()))
             .expect("a good configuration");
-        // Tables grow once.
+        // The first jobs make the tables grow.
         pass_through(&pool, &count, 0..WARM_UP);
         measure(jobs, || {
             pass_through(&pool, &count, WARM_UP..WARM_UP + jobs);
@@ -125,7 +125,7 @@ fn pass_through(pool: &Pool<u64>, count: &Arc<Count>, jobs: std::ops::Range<u64>
     });
 }
 
-/// Eight callers acquire and finish permits.
+/// Eight callers acquire and release permits.
 pub(crate) fn permits(jobs: u64) -> Took {
     runtime().block_on(async {
         let pool = Permits::new(config(TARGETS as usize, BOUND)).expect("a good configuration");
@@ -165,7 +165,7 @@ pub(crate) fn permits(jobs: u64) -> Took {
     })
 }
 
-/// The core without a shell: submit, next and finish in turn, a thousand jobs queued.
+/// The core without a driver: submit, next and finish in turn, with a thousand jobs queued.
 pub(crate) fn core(jobs: u64) -> Took {
     let mut core =
         Core::new(config(TARGETS as usize, 4 * BOUND), Time::ZERO).expect("a good configuration");

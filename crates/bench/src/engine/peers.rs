@@ -1,4 +1,4 @@
-//! Other engines, each at its best setting.
+//! Other engines, each with its best settings.
 
 use super::{FLOWS, PRODUCERS, TARGETS, Work, runtime};
 use crate::measure::{Took, measure};
@@ -11,8 +11,8 @@ use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// apalis over its in-memory storage. Its sink, which gives a task its id, fails when two threads
-/// send at once: every producer has one of its own, on the same channel.
+/// apalis with its in-memory storage. Its sink, which assigns the id of a task, fails if two
+/// threads send at once. Therefore every producer has its own sink on the same channel.
 pub(crate) fn apalis(jobs: u64) -> Took {
     let runtime = runtime();
     measure(jobs, || {

@@ -1,4 +1,4 @@
-//! What a refusal costs when the queue is full.
+//! Cost of a rejected job while the queue is full.
 
 use super::ours;
 use crate::measure::{allocations, measure as time, median};

@@ -1,7 +1,7 @@
-//! A million timers, due within a second in no order: set them all, then let all of them come.
+//! A million timers, due within a second in random order: all are set, then all expire.
 //!
-//! Only processor time counts: tokio's queue waits for a real second, ours is told that one has
-//! passed, in milliseconds.
+//! Only CPU time counts. tokio-util's `DelayQueue` waits for a real second; the core's wheel is
+//! advanced by a second in steps of a millisecond.
 
 use super::Contender;
 use crate::measure::{Took, measure};
@@ -20,7 +20,7 @@ pub(crate) fn contenders() -> Vec<Contender> {
     ]
 }
 
-/// Due within a second, in no order.
+/// Due times within a second, in random order.
 fn due(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000_000
 }
@@ -40,7 +40,7 @@ fn wheel(units: u64) -> Took {
             wheel.set(Time::from_nanos(due(n)), n);
         }
         let mut seen = 0;
-        // A driver that wakes every millisecond at the most.
+        // Like a driver that wakes at most once per millisecond.
         for milli in 1..=1000 {
             wheel.advance(Time::from_millis(milli), &mut out);
             seen += out.drain(..).count() as u64;

@@ -1,4 +1,4 @@
-//! What people build with today: tokio's channels, and a task and a semaphore a job.
+//! The usual building blocks of tokio: channels, or a task and a semaphore permit per job.
 
 use super::{BOUND, FLOWS, PRODUCERS, TARGETS, Work, runtime};
 use crate::measure::{Took, measure};
@@ -63,8 +63,8 @@ pub(crate) fn recv_many(jobs: u64) -> Took {
     })
 }
 
-/// Eight producers; each job is a task that waits for one of sixteen permits and answers through a
-/// oneshot.
+/// Eight producers. Each job is a task that waits for one of sixteen permits and replies through a
+/// oneshot channel.
 pub(crate) fn spawn(jobs: u64) -> Took {
     let runtime = runtime();
     measure(jobs, || {

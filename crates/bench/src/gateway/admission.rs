@@ -1,4 +1,4 @@
-//! Admission alone: from asking for a slot to having it, without any HTTP around it.
+//! Admission alone: from the request for a slot to the grant, without HTTP.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ const FREE: &str = "admission, a slot is free";
 const QUEUED: &str = "admission, through the queue";
 const TIMES: u64 = 100_000;
 
-/// Measures both ways to a slot.
+/// Measures the grant of a free slot and the grant through the queue.
 pub(super) fn run(rounds: usize, report: &mut Report) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -56,14 +56,14 @@ fn granted(acquire: impl Future<Output = Result<Permit, headworks_pool::Denied>>
     }
 }
 
-/// Asked for, had, and given back.
+/// Acquires and releases a free slot.
 fn free(permits: &Permits) {
     for n in 0..TIMES {
         granted(permits.acquire(job(n))).finish(Ended::done());
     }
 }
 
-/// Asked for while the only slot is taken; had when that one is given back.
+/// Acquires the only slot while it is taken, and releases it to the next in the queue.
 fn queued(permits: &Permits) {
     let mut holder = granted(permits.acquire(job(0)));
     for n in 1..=TIMES {

@@ -1,4 +1,4 @@
-//! The gateway's contenders, each a process of its own.
+//! Contenders of the gateway, each in a process of its own.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::process::Process;
 
-/// This program in another role.
+/// Starts this program in another role.
 pub(super) fn role(role: &str, upstream: Option<SocketAddr>) -> Process {
     let program = std::env::current_exe().expect("this program is a file");
     let mut command = Command::new(program);
@@ -17,7 +17,7 @@ pub(super) fn role(role: &str, upstream: Option<SocketAddr>) -> Process {
     Process::speaking(&mut command)
 }
 
-/// vllm-router before the upstream.
+/// Starts vllm-router in front of the upstream.
 pub(super) fn router(command: &Path, upstream: SocketAddr) -> Process {
     let address = Process::free();
     let mut command = Command::new(command);
@@ -29,10 +29,10 @@ pub(super) fn router(command: &Path, upstream: SocketAddr) -> Process {
     Process::silent(&mut command, address, Process::takes_connections)
 }
 
-/// LiteLLM's proxy before the upstream.
+/// Starts LiteLLM's proxy in front of the upstream.
 pub(super) fn litellm(command: &Path, upstream: SocketAddr) -> Process {
     let address = Process::free();
-    // No key is asked of the load, which it takes only when told twice.
+    // The load sends no key. LiteLLM permits that only with this setting.
     let settings = format!(
         "general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}\nmodel_list:\n- model_name: m\n  litellm_params: {{model: openai/m, api_base: 'http://{upstream}/v1', api_key: none}}\n"
     );

@@ -1,4 +1,4 @@
-//! Clients: open-loop, and many at once.
+//! Load generators: open-loop requests, and many waiting clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,15 +26,17 @@ pub(super) const BODY: &str = concat!(
     r#"and what would happen to the fields below if one of their gates stayed open for a week in a dry summer?"}]}"#
 );
 
-/// What the upstream says of how long it took, in nanoseconds.
+/// Response header with the service time of the mock upstream, in nanoseconds.
 pub(super) const SERVED: &str = "x-served-ns";
 
-/// How long a request took, in nanoseconds.
+/// Duration of a request, in nanoseconds.
 pub(super) struct Took {
-    /// From when it was due.
+    /// From the time at which it was due. A late start of the load generator counts, so that a
+    /// stall is not hidden (coordinated omission).
     pub(super) since_due: f64,
-    /// From when it was sent, without what the upstream took, if whoever is between passes that on:
-    /// neither this program's timers nor the upstream's are anybody's doing.
+    /// From the time at which it was sent, without the service time of the upstream. `None` if the
+    /// contender drops the header. Inaccurate timers in this program and in the upstream do not
+    /// count.
     pub(super) beyond: Option<f64>,
 }
 
@@ -68,7 +70,8 @@ impl Load {
         }
     }
 
-    /// How long `requests` at once took, in nanoseconds; at most `most` of them are on their way.
+    /// Sends `requests` requests with at most `most` in flight, and returns the total time in
+    /// nanoseconds.
     pub(super) fn burst(&self, requests: usize, most: usize) -> f64 {
         let (client, uri, places) = (&self.client, &self.uri, Arc::new(Semaphore::new(most)));
         self.runtime.block_on(async {
@@ -91,7 +94,8 @@ impl Load {
         })
     }
 
-    /// How long each of `requests` took, in nanoseconds.
+    /// Sends requests at a fixed rate, independent of the responses, and returns the duration of
+    /// each.
     pub(super) fn open_loop(&self, requests: usize, rate: f64) -> Vec<Took> {
         let times = Arc::new(Mutex::new(Vec::with_capacity(requests)));
         self.runtime.block_on(async {
@@ -126,7 +130,7 @@ impl Load {
         std::mem::take(&mut *times.lock())
     }
 
-    /// Connections that each have sent a request and wait.
+    /// Opens connections that each send a request and wait.
     pub(super) fn crowd(&self, count: usize) -> Crowd {
         let request = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
@@ -152,7 +156,7 @@ impl Load {
         }
     }
 
-    /// The same over HTTP/2, five hundred on each connection.
+    /// The same over HTTP/2, with 500 streams per connection.
     pub(super) fn streams(&self, count: usize) -> Crowd {
         const EACH: usize = 500;
         let mut tasks = JoinSet::new();
@@ -179,7 +183,7 @@ impl Load {
     }
 }
 
-/// Clients that wait, until this is dropped.
+/// Waiting clients. Dropping this disconnects them.
 pub(super) struct Crowd {
     _streams: Vec<TcpStream>,
     _tasks: JoinSet<()>,

@@ -1,8 +1,8 @@
-//! `headworks-bench gateway`: what a request costs on its way through, in us and in others.
+//! `headworks-bench gateway`: cost of a request through the gateway, beside other gateways.
 //!
-//! Every contender is a process of its own before the same mock upstream, so that its CPU time and
-//! memory are its own. Arrivals are open-loop: a slow answer does not make the next request come
-//! later.
+//! Every contender is a process of its own in front of the same mock upstream, so that its CPU time
+//! and memory can be measured. The load is open-loop: a slow response does not delay the next
+//! request.
 
 mod admission;
 mod contenders;
@@ -32,32 +32,32 @@ const PLAIN: &str = "memory of one that waits in a bare hyper server";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Interleaved rounds; the median of them counts.
+    /// Number of interleaved rounds; the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Requests a round.
+    /// Requests per round.
     #[arg(long, default_value_t = 5000)]
     requests: usize,
-    /// Requests a second: about half of what the machine can do.
+    /// Requests per second, about half of what the machine can do.
     #[arg(long, default_value_t = 1000.0)]
     rate: f64,
-    /// How many wait when memory is measured.
+    /// Number of waiting requests when memory is measured.
     #[arg(long, default_value_t = 10_000)]
     waiting: usize,
-    /// The command of vllm-router (PyPI), to measure it as well.
+    /// Command of vllm-router (PyPI), to measure it as well.
     #[arg(long, value_name = "COMMAND")]
     vllm_router: Option<PathBuf>,
-    /// The command of LiteLLM's proxy (PyPI `litellm[proxy]`), to measure it as well, at a
-    /// twentieth of the rate.
+    /// Command of LiteLLM's proxy (PyPI `litellm[proxy]`), to measure it as well, at a twentieth of
+    /// the rate.
     #[arg(long, value_name = "COMMAND")]
     litellm: Option<PathBuf>,
-    /// Only these parts: passing, slots, admission or memory.
+    /// Run only these parts: passing, slots, admission or memory.
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
-    /// Be one of the processes. For the bench itself.
+    /// Run as one of the processes. Used by the bench itself.
     #[arg(long, hide = true)]
     role: Option<String>,
-    /// Where the mock upstream is. For the bench itself.
+    /// Address of the mock upstream. Used by the bench itself.
     #[arg(long, hide = true)]
     upstream: Option<SocketAddr>,
     /// Print JSON.
@@ -68,13 +68,13 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// What rounds against one contender found.
+/// Results of all rounds of one contender.
 #[derive(Default)]
 struct Found {
     cpu: Vec<f64>,
     p50: Vec<f64>,
     p99: Vec<f64>,
-    /// The p99 of what came on top of the upstream's own time.
+    /// The p99 of the time beyond the service time of the upstream.
     beyond: Vec<f64>,
 }
 
@@ -107,7 +107,7 @@ impl Options {
     }
 }
 
-/// Requests at half load through every contender.
+/// Sends requests at half load through every contender.
 fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
     let mut contenders = vec![
         (DIRECT, None),
@@ -124,7 +124,7 @@ fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
     for _ in 0..options.rounds {
         let rounds = undisturbed(|| {
             let rounds = contenders.iter().map(|(name, process)| {
-                // It would drown in what the others are asked.
+                // LiteLLM cannot sustain the rate of the others.
                 let less = if *name == LITELLM { 20 } else { 1 };
                 round(options, less, process.as_ref(), mock)
             });
@@ -138,7 +138,8 @@ fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
     for ((name, process), found) in contenders.iter().zip(found) {
         let cpu = Some(median(found.cpu)).filter(|cpu| *cpu > 0.0);
         if process.is_some() && found.beyond.len() == direct.len() {
-            // Within a round the machine is the same for all.
+            // Compared within a round, because all contenders of a round find the machine in the
+            // same state.
             let added = found.beyond.iter().zip(&direct);
             let added = added.map(|(beyond, direct)| beyond - direct);
             report.row(
@@ -156,7 +157,7 @@ fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
     }
 }
 
-/// What one round against one contender found.
+/// Results of one round of one contender.
 struct Round {
     cpu: f64,
     p50: f64,
@@ -200,13 +201,13 @@ fn bounds(report: &mut Report) {
     report.ratio(&cpu(OURS), &cpu(BARE), 1.3);
     report.ratio(&cpu(OURS), &cpu(ROUTER), 0.7);
     let (ours, bare) = (format!("{OURS}, added p99"), format!("{BARE}, added p99"));
-    // On a busy machine the difference drowns: then nothing can be said of it.
+    // On a busy machine the difference is smaller than the noise, and a ratio means nothing.
     if report.value(&bare).is_some_and(|added| added > 0.0) {
         report.ratio(&ours, &bare, 2.0);
     }
 }
 
-/// Sixty short requests through ten slots: ours, and a bare pass-through behind a semaphore.
+/// Sixty short requests through ten slots: the gateway, and a bare pass-through behind a semaphore.
 fn sixty(options: &Options, mock: SocketAddr, report: &mut Report) {
     let ours = role("ten", Some(mock));
     let bare = role("bare", Some(mock));
@@ -214,7 +215,7 @@ fn sixty(options: &Options, mock: SocketAddr, report: &mut Report) {
     let (mut through, mut behind) = (Vec::new(), Vec::new());
     for round in 0..=options.rounds {
         let took = (ours.burst(60, 60), bare.burst(60, 10));
-        // The first one opens connections.
+        // The first round opens the connections.
         if round > 0 {
             through.push(took.0);
             behind.push(took.1);
@@ -225,8 +226,8 @@ fn sixty(options: &Options, mock: SocketAddr, report: &mut Report) {
     report.ratio(SIXTY, SEMAPHORE, 1.3);
 }
 
-/// What each of many waiting requests holds, beyond its body: with us, and with a server that does
-/// nothing but hold it.
+/// Memory per waiting request, without its body: in the gateway, and in a server that only keeps
+/// the connection.
 fn memory(options: &Options, report: &mut Report) {
     let mock = role("hanging", None);
     let plain = role("hanging", None);
@@ -240,7 +241,7 @@ fn memory(options: &Options, report: &mut Report) {
     }
 }
 
-/// How many come at once.
+/// Opens a number of waiting clients.
 type Come = fn(&Load, usize) -> Crowd;
 
 fn each_of(waiting: usize, process: &Process, come: Come) -> f64 {

@@ -1,5 +1,4 @@
-//! What this program is when the bench starts it again: a mock upstream, a bare pass-through, or
-//! the gateway.
+//! Roles of the child processes: mock upstream, bare pass-through and gateway.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,7 +25,7 @@ use super::load::SERVED;
 
 type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What the mock takes to answer.
+/// Service time of the mock upstream.
 const SERVICE: Duration = Duration::from_millis(5);
 
 const ANSWER: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":0,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"It is a machine that decides how much water goes where, and it has done so for a long time."},"finish_reason":"stop"}],"usage":{"prompt_tokens":200,"completion_tokens":22,"total_tokens":222}}"#;
@@ -93,8 +92,8 @@ where
     }
 }
 
-/// The least that a pass-through can do: the same server and the same client, and nothing between
-/// them.
+/// The cheapest possible pass-through: the same server and the same client, with nothing in
+/// between.
 async fn bare(upstream: SocketAddr) {
     let outbound = Outbound::new(&OutboundConfig::default()).expect("certificates");
     serve(move |mut request| {

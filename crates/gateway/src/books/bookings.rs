@@ -1,4 +1,4 @@
-//! Places that were promised to clients who were sent away, found again when they come back.
+//! Bookings: queue places promised to rejected clients, found again when they retry.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use headworks_core::{Booking, Key};
 use parking_lot::Mutex;
 
-/// More promises than this are not remembered.
+/// Most bookings that are remembered.
 const MOST: usize = 10_000;
-/// A promise is kept in mind this long beyond its time.
+/// How long a booking is remembered beyond the promised time.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// Bookings by what was asked: the same key and the same body.
+/// Bookings by the fingerprint of the request: the same tenant, class and body.
 #[derive(Debug, Default)]
 pub(crate) struct Bookings {
     promised: Mutex<HashMap<Key, (Booking, Instant)>>,
@@ -20,6 +20,8 @@ pub(crate) struct Bookings {
 impl Bookings {
     pub(crate) fn remember(&self, what: Key, booking: Booking, after: Duration, now: Instant) {
         let mut promised = self.promised.lock();
+        // Expired bookings are removed only when the table is full. If it is still full then, the
+        // client is treated like any other when it retries.
         if promised.len() >= MOST {
             promised.retain(|_, (_, until)| *until > now);
         }
@@ -28,7 +30,7 @@ impl Bookings {
         }
     }
 
-    /// The place that was promised, once.
+    /// Takes a booking. Each can be claimed once.
     pub(crate) fn claim(&self, what: Key, now: Instant) -> Option<Booking> {
         let (booking, until) = self.promised.lock().remove(&what)?;
         (until > now).then_some(booking)

@@ -1,4 +1,4 @@
-//! The last requests, and what became of each: for whoever asks why.
+//! Request history: the latest requests and how each was treated, for explanations and the console.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use smallvec::SmallVec;
 
-/// How many requests are remembered.
+/// Number of requests that are remembered.
 const MOST: usize = 4096;
 
-/// Names for requests: a random word of this run, and a number.
+/// Request ids: a random prefix per process, and a number.
 #[derive(Debug)]
 pub(crate) struct Ids {
-    /// What every name of this run begins with.
+    /// Prefix of all ids of this process.
     run: String,
     next: AtomicU64,
 }
@@ -34,6 +34,7 @@ impl Ids {
     }
 
     pub(crate) fn name(&self, number: u64) -> String {
+        // Built without `format!`, because this runs for every request.
         let mut name = String::with_capacity(28);
         name.push_str(&self.run);
         let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
@@ -50,7 +51,7 @@ impl Ids {
     }
 }
 
-/// Where a request is.
+/// Stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
@@ -58,13 +59,13 @@ pub(crate) enum Stage {
     Running,
     Done,
     Refused,
-    /// The client went away.
+    /// The client disconnected.
     Left,
     /// The upstream failed.
     Failed,
 }
 
-/// One request.
+/// History of one request.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Entry {
     #[serde(skip)]
@@ -77,23 +78,23 @@ pub(crate) struct Entry {
     pub(crate) class: Class,
     pub(crate) model: String,
     pub(crate) stage: Stage,
-    /// Tokens that it was expected to draw.
+    /// Estimated tokens.
     pub(crate) estimate: u64,
-    /// Tokens that it drew.
+    /// Actual tokens.
     pub(crate) tokens: Option<u64>,
-    /// How many of its class waited before it when it came.
+    /// Position in the queue of its class on arrival; 0 if it did not wait.
     pub(crate) position: u32,
-    /// What it waited for, and behind whom.
+    /// Description of the limit that blocked it.
     pub(crate) held_by: Option<String>,
     #[serde(serialize_with = "as_millis")]
     pub(crate) waited: Option<Duration>,
-    /// Whether it went ahead because of its age.
+    /// Whether it was granted early because of its age.
     pub(crate) aged: bool,
-    /// Who answered, after those who would not.
+    /// Upstreams that were tried, in order.
     #[serde(serialize_with = "as_list")]
     pub(crate) upstreams: SmallVec<[Arc<str>; 1]>,
     pub(crate) status: Option<u16>,
-    /// The word for what happened.
+    /// Reason code, as in `x-headworks-reason`.
     pub(crate) reason: &'static str,
     #[serde(serialize_with = "as_millis")]
     pub(crate) took: Option<Duration>,
@@ -120,7 +121,7 @@ fn as_millis<S: serde::Serializer>(
     }
 }
 
-/// The last requests.
+/// Ring buffer of the latest requests, indexed by their number.
 pub(crate) struct Journal {
     pub(crate) ids: Ids,
     entries: Mutex<Vec<Option<Entry>>>,
@@ -139,7 +140,7 @@ impl Journal {
         self.entries.lock()[place] = Some(entry);
     }
 
-    /// Changes an entry, if it is still there.
+    /// Changes an entry, unless it has been overwritten.
     pub(crate) fn change(&self, number: u64, change: impl FnOnce(&mut Entry)) {
         let mut entries = self.entries.lock();
         let entry = entries[number as usize % MOST].as_mut();
@@ -154,7 +155,7 @@ impl Journal {
         entry.filter(|entry| entry.number == number)
     }
 
-    /// Every request that is remembered and came since then, in no order.
+    /// Visits every remembered request that arrived since `moment`, in no particular order.
     pub(crate) fn since(&self, moment: Timestamp, mut tell: impl FnMut(&Entry)) {
         let entries = self.entries.lock();
         let recent = entries.iter().flatten();
@@ -163,7 +164,7 @@ impl Journal {
             .for_each(&mut tell);
     }
 
-    /// The newest first.
+    /// The latest entries, newest first.
     pub(crate) fn latest(&self, most: usize) -> Vec<Entry> {
         let entries = self.entries.lock();
         let mut latest: Vec<&Entry> = entries.iter().flatten().collect();

@@ -1,5 +1,5 @@
-//! Who used how much: counters by tenant and class, quotas by calendar day and month, and rows for
-//! the store.
+//! Usage ledger: counters by tenant and class, quotas by calendar day and month, and rows for the
+//! usage file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::times::Period;
 use crate::wire::Usage;
 
-/// What a tenant did in a class since the start.
+/// Totals of a tenant in one class since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) requests: u64,
@@ -21,21 +21,21 @@ pub(crate) struct Totals {
     pub(crate) tokens: u64,
 }
 
-/// What a tenant did.
+/// Usage of one tenant.
 #[derive(Debug, Default)]
 struct Book {
     day: u32,
     day_tokens: u64,
     month_tokens: u64,
     classes: Vec<Totals>,
-    /// What the store has not seen yet.
+    /// Rows that are not stored yet, by model.
     rows: HashMap<String, UsageRow>,
-    /// The same, of days that are over.
+    /// Rows of earlier days that are not stored yet.
     past: Vec<UsageRow>,
 }
 
 impl Book {
-    /// Begins a new day, and a new month where one begins.
+    /// Resets the counters if a new day or month has begun.
     fn turn_to(&mut self, day: u32) {
         if day == self.day {
             return;
@@ -55,11 +55,12 @@ impl Book {
     }
 
     fn row(&mut self, tenant: &str, day: u32, model: &str) -> &mut UsageRow {
-        // Not by entry: that would need a name of its own for every request.
+        // The `entry` API would allocate a key for every request.
         if !self.rows.contains_key(model) {
             self.rows.insert(model.to_owned(), UsageRow::default());
         }
         let row = self.rows.get_mut(model).expect("it is there");
+        // Midnight has passed since the last request for this model, so its old row is complete.
         if row.day != day {
             let new = UsageRow {
                 day,
@@ -74,16 +75,17 @@ impl Book {
     }
 }
 
-/// Everybody's usage.
+/// Usage of all tenants. The counters are in memory; rows go to the store periodically.
 pub(crate) struct Ledger {
     books: Mutex<HashMap<Arc<str>, Book>>,
     store: Mutex<UsageStore>,
 }
 
 impl Ledger {
-    /// With what was used in the month of `today` so far.
+    /// Creates the ledger, with the usage of the current month loaded from the store.
     pub(crate) fn new(store: UsageStore, today: u32) -> Result<Ledger, Error> {
         let mut books: HashMap<Arc<str>, Book> = HashMap::new();
+        // Days are numbers such as 20261115, so this range is the month so far.
         for row in store.rows(today / 100 * 100, today)? {
             let book = books.entry(row.tenant.as_str().into()).or_default();
             book.day = today;
@@ -99,7 +101,7 @@ impl Ledger {
         })
     }
 
-    /// The quota that is gone, if one is.
+    /// The quota that is used up, if any.
     pub(crate) fn exhausted(&self, tenant: &TenantSettings, day: u32) -> Option<Period> {
         let mut books = self.books.lock();
         let book = books.get_mut(tenant.name.as_str())?;
@@ -123,7 +125,8 @@ impl Ledger {
         book.row(tenant, day, "").refused += 1;
     }
 
-    /// A request that ended; what got no answer names no model, so that names cannot be made up.
+    /// Books a request that ended. `model` is empty without a successful response, so that clients
+    /// cannot fill the table with invented names.
     pub(crate) fn ended(
         &self,
         tenant: &Arc<str>,
@@ -147,7 +150,7 @@ impl Ledger {
         row.output_tokens += output;
     }
 
-    /// Every tenant's totals by class, in the order of their names.
+    /// Totals of every tenant by class, sorted by name.
     pub(crate) fn totals(&self) -> Vec<(Arc<str>, Vec<Totals>)> {
         let books = self.books.lock();
         let mut totals: Vec<_> = books
@@ -158,8 +161,10 @@ impl Ledger {
         totals
     }
 
-    /// Writes what the store has not seen. Blocks; what fails is kept for the next time.
+    /// Writes pending rows to the store. Blocks. Rows that cannot be written stay pending.
     pub(crate) fn flush(&self) -> Result<(), Error> {
+        // Locked before the rows are taken: otherwise a query could run between the two steps and
+        // miss them.
         let mut store = self.store.lock();
         let rows: Vec<UsageRow> = {
             let mut books = self.books.lock();
@@ -189,7 +194,7 @@ impl Ledger {
         }
     }
 
-    /// Rows of those days, with what was used up to now. Blocks.
+    /// Rows of these days, including all usage up to now. Blocks.
     pub(crate) fn rows(&self, from: u32, to: u32) -> Result<Vec<UsageRow>, Error> {
         self.flush()?;
         self.store.lock().rows(from, to)

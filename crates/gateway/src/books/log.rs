@@ -1,4 +1,4 @@
-//! Arrivals, written down as `headworks sim --trace` reads them. No prompt, no key.
+//! Request log: arrivals in the format of `headworks sim --trace`, without prompts and keys.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 
-/// The file: a line for every arrival, and a comment for every end.
+/// The log file: one line per arrival, and one comment per end.
 pub(crate) struct RequestLog {
     start: Instant,
     file: Mutex<BufWriter<File>>,
@@ -32,8 +32,9 @@ impl RequestLog {
 
     pub(crate) fn arrived(&self, class: Class, tenant: &str, estimate: u64) {
         let mut file = self.file.lock();
-        // Under the lock, so that the file is in order.
+        // The time is taken under the lock, so that the lines are in order.
         let at = self.start.elapsed().as_secs_f64();
+        // Keeps an arrival on one line, whatever the name of the tenant.
         let tenant = tenant.replace(['"', '\n', '\r'], "_");
         let _ = writeln!(file, "{at:.6},{},\"{tenant}\",{estimate}", class.0);
     }

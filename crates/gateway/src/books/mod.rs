@@ -1,4 +1,4 @@
-//! What is remembered: usage, recent requests, promised places, arrivals.
+//! Usage accounting and request history: quotas, recent requests, bookings and the request log.
 
 mod bookings;
 mod journal;

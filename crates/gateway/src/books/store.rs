@@ -1,4 +1,4 @@
-//! Usage by tenant, day and model, in SQLite.
+//! Usage store: usage by tenant, day and model, in SQLite.
 
 use std::path::Path;
 
@@ -7,40 +7,40 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// What the tables look like. Older files are brought up to it, newer ones refused.
+/// Schema version. Older files are upgraded, newer ones rejected.
 const VERSION: i64 = 1;
 
-/// One line of usage.
+/// Usage of one tenant on one day with one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct UsageRow {
-    /// The calendar day, as in 20261115.
+    /// Calendar day, such as 20261115.
     pub day: u32,
-    /// Whose.
+    /// The tenant.
     pub tenant: String,
-    /// The model; empty for what got no answer.
+    /// The model; empty for requests without a successful response.
     pub model: String,
     /// Requests that ended.
     pub requests: u64,
-    /// Requests that were refused.
+    /// Requests that were rejected.
     pub refused: u64,
     /// Tokens of prompts.
     pub input_tokens: u64,
-    /// Tokens of answers.
+    /// Tokens of responses.
     pub output_tokens: u64,
 }
 
-/// The file.
+/// The usage file, or a database in memory.
 pub struct UsageStore {
     connection: Connection,
     path: String,
 }
 
 impl UsageStore {
-    /// Opens or makes the file; without one, usage is kept in memory.
+    /// Opens or creates a usage file. Without a path, usage is kept in memory.
     ///
     /// # Errors
-    /// When it cannot be used, or was written by a newer version.
+    /// If the file cannot be used, or was written by a newer version.
     pub fn open(path: Option<&Path>) -> Result<UsageStore, Error> {
         let name = path.map_or("memory".to_owned(), |path| path.display().to_string());
         let opened = path.map_or_else(Connection::open_in_memory, Connection::open);
@@ -66,6 +66,7 @@ impl UsageStore {
                 ),
             });
         }
+        // WAL lets `headworks gateway usage` read the file while the gateway writes it.
         let tables = format!(
             "PRAGMA journal_mode = WAL;
              PRAGMA busy_timeout = 5000;
@@ -81,10 +82,10 @@ impl UsageStore {
             .map_err(|error| self.wrong(&error))
     }
 
-    /// Adds to what is there, all or nothing.
+    /// Adds rows to the stored ones, all or nothing.
     ///
     /// # Errors
-    /// When it cannot be written; then nothing was.
+    /// If the rows cannot be written. None is written then.
     pub fn add(&mut self, rows: &[UsageRow]) -> Result<(), Error> {
         let path = self.path.clone();
         let add = |connection: &mut Connection| {
@@ -111,10 +112,10 @@ impl UsageStore {
         add(&mut self.connection).map_err(|error| unusable(&path, &error))
     }
 
-    /// The days from `from` to `to`, both included, oldest first.
+    /// Rows of the days from `from` to `to`, inclusive, oldest first.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the file cannot be read.
     pub fn rows(&self, from: u32, to: u32) -> Result<Vec<UsageRow>, Error> {
         let read = || {
             let mut statement = self.connection.prepare(
@@ -149,7 +150,7 @@ fn unusable(path: &str, error: &rusqlite::Error) -> Error {
     }
 }
 
-// SQLite's numbers have a sign.
+// SQLite has signed integers only.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -158,7 +159,7 @@ fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// Rows as CSV, with a heading. Names are quoted where they must be.
+/// Formats rows as CSV with a header line. Names are quoted where necessary.
 pub(crate) fn csv(rows: &[UsageRow]) -> String {
     use std::fmt::Write;
     let mut text = "day,tenant,model,requests,refused,input_tokens,output_tokens\n".to_owned();
@@ -181,7 +182,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl UsageRow {
-    /// Rows as CSV, with a heading.
+    /// Formats rows as CSV with a header line.
     #[must_use]
     pub fn csv(rows: &[UsageRow]) -> String {
         csv(rows)

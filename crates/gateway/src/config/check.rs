@@ -1,4 +1,4 @@
-//! What is wrong with values that are fine one by one.
+//! Checks across several settings, beyond the checks of each value by itself.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -88,7 +88,7 @@ fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
     }
 }
 
-/// What is wrong with rates, wherever they were written.
+/// Checks rates, wherever they were written.
 pub(crate) fn rates_are_right(rates: [Option<f64>; 2]) -> Result<(), String> {
     let wrong = |rate: &f64| !rate.is_finite() || *rate < 0.0;
     match rates.iter().flatten().any(wrong) {
@@ -118,12 +118,12 @@ fn keys(config: &GatewayConfig, found: &mut Vec<Objection>) {
     }
 }
 
-/// Whether only this machine reaches `address`.
+/// Whether `address` can be reached from this machine only.
 pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// What is wrong with a key, wherever it was written.
+/// Checks a key, wherever it was written.
 pub(crate) fn key_is_right(key: &KeySettings, levels: u8) -> Result<(), String> {
     let [prefix, pattern] = [&key.prefix, &key.pattern].map(|way| way.as_ref().map(Secret::reveal));
     let ways = [key.hash.as_deref(), prefix, pattern];

@@ -1,4 +1,4 @@
-//! The `[gateway]` section: paper 003's keys, and what a gateway needs beside them.
+//! The `[gateway]` section: the scheduler's keys, and those of the gateway around it.
 
 mod check;
 mod parts;
@@ -111,15 +111,15 @@ headworks_service::section! {
 }
 
 impl GatewayConfig {
-    /// The name of the file with the keys where `keys_file` is not set.
+    /// Name of the key file that is used if `keys_file` is not set.
     pub const KEYS_FILE: &str = "headworks-keys.toml";
 
-    /// Whether keys are configured, or could be: an empty file of keys admits nobody.
+    /// Whether keys are configured. An empty key file counts: it admits nobody.
     pub(crate) fn has_keys(&self) -> bool {
         !self.key.is_empty() || self.keys_file.is_some()
     }
 
-    /// The class of a request whose key names none.
+    /// Class of a request whose key names none.
     #[must_use]
     pub fn class_by_default(&self) -> u8 {
         let last = self.scheduler_priority_levels.saturating_sub(1);

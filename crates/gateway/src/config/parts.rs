@@ -1,4 +1,4 @@
-//! The lists of the section: classes, keys, tenants, upstreams, time rules.
+//! The tables of the `[gateway]` section: classes, keys, tenants, upstreams and time rules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,146 +6,146 @@ use std::time::Duration;
 use headworks_service::config::Secret;
 use serde::{Deserialize, Serialize};
 
-/// A class that differs from the others.
+/// Settings of one class that differ from the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ClassSettings {
-    /// Which: 0 is the most urgent.
+    /// Number of the class; 0 is the most urgent.
     pub level: u8,
-    /// How long its requests may wait.
+    /// Longest wait of its requests.
     #[serde(with = "headworks_service::config::seconds")]
     pub queue_timeout: Option<Duration>,
-    /// A request that waited so long goes next, at most one grant in four.
+    /// A request that has waited this long is granted next. This applies to at most one grant in
+    /// four.
     #[serde(with = "headworks_service::config::seconds")]
     pub aging: Option<Duration>,
 }
 
-/// Whose a key is, and what it may do. Exactly one of `hash`, `prefix` and `pattern` says which
-/// keys are meant.
+/// Owner and permissions of a key. Exactly one of `hash`, `prefix` and `pattern` selects the keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct KeySettings {
-    /// A name to list and revoke it by.
+    /// Name by which the key is listed and revoked.
     pub id: String,
-    /// SHA-256 of the key, in hex.
+    /// SHA-256 of the key, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// Every key that begins with this. Never shown: it admits everybody who knows it.
+    /// Selects every key that begins with this text. It is a secret: everybody who knows it is
+    /// admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<Secret>,
-    /// Every key that looks like this, where `*` stands for anything. Never shown.
+    /// Selects every key that matches this pattern, in which `*` matches any text. It is a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<Secret>,
-    /// Whose it is.
+    /// Tenant that the key belongs to.
     pub tenant: String,
-    /// The class of its requests; without one, `default_class`.
+    /// Class of its requests. Default: `default_class`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<u8>,
-    /// The most urgent class that it may ask for; without one, its own.
+    /// The most urgent class that its requests may choose. Default: `class`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_class: Option<u8>,
-    /// The models it may use, where `*` stands for anything; without any, all.
+    /// Models that it may use; `*` matches any text. Default: all models.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
 }
 
-/// A tenant's share, limits and quotas. What is not given is not limited.
+/// Share, limits and quotas of a tenant. A limit that is not set does not apply.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct TenantSettings {
-    /// As keys name it.
+    /// Name of the tenant, as in its keys.
     pub name: String,
-    /// Its share inside a class; without one, 1.
+    /// Weight of its share within a class. Default: 1.
     pub weight: Option<u32>,
-    /// Requests at the upstreams at once.
+    /// Concurrent requests at the upstreams.
     pub max_concurrent: Option<u32>,
-    /// Requests started in a second.
+    /// Requests started per second.
     pub max_rps: Option<f64>,
-    /// Tokens started in a second.
+    /// Tokens started per second.
     pub max_tokens_per_sec: Option<f64>,
-    /// Tokens in a calendar day.
+    /// Token quota per calendar day.
     pub tokens_per_day: Option<u64>,
-    /// Tokens in a calendar month.
+    /// Token quota per calendar month.
     pub tokens_per_month: Option<u64>,
 }
 
-/// What an upstream speaks.
+/// API that an upstream speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Kind {
-    /// OpenAI's API, or one that is compatible with it.
+    /// OpenAI's API or a compatible one.
     #[default]
     Openai,
     /// Anthropic's API.
     Anthropic,
-    /// None: the gateway itself answers, to try things with.
+    /// No upstream: the gateway answers itself, for tests and demonstrations.
     Echo,
 }
 
-/// One upstream.
+/// Settings of one upstream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct UpstreamSettings {
-    /// Its name in logs, metrics and statistics.
+    /// Name in logs, metrics and statistics.
     pub name: String,
-    /// What it speaks: "openai", "anthropic" or "echo".
+    /// API that it speaks: "openai", "anthropic" or "echo".
     pub kind: Kind,
-    /// Its address, such as `https://api.openai.com`; a path replaces `/v1`, and a query is sent
-    /// with every request. It is shown: put keys into `api_key` or `headers`.
+    /// Base URL, such as `https://api.openai.com`. A path replaces `/v1`, and a query is sent with
+    /// every request. The URL appears in logs and statistics: put keys into `api_key` or `headers`.
     pub url: String,
-    /// The key to use there: "env:NAME", "file:PATH", or the key itself.
+    /// API key of the upstream: "env:NAME", "file:PATH", or the key itself.
     pub api_key: Option<Secret>,
-    /// Headers to send with every request: "env:NAME", "file:PATH", or the value itself. Values are
-    /// never shown.
+    /// Headers to send with every request: "env:NAME", "file:PATH", or the value itself. The values
+    /// are secrets.
     pub headers: BTreeMap<String, Secret>,
-    /// The models it serves, where `*` stands for anything; without any, all.
+    /// Models that it serves; `*` matches any text. Default: all models.
     pub models: Vec<String>,
-    /// Its share of the requests that others could serve as well.
+    /// Weight of its share of the requests that several upstreams can serve.
     pub weight: u32,
-    /// Requests it may have at once.
+    /// Concurrent requests.
     pub max_concurrent: Option<u32>,
-    /// Requests started there in a second; the most that is learned.
+    /// Requests started per second. Also the upper bound of the learned rate.
     pub max_rps: Option<f64>,
-    /// Tokens started there in a second; the most that is learned.
+    /// Tokens started per second. Also the upper bound of the learned rate.
     pub max_tokens_per_sec: Option<f64>,
-    /// The least that its own answers may bring `max_rps` down to; without it, nothing is learned.
+    /// Lower bound of the learned request rate. Without it, the request rate is not learned.
     pub min_rps: Option<f64>,
-    /// The least that its own answers may bring `max_tokens_per_sec` down to; without it, nothing
-    /// is learned.
+    /// Lower bound of the learned token rate. Without it, the token rate is not learned.
     pub min_tokens_per_sec: Option<f64>,
-    /// Tokens of one request.
+    /// Largest number of tokens of one request.
     pub max_context_length: Option<u64>,
-    /// Models that have limits of their own, apart from the upstream's.
+    /// Models with separate limits.
     pub limit: Vec<ModelLimits>,
-    /// How long it may take to begin an answer.
+    /// Longest time until the response begins.
     #[serde(with = "headworks_service::config::seconds")]
     pub first_byte_timeout: Duration,
-    /// How long it may be silent in the middle of an answer.
+    /// Longest pause in the middle of a response.
     #[serde(with = "headworks_service::config::seconds")]
     pub idle_timeout: Duration,
-    /// Whether a request that got no answer in time is tried elsewhere: it may then be generated
-    /// twice.
+    /// Whether a request is tried at another upstream after a timeout. The response may then be
+    /// generated twice.
     pub retry_on_timeout: bool,
-    /// Answers after which a request is tried elsewhere, beside 429 and 503, such as [500, 502,
-    /// 529]: it may then be generated twice.
+    /// Further status codes after which a request is tried at another upstream, besides 429 and
+    /// 503, such as [500, 502, 529]. The response may then be generated twice.
     pub retry_on: Vec<u16>,
-    /// How many faults in a row suspend it; 0 for never.
+    /// Number of faults in a row that suspend it; 0 for never.
     pub fault_threshold: u32,
-    /// How long faults suspend it, and an overload for which it names no time.
+    /// Duration of a suspension after faults, and after an overload response without `Retry-After`.
     #[serde(with = "headworks_service::config::seconds")]
     pub suspend_for: Duration,
-    /// Echo only: how long it takes to begin.
+    /// Echo only: time until the response begins.
     #[serde(with = "headworks_service::config::millis")]
     pub latency: Duration,
-    /// Echo only: how long each token takes.
+    /// Echo only: time per token.
     #[serde(with = "headworks_service::config::millis")]
     pub token_time: Duration,
-    /// Echo only: how many tokens it answers with; without, the words of the question.
+    /// Echo only: number of tokens of the response. Default: the words of the prompt.
     pub tokens: Option<u64>,
 }
 
@@ -179,31 +179,31 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// Limits of some models of an upstream, which then do not count against those of the upstream:
-/// providers limit each model by itself.
+/// Separate limits for some models of an upstream. Requests for these models do not count against
+/// the limits of the upstream, because providers limit each model by itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ModelLimits {
-    /// Which, where `*` stands for anything. The first that matches counts.
+    /// The models; `*` matches any text. The first entry that matches a model applies.
     pub models: Vec<String>,
-    /// Requests they may have at once, together.
+    /// Concurrent requests for all of these models together.
     pub max_concurrent: Option<u32>,
-    /// Requests started in a second; the most that is learned.
+    /// Requests started per second. Also the upper bound of the learned rate.
     pub max_rps: Option<f64>,
-    /// Tokens started in a second; the most that is learned.
+    /// Tokens started per second. Also the upper bound of the learned rate.
     pub max_tokens_per_sec: Option<f64>,
-    /// As for the upstream.
+    /// As in [`UpstreamSettings::min_rps`].
     pub min_rps: Option<f64>,
-    /// As for the upstream.
+    /// As in [`UpstreamSettings::min_tokens_per_sec`].
     pub min_tokens_per_sec: Option<f64>,
-    /// Tokens of one request.
+    /// Largest number of tokens of one request.
     pub max_context_length: Option<u64>,
 }
 
 impl UpstreamSettings {
-    /// This upstream as the scheduler knows it: one for each list of models with limits of their
-    /// own, called `upstream/model`, and one for all others.
+    /// Splits the upstream into scheduler targets: one for each entry of `limit`, named
+    /// `upstream/models`, and one for all other models.
     pub(crate) fn parts(&self) -> impl Iterator<Item = UpstreamSettings> {
         let apart = self.limit.iter().map(|limit| UpstreamSettings {
             name: format!("{}/{}", self.name, limit.models.join(",")),
@@ -218,7 +218,7 @@ impl UpstreamSettings {
         apart.chain([self.clone()])
     }
 
-    /// The one that is there when none is configured.
+    /// The upstream that is used if none is configured.
     #[must_use]
     pub fn echo() -> Self {
         UpstreamSettings {
@@ -230,46 +230,46 @@ impl UpstreamSettings {
     }
 }
 
-/// What differs at certain times.
+/// A time rule: settings that differ at certain times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct RuleSettings {
-    /// Its name in logs and statistics.
+    /// Name in logs and statistics.
     pub name: String,
-    /// The days on which it begins: "mon" … "sun"; without any, every day.
+    /// Days on which it begins: "mon" to "sun". Default: every day.
     pub days: Vec<String>,
-    /// When it begins: "22:00"; without, at midnight.
+    /// Time at which it begins, such as "22:00". Default: midnight.
     pub from: String,
-    /// When it ends, on the next day if that is not after `from`; without, at midnight.
+    /// Time at which it ends, on the next day unless it is after `from`. Default: midnight.
     pub to: String,
-    /// The time zone that is meant; without one, `time_zone`.
+    /// Time zone of `days`, `from` and `to`. Default: `time_zone`.
     pub zone: String,
-    /// Instead of `scheduler_weights`.
+    /// Replaces `scheduler_weights`.
     pub weights: Vec<u32>,
-    /// Instead of `scheduler_max_concurrent`.
+    /// Replaces `scheduler_max_concurrent`.
     pub max_concurrent: Option<u32>,
-    /// Instead of `scheduler_max_rps`.
+    /// Replaces `scheduler_max_rps`.
     pub max_rps: Option<f64>,
-    /// Instead of `scheduler_max_tokens_per_sec`.
+    /// Replaces `scheduler_max_tokens_per_sec`.
     pub max_tokens_per_sec: Option<f64>,
-    /// Tenants that differ.
+    /// Tenants with different settings.
     pub tenant: Vec<TenantRule>,
 }
 
-/// What a rule changes for a tenant.
+/// Settings of a tenant that a time rule replaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct TenantRule {
-    /// Which.
+    /// Name of the tenant.
     pub name: String,
-    /// Instead of its `weight`.
+    /// Replaces its `weight`.
     pub weight: Option<u32>,
-    /// Instead of its `max_concurrent`.
+    /// Replaces its `max_concurrent`.
     pub max_concurrent: Option<u32>,
-    /// Instead of its `max_rps`.
+    /// Replaces its `max_rps`.
     pub max_rps: Option<f64>,
-    /// Instead of its `max_tokens_per_sec`.
+    /// Replaces its `max_tokens_per_sec`.
     pub max_tokens_per_sec: Option<f64>,
 }

@@ -1,20 +1,20 @@
-//! A policy by name.
+//! Scheduling policies by name.
 
 use headworks_core::Policy;
 use serde::{Deserialize, Serialize};
 
-/// How the next request is chosen.
+/// Policy that selects the next request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum PolicyName {
-    /// The oldest.
+    /// The oldest request first.
     Fifo,
-    /// The most urgent class, always.
+    /// The most urgent class first, always.
     Strict,
-    /// Shares by weight.
+    /// Classes share by weight.
     Wfq,
-    /// Class 0 always, the rest by weight.
+    /// Class 0 first, always; the others share by weight.
     #[default]
     Hybrid,
 }

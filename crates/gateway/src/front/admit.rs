@@ -1,4 +1,4 @@
-//! Who asks, for what, and whether it may: everything before the scheduler has its say.
+//! Admission: authentication, priority, body and quota of a request, before it is scheduled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,32 +16,33 @@ use crate::plan::Plan;
 use crate::shared::Shared;
 use crate::wire::{Problem, read_priority};
 
-/// What a request's headers tell us, as against the upstream.
+/// Request headers that the gateway itself reads.
 #[derive(Default)]
 pub(super) struct Told<'a> {
     api_key: Option<&'a HeaderValue>,
     authorization: Option<&'a HeaderValue>,
     azure_key: Option<&'a HeaderValue>,
     priority: Option<&'a HeaderValue>,
-    /// How long the client itself will wait. Its own timeout is told by the SDKs in seconds.
+    /// Timeout of the client, as the SDKs announce it in seconds.
     pub(super) patience: Option<Duration>,
-    /// Whether the client says that it asked before.
+    /// Whether the client says that this is a retry.
     pub(super) is_retry: bool,
 }
 
 impl<'a> Told<'a> {
-    /// One pass over the few headers there are costs less than looking for each of those that there
-    /// may be.
+    /// Collects the headers in one pass. A request has few headers, so this costs less than one
+    /// lookup per known header.
     pub(super) fn by(headers: &'a HeaderMap) -> Told<'a> {
         let mut told = Told::default();
         for (name, value) in headers {
-            // Of what is said twice the first counts.
+            // If a header occurs twice, the first one counts.
             let place = match name.as_str() {
                 "x-api-key" => &mut told.api_key,
                 "authorization" => &mut told.authorization,
                 "api-key" => &mut told.azure_key,
                 "x-priority" => &mut told.priority,
                 "x-stainless-read-timeout" | "x-stainless-timeout" => {
+                    // The shorter timeout is the one that makes the client give up.
                     told.patience = told.patience.into_iter().chain(seconds(value)).min();
                     continue;
                 }
@@ -78,7 +79,7 @@ fn seconds(value: &HeaderValue) -> Option<Duration> {
     time.filter(|time| !time.is_zero())
 }
 
-/// Who asks.
+/// Authenticates a request.
 pub(super) fn caller(plan: &Plan, told: &Told<'_>) -> Result<Arc<Caller>, Problem> {
     let key = told.key();
     plan.keys.find(key).ok_or_else(|| {
@@ -90,7 +91,7 @@ pub(super) fn caller(plan: &Plan, told: &Told<'_>) -> Result<Arc<Caller>, Proble
     })
 }
 
-/// How urgent it is.
+/// Determines the class of a request.
 pub(super) fn class(plan: &Plan, caller: &Caller, told: &Told<'_>) -> Result<Class, Problem> {
     let Some(asked) = told.priority else {
         return Ok(caller.class_for(None));
@@ -110,7 +111,7 @@ pub(super) fn class(plan: &Plan, caller: &Caller, told: &Told<'_>) -> Result<Cla
     ))
 }
 
-/// The whole body, within its bound and its time.
+/// Reads the whole body, within the size and time limits.
 pub(super) async fn body(plan: &Plan, body: impl Upload) -> Result<Bytes, Problem> {
     let (most, time) = (plan.config.max_body, plan.config.body_timeout);
     match within(time, body.whole(most)).await {
@@ -143,11 +144,12 @@ fn too_large(most: u64) -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message).never()
 }
 
-/// Whether the tenant has tokens left.
+/// Checks that the tenant's quota is not used up.
 pub(super) fn quota(shared: &Shared, plan: &Plan, caller: &Caller) -> Result<(), Problem> {
     let Some(tenant) = plan.tenant(&caller.tenant) else {
         return Ok(());
     };
+    // Most tenants have no quota: they need neither the ledger's lock nor the date.
     if tenant.tokens_per_day.is_none() && tenant.tokens_per_month.is_none() {
         return Ok(());
     }
@@ -161,7 +163,7 @@ pub(super) fn quota(shared: &Shared, plan: &Plan, caller: &Caller) -> Result<(),
             );
             let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", message);
             problem.retry_after = period.left(Timestamp::now(), &plan.zone);
-            // The next day or month is too far away for a client to wait.
+            // The next period is too far away for an SDK to sleep until then.
             Err(problem.never())
         }
     }

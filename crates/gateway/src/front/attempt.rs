@@ -1,8 +1,9 @@
-//! Finding an upstream that answers.
+//! Attempts: sends a granted request to one upstream after another until one responds.
 //!
-//! Another one is tried only where it is certain that nothing was generated: no connection, or a
-//! request that was refused with 429 or 503. After other errors and after a timeout, only if the
-//! operator said so.
+//! A request goes to another upstream only if nothing can have been generated: the connection
+//! failed, or the upstream rejected the request with 429 or 503. After other errors and after a
+//! timeout this happens only if the operator configured it, because a response may be generated and
+//! paid for twice.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,35 +22,39 @@ use crate::books::Stage;
 use crate::upstream::{Answer, Failure, Upstream, clean_answer, read_hints};
 use crate::wire::Problem;
 
-/// Why an upstream gave a request back, and what the client hears if nobody else takes it.
+/// The result of an upstream that did not serve the request. The client gets it if no other
+/// upstream does.
 enum Returned {
     Answer(Arc<Upstream>, Box<Answer>),
     Problem(Problem),
 }
 
-/// What one attempt came to.
+/// Outcome of one attempt.
 enum Attempt {
-    /// It answers, for better or worse.
+    /// The upstream responds, successfully or with a client error.
     Answered(Answer),
-    /// Nothing was generated: somebody else may try.
+    /// Nothing was generated: another upstream may try.
     Elsewhere(Health, Returned),
-    /// It answers with an error, and something may have been generated: the client gets that error.
+    /// The upstream responds with an error, and something may have been generated. The client gets
+    /// the error.
     Erred(Health, Returned),
-    /// That is the end of it: nobody else would do better.
+    /// Final: no other upstream would do better.
     Failed(Report, Problem),
-    /// That is the end of it: the upstream has the request, and may have generated something.
+    /// Final: the upstream has received the request and may have generated something.
     Lost(Report, Problem),
 }
 
 impl Passage {
-    /// Asks one upstream after another until one answers.
+    /// Tries upstreams until one responds or none is left.
     pub(super) async fn attempts(
         &mut self,
         mut permit: Permit,
     ) -> Result<Response<GatewayBody>, Problem> {
         let began = Instant::now();
+        // At most one attempt per upstream of the group.
         let mut left = self.group.len();
         loop {
+            // A reload may have removed the upstream since the permit was granted.
             let plan = self.shared.plan.load_full();
             let Some(upstream) = plan.upstream(permit.target()).cloned() else {
                 permit.finish(Report::done_at(Cost(0)).target(Health::Unknown));
@@ -82,6 +87,7 @@ impl Passage {
             }
             match permit.reacquire(Report::elsewhere().target(health)).await {
                 Ok(next) => permit = next,
+                // No permit for another upstream in time: the client gets the result of this one.
                 Err(_) => return self.give_up(returned, began),
             }
         }
@@ -89,11 +95,13 @@ impl Passage {
 
     async fn attempt(&mut self, upstream: &Arc<Upstream>, last: bool) -> Attempt {
         let most = self.plan.config.request_timeout;
-        // Nobody needs it after the last attempt.
+        // The last attempt takes the request; earlier ones copy it, since it may be sent again.
         let forward = match last {
             true => self.forward.take(),
             false => self.forward.clone(),
         };
+        // From here on the upstream may generate. If the client disconnects now, `drop` books the
+        // usage.
         self.asking = true;
         let answer = upstream.call(&self.desk.links, forward, most).await;
         self.asking = false;
@@ -126,7 +134,7 @@ impl Passage {
                 times.failed.fetch_add(1, Ordering::Relaxed);
                 let health = self.health_after(upstream, error, hints.retry_after);
                 let returned = Returned::Answer(upstream.clone(), Box::new(answer));
-                // An upstream that is unavailable has not begun; any other error may come after the
+                // A 503 says that the upstream has not begun. Any other error may come after the
                 // work.
                 match error == 503 || upstream.settings.retry_on.contains(&error) {
                     true => Attempt::Elsewhere(health, returned),
@@ -142,8 +150,8 @@ impl Passage {
                 );
                 let problem =
                     Problem::new(StatusCode::BAD_GATEWAY, "upstream_credentials", message);
-                // A prompt or a model can be the reason, so it says nothing about the upstream's
-                // health.
+                // The prompt or the model may be the reason, so this says nothing about the
+                // upstream's health.
                 Attempt::Failed(Report::done_at(Cost(0)).target(Health::Unknown), problem)
             }
             status => {
@@ -157,13 +165,14 @@ impl Passage {
         }
     }
 
-    /// What an error says about the upstream that answered with it.
+    /// Health of an upstream after it responded with an error.
     fn health_after(
         &self,
         upstream: &Upstream,
         status: u16,
         retry_after: Option<Duration>,
     ) -> Health {
+        // An upstream that names a time is suspended for exactly that time.
         if let (503 | 529, Some(rest)) = (status, retry_after) {
             return Health::Overloaded(rest);
         }
@@ -172,7 +181,7 @@ impl Passage {
         faults.failed(target, &upstream.settings, tenant, Instant::now())
     }
 
-    /// Writes down that an upstream is asked, and on the first time that the wait is over.
+    /// Records the attempt in the history. The first attempt also ends the wait.
     fn ask(&mut self, upstream: &Upstream, permit: &Permit) {
         self.marks.upstream.clone_from(&upstream.mark);
         let (waited, reason) = (self.marks.waited, self.marks.reason);
@@ -184,7 +193,7 @@ impl Passage {
         });
     }
 
-    /// Nobody else takes it: the client hears what the last one said.
+    /// No other upstream is left: the client gets the result of the last attempt.
     fn give_up(
         &mut self,
         returned: Returned,
@@ -199,6 +208,7 @@ impl Passage {
                 } else {
                     "upstream_failed"
                 };
+                // The upstream is suspended for this long, so an earlier retry would not reach it.
                 if overloaded && !answer.headers().contains_key(RETRY_AFTER) {
                     let rest = upstream.settings.suspend_for.as_secs().max(1);
                     answer
@@ -210,7 +220,7 @@ impl Passage {
         }
     }
 
-    /// Hands the answer on, with the permit inside it.
+    /// Builds the response to the client, with the permit inside its body.
     fn respond(
         &mut self,
         upstream: &Arc<Upstream>,

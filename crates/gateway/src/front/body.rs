@@ -1,4 +1,4 @@
-//! What a client gets.
+//! Response bodies as the client's connection polls them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,13 +11,13 @@ use super::relay::Relay;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An answer's body.
+/// Body of a response.
 pub(crate) enum GatewayBody {
-    /// Our own words.
+    /// A complete body made by the gateway itself.
     Whole(Option<Bytes>),
-    /// An upstream's.
+    /// The body of an upstream's response.
     Relay(Relay),
-    /// Comments while the request waits, then an upstream's.
+    /// Comments while the request is queued, then the body of an upstream's response.
     Progress(Box<Progress>),
 }
 

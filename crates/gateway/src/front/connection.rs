@@ -1,4 +1,4 @@
-//! One HTTP/1 connection: requests in order, one at a time.
+//! HTTP/1 server connection: reads requests and writes responses, one at a time and in order.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,24 +22,27 @@ use super::route::{self, Desk};
 use crate::wire::http1::{Framing, Head, MAX_HEAD, head_end, read_head, write_head};
 use crate::wire::{Problem, http1};
 
-/// How long a client may take for the head of a request.
+/// Longest time for a client to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How HTTP/2 begins. All of it: who does not say the rest is not waited for any longer than
-/// others.
+/// Connection preface of HTTP/2 (RFC 9113, 3.4). The whole preface is required: a client that sends
+/// only a part of it is timed out like any other.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Pieces of an answer up to this size are copied together with what is around them.
+/// Body data up to this size is copied into the output buffer, so that it is sent in one system
+/// call with its framing.
 const COPIED: usize = 16 << 10;
-/// The watch over all answers knows why a client's time is up, so it comes first.
+/// Extra time for a write. The idle check of all responses ends a stalled response first: it knows
+/// the reason and records it.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What became of a connection.
+/// Reason why serving a connection ended.
 pub(super) enum Over {
+    /// The connection is closed or has to be closed.
     Ended,
-    /// It speaks HTTP/2, and said so with these bytes.
+    /// The client speaks HTTP/2. The bytes were read already.
     Http2(TcpStream, Bytes),
 }
 
-/// What came next on a connection.
+/// Next event on a connection.
 enum Next {
     Head(Head),
     Bad(Problem),
@@ -47,12 +50,14 @@ enum Next {
     Nothing,
 }
 
-/// How one request is to be answered.
+/// Properties of a request that determine how its response is written.
 #[derive(Clone, Copy)]
 struct Manner {
-    /// Without a body: only the head was asked for.
+    /// A `HEAD` request: the response has no body.
     head_only: bool,
+    /// Whether the client understands chunked encoding.
     chunks: bool,
+    /// Whether the connection stays open.
     keep: bool,
 }
 
@@ -70,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// Serves until the client leaves, or has its answer after `stop`.
+    /// Serves requests until the client disconnects. After `stop` it finishes the current one only.
     pub(super) async fn serve(mut self, stop: &CancellationToken) -> Over {
         let mut timer = pin!(sleep(HEAD_TIMEOUT));
         let mut stopped = pin!(stop.cancelled());
@@ -112,7 +117,7 @@ impl Connection {
         Over::Ended
     }
 
-    /// Waits for the next head.
+    /// Reads the next request head.
     async fn next(
         &mut self,
         mut timer: Pin<&mut Sleep>,
@@ -122,10 +127,12 @@ impl Connection {
         let line = &mut self.line;
         let (mut seen, mut since) = (0, None);
         loop {
-            // A few clients send an empty line behind a body.
+            // Some old clients send an empty line after a body (RFC 9112, 2.2).
             while line.input.starts_with(b"\r\n") {
                 drop(line.input.split_to(2));
             }
+            // HTTP/2 can only begin a connection. The first part of its preface would also parse as
+            // a request head, so nothing is decided until the rest has arrived.
             let http2 = first && !line.input.is_empty();
             if http2 && line.input.starts_with(HTTP2) {
                 return Next::Http2;
@@ -145,13 +152,13 @@ impl Connection {
                 if let Poll::Ready(read) = line.poll_more(cx) {
                     return Poll::Ready(read.unwrap_or(0) > 0);
                 }
-                // Who says nothing is not waited for: neither for ever, nor when we stop.
+                // An idle client is not waited for: neither beyond the timeout, nor at shutdown.
                 if stopped.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(false);
                 }
                 let since = *since.get_or_insert_with(Instant::now);
-                // The timer runs on from request to request: setting it anew for each costs more
-                // than looking late.
+                // The timer keeps running from one request to the next. Resetting it for each would
+                // cost more than checking the time when it fires.
                 while timer.as_mut().poll(cx).is_ready() {
                     let end = since + HEAD_TIMEOUT;
                     if end <= Instant::now() {
@@ -167,15 +174,18 @@ impl Connection {
         }
     }
 
-    /// Finds an answer; `None` if the client left before there was one.
+    /// Handles a request. Returns `None` if the client disconnects before there is a response.
     async fn respond(&mut self, head: Head) -> Option<Response<GatewayBody>> {
         let body = self.line.body(head.length, head.expects);
-        // In a box: it is over before the wait begins, and would leave its room in what waits.
+        // Boxed: this future ends before the request is queued, and inline it would enlarge every
+        // queued request.
         let received = Box::pin(route::receive(&self.desk, parts(head), body)).await;
         let passage = match received {
             Ok(passage) => passage,
             Err(response) => return Some(*response),
         };
+        // `biased`: a response that is ready is sent even if the client has half-closed the
+        // connection since.
         tokio::select! {
             biased;
             response = passage.go() => Some(response),
@@ -183,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// Writes an answer, as fast as the client takes it; says whether the connection goes on.
+    /// Writes a response at the client's pace. Returns whether the connection can be reused.
     async fn answer(&mut self, answer: Response<GatewayBody>, manner: Manner) -> io::Result<bool> {
         let patience = self.desk.shared.plan.load().config.client_timeout + GRACE;
         let (parts, mut body) = answer.into_parts();
@@ -200,26 +210,31 @@ impl Connection {
         if !manner.head_only && framing != Framing::Nothing {
             let passed = self.pass(&mut body, framing, patience).await;
             if let Err(error) = passed {
+                // If nothing was sent yet, the status can still change: the client gets the reason
+                // instead of a connection that breaks.
                 let unheard = Some(&error).filter(|_| !self.line.heard);
                 if let Some(problem) = unheard.and_then(problem) {
-                    // In a box: it is this same function.
+                    // Boxed because the function calls itself.
                     let answer = instead(&parts.headers, problem);
                     self.line.output.clear();
                     return Box::pin(self.answer(answer, manner)).await;
                 }
+                // Without a length or chunks, a closed connection is the regular end of a response.
+                // Only a reset shows the client that this one is incomplete.
                 if framing == Framing::Close {
                     self.line.reset();
                 }
                 return Err(error);
             }
         }
-        // Who has the whole answer finds that nothing is held for it any more.
+        // Released before the last bytes are sent: a client that has the whole response finds its
+        // slot free.
         drop(body);
         self.line.flush(patience).await?;
         Ok(keep)
     }
 
-    /// Passes a body on; its end is left to be sent.
+    /// Streams a body. Its last bytes remain in the output buffer for the caller to flush.
     async fn pass(
         &mut self,
         body: &mut GatewayBody,
@@ -232,13 +247,15 @@ impl Connection {
                 passed += data.len() as u64;
                 self.write(framing, &data, patience).await?;
             }
-            // The end goes with the last piece where it can.
+            // The end of the body is sent together with its last data.
             if body.is_end_stream() {
                 break;
             }
             self.line.flush(patience).await?;
         }
         match framing {
+            // A client would wait for the missing bytes, or take surplus bytes for the next
+            // response.
             Framing::Length(length) if length != passed => Err(io::ErrorKind::InvalidData.into()),
             Framing::Chunked => {
                 self.line.output.extend_from_slice(b"0\r\n\r\n");
@@ -248,7 +265,8 @@ impl Connection {
         }
     }
 
-    /// The next piece of an answer. What was written is sent before it is waited for.
+    /// Returns the next frame of a body. If none is ready, the output is flushed before waiting for
+    /// it, so that small events of a stream are not delayed.
     async fn frame(
         &mut self,
         body: &mut GatewayBody,
@@ -277,7 +295,7 @@ impl Connection {
     ) -> io::Result<()> {
         use std::io::Write;
         if data.is_empty() {
-            // It would be the last chunk.
+            // A chunk of length 0 would end the body.
             return Ok(());
         }
         let chunked = framing == Framing::Chunked;
@@ -296,7 +314,8 @@ impl Connection {
 }
 
 impl Manner {
-    /// After which nothing on the connection can be trusted.
+    /// Closes the connection after the response: the position in the byte stream is no longer
+    /// known.
     fn last() -> Manner {
         Manner {
             head_only: false,
@@ -334,7 +353,7 @@ fn parts(head: Head) -> Parts {
     parts
 }
 
-/// Why an answer cannot be given, if that can be said.
+/// Extracts the problem to report, if the error carries one.
 fn problem(error: &io::Error) -> Option<&Problem> {
     error.get_ref()?.downcast_ref()
 }

@@ -1,4 +1,4 @@
-//! What a request holds while its answer passes: the permit, and who to tell how it ended.
+//! Resources and accounting of an in-flight response: the permit, and the settlement when it ends.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,20 +11,20 @@ use crate::shared::Shared;
 use crate::upstream::Upstream;
 use crate::wire::{Dialect, Meter, Usage};
 
-/// How an answer ended.
+/// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// With its last byte.
     Complete,
-    /// The upstream broke off.
+    /// The upstream's connection broke.
     Broken,
-    /// The upstream said nothing for too long.
+    /// The upstream sent nothing for longer than its idle timeout.
     Silent,
-    /// It took longer than any may.
+    /// The response exceeded the request timeout.
     TooLong,
-    /// The client did not read it.
+    /// The client did not read the response.
     Unread,
-    /// The client went away.
+    /// The client disconnected.
     Left,
 }
 
@@ -41,44 +41,45 @@ impl End {
     }
 }
 
-/// What a request holds.
+/// State of an in-flight response that is settled exactly once.
 pub(super) struct Held {
     pub(super) shared: Arc<Shared>,
     pub(super) upstream: Arc<Upstream>,
-    /// None for the answer of an upstream that gave the request back.
+    /// `None` for an error response of an upstream: its permit was returned with the attempt.
     pub(super) permit: Option<Permit>,
     pub(super) number: u64,
     pub(super) dialect: Dialect,
     pub(super) tenant: Arc<str>,
     pub(super) class: Class,
     pub(super) model: String,
-    /// Tokens of the prompt, estimated.
+    /// Estimated tokens of the prompt.
     pub(super) prompt: u64,
-    /// Tokens of the answer, estimated.
+    /// Estimated tokens of the response.
     pub(super) expected: u64,
     pub(super) status: u16,
-    /// Whether the answer is a stream of events.
+    /// Whether the response is a stream of events.
     pub(super) events: bool,
     pub(super) began: Instant,
     pub(super) settled: bool,
 }
 
 impl Held {
-    /// Gives the permit back and writes everything down.
+    /// Returns the permit and books the usage. Only the first call has an effect.
     pub(super) fn settle(&mut self, end: End, meter: &Meter) {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }
         let usage = self.usage(end, meter);
-        // The estimate stays where nothing better is known.
+        // A JSON response without a usage report gives no better figure than the estimate, so the
+        // scheduler keeps that.
         let is_known = self.status >= 400 || self.events || meter.reported().is_some();
         self.give_back(end, is_known.then_some(usage));
         self.write_down(end, usage);
     }
 
-    /// What it drew: nothing for an error; otherwise the prompt, and at least as much output as was
-    /// relayed. A client that leaves in the middle of an answer that is not a stream has caused all
-    /// of it, so what was expected counts.
+    /// Tokens to book. An error costs nothing. Otherwise the prompt counts, and at least as much
+    /// output as was relayed. If a client disconnects during a response that is not a stream, the
+    /// upstream generates the rest anyway, so the expected output counts.
     fn usage(&self, end: End, meter: &Meter) -> Usage {
         if self.status >= 400 {
             return Usage::default();
@@ -101,8 +102,8 @@ impl Held {
         }
     }
 
-    /// Whether what was reported is the usage of the whole answer. A stream of Anthropic's reports
-    /// twice: at its start, when nothing was written yet, and at its end.
+    /// Whether the last report covers the whole response. A stream of Anthropic's API reports
+    /// twice: at the start, before anything was generated, and at the end.
     fn is_last_report(&self, end: End, meter: &Meter) -> bool {
         let reports_at_start = self.events && self.dialect == Dialect::Anthropic;
         end == End::Complete && (!reports_at_start || meter.reports() > 1)
@@ -120,14 +121,16 @@ impl Held {
             End::Complete => permit.finish(report.target(self.health())),
             End::Broken | End::Silent => permit.finish(Report::failed().target(Health::Fault)),
             End::TooLong => permit.finish(Report::failed()),
-            // Whoever leaves pays what was expected.
+            // Dropping the permit charges the estimate: disconnecting early must not be cheaper
+            // than reading on.
             End::Unread | End::Left => drop(permit),
         }
     }
 
     fn health(&self) -> Health {
         match self.status {
-            // The request is at fault. That the upstream said so is no proof that it serves others.
+            // The request is at fault. A client error does not prove that the upstream can serve
+            // others, so it does not clear its fault count either.
             400.. => Health::Unknown,
             _ => Health::Fine,
         }
@@ -135,6 +138,8 @@ impl Held {
 
     fn write_down(&self, end: End, usage: Usage) {
         let (stage, reason) = end.reason();
+        // An error response does not prove that the model exists. Booked by name, invented model
+        // names could fill the usage table.
         let model = if self.status < 400 {
             self.model.as_str()
         } else {

@@ -1,8 +1,9 @@
-//! The client's end of an HTTP/1 connection: what came and is not read yet, and what is written and
-//! not sent yet.
+//! Buffered I/O on a client's HTTP/1 connection: bytes received but not parsed, and bytes written
+//! but not sent.
 //!
-//! Thousands of clients may wait at the same time, so between two reads nothing is held but the
-//! bytes that there are.
+//! Thousands of clients may be queued at the same time. Between two reads, a connection therefore
+//! holds only the bytes that it has received; reads go through a buffer on the stack. See
+//! `docs/adr/0014`.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,28 +20,30 @@ use super::upload::{Upload, UploadError};
 use super::within::within;
 use crate::wire::http1::{BadChunk, Chunks, Length};
 
-/// What is read at once, on the stack.
+/// Size of the read buffer on the stack.
 const READ: usize = 16 << 10;
-/// What a client may send ahead of its turn.
+/// Most bytes that a client may send ahead of its current response.
 const AHEAD: usize = 64 << 10;
-/// A body that did not come at once is given so much room at first.
+/// Initial capacity for a body that has not fully arrived. It grows with the data, so that an
+/// announced length alone cannot allocate much.
 const ROOM: usize = 64 << 10;
-/// How much is still read of a body that nobody wants, and for how long, so that the client hears
-/// why.
+/// Limits on reading the rest of a rejected body. Closing a socket with unread data resets the
+/// connection, and the client would lose the error response.
 const UNWANTED: usize = 1 << 20;
 const UNWANTED_FOR: Duration = Duration::from_secs(2);
-/// An output buffer larger than this is not kept.
+/// Larger output buffers are freed after use.
 const KEPT: usize = 4 << 10;
 
-/// The client's end of a connection.
+/// Buffered client connection.
 pub(super) struct Line {
     stream: TcpStream,
     pub(super) input: BytesMut,
     pub(super) output: Vec<u8>,
-    /// Whether any of the answer that is being given may have been sent.
+    /// Whether a part of the current response may have been sent.
     pub(super) heard: bool,
-    /// The body that comes next in the input.
+    /// Framing of the body that follows in the input, until it is consumed.
     body: Option<Length>,
+    /// Whether the client waits for `100 Continue`.
     expects: bool,
 }
 
@@ -56,12 +59,12 @@ impl Line {
         }
     }
 
-    /// The stream, and what was read from it.
+    /// Returns the stream and the bytes already read from it.
     pub(super) fn into_parts(self) -> (TcpStream, Bytes) {
         (self.stream, self.input.freeze())
     }
 
-    /// Reads more; 0 is the end.
+    /// Reads more input. Returns 0 at the end of the stream.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut room = [const { MaybeUninit::uninit() }; READ];
         let mut room = ReadBuf::uninit(&mut room);
@@ -78,19 +81,21 @@ impl Line {
         }
     }
 
-    /// Waits until the client is gone. What it sends ahead of its turn is kept.
+    /// Waits until the client disconnects. Bytes that it sends ahead are kept.
     pub(super) async fn gone(&mut self) {
         while self.input.len() < AHEAD {
             if self.more().await.is_err() {
                 return;
             }
         }
-        // More is not read, so its end cannot be either: the system tells of that as of urgent
-        // bytes, which are not asked for. It comes after whatever the socket still holds.
+        // The input buffer is full, so the end of the stream cannot be found by reading. Tokio
+        // reports a closed stream also to a task that waits for urgent data, which no client sends.
+        // The end arrives after all data before it, so it is missed while the socket's own buffer
+        // is full.
         let _ = self.stream.ready(Interest::PRIORITY).await;
     }
 
-    /// Sends the output; a client that takes nothing for `patience` is gone.
+    /// Sends the output buffer. Fails if the client accepts nothing for `patience`.
     pub(super) async fn flush(&mut self, patience: Duration) -> io::Result<()> {
         self.heard |= !self.output.is_empty();
         let Line { stream, output, .. } = self;
@@ -105,7 +110,7 @@ impl Line {
         Ok(())
     }
 
-    /// Sends `data` without a copy, after the output.
+    /// Sends `data` without copying it, after the output buffer.
     pub(super) async fn pass(&mut self, data: &[u8], patience: Duration) -> io::Result<()> {
         self.flush(patience).await?;
         let mut sent = 0;
@@ -115,15 +120,15 @@ impl Line {
         Ok(())
     }
 
-    /// The body that a head announced.
+    /// Begins the body that a request head announced.
     pub(super) fn body(&mut self, length: Length, expects: bool) -> BodyOf<'_> {
         self.expects = expects;
         self.body = Some(length).filter(|length| *length != Length::Known(0));
         BodyOf(self)
     }
 
-    /// Whether the next request can be read: its own body was, or is all there and can be thrown
-    /// away.
+    /// Skips a body that was not read. Returns whether the next request can be parsed, which is not
+    /// the case while a part of the body is missing.
     pub(super) fn skip_body(&mut self) -> bool {
         match self.body {
             None => true,
@@ -136,15 +141,15 @@ impl Line {
         }
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(super) async fn close(self) {
         if self.body.is_some() || !self.input.is_empty() {
             self.drain().await;
         }
     }
 
-    /// Ends the connection although more may come. While bytes come that nobody read, ending it at
-    /// once would take the answer from the client.
+    /// Closes the connection while the client may still send. The write side is shut down first and
+    /// the input is read for a while, so that the client receives the response.
     pub(super) async fn drain(mut self) {
         if self.stream.shutdown().await.is_err() {
             return;
@@ -162,8 +167,8 @@ impl Line {
         let _ = tokio::time::timeout(UNWANTED_FOR, rest).await;
     }
 
-    /// Makes the connection's end an error, where the end alone would look like that of a whole
-    /// answer.
+    /// Makes the close a reset, where a regular close would look like the end of a complete
+    /// response.
     pub(super) fn reset(&self) {
         let _ = self.stream.set_zero_linger();
     }
@@ -176,7 +181,8 @@ impl Line {
         body.extend_from_slice(&self.input);
         self.input = BytesMut::new();
         while body.len() < length {
-            // Never more room than the body needs: it may have to wait in it.
+            // Reserves no more than the body needs: it keeps this memory while the request is
+            // queued.
             if body.len() == body.capacity() {
                 body.reserve((length - body.len()).min(body.len()));
             }
@@ -188,7 +194,7 @@ impl Line {
                 Err(cause) => return Err(UploadError::Broken(cause.to_string())),
             }
         }
-        // What was read beyond it is the next request's.
+        // Bytes beyond the body belong to the next request.
         self.input = body.split_off(length);
         Ok(body.freeze())
     }
@@ -208,7 +214,7 @@ impl Line {
     }
 }
 
-/// Sends some of `bytes`.
+/// Writes once and returns the number of bytes accepted.
 async fn send(stream: &mut TcpStream, bytes: &[u8], patience: Duration) -> io::Result<usize> {
     let write = std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_write(cx, bytes));
     match within(patience, write).await {
@@ -218,7 +224,7 @@ async fn send(stream: &mut TcpStream, bytes: &[u8], patience: Duration) -> io::R
     }
 }
 
-/// The body of the request that was read last.
+/// Body of the request whose head was read last.
 pub(super) struct BodyOf<'a>(&'a mut Line);
 
 impl Upload for BodyOf<'_> {
@@ -244,7 +250,7 @@ impl Upload for BodyOf<'_> {
         };
         line.body = None;
         if line.input.is_empty() {
-            // It would hold all that it was cut from.
+            // An empty `BytesMut` would keep the whole allocation that it was split from.
             line.input = BytesMut::new();
         }
         Ok(body)

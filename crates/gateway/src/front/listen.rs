@@ -1,4 +1,4 @@
-//! Connections: HTTP/1.1 and HTTP/2 on one port.
+//! Listener: accepts connections and serves HTTP/1.1 and HTTP/2 on one port.
 
 use std::io::Cursor;
 use std::net::SocketAddr;
@@ -21,14 +21,15 @@ use super::threads::Threads;
 use crate::error::Error;
 use crate::shared::Shared;
 
-/// How often an HTTP/2 connection is asked whether it is still there.
+/// Interval of HTTP/2 keep-alive pings. An idle multiplexed connection is otherwise not known to be
+/// dead.
 const PING: Duration = Duration::from_secs(20);
-/// Connections that may wait until they are accepted.
+/// Backlog of connections that are not accepted yet.
 const BACKLOG: u32 = 1024;
-/// How long accepting rests when the system has no sockets left.
+/// Pause after a failed `accept`, which mostly means that the process has no file descriptors left.
 const REST: Duration = Duration::from_millis(50);
 
-/// An address that was taken.
+/// A bound address.
 pub(crate) struct Listener {
     listener: TcpListener,
     pub(crate) address: SocketAddr,
@@ -49,18 +50,20 @@ impl Listener {
         Ok(Listener { listener, address })
     }
 
-    /// The next connection, once there is a place for it.
+    /// Accepts the next connection once the connection limit permits.
     async fn accept(
         &self,
         places: &Arc<Semaphore>,
     ) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+        // The permit comes before `accept`: connections beyond the limit wait in the backlog of the
+        // system.
         let place = places.clone().acquire_owned().await;
         let (stream, _) = self.listener.accept().await?;
         Ok((stream, place.expect("places are never closed")))
     }
 }
 
-/// Serves until it is told to stop, and then until the last answer has ended.
+/// Serves until `stop`, then until the last response has ended.
 pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
     let most = shared.plan.load().config.max_connections;
     let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
@@ -74,6 +77,8 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
                 continue;
             }
         };
+        // `into_std` deregisters the socket from this runtime. The serving thread registers it with
+        // its own.
         let stream = stream.set_nodelay(true).and_then(|()| stream.into_std());
         match stream {
             Ok(stream) => threads.serve(Arrival { stream, place }).await,
@@ -84,15 +89,15 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
     threads.end().await;
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub(super) struct Arrival {
     stream: std::net::TcpStream,
-    /// Its place among all connections.
+    /// Counts against `max_connections`.
     place: OwnedSemaphorePermit,
 }
 
 impl Arrival {
-    /// Serves it on the thread that it came to.
+    /// Serves the connection on the current thread.
     pub(super) async fn serve(
         self,
         desk: Arc<Desk>,
@@ -106,13 +111,13 @@ impl Arrival {
         };
         let connection = Connection::new(stream, desk.clone());
         if let Over::Http2(stream, start) = connection.serve(&stop).await {
-            // In a box: few clients need its room.
+            // Boxed: few connections need the space of an HTTP/2 server.
             Box::pin(serve_http2(stream, start, &http2, desk, &stop)).await;
         }
     }
 }
 
-/// Serves a client that began with HTTP/2's preface, which was read already.
+/// Serves an HTTP/2 client. `start` are the bytes already read, beginning with the preface.
 async fn serve_http2(
     stream: TcpStream,
     start: Bytes,
@@ -136,7 +141,7 @@ async fn serve_http2(
     }
 }
 
-/// How HTTP/2 is spoken.
+/// Settings of the HTTP/2 server.
 pub(super) fn http2() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder

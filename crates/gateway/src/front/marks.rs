@@ -1,4 +1,4 @@
-//! The headers with which every answer says what happened.
+//! Response headers `x-headworks-…`, which say how a request was treated.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ const REASON: HeaderName = HeaderName::from_static("x-headworks-reason");
 const POSITION: HeaderName = HeaderName::from_static("x-headworks-position");
 const REQUEST: HeaderName = HeaderName::from_static("x-headworks-request-id");
 const UPSTREAM: HeaderName = HeaderName::from_static("x-headworks-upstream");
-/// Where OpenAI's and Anthropic's clients look for it.
+/// Request id headers that OpenAI's and Anthropic's SDKs read.
 const OPENAI_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ANTHROPIC_ID: HeaderName = HeaderName::from_static("request-id");
 
-/// What is known of a request when it is answered.
+/// Values of the response headers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
     pub(super) id: String,
@@ -30,6 +30,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
+    /// Adds the headers to a response.
     pub(super) fn write(&self, dialect: Dialect, headers: &mut HeaderMap) {
         headers.reserve(8);
         if let Some(class) = self.class {
@@ -45,7 +46,7 @@ impl Marks {
             Dialect::OpenAi => OPENAI_ID,
             Dialect::Anthropic => ANTHROPIC_ID,
         };
-        // An upstream's own id is worth more to its support.
+        // If the upstream set an id, it stays: its support needs that one.
         headers.entry(theirs).or_insert_with(|| id.clone());
         headers.insert(REQUEST, id);
         let millis = u64::try_from(self.waited.as_millis()).unwrap_or(u64::MAX);
@@ -53,7 +54,7 @@ impl Marks {
         headers.insert(POSITION, number(self.position.into()));
     }
 
-    /// Our own answer to a problem.
+    /// Builds an error response.
     pub(super) fn refuse(&self, dialect: Dialect, problem: &Problem) -> Response<GatewayBody> {
         let body = problem.body(dialect, &self.id);
         let mut response = Response::new(GatewayBody::Whole(Some(body)));
@@ -68,7 +69,8 @@ impl Marks {
     }
 }
 
-/// Our own answer to a problem, instead of one that has these headers and cannot be given.
+/// Builds an error response in place of a response that could not be relayed, and keeps its
+/// scheduling headers.
 pub(super) fn instead(headers: &HeaderMap, problem: &Problem) -> Response<GatewayBody> {
     let dialect = match headers.contains_key(ANTHROPIC_ID) {
         true => Dialect::Anthropic,
@@ -88,7 +90,7 @@ pub(super) fn instead(headers: &HeaderMap, problem: &Problem) -> Response<Gatewa
     response
 }
 
-/// Most requests do not wait.
+/// Header value of a number. Most requests do not wait, so 0 needs no formatting.
 fn number(number: u64) -> HeaderValue {
     match number {
         0 => HeaderValue::from_static("0"),

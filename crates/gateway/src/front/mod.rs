@@ -1,10 +1,15 @@
-//! The front: connections, routes, and the life of a request from its arrival to its last byte.
+//! HTTP front end: connections, routes, and the life of a request from its arrival to the last byte
+//! of its response.
 //!
-//! `listen` accepts, `threads` serve, `connection` and `line` speak HTTP/1, `route` finds out what
-//! is asked, `admit` finds out who asks and whether it may, `passage` waits for leave, `attempt`
-//! finds an upstream that answers, and `relay` hands the answer on with the permit inside it.
-//! Whoever goes away drops the future or the body, and with it the place, the slot and the
-//! upstream's connection.
+//! - `listen` accepts connections and `threads` serve them.
+//! - `connection` and `line` implement HTTP/1 for clients; hyper serves HTTP/2.
+//! - `route` maps a request to its endpoint, and `admit` authenticates and checks it.
+//! - `passage` queues the scheduled request until a permit is granted.
+//! - `attempt` finds an upstream that responds.
+//! - `relay` streams the response to the client, with the permit inside it.
+//!
+//! When a client disconnects, its future or its response body is dropped. That alone removes the
+//! request from the queue, or frees its slot and closes the upstream's connection.
 
 mod admit;
 mod attempt;

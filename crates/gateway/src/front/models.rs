@@ -1,4 +1,4 @@
-//! `GET /v1/models`: what the configuration names, in the shape that the client's SDK expects.
+//! `GET /v1/models`: the configured models, in the format of the client's SDK.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -10,7 +10,7 @@ use crate::keys::Caller;
 use crate::plan::Plan;
 use crate::wire::{Dialect, Problem};
 
-/// The list, or one of it.
+/// Responds with the list of models, or with one of them.
 pub(super) fn answer(
     plan: &Plan,
     caller: &Caller,

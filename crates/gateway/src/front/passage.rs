@@ -1,4 +1,4 @@
-//! One request: from its arrival to the leave to go on.
+//! A scheduled request: from its admission to the permit, and how the wait ends.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -24,10 +24,10 @@ use crate::shared::{Shared, Waiting, WaitingGuard};
 use crate::upstream::Forward;
 use crate::wire::{Ask, Dialect, Problem, Usage};
 
-/// When somebody may come back who waited too long, or came while we stop: soon.
+/// Retry hint where the scheduler gives none: after an expired wait, and during shutdown.
 const SOON: Duration = Duration::from_secs(1);
 
-/// One request on its way. In a box: it is handed on from one wait to the next.
+/// A request that is queued or running. Boxed, because it moves from one future to the next.
 pub(super) struct Passage {
     pub(super) desk: Arc<Desk>,
     pub(super) shared: Arc<Shared>,
@@ -37,30 +37,30 @@ pub(super) struct Passage {
     pub(super) class: Class,
     pub(super) ask: Ask,
     pub(super) estimate: u64,
-    /// Tokens that it may have at most, as it says itself.
+    /// Most tokens that the request may cost, as its own limits say. Not capped like the estimate.
     pub(super) most: u64,
-    /// How long its client will wait.
+    /// Timeout that the client announced.
     pub(super) patience: Duration,
-    /// Whether its client says that it asked before.
+    /// Whether the client says that this is a retry.
     pub(super) is_retry: bool,
     pub(super) forward: Forward,
     pub(super) group: Vec<TargetId>,
     pub(super) marks: Marks,
     pub(super) presence: Presence,
-    /// Whether an upstream is asked and has not answered yet.
+    /// Whether an upstream has the request and has not responded yet.
     pub(super) asking: bool,
-    /// Whether an upstream took the request and never answered.
+    /// Whether an upstream received the request and never responded.
     pub(super) lost: bool,
 }
 
-/// Books what a client caused that left before the answer began.
+/// Books the usage of a client that disconnects before the response begins.
 impl Drop for Passage {
     fn drop(&mut self) {
         if !self.asking {
             return;
         }
-        // Of a stream that has not begun, nothing was relayed; any other answer was generated as a
-        // whole.
+        // A stream stops when its connection closes, and nothing of it was relayed. Any other
+        // response is generated to its end.
         let output = match self.ask.stream {
             true => 0,
             false => self.expected(),
@@ -70,7 +70,7 @@ impl Drop for Passage {
             output: Some(output),
         };
         let (shared, tenant) = (&self.shared, &self.caller.tenant);
-        // Without an answer the model may not exist, so it is not named.
+        // Without a response the model may not exist, so it is not named.
         shared
             .ledger
             .ended(tenant, self.class, "", usage, shared.today());
@@ -79,7 +79,7 @@ impl Drop for Passage {
 }
 
 impl Passage {
-    /// Tokens of the answer, estimated.
+    /// Estimated tokens of the response.
     pub(super) fn expected(&self) -> u64 {
         self.estimate.saturating_sub(self.ask.prompt)
     }
@@ -88,14 +88,14 @@ impl Passage {
         self.forward.endpoint.dialect()
     }
 
-    /// Waits for leave, asks an upstream, and answers.
+    /// Waits for a permit, calls an upstream, and returns the response.
     pub(super) async fn go(mut self: Box<Self>) -> Response<GatewayBody> {
         self.write_arrival();
         let mut acquire = match self.acquire() {
             Ok(acquire) => acquire,
             Err(problem) => return self.refuse(&problem),
         };
-        // Most requests need not wait: whoever need not, is not made to queue.
+        // Most requests are granted at once: they skip the bookkeeping of the queue.
         let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
         if let Poll::Ready(word) = at_once {
             return self.proceed(word).await;
@@ -110,7 +110,7 @@ impl Passage {
         self.wait(acquire, place).await
     }
 
-    /// Waits, and then goes on.
+    /// Waits for the permit, then proceeds.
     pub(super) async fn wait(
         self: Box<Self>,
         acquire: Acquire,
@@ -125,7 +125,8 @@ impl Passage {
         match word {
             Ok(permit) => {
                 self.granted(&permit);
-                // In a box: what waits should not hold the room that only a running request needs.
+                // Boxed, so that a queued request does not hold the space that only a running one
+                // needs.
                 match Box::pin(self.attempts(permit)).await {
                     Ok(response) => response,
                     Err(problem) => self.fail(&problem),
@@ -142,6 +143,7 @@ impl Passage {
         let permits = &self.shared.permits;
         let targets = self.shared.set_of(&self.group).ok_or_else(no_upstream)?;
         let timeout = self.plan.queue_timeout(self.class);
+        // Only a retry can have a booking, so other requests are spared the hash of their body.
         let booking = self
             .is_retry
             .then(|| {
@@ -161,8 +163,8 @@ impl Passage {
         Ok(permits.acquire(job))
     }
 
-    /// The estimate; or, of what is too large for good, all of it, so that the scheduler refuses
-    /// it.
+    /// Cost for the scheduler: the estimate, which is capped. A request beyond the context limit
+    /// keeps its full size, so that the scheduler rejects it for good.
     fn cost(&self) -> Cost {
         let context = self.plan.config.scheduler_max_context_length;
         match context > 0 && self.most > context {
@@ -171,7 +173,7 @@ impl Passage {
         }
     }
 
-    /// The same tenant asking the same again.
+    /// Identifies a retry: the same tenant, class and body.
     fn fingerprint(&self) -> Key {
         let tenant: &str = &self.caller.tenant;
         self.shared
@@ -179,7 +181,7 @@ impl Passage {
             .key(&(tenant, self.class.0, &self.forward.body[..]))
     }
 
-    /// Joins the queue and writes down what it waits for.
+    /// Enters the queue and records what the request waits for.
     fn queue(&mut self) -> Result<WaitingGuard, Problem> {
         let (place, before) = Waiting::join(&self.shared, self.class);
         let view = self.shared.permits.inspect();
@@ -187,6 +189,8 @@ impl Passage {
         if let Some(until) = self.all_suspended(&view) {
             return Err(self.suspended(until));
         }
+        // Over HTTP/2, headers and body share a buffer with other streams. A request that is queued
+        // copies them, so that it does not keep that buffer alive.
         self.forward.compact();
         let held_by = Some(self.held_by(&view));
         let position = before + 1;
@@ -206,7 +210,8 @@ impl Passage {
         Problem::new(status, "upstreams_suspended", message).retry_in(until)
     }
 
-    /// How long every upstream of the group rests, if that is longer than this request can wait.
+    /// Time until the first upstream of the group is usable again, if all are suspended for longer
+    /// than this request can wait.
     fn all_suspended(&self, view: &View) -> Option<Duration> {
         let now = self.shared.permits.now();
         let rest = |target: &TargetId| match view.targets.get(target.index())?.state {
@@ -218,7 +223,7 @@ impl Passage {
         rests?.into_iter().min().filter(|rest| *rest > patience)
     }
 
-    /// What stands in the way, in words.
+    /// Describes in words what blocks the request.
     fn held_by(&self, view: &View) -> String {
         let most = self.plan.config.scheduler_max_concurrent;
         let ahead = |classes: &[headworks_core::ClassView]| {
@@ -251,7 +256,8 @@ impl Passage {
         };
     }
 
-    /// What a refusal of the scheduler means to the client.
+    /// Translates a denial of the scheduler into an error response, and remembers the booking for a
+    /// retry.
     fn denied(&self, denied: &Denied) -> Problem {
         let after = denied.retry_after().unwrap_or(SOON);
         if let Some(booking) = denied.booking() {
@@ -328,17 +334,18 @@ impl Passage {
         });
     }
 
-    /// Sends the client away.
+    /// Rejects the request before it reached an upstream.
     fn refuse(&mut self, problem: &Problem) -> Response<GatewayBody> {
         let (shared, tenant) = (&self.shared, &self.caller.tenant);
         shared.ledger.refused(tenant, self.class, shared.today());
         self.end(Stage::Refused, problem)
     }
 
-    /// Tells the client that no upstream answered.
+    /// Fails the request: no upstream responded.
     fn fail(&mut self, problem: &Problem) -> Response<GatewayBody> {
         let (shared, tenant) = (&self.shared, &self.caller.tenant);
         let usage = Usage {
+            // An upstream that received the request has at least read the prompt.
             input: self.lost.then_some(self.ask.prompt),
             output: None,
         };
@@ -379,12 +386,12 @@ fn stopping() -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", message).retry_in(SOON)
 }
 
-/// Writes down that a client left before it had an answer.
+/// Records in the history that a client disconnected before it had a response.
 pub(super) struct Presence {
     pub(super) shared: Arc<Shared>,
     pub(super) number: u64,
     pub(super) answered: bool,
-    /// Tokens that were booked for a request whose client left.
+    /// Tokens booked for a client that disconnected.
     pub(super) tokens: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Comments in a stream while its request waits. From the first one on, whatever goes wrong is told
-//! in the stream.
+//! Comments in an event stream while its request is queued. Once the first one is sent, the status
+//! is 200, and every error is reported inside the stream.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,12 +20,12 @@ use super::passage::Passage;
 use crate::shared::WaitingGuard;
 use crate::wire::{Dialect, Problem};
 
-/// An upstream's error is read up to here, to be told as an event.
+/// Most bytes read of an upstream's error response to report it as an event.
 const LONGEST_ERROR: usize = 64 << 10;
 
 type Going = Pin<Box<dyn Future<Output = Result<GatewayBody, Bytes>> + Send>>;
 
-/// Comments, and then the answer.
+/// Body that sends comments, then the response.
 pub(crate) struct Progress {
     state: State,
     tick: Interval,
@@ -38,7 +38,7 @@ enum State {
     Over,
 }
 
-/// Answers at once, and goes on inside the body.
+/// Responds at once; the wait continues inside the body.
 pub(super) fn respond(
     passage: Box<Passage>,
     acquire: Acquire,
@@ -48,6 +48,7 @@ pub(super) fn respond(
     let mut marks = passage.marks.clone();
     marks.reason = "waiting";
     let mut period = passage.plan.config.queue_progress_interval;
+    // An interval of zero would panic.
     period = period.max(Duration::from_millis(10));
     let progress = Progress {
         position: marks.position,
@@ -65,7 +66,7 @@ pub(super) fn respond(
     response
 }
 
-/// The answer's body, or its error as an event.
+/// Body of the response, or the error as an event.
 async fn in_stream(
     response: Response<GatewayBody>,
     dialect: Dialect,
@@ -91,7 +92,7 @@ fn error_event(status: StatusCode, body: &[u8], dialect: Dialect, id: &str) -> B
         ""
     };
     match serde_json::from_slice::<Value>(body) {
-        // Written anew, on one line.
+        // Serialized again, because an event has to be on one line.
         Ok(error) if error.get("error").is_some() => {
             Bytes::from(format!("{name}data: {error}\n\n"))
         }

@@ -1,4 +1,7 @@
-//! An upstream's answer on its way to the client, with the permit inside it.
+//! Relays an upstream's response to the client, with the permit inside the body.
+//!
+//! The parts that hold the upstream's connection and the permit are behind a lock, which the idle
+//! check of `watch` shares. See `docs/adr/0007`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,24 +20,27 @@ use super::watch::Watch;
 use crate::upstream::UpstreamBody;
 use crate::wire::{Meter, Problem};
 
-/// The answer as its client's connection sees it. Dropping it ends everything at once.
+/// The response as its client's connection sees it. Dropping it closes the upstream's connection
+/// and returns the permit.
 pub(crate) struct Relay {
     slot: Arc<Slot>,
     watch: Arc<Watch>,
     key: usize,
 }
 
-/// The answer as the watch sees it.
+/// The response as the idle check sees it.
 pub(crate) struct Slot(Mutex<Live>);
 
 struct Live {
     source: Option<Source>,
-    /// Who is being waited for, and since when.
+    /// The side that has to act next. `since` is when its turn began.
     turn: Turn,
     since: Instant,
+    /// When the request timeout ends.
     end_by: Instant,
     limits: Limits,
     waker: Option<Waker>,
+    /// Last data or error for the client, after the source has ended.
     last_words: Option<Result<Bytes, BoxError>>,
 }
 
@@ -44,7 +50,7 @@ enum Turn {
     Client,
 }
 
-/// How long each may take.
+/// Timeouts of a response.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) idle: Duration,
@@ -110,6 +116,8 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.watch.remove(self.key);
+        // Taken under the lock, dropped outside it: dropping it settles the request and returns the
+        // permit, which wakes others.
         let source = self.slot.0.lock().source.take();
         drop(source);
     }
@@ -125,6 +133,7 @@ impl Live {
         };
         match Pin::new(&mut source.body).poll_frame(cx) {
             Poll::Pending => {
+                // The client has read everything, so the upstream's time begins.
                 if self.turn == Turn::Client {
                     (self.turn, self.since) = (Turn::Upstream, Instant::now());
                 }
@@ -132,10 +141,13 @@ impl Live {
                 Poll::Pending
             }
             Poll::Ready(Some(Ok(frame))) => {
+                // The body is polled again only when the client has read this frame, so the
+                // client's time begins.
                 (self.turn, self.since) = (Turn::Client, Instant::now());
                 source.saw(&frame);
                 if source.body.is_end_stream() {
-                    // The client need not have read it for the upstream's slot to be free.
+                    // The slot is free as soon as the upstream is done, even if the client has not
+                    // read everything.
                     self.end(End::Complete);
                 }
                 Poll::Ready(Some(Ok(frame)))
@@ -179,9 +191,9 @@ impl Live {
         ))
     }
 
-    /// The last thing that a client hears: an event where one can be told, otherwise the problem,
-    /// if it has heard nothing yet, or the end of its connection, so that it does not take half an
-    /// answer for a whole one.
+    /// The last item that a client receives. Between two events of a stream, this is an error
+    /// event. Otherwise it is an error that ends the connection: a truncated response must not look
+    /// complete.
     fn words(&self, problem: Problem) -> Result<Bytes, BoxError> {
         let source = self.source.as_ref();
         match source.filter(|source| source.held.events && source.meter.is_between_events()) {
@@ -238,7 +250,7 @@ impl Source {
 }
 
 impl Slot {
-    /// Ends the answer if somebody took too long.
+    /// Ends the response if the client or the upstream exceeded its timeout.
     pub(super) fn examine(&self, now: Instant) {
         let mut live = self.0.lock();
         if live.source.is_none() {

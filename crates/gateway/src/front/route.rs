@@ -1,4 +1,4 @@
-//! What is asked.
+//! Routing: maps a request to its endpoint and prepares it for the scheduler.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,23 +21,24 @@ use crate::shared::Shared;
 use crate::upstream::{Forward, Links};
 use crate::wire::{Dialect, Endpoint, Problem, read_ask};
 
-/// Addresses at which the gateway says that it runs, by the names that are common for that.
+/// Health check paths, under the names that are in common use. They need no key.
 const PROBES: [&str; 4] = ["/healthz", "/health", "/ready", "/readyz"];
 
-/// What a thread serves with.
+/// Context of a serving thread.
 pub(super) struct Desk {
     pub(super) shared: Arc<Shared>,
-    /// With connections of this thread.
+    /// Connections to upstreams that belong to this thread.
     pub(super) links: Arc<Links>,
 }
 
-/// Answers one request over HTTP/2.
+/// Handles one HTTP/2 request.
 pub(super) async fn handle(
     desk: Arc<Desk>,
     request: Request<Incoming>,
 ) -> Result<Response<GatewayBody>, Infallible> {
     let (parts, body) = request.into_parts();
-    // In a box: it is over before the wait begins, and would leave its room in what waits.
+    // Boxed: this future ends before the request is queued, and inline it would enlarge every
+    // queued request.
     let received = Box::pin(receive(&desk, parts, body)).await;
     Ok(match received {
         Ok(passage) => passage.go().await,
@@ -45,8 +46,8 @@ pub(super) async fn handle(
     })
 }
 
-/// Everything before the scheduler: a request that may go on, or the answer to one that may not or
-/// need not.
+/// Does everything before scheduling. Returns the scheduled request, or the response to a request
+/// that is rejected or needs no upstream.
 pub(super) async fn receive(
     desk: &Arc<Desk>,
     parts: Parts,
@@ -83,7 +84,8 @@ pub(super) async fn receive(
     }))
 }
 
-/// The answer to what is no request.
+/// Response to input that is not a valid HTTP request. Its API is unknown, so the error has
+/// OpenAI's format.
 pub(super) fn misunderstood(shared: &Shared, problem: &Problem) -> Response<GatewayBody> {
     let number = shared.journal.ids.next();
     let marks = Marks {
@@ -93,7 +95,7 @@ pub(super) fn misunderstood(shared: &Shared, problem: &Problem) -> Response<Gate
     marks.refuse(Dialect::OpenAi, problem)
 }
 
-/// Whose API a client speaks where the address does not tell.
+/// API of a client, where the path does not tell.
 fn spoken(request: &Parts) -> Dialect {
     match request.headers.contains_key("anthropic-version") {
         true => Dialect::Anthropic,
@@ -125,7 +127,7 @@ fn wrong_method(request: &Parts) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
 }
 
-/// Who, how urgent, what, and whether it may.
+/// Authenticates and checks a request, and collects what the scheduler needs.
 async fn prepare(
     desk: &Arc<Desk>,
     plan: Arc<Plan>,
@@ -137,6 +139,8 @@ async fn prepare(
 ) -> Result<Box<Passage>, Problem> {
     let shared = &desk.shared;
     let told = Told::by(&parts.headers);
+    // Key and priority are checked before the body is read: an unknown client cannot make the
+    // gateway buffer an upload.
     let caller = admit::caller(&plan, &told)?;
     let class = admit::class(&plan, &caller, &told)?;
     let (patience, is_retry) = (told.patience, told.is_retry);
@@ -146,6 +150,8 @@ async fn prepare(
         .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
     let mut group = group(&plan, &caller, endpoint, &ask.model)?;
     let tenant = &caller.tenant;
+    // Before the request is scheduled, so that it never waits for an upstream that fails its
+    // tenant.
     shared.faults.avoid(&mut group, tenant, Instant::now());
     admit::quota(shared, &plan, &caller).inspect_err(|_| {
         shared.ledger.refused(&caller.tenant, class, shared.today());

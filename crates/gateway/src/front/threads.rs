@@ -1,9 +1,9 @@
-//! The threads that serve clients, each with a runtime and connections to the upstreams of its own.
+//! Serving threads, each with its own runtime and its own connections to upstreams.
 //!
-//! A request wakes tasks four times: here it comes, there it goes, back it comes, there it goes.
-//! Between threads each of these is a system call and a change of contexts, which together cost
-//! more than all that is done with the request. So whoever has a client's connection does
-//! everything for it. See `docs/adr/0014`.
+//! A request wakes tasks four times: when it arrives, when it is forwarded, when the response
+//! arrives, and when that is relayed. Between threads, each of these is a system call and a context
+//! switch, which together cost more than everything that is done with the request. Therefore one
+//! thread does everything for the connections that it accepted. See `docs/adr/0014`.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use super::route::Desk;
 use crate::shared::Shared;
 use crate::upstream::Links;
 
-/// Connections that may be on their way to a thread.
+/// Connections that may be queued for a thread.
 const WAITING: usize = 256;
 
-/// All of them. Dropped, they stop at once.
+/// The serving threads. Dropping this stops them at once.
 pub(super) struct Threads {
     threads: Vec<mpsc::Sender<Arrival>>,
     next: usize,
@@ -28,7 +28,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// One for every processor.
+    /// Starts one thread per CPU.
     pub(super) fn start(shared: &Arc<Shared>, stop: &CancellationToken) -> Threads {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         let (running, abandon) = (TaskTracker::new(), CancellationToken::new());
@@ -67,7 +67,7 @@ impl Threads {
         }
     }
 
-    /// Hands a connection to the next of them that takes it.
+    /// Hands a connection to the next thread, round-robin, and skips threads that have ended.
     pub(super) async fn serve(&mut self, mut arrival: Arrival) {
         for _ in 0..self.threads.len() {
             self.next = (self.next + 1) % self.threads.len();
@@ -79,7 +79,7 @@ impl Threads {
         tracing::error!("no thread is left that could serve a connection");
     }
 
-    /// Waits until the last client has its answer.
+    /// Waits until the last response has ended.
     pub(super) async fn end(self) {
         drop(self.threads);
         self.running.close();

@@ -1,4 +1,4 @@
-//! A request's body, as a whole.
+//! Reading a whole request body.
 
 use std::future::Future;
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 
-/// A request's body on its way.
+/// A request body that is being received.
 pub(super) trait Upload {
-    /// All of it, if it has at most `most` bytes.
+    /// Reads the whole body if it has at most `most` bytes.
     fn whole(self, most: u64) -> impl Future<Output = Result<Bytes, UploadError>> + Send;
 }
 
-/// Why there is no body.
+/// Reason why a body could not be read.
 #[derive(Debug)]
 pub(super) enum UploadError {
     TooLarge,
@@ -20,7 +20,7 @@ pub(super) enum UploadError {
 }
 
 impl UploadError {
-    /// The client went away.
+    /// The client closed the connection.
     pub(super) fn ended() -> UploadError {
         UploadError::Broken("the connection ended".to_owned())
     }
@@ -28,7 +28,7 @@ impl UploadError {
 
 impl Upload for Incoming {
     async fn whole(self, most: u64) -> Result<Bytes, UploadError> {
-        // What is told to be too large is not read at all.
+        // A body that announces too large a size is not read at all.
         if self.size_hint().lower() > most {
             return Err(UploadError::TooLarge);
         }

@@ -1,7 +1,8 @@
-//! Looks after answers that nobody reads and upstreams that say nothing.
+//! Idle check: ends responses that are not read and upstreams that send nothing.
 //!
-//! A body is only polled when its client has read what came before, so a body cannot notice that
-//! its client stopped reading. One task looks at all of them once a second, while there are any.
+//! A body is polled only when its client has read the data before it. It therefore cannot notice by
+//! itself that its client stopped reading. One task checks all in-flight responses once per second,
+//! and sleeps while nothing is in flight.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use super::relay::Slot;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Every answer that is on its way.
+/// All responses in flight.
 #[derive(Default)]
 pub(crate) struct Watch {
     slots: Mutex<Slab<Weak<Slot>>>,
@@ -38,13 +39,14 @@ impl Watch {
         self.slots.lock().len()
     }
 
-    /// Looks after them for ever.
+    /// Checks the responses forever.
     pub(crate) async fn look(&self) {
         loop {
             if self.len() == 0 {
                 self.some.notified().await;
             }
             tokio::time::sleep(EVERY).await;
+            // The list is copied, so that the lock is not held while responses are ended.
             let slots: Vec<Weak<Slot>> = {
                 let slots = self.slots.lock();
                 slots.iter().map(|(_, slot)| slot.clone()).collect()

@@ -1,4 +1,4 @@
-//! A bound on time that costs nothing where there is nothing to wait for.
+//! Timeout without a timer for futures that are ready at once.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::error::Elapsed;
 
-/// What `work` comes to within `time`. Most that is bounded here is done at once: only what is not
-/// has a timer.
+/// Runs `work` with a timeout. Most futures here are ready at the first poll; only the others
+/// register a timer.
 pub(super) async fn within<W: Future>(time: Duration, work: W) -> Result<W::Output, Elapsed> {
     let mut work = pin!(work);
     let at_once = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;

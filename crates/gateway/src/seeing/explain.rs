@@ -1,4 +1,4 @@
-//! Why a request was treated as it was, in words.
+//! Explains in words how a request was treated.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use headworks_service::panel::{Explanation, Fact};
 use crate::books::{Entry, Stage};
 use crate::shared::Shared;
 
-/// The answer for the request called `id`.
+/// Explanation of the request with this id.
 pub(super) fn explain(shared: &Shared, id: &str) -> Option<Explanation> {
     let entry = shared.journal.find(id)?;
     Some(Explanation {

@@ -1,4 +1,4 @@
-//! Numbers for Prometheus: their names, and where they come from.
+//! Prometheus metrics: names, help texts and sources.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ const FIRST_TOKEN: Family = Family::histogram(
     "Time from leave to the first byte of an answer's body.",
 );
 
-/// The gateway as a collector.
+/// Collector of the gateway's metrics.
 pub(super) struct Numbers(pub(super) Arc<Shared>);
 
 impl Collect for Numbers {
@@ -142,7 +142,7 @@ fn collect_class(out: &mut Exposition, name: &str, class: &ClassView) {
         out.family(&REFUSED)
             .sample(&[label, ("reason", reason)], count as f64);
     }
-    // The scheduler's buckets are finer than a scrape wants: they are put into those of the
+    // The scheduler's buckets are too fine for a scrape, so they are merged into those of the
     // upstreams.
     let mut counts = [0; BOUNDS.len() + 1];
     for (edge, count) in stats.waits.buckets() {

@@ -1,4 +1,4 @@
-//! What the gateway shows of itself: statistics and explanations, metrics, a panel.
+//! Views of a running gateway: statistics, explanations, metrics and the console's panel.
 
 mod explain;
 mod metrics;
@@ -17,19 +17,19 @@ use headworks_service::panel::{EnginePanel, Panel};
 use crate::gateway::Gateway;
 
 impl Gateway {
-    /// Its routes for the admin listener: `/admin/scheduler/stats`, `/admin/scheduler/queues`,
+    /// Routes for the admin listener: `/admin/scheduler/stats`, `/admin/scheduler/queues`,
     /// `/admin/explain/{id}` and `/admin/usage`.
     pub fn routes(&self) -> Router {
         routes::router(self.shared.clone())
     }
 
-    /// Its numbers for Prometheus.
+    /// Prometheus metrics.
     #[must_use]
     pub fn collector(&self) -> Arc<dyn Collect> {
         Arc::new(metrics::Numbers(self.shared.clone()))
     }
 
-    /// What the console shows of its scheduler.
+    /// The console's panel of the scheduler.
     #[must_use]
     pub fn engine(&self) -> Arc<dyn Panel> {
         let shared = self.shared.clone();
@@ -37,7 +37,7 @@ impl Gateway {
         Arc::new(EnginePanel::new("gateway-engine", "Gateway's engine", view))
     }
 
-    /// What the console shows of it.
+    /// The console's panel of the gateway.
     #[must_use]
     pub fn panel(&self) -> Arc<dyn Panel> {
         Arc::new(panel::GatewayPanel(self.shared.clone()))

@@ -1,4 +1,4 @@
-//! What the console shows of the gateway.
+//! The console's panel of the gateway.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use super::what_if::{self, Arrival};
 use crate::overlay::Overlay;
 use crate::shared::Shared;
 
-/// The actions.
+/// Names of the actions.
 const CHANGE: &str = "change";
 const RESET: &str = "reset";
 
-/// The gateway's panel.
+/// Panel of the gateway.
 pub(super) struct GatewayPanel(pub(super) Arc<Shared>);
 
 impl Panel for GatewayPanel {
@@ -106,6 +106,7 @@ impl Panel for GatewayPanel {
             }
             let then = self.0.scheduling(&overlay);
             let arrivals = self.arrivals();
+            // The replay is CPU-bound, so it does not run on a thread of the runtime.
             let compared =
                 tokio::task::spawn_blocking(move || what_if::compare(&arrivals, &now, &then));
             let failed = |cause: &dyn std::fmt::Display| PanelError::Failed(cause.to_string());
@@ -151,7 +152,7 @@ impl GatewayPanel {
         Ok(Done::new(message))
     }
 
-    /// The requests of the last minutes, in the order in which they came.
+    /// Requests of the last minutes, in the order of their arrival.
     fn arrivals(&self) -> Vec<Arrival> {
         let plan = self.0.plan.load();
         let now = Timestamp::now();

@@ -1,4 +1,4 @@
-//! The gateway's routes on the admin listener, behind its token.
+//! The gateway's routes on the admin listener, which require its token.
 
 use std::sync::Arc;
 

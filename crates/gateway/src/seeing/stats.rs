@@ -1,4 +1,4 @@
-//! The state of the scheduler as JSON.
+//! State of the scheduler as JSON.
 
 use headworks_core::{Class, ClassView, Reason, View};
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::shared::Shared;
 use crate::wire::class_name;
 
-/// What was given out, sent away and made to wait, and who is how busy.
+/// Totals, capacity, and the state of upstreams and tenants.
 pub(super) fn stats(shared: &Shared) -> Value {
     let view = shared.permits.inspect();
     let plan = shared.plan.load();
@@ -42,7 +42,7 @@ pub(super) fn stats(shared: &Shared) -> Value {
     })
 }
 
-/// Those who came for nothing: refused at the door, or later.
+/// Number of rejected requests: on arrival, shed, or expired in the queue.
 fn rejected(class: &ClassView) -> u64 {
     let ended = &class.stats.ended;
     class.stats.refused_in_all() + ended.shed + ended.expired
@@ -59,7 +59,7 @@ fn tenants(shared: &Shared) -> Value {
     totals.collect()
 }
 
-/// The queues, most urgent first.
+/// State of the queues, most urgent class first.
 pub(super) fn queues(shared: &Shared) -> Value {
     let view = shared.permits.inspect();
     let most = shared.plan.load().config.scheduler_max_queue_depth;

@@ -1,4 +1,4 @@
-//! The lines and tables of the panel.
+//! Series and tables of the panel.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::books::Journal;
 use crate::shared::Shared;
 use crate::wire::class_name;
 
-/// How many of the last requests are shown.
+/// Number of requests in the table of the latest requests.
 const SHOWN: usize = 50;
-/// What counts as recent.
+/// Window of the recent statistics.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// What became of the requests of the last minute, by class.
+/// Statistics of the last minute, by class.
 pub(super) struct Recent {
     classes: Vec<RecentClass>,
 }
@@ -44,14 +44,14 @@ impl Recent {
         Recent { classes }
     }
 
-    /// How long nine in ten of a class waited at most.
+    /// The p90 wait of a class.
     fn wait(&self, level: usize) -> Option<f64> {
         let waits = &self.classes.get(level)?.waits;
         let place = (waits.len() * 9 / 10).min(waits.len().checked_sub(1)?);
         Some(waits[place].as_secs_f64())
     }
 
-    /// A class's part of all tokens, in percent.
+    /// A class's share of all tokens, in percent.
     fn share(&self, level: usize) -> Option<f64> {
         let all: u64 = self.classes.iter().map(|class| class.tokens).sum();
         let own = self.classes.get(level)?.tokens;
@@ -59,11 +59,11 @@ impl Recent {
     }
 }
 
-/// What the tables are made of.
+/// Data behind the tables.
 pub(super) struct Tables<'a> {
     pub(super) shared: &'a Shared,
     pub(super) view: &'a View,
-    /// What the scheduler goes by now.
+    /// Scheduler settings in force.
     pub(super) config: &'a Config,
     pub(super) recent: &'a Recent,
 }
@@ -110,7 +110,7 @@ impl Tables<'_> {
         self.view.classes.iter().map(away).sum()
     }
 
-    /// Those who were not served, by why.
+    /// Rejected requests by reason.
     pub(super) fn refused(&self) -> Series {
         let classes = &self.view.classes;
         let count = |reason: Reason| {
@@ -135,7 +135,7 @@ impl Tables<'_> {
         }
     }
 
-    /// How long nine in ten waited, by class; of the classes that were ever asked for.
+    /// The p90 wait by class, for classes that were granted at least once.
     pub(super) fn waits(&self) -> Series {
         let classes = self.view.classes.iter().enumerate();
         let asked = classes.filter(|(_, class)| class.stats.granted > 0);
@@ -149,8 +149,8 @@ impl Tables<'_> {
         }
     }
 
-    /// A class's part of what is shared by weight, in percent, while all of them have something to
-    /// do.
+    /// The share of a class, in percent, that its weight entitles it to among the classes that are
+    /// busy.
     fn by_weight(&self, level: usize) -> Option<f64> {
         let classes = &self.config.classes;
         let shares = |level: usize| match self.config.policy {

@@ -1,6 +1,7 @@
-//! What other settings would have made of the last minutes: the scheduler itself, under a clock
-//! that runs as fast as it can, given the requests that came, when they came, and served for as
-//! long as they were.
+//! What-if comparison: replays the requests of the last minutes under other settings.
+//!
+//! The scheduler itself runs under a virtual clock. It gets the requests at the times at which they
+//! arrived, and each is served for as long as it really was. See `docs/adr/0010`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,24 +12,25 @@ use headworks_core::{
 };
 use headworks_service::panel::{Comparison, Unit, WhatIf};
 
-/// How far back it looks.
+/// How far back the comparison reaches.
 pub(super) const SPAN: Duration = Duration::from_secs(600);
 
-/// One request as it came.
+/// One recorded request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Time,
     pub(super) class: Class,
     pub(super) flow: Flow,
     pub(super) estimate: Cost,
-    /// What it drew, where that is known.
+    /// Actual cost, if known.
     pub(super) drawn: Option<Cost>,
-    /// How long it was served.
+    /// Service time.
     pub(super) took: Duration,
     pub(super) timeout: Duration,
 }
 
-/// Gives those that were not served to their end, and so have no time of their own, the usual one.
+/// Gives requests without a service time of their own, because they were not served to the end, the
+/// median of the others.
 pub(super) fn with_times(arrivals: Vec<(Arrival, bool)>) -> Vec<Arrival> {
     let times = arrivals.iter().filter(|(_, known)| *known);
     let usual = quantile(
@@ -42,7 +44,7 @@ pub(super) fn with_times(arrivals: Vec<(Arrival, bool)>) -> Vec<Arrival> {
     arrivals.into_iter().map(timed).collect()
 }
 
-/// What became of a class.
+/// Result of a class.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     offered: u64,
@@ -51,7 +53,7 @@ struct Tally {
     tokens: u64,
 }
 
-/// Compares two settings of the scheduler on the same requests.
+/// Compares two scheduler settings on the same requests.
 pub(super) fn compare(
     arrivals: &[Arrival],
     now: &Config,
@@ -91,10 +93,11 @@ pub(super) fn compare(
     Ok(WhatIf { summary, compared })
 }
 
-/// Passes the requests through a scheduler of its own. Every upstream is one: who served a request
-/// says little about who would.
+/// Replays the requests. All upstreams count as one: which upstream served a request says little
+/// about which one would have.
 fn replay(arrivals: &[Arrival], config: &Config) -> Result<Vec<Tally>, ConfigError> {
     let mut config = config.clone();
+    // Without targets, the limits of upstreams do not apply; those of the whole gateway do.
     config.targets.clear();
     let mut run = Run {
         arrivals,
@@ -119,7 +122,7 @@ struct Run<'a> {
     arrivals: &'a [Arrival],
     core: Core<usize>,
     tallies: Vec<Tally>,
-    /// What is being served, and when each ends.
+    /// Requests being served, by index. `ends` has the time at which each is done.
     served: Vec<Option<Lease<usize>>>,
     ends: BinaryHeap<Reverse<(Time, usize)>>,
 }
@@ -189,7 +192,7 @@ mod tests {
     use super::*;
     use headworks_core::{ClassConfig, Limits, Policy};
 
-    /// Two classes that ask for twice what is there.
+    /// Two classes whose load together is twice the capacity.
     fn load() -> Vec<Arrival> {
         let arrival = |n: u64| Arrival {
             at: Time::from_millis(n * 10),

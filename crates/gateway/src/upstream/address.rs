@@ -1,23 +1,25 @@
-//! Where an upstream's API begins.
+//! Base URL of an upstream's API.
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
 use crate::wire::Endpoint;
 
-/// Scheme, host, the path that stands for `/v1`, and what is sent in every query.
+/// Scheme, host, the path that replaces `/v1`, and the query that is sent with every request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     scheme: Scheme,
     authority: Authority,
     path: String,
     query: Option<String>,
-    /// Every endpoint's address, in their order: few requests have a query.
+    /// URL of every endpoint, in the order of the endpoints. Few requests have a query, so the URL
+    /// is rarely built anew.
     plain: Vec<Uri>,
 }
 
 impl Address {
-    /// `https://host` means `https://host/v1`; any other path is the API's beginning itself.
+    /// Parses a base URL. `https://host` means `https://host/v1`; any other path is the base
+    /// itself.
     pub(crate) fn parse(text: &str) -> Result<Address, String> {
         let wrong = || format!("`url` is `{text}`: write one such as \"https://api.example.com\"");
         let uri: Uri = text.parse().map_err(|_| wrong())?;
@@ -28,11 +30,11 @@ impl Address {
         if ![Scheme::HTTP, Scheme::HTTPS].contains(&scheme) {
             return Err(wrong());
         }
-        // It would be shown wherever the address is.
+        // The URL appears in logs and statistics, so a password in it would too.
         if authority.as_str().contains('@') {
             return Err("`url` has a name or password before its host: put the key into `api_key`, as in \"env:KEY\"".into());
         }
-        // A port that is none would be left out without a word.
+        // The parser ignores an invalid port; requests would silently go to the default port.
         if authority.as_str() != authority.host() && authority.port_u16().is_none() {
             return Err(format!(
                 "`url` is `{text}`: the port is not a number from 0 to 65535"
@@ -60,7 +62,7 @@ impl Address {
         Ok(address)
     }
 
-    /// The address of an endpoint, with the client's query.
+    /// URL of an endpoint, with the client's query.
     pub(crate) fn join(&self, endpoint: Endpoint, query: Option<&str>) -> Option<Uri> {
         match query {
             None => self.plain.get(endpoint as usize).cloned(),
@@ -84,7 +86,8 @@ impl Address {
 }
 
 impl Address {
-    /// The address's own query, and of the client's what does not contradict it.
+    /// Combines the queries. A client cannot override a parameter of the operator, such as
+    /// `api-version`.
     fn query(&self, client: Option<&str>) -> String {
         let client = client.unwrap_or_default();
         let Some(own) = &self.query else {
@@ -101,7 +104,8 @@ impl Address {
     }
 }
 
-/// The name of a pair of a query, decoded.
+/// Decoded name of a query parameter. Decoded, because `%61pi-version` is `api-version` to the
+/// upstream.
 fn name(pair: &str) -> Vec<u8> {
     let name = pair.split('=').next().unwrap_or_default();
     let (mut decoded, mut rest) = (Vec::with_capacity(name.len()), name.as_bytes());

@@ -1,4 +1,4 @@
-//! An answer's body, wherever it comes from.
+//! Body of an upstream's response, whatever its transport.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,10 +12,13 @@ use super::links::LinkBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An answer's body.
+/// Body of an upstream's response.
 pub(crate) enum UpstreamBody {
+    /// From the HTTP client: TLS, proxies and HTTP/2.
     Http(Incoming),
+    /// From a direct HTTP/1 connection.
     Link(LinkBody),
+    /// From the built-in echo upstream.
     Echo(EchoBody),
 }
 

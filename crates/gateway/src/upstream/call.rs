@@ -1,4 +1,4 @@
-//! One request to one upstream.
+//! One call to one upstream.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ use super::{Links, Upstream, UpstreamBody, compact, echo, headers};
 use crate::config::Kind;
 use crate::wire::Endpoint;
 
-/// A client's request, ready to be sent to whoever is chosen.
+/// A client's request, ready to be sent to any upstream.
 #[derive(Clone)]
 pub(crate) struct Forward {
     pub(crate) endpoint: Endpoint,
     pub(crate) query: Option<String>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Whether headers and body share memory with what else came on the connection, as they do over
+    /// Whether headers and body share a buffer with other requests of the connection, as over
     /// HTTP/2.
     pub(crate) shares: bool,
 }
 
 impl Forward {
-    /// All that is to be sent; only what is asked for stays.
+    /// Moves out everything that is sent. Only the endpoint stays.
     pub(crate) fn take(&mut self) -> Forward {
         Forward {
             endpoint: self.endpoint,
@@ -36,7 +36,7 @@ impl Forward {
         }
     }
 
-    /// Holds no more memory than it needs.
+    /// Copies headers and body out of a shared buffer, so that they do not keep it alive.
     pub(crate) fn compact(&mut self) {
         if !std::mem::take(&mut self.shares) {
             return;
@@ -46,17 +46,18 @@ impl Forward {
     }
 }
 
-/// An answer that began.
+/// Response whose head has arrived.
 pub(crate) type Answer = Response<UpstreamBody>;
 
-/// Why no answer began. Only after the first kind is it certain that nothing was generated.
+/// Reason why no response began. Only after [`Failure::Connect`] is it certain that nothing was
+/// generated.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No connection: the request was never sent.
     Connect(String),
-    /// No answer in time.
+    /// No response within the timeout.
     Timeout(Duration),
-    /// The connection broke, or what came was not HTTP.
+    /// The connection broke, or the response was not HTTP.
     Broken(String),
 }
 
@@ -73,7 +74,7 @@ impl std::fmt::Display for Failure {
 }
 
 impl Upstream {
-    /// Sends the request; returns when the answer begins.
+    /// Sends the request. Returns when the head of the response has arrived.
     pub(crate) async fn call(
         &self,
         links: &Arc<Links>,
@@ -101,6 +102,7 @@ impl Upstream {
         let uri = uri.ok_or_else(|| Failure::Connect("its address is wrong".to_owned()))?;
         let headers = headers::forwarded(forward.headers, &self.headers);
         let body = forward.body;
+        // Direct connections are served here; `None` means that TLS or a proxy is needed.
         if let Some(answer) = links.ask(self.target, &uri, &headers, &body).await {
             return answer.map(|answer| answer.map(UpstreamBody::Link));
         }
@@ -109,8 +111,7 @@ impl Upstream {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         match links.outbound.send(request).await {
-            // Other interim answers were passed over; this one would be the last, and nobody asked
-            // for it.
+            // The client skips other interim responses. A 101 is final, and nobody asked for it.
             Ok(response) if response.status().is_informational() => {
                 let status = response.status();
                 Err(Failure::Broken(format!("it answered {status}")))
@@ -122,7 +123,7 @@ impl Upstream {
     }
 }
 
-/// An error with what caused it, in one line.
+/// Formats an error and its causes in one line.
 pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,8 +1,7 @@
-//! The upstream that is always there: it answers with the question, slowly or wrongly if it is
-//! asked to.
+//! Built-in upstream that returns the prompt, slowly or with an error on request.
 //!
-//! Headers order what the configuration does not: `x-echo-latency-ms`, `x-echo-token-ms`,
-//! `x-echo-tokens`, `x-echo-status` and `x-echo-retry-after`.
+//! The headers `x-echo-latency-ms`, `x-echo-token-ms`, `x-echo-tokens`, `x-echo-status` and
+//! `x-echo-retry-after` override the configuration per request.
 
 mod shapes;
 
@@ -22,10 +21,10 @@ use super::call::Forward;
 use crate::config::UpstreamSettings;
 use crate::wire::{Endpoint, Problem, read_ask};
 
-/// More tokens than this are not made, whoever asks.
+/// Most tokens of one response, whatever the request says.
 const MOST: u64 = 100_000;
 
-/// Pieces of an answer, each after a pause.
+/// Body that sends its pieces with a pause before each.
 pub(crate) struct EchoBody {
     pieces: VecDeque<Bytes>,
     pause: Duration,
@@ -65,7 +64,7 @@ impl EchoBody {
     }
 }
 
-/// What is ordered for one answer.
+/// Behaviour of one response.
 struct Order {
     latency: Duration,
     pause: Duration,
@@ -84,14 +83,14 @@ impl Order {
             tokens: number("x-echo-tokens").or(settings.tokens),
             status: status
                 .and_then(|code| StatusCode::from_u16(code).ok())
-                // Below that it would not be an answer.
+                // An informational status is not a final response.
                 .filter(|status| !status.is_informational())
                 .unwrap_or(StatusCode::OK),
         }
     }
 }
 
-/// Answers as an upstream would.
+/// Responds as an upstream would.
 pub(super) async fn answer(settings: &UpstreamSettings, forward: &Forward) -> Response<EchoBody> {
     let order = Order::new(settings, &forward.headers);
     if !order.latency.is_zero() {

@@ -1,4 +1,4 @@
-//! Which headers go through, and which are ours.
+//! Headers that are forwarded, dropped or added between client and upstream.
 
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST,
@@ -14,7 +14,7 @@ const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
 
-/// What is between two neighbours only.
+/// Hop-by-hop headers (RFC 9110, 7.6.1), which are never forwarded.
 const HOPS: [HeaderName; 7] = [
     CONNECTION,
     KEEP_ALIVE,
@@ -25,8 +25,8 @@ const HOPS: [HeaderName; 7] = [
     UPGRADE,
 ];
 
-/// What a client says to us and not to the upstream. Its encodings are dropped because usage is
-/// read from the answer.
+/// Client headers that are meant for the gateway. `Accept-Encoding` is replaced, because usage is
+/// read from the response and therefore must not be compressed.
 const OURS: [HeaderName; 10] = [
     AUTHORIZATION,
     PROXY_AUTHORIZATION,
@@ -40,7 +40,7 @@ const OURS: [HeaderName; 10] = [
     ACCEPT_ENCODING,
 ];
 
-/// What an upstream is told with every request.
+/// Headers that an upstream gets with every request: its credentials and the configured ones.
 pub(super) fn own(settings: &UpstreamSettings) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let key = settings.api_key.as_ref();
@@ -65,23 +65,25 @@ pub(super) fn own(settings: &UpstreamSettings) -> HeaderMap {
     headers
 }
 
-/// A client's headers as an upstream may see them.
+/// Headers of a client's request, as the upstream gets them.
 pub(super) fn forwarded(mut headers: HeaderMap, own: &HeaderMap) -> HeaderMap {
     drop_named(&mut headers, |name| OURS.contains(name));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    // Headers of the operator override those of the client.
     for (name, value) in own {
         headers.insert(name, value.clone());
     }
     headers
 }
 
-/// An upstream's headers as a client may see them. Cookies would be shared between clients.
+/// Removes headers of an upstream's response that a client must not get. A cookie of the upstream
+/// would be shared between clients.
 pub(crate) fn clean_answer(headers: &mut HeaderMap) {
     drop_named(headers, |name| *name == SET_COOKIE);
 }
 
-/// Copies that share nothing with what they were copied from: a header or a body that came from a
-/// connection holds all of the buffer that it was read into.
+/// Replaces the values by copies. A value that was received shares the whole buffer that it was
+/// read into and would keep it alive.
 pub(crate) fn compact(headers: &mut HeaderMap) {
     for value in headers.values_mut() {
         if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
@@ -91,14 +93,15 @@ pub(crate) fn compact(headers: &mut HeaderMap) {
     }
 }
 
-/// Drops what is between two neighbours only, and what `ours` says. Headers are few: looking at
-/// each costs less than looking for everything that could be there.
+/// Removes hop-by-hop headers and those that `ours` selects. Messages have few headers, so one pass
+/// over them costs less than one lookup per known header.
 fn drop_named(headers: &mut HeaderMap, ours: impl Fn(&HeaderName) -> bool) {
     let hops = headers
         .keys()
         .filter(|name| HOPS.contains(name) || ours(name));
     let mut names: SmallVec<[HeaderName; 8]> = hops.cloned().collect();
     if names.contains(&CONNECTION) {
+        // `Connection` may name further hop-by-hop headers.
         let lists = headers.get_all(CONNECTION).iter();
         let lists = lists.filter_map(|value| value.to_str().ok());
         names.extend(

@@ -1,4 +1,4 @@
-//! What an answer's headers tell of the upstream's limits.
+//! Hints: what the headers of a response say about an upstream's limits.
 
 use std::time::Duration;
 
@@ -6,33 +6,32 @@ use http::header::DATE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 
-/// What an upstream says about itself.
+/// Limits and load that an upstream states.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Hints {
-    /// When it may be asked again, if it had too much to do.
+    /// Time after which an overloaded upstream may be called again.
     pub(crate) retry_after: Option<Duration>,
-    /// Requests a second that it allows.
+    /// Requests per second that it allows.
     pub(crate) rps: Option<f64>,
-    /// Tokens a second that it allows.
+    /// Tokens per second that it allows.
     pub(crate) tokens_per_sec: Option<f64>,
-    /// Whether it had too much to do.
+    /// Whether it rejected the request because of its load.
     pub(crate) overloaded: bool,
 }
 
-/// A pause longer than this is not believed.
+/// Upper bound of `Retry-After`. A wrong header must not suspend an upstream for days.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Both providers tell their limits for a minute.
+/// Both providers state their limits per minute.
 const MINUTE: f64 = 60.0;
 
-/// Reads the headers of an answer.
+/// Reads the headers of a response.
 pub(crate) fn read_hints(status: StatusCode, headers: &HeaderMap) -> Hints {
     let mut hints = Hints {
         overloaded: status == StatusCode::TOO_MANY_REQUESTS,
         ..Hints::default()
     };
-    // One pass over the few headers there are costs less than looking for each of the many that
-    // there may be.
+    // A response has few headers, so one pass costs less than one lookup per known header.
     let (mut seconds, mut millis, mut date) = (None, None, None);
     for (name, value) in headers {
         let place = match name.as_str() {
@@ -53,12 +52,13 @@ pub(crate) fn read_hints(status: StatusCode, headers: &HeaderMap) -> Hints {
         *rate = rate.map(|limit| limit / MINUTE);
     }
     let until = || {
-        // By the upstream's own clock, if it says what time it is there.
+        // Relative to the upstream's own clock, if the response has a date: the clocks may differ.
         let now = headers.get(DATE).and_then(timestamp);
         let now = now.unwrap_or_else(Timestamp::now);
         let seconds = date?.duration_since(now).as_secs_f64();
         (seconds > 0.0).then_some(seconds)
     };
+    // `retry-after-ms` is the more precise one.
     let seconds = millis.map(|millis| millis / 1000.0).or(seconds);
     hints.retry_after = seconds
         .or_else(until)
@@ -67,7 +67,7 @@ pub(crate) fn read_hints(status: StatusCode, headers: &HeaderMap) -> Hints {
     hints
 }
 
-/// A time as HTTP writes it.
+/// Parses an HTTP date.
 fn timestamp(value: &HeaderValue) -> Option<Timestamp> {
     let parser = jiff::fmt::rfc2822::DateTimeParser::new();
     parser.parse_timestamp(value.to_str().ok()?).ok()

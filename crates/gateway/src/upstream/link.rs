@@ -1,7 +1,7 @@
-//! One connection to an upstream that speaks HTTP/1 in the clear.
+//! Client connection to an upstream that speaks plain HTTP/1.
 //!
-//! Whoever asks reads and writes itself: no task stands between a request and its answer, so there
-//! is nobody to be woken but the one who waits. See `docs/adr/0014`.
+//! The task that makes the request also reads and writes the connection. With no task in between,
+//! nothing else has to be woken. See `docs/adr/0014`.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
@@ -17,26 +17,26 @@ use tokio::net::TcpStream;
 
 use crate::wire::http1::{Reply, take_reply};
 
-/// What is read at once, on the stack.
+/// Size of the read buffer on the stack.
 const READ: usize = 16 << 10;
 
-/// A connection.
+/// A client connection.
 pub(super) struct Link {
     stream: TcpStream,
-    /// What came and was not taken yet.
+    /// Bytes received and not consumed yet.
     pub(super) input: BytesMut,
 }
 
-/// A request as it is sent.
+/// A serialized request and how much of it was sent.
 pub(super) struct Sending {
     head: Vec<u8>,
     body: Bytes,
     sent: usize,
 }
 
-/// Why no answer began.
+/// Reason why no response began.
 pub(super) enum Unanswered {
-    /// Not a byte went out: it can be sent again.
+    /// No byte was sent, so the request can be sent again on another connection.
     Unsent,
     Broken(String),
 }
@@ -52,7 +52,7 @@ impl Sending {
             line(&[b"host: ", host.as_bytes(), b"\r\n"]);
         }
         for (name, value) in headers {
-            // How the body ends is said by us.
+            // The body is sent with a length, whatever framing the client used.
             if ![CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION].contains(name) {
                 line(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
             }
@@ -73,6 +73,7 @@ impl Sending {
         while !self.is_sent() {
             let head = &self.head[self.sent.min(self.head.len())..];
             let body = &self.body[self.sent.saturating_sub(self.head.len())..];
+            // Head and body are sent in one system call, without copying the body.
             let parts = [IoSlice::new(head), IoSlice::new(body)];
             self.sent += match ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &parts))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -91,14 +92,14 @@ impl Link {
         }
     }
 
-    /// Whether nothing was heard of it since its last answer. There is nothing to say then but that
-    /// it ends.
+    /// Whether the connection is usable. An upstream sends nothing between two responses, so
+    /// readable data is either the end of the stream or garbage.
     pub(super) fn is_quiet(&self) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
         self.input.is_empty() && self.stream.poll_read_ready(&mut nobody).is_pending()
     }
 
-    /// Sends what is left of a request.
+    /// Sends the rest of a request.
     pub(super) fn poll_send(
         &mut self,
         sending: &mut Sending,
@@ -107,7 +108,7 @@ impl Link {
         sending.poll_send(&mut self.stream, cx)
     }
 
-    /// Reads more; 0 is the end.
+    /// Reads more input. Returns 0 at the end of the stream.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut room = [const { MaybeUninit::uninit() }; READ];
         let mut room = ReadBuf::uninit(&mut room);
@@ -116,13 +117,17 @@ impl Link {
         Poll::Ready(Ok(room.filled().len()))
     }
 
-    /// Sends a request; returns when its answer begins, which may be before all of it is sent.
+    /// Sends a request. Returns when the head of the response has arrived, possibly before the
+    /// request is fully sent.
     pub(super) async fn ask(&mut self, sending: &mut Sending) -> Result<Reply, Unanswered> {
         let broken = |cause: &dyn ToString| Unanswered::Broken(cause.to_string());
         let mut reply = poll_fn(|cx| self.poll_reply(sending, cx)).await;
         if let Ok(reply) = &mut reply {
+            // A connection on which a part of the request is still to be sent cannot be reused.
             reply.keep_alive &= sending.is_sent();
         }
+        // A request is repeated silently only if no byte of it was sent: otherwise it could be
+        // generated twice.
         reply.map_err(|cause| match sending.sent {
             0 => Unanswered::Unsent,
             _ => broken(&cause),
@@ -134,8 +139,8 @@ impl Link {
         sending: &mut Sending,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Reply>> {
-        // An upstream that refuses a request may stop reading it: then its answer is there
-        // nevertheless.
+        // An upstream that rejects a request may stop reading it. Its response can be read even if
+        // sending failed.
         let sent = match self.poll_send(sending, cx) {
             Poll::Ready(Err(cause)) => Err(cause),
             _ => Ok(()),

@@ -1,5 +1,5 @@
-//! A thread's connections to its upstreams: those in the clear are our own, the others are the HTTP
-//! client's.
+//! Connection pool of a serving thread. Connections in plain HTTP/1 are kept here; those with TLS
+//! or a proxy belong to the HTTP client.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -18,27 +18,27 @@ use super::call::{Failure, causes};
 use super::link::{Link, Sending, Unanswered};
 use crate::wire::http1::{Chunks, Reply, ReplyEnd};
 
-/// The connections of a thread.
+/// Connections of one serving thread to all upstreams.
 pub(crate) struct Links {
     pub(super) outbound: Outbound,
-    /// By upstream.
+    /// By target.
     places: Mutex<Vec<Place>>,
 }
 
-/// Connections to one upstream that nobody uses now, the newest last.
+/// Idle connections to one upstream, the most recently used last.
 #[derive(Default)]
 struct Place {
-    /// Where they lead to; an upstream may move.
+    /// Host and port of the connections. A reload may change it.
     host: String,
-    /// Whether there is nothing between us and it: no TLS, no proxy.
+    /// Whether the upstream is reached directly: without TLS and without a proxy.
     direct: bool,
     idle: Vec<(Link, Instant)>,
-    /// Whether somebody looks after those that are old.
+    /// Whether a task closes connections that have been idle too long.
     tended: bool,
 }
 
 impl Links {
-    /// With connections of its own.
+    /// Creates an empty pool, with its own pool in the HTTP client.
     pub(crate) fn new(outbound: &Outbound) -> Arc<Links> {
         Arc::new(Links {
             outbound: outbound.apart(),
@@ -46,7 +46,8 @@ impl Links {
         })
     }
 
-    /// Sends a request; returns when its answer begins. Nothing if the way there is not direct.
+    /// Sends a request. Returns when the head of the response has arrived, or `None` if the
+    /// upstream is not reached directly.
     pub(super) async fn ask(
         self: &Arc<Self>,
         target: TargetId,
@@ -72,7 +73,8 @@ impl Links {
                     let rest = Some(sending).filter(|sending| !sending.is_sent());
                     return Some(Ok(self.answer(target, host, link, reply, rest)));
                 }
-                // It ended while nobody used it.
+                // The upstream closed the idle connection. Another one is tried; a new one at the
+                // latest.
                 Err(Unanswered::Unsent) if used => {}
                 Err(Unanswered::Unsent) => {
                     let cause = "it took nothing".to_owned();
@@ -111,7 +113,8 @@ impl Links {
         response
     }
 
-    /// An idle connection, if there is one; nothing if the way there is not direct.
+    /// Takes an idle connection. Returns `Some(None)` if no connection is idle, and `None` if the
+    /// upstream is not reached directly.
     fn take(&self, target: TargetId, uri: &Uri, host: &str) -> Option<Option<Link>> {
         let mut places = self.places.lock();
         if places.len() <= target.index() {
@@ -126,6 +129,8 @@ impl Links {
         if !place.direct {
             return None;
         }
+        // The most recently used connection is the least likely to be closed, and surplus ones time
+        // out.
         while let Some((link, _)) = place.idle.pop() {
             if link.is_quiet() {
                 return Some(Some(link));
@@ -138,6 +143,7 @@ impl Links {
     fn keep(self: &Arc<Self>, target: TargetId, host: &str, link: Link) {
         let mut places = self.places.lock();
         let place = &mut places[target.index()];
+        // If the upstream has moved since the request was sent, the connection is closed.
         if place.host != host {
             return;
         }
@@ -149,7 +155,7 @@ impl Links {
     }
 }
 
-/// Ends connections that nobody used for long, as long as there are any.
+/// Closes connections that are idle for too long, and ends when none is left.
 async fn tend(links: Weak<Links>, target: TargetId, longest: Duration) {
     let mut next = Instant::now() + longest;
     loop {
@@ -161,7 +167,7 @@ async fn tend(links: Weak<Links>, target: TargetId, longest: Duration) {
         let place = &mut places[target.index()];
         let now = Instant::now();
         place.idle.retain(|(_, since)| *since + longest > now);
-        // The oldest is the first.
+        // The first one has been idle longest.
         match place.idle.first() {
             Some((_, since)) => next = *since + longest,
             None => {
@@ -172,7 +178,7 @@ async fn tend(links: Weak<Links>, target: TargetId, longest: Duration) {
     }
 }
 
-/// What a request calls the host.
+/// Value of the `host` header.
 fn host_of(uri: &Uri) -> Option<String> {
     let host = uri.host()?;
     Some(match uri.port_u16().filter(|port| *port != 80) {
@@ -181,17 +187,17 @@ fn host_of(uri: &Uri) -> Option<String> {
     })
 }
 
-/// An answer's body, with the connection that it comes on.
+/// Body of a response, with the connection that it is read from.
 pub(crate) struct LinkBody {
     link: Option<Link>,
-    /// What the request still has to send, if its answer did not wait for that.
+    /// The rest of the request, if the response began before it was sent.
     sending: Option<Box<Sending>>,
     rest: Rest,
-    /// Where the connection is kept after the last byte.
+    /// Pool that keeps the connection after the last byte.
     home: Option<(Weak<Links>, TargetId, String)>,
 }
 
-/// What is still to come.
+/// The part of the body that is not read yet.
 enum Rest {
     Length(u64),
     Chunked(Chunks),
@@ -222,7 +228,7 @@ impl LinkBody {
             if let Some(sending) = &mut self.sending
                 && link.poll_send(sending, cx).is_ready()
             {
-                // Whether it went or broke: what is left of the answer is the upstream's to say.
+                // Errors are ignored: whether the response is complete is decided by reading it.
                 self.sending = None;
             }
             let read = ready!(link.poll_more(cx));
@@ -237,7 +243,7 @@ impl LinkBody {
         }
     }
 
-    /// After the last byte the connection is free for others.
+    /// Returns the connection to the pool after the last byte.
     fn end_if_over(&mut self) {
         if !matches!(self.rest, Rest::Length(0) | Rest::Nothing) {
             return;
@@ -264,7 +270,7 @@ impl LinkBody {
 }
 
 impl Rest {
-    /// Takes what there is of the body.
+    /// Consumes the body data that is in `input`.
     fn take(&mut self, input: &mut BytesMut) -> Result<Bytes, &'static str> {
         match self {
             Rest::Nothing => Ok(Bytes::new()),

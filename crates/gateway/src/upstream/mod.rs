@@ -1,4 +1,5 @@
-//! The far side: who answers, how it is called, and what its answers tell of it.
+//! Upstreams: how they are called, the connections to them, and what their responses say about
+//! them.
 
 mod address;
 mod body;
@@ -27,19 +28,19 @@ use crate::config::{Kind, ModelLimits, UpstreamSettings};
 use crate::pattern;
 use crate::wire::Dialect;
 
-/// One upstream, ready to be called.
+/// One upstream, or the part of it with separate limits, ready to be called.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) target: TargetId,
-    /// Its name, for whoever keeps it.
+    /// Its name, cheap to clone.
     pub(crate) label: Arc<str>,
-    /// Its name as a header; none if it cannot be one.
+    /// Its name as a header value; `None` if the name is not a valid one.
     pub(crate) mark: Option<HeaderValue>,
     pub(crate) settings: UpstreamSettings,
-    /// Which of the models with limits of their own it is for; if none, for the others.
+    /// Index into the upstream's model limits; `None` for the models without separate limits.
     limit: Option<usize>,
     address: Option<Address>,
-    /// Credentials and whatever else goes with every request.
+    /// Credentials and other headers that go with every request.
     headers: HeaderMap,
     pub(crate) times: Arc<UpstreamTimes>,
 }
@@ -77,6 +78,8 @@ impl Upstream {
         let limited = |limit: &ModelLimits| pattern::any(&limit.models, model);
         speaks
             && pattern::any(&self.settings.models, model)
+            // A model belongs to the first limit that matches it, so exactly one part of an
+            // upstream serves it.
             && self.settings.limit.iter().position(limited) == self.limit
     }
 }

@@ -1,14 +1,14 @@
-//! How long an upstream takes, in numbers that are read without stopping anything.
+//! Lock-free latency histograms and counters of an upstream.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper edges of the buckets, in seconds.
+/// Upper bounds of the buckets, in seconds.
 pub(crate) const BOUNDS: [f64; 12] = [
     0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
 ];
 
-/// How observations are spread.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     counts: [AtomicU64; BOUNDS.len() + 1],
@@ -24,7 +24,7 @@ impl Histogram {
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Counts by bucket, and the sum in seconds.
+    /// Counts per bucket, and the sum in seconds.
     pub(crate) fn read(&self) -> (Vec<u64>, f64) {
         let counts = self
             .counts
@@ -37,12 +37,12 @@ impl Histogram {
     }
 }
 
-/// What is measured of an upstream.
+/// Measurements of one upstream.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamTimes {
-    /// Until the answer began.
+    /// Time until the head of the response.
     pub(crate) latency: Histogram,
-    /// Until the first byte of its body.
+    /// Time until the first byte of the body.
     pub(crate) first_token: Histogram,
     pub(crate) answered: AtomicU64,
     pub(crate) overloaded: AtomicU64,

@@ -1,4 +1,5 @@
-//! What scheduling needs of a request body. One pass; nothing is kept but the model's name.
+//! Request summary: the part of a request body that scheduling needs. Read in one pass; only the
+//! name of the model is kept.
 
 use std::fmt;
 
@@ -6,31 +7,31 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::endpoint::Endpoint;
 
-/// Bytes of text that make a token, more or less.
+/// Approximate bytes of text per token.
 const CHARS_PER_TOKEN: u64 = 4;
-/// What a picture or a file costs, more or less; its base64 says nothing about that.
+/// Approximate cost of an image or a file. The length of its base64 says nothing about it.
 const TOKENS_PER_PICTURE: u64 = 1000;
 
-/// A bound on the answer beyond this is not believed: charged in full, one request could stop all
-/// others for hours.
+/// Cap on the expected response. Charged in full, a larger `max_tokens` could block all other
+/// requests for hours.
 const LARGEST_ANSWER: u64 = 131_072;
 
-/// What scheduling needs of a request.
+/// The part of a request that scheduling needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ask {
     /// The model.
     pub model: String,
-    /// Whether the answer is to be streamed.
+    /// Whether the response is to be streamed.
     pub stream: bool,
-    /// Tokens of the prompt, estimated.
+    /// Estimated tokens of the prompt.
     pub prompt: u64,
-    /// The most tokens that the answer may have, for all choices together.
+    /// Most tokens of the response, for all choices together.
     pub max_output: Option<u64>,
 }
 
 impl Ask {
-    /// What the request will draw, as far as one can tell.
+    /// Estimated cost: the prompt and the expected response, which is capped.
     #[must_use]
     pub fn estimate(&self, endpoint: Endpoint, default_output: u64) -> u64 {
         let believed = self.most(endpoint, default_output) - self.prompt;
@@ -39,7 +40,7 @@ impl Ask {
             .max(1)
     }
 
-    /// The most that it may draw: prompt and answer as the request bounds them.
+    /// Most tokens that the request may cost, by its own limits.
     #[must_use]
     pub fn most(&self, endpoint: Endpoint, default_output: u64) -> u64 {
         let output = match endpoint.generates() {
@@ -53,8 +54,8 @@ impl Ask {
 /// Reads a request body.
 ///
 /// # Errors
-/// In words for the client, when it is no JSON object or names no model, or when a key that decides
-/// how it is scheduled occurs twice or in another case.
+/// A message for the client if the body is not a JSON object, names no model, or has a scheduling
+/// key twice or in another case.
 ///
 /// ```
 /// let body = br#"{"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hello there, you"}]}"#;
@@ -66,6 +67,7 @@ pub fn read_ask(body: &[u8]) -> Result<Ask, String> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let mut refused = None;
     let read = reader.deserialize_map(AskVisitor(&mut refused));
+    // Data after the object is rejected, because another parser might read it.
     let ask = read.and_then(|ask| reader.end().map(|()| ask));
     let ask = ask.map_err(|cause| {
         refused.unwrap_or_else(|| format!("the body is not a JSON object: {cause}"))
@@ -79,8 +81,8 @@ pub fn read_ask(body: &[u8]) -> Result<Ask, String> {
 /// Keys that decide whether and how a request is scheduled.
 ///
 /// The gateway and the upstream must read the same value. JSON leaves open which of two equal keys
-/// counts, and some readers ignore case, so a body in which one of these keys occurs twice or in
-/// another case is refused.
+/// counts, and some parsers ignore case. A body in which one of these keys occurs twice or in
+/// another case is therefore rejected.
 const SCHEDULING_KEYS: [&str; 7] = [
     "model",
     "stream",
@@ -91,15 +93,15 @@ const SCHEDULING_KEYS: [&str; 7] = [
     "best_of",
 ];
 
-/// What a field of a request is to us.
+/// Role of a field of the request.
 enum Field {
-    /// A key of [`SCHEDULING_KEYS`], by its position.
+    /// A key of [`SCHEDULING_KEYS`], by its index.
     Scheduling(usize),
-    /// Almost such a key: what was written, and the position of the key that it may be read as.
+    /// A scheduling key in another case: the name as written, and the index of the key.
     OtherCase(String, usize),
-    /// Nothing that the model reads.
+    /// A field that the model does not read.
     Unread,
-    /// Part of the prompt, for all we know.
+    /// Any other field. It counts as a part of the prompt.
     Read,
 }
 
@@ -122,14 +124,14 @@ impl Field {
     }
 }
 
-/// Whether a reader that ignores case takes one for the other.
+/// Whether a parser that ignores case takes one name for the other.
 fn differ_by_case(one: &str, other: &str) -> bool {
-    // By way of upper case, which also folds the long s and the Kelvin sign.
+    // Folding goes through upper case, which also covers the long s and the Kelvin sign.
     let fold = |c: char| c.to_uppercase().flat_map(char::to_lowercase);
     one.chars().flat_map(fold).eq(other.chars().flat_map(fold))
 }
 
-/// Looks at a name without keeping it.
+/// Deserializes a name by passing it to a function, without allocating.
 struct Named<F>(F);
 
 impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for Named<F> {
@@ -152,7 +154,8 @@ impl<T, F: FnOnce(&str) -> T> Visitor<'_> for Named<F> {
     }
 }
 
-/// Reads a request. Why it is refused, if not for its JSON, is left in the field.
+/// Visitor for a request. If the request is rejected for another reason than its JSON, the message
+/// is left in the field.
 struct AskVisitor<'a>(&'a mut Option<String>);
 
 impl AskVisitor<'_> {
@@ -185,7 +188,7 @@ impl<'de> Visitor<'de> for AskVisitor<'_> {
                     "n" | "best_of" => {
                         choices = choices.max(number(&map.next_value()?).unwrap_or(1));
                     }
-                    // Which bound counts is up to the upstream, so the larger does.
+                    // Which limit applies is up to the upstream, so the largest counts.
                     _ => ask.max_output = ask.max_output.max(number(&map.next_value()?)),
                 },
                 Field::OtherCase(written, key) => {
@@ -210,7 +213,7 @@ fn text(value: serde_json::Value) -> String {
     }
 }
 
-/// A count, also as a decimal number or as text: some upstreams accept those.
+/// A count. Decimal numbers and strings are read as well, because some upstreams accept them.
 fn number(value: &serde_json::Value) -> Option<u64> {
     if let Some(number) = value.as_u64() {
         return Some(number);
@@ -219,18 +222,18 @@ fn number(value: &serde_json::Value) -> Option<u64> {
         serde_json::Value::String(text) => text.trim().parse().ok()?,
         value => value.as_f64()?,
     };
-    // Larger numbers than there are become the largest.
+    // The conversion saturates at the largest integer.
     (number >= 0.0).then(|| number.ceil() as u64)
 }
 
-/// How much there is to read in a value.
+/// Amount of content in a value.
 #[derive(Default)]
 struct Weight {
     chars: u64,
     tokens: u64,
-    /// Pictures and files that are in the body as base64, and how long that is.
+    /// Images and files as base64: their number and their length.
     encoded: Encoded,
-    /// Whether the last `type` that was read is "text".
+    /// Whether the last `type` is "text".
     is_text: bool,
 }
 
@@ -248,24 +251,23 @@ impl Weight {
             .saturating_add(self.encoded.count.saturating_mul(TOKENS_PER_PICTURE))
     }
 
-    /// Counts what was encoded since `before` as the text that it is.
+    /// Counts base64 found since `before` as text.
     fn count_as_text(&mut self, before: Encoded) {
         self.chars += self.encoded.bytes - before.bytes;
         self.encoded = before;
     }
 }
 
-/// Where a value stands, as far as that decides what a string in it is.
+/// Position of a value, as far as it decides the meaning of a string.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Where a model reads text.
+    /// Text that the model reads.
     Text,
-    /// The `type` of what is around it.
+    /// The `type` of the enclosing object.
     Type,
-    /// Where an address is expected, which may be a `data:` URL.
+    /// A URL, possibly a `data:` URL.
     Url,
-    /// Where base64 is expected, with or without a `data:` before it: Anthropic's sources, OpenAI's
-    /// audio and files.
+    /// Base64, with or without a `data:` prefix: Anthropic's sources, OpenAI's audio and files.
     Data,
 }
 
@@ -279,10 +281,11 @@ impl Place {
         }
     }
 
-    /// Whether a string in this place is an encoded picture or file. Anywhere else, and with any
-    /// other content, a model reads it as text, however it begins.
+    /// Whether a string at this position is an encoded image or file. Anywhere else, and with any
+    /// other content, the model reads it as text, whatever its prefix. Otherwise a prompt could be
+    /// disguised as a cheap image.
     fn holds_encoded(self, text: &str) -> bool {
-        // The media type before the comma is short.
+        // A media type is short.
         let url = text.strip_prefix("data:").and_then(|rest| {
             let (media_type, data) = rest.split_once(',')?;
             (media_type.len() < 256 && media_type.ends_with(";base64")).then_some(data)
@@ -300,7 +303,7 @@ fn is_base64(text: &str) -> bool {
     text.bytes().all(digit)
 }
 
-/// Adds a value's weight.
+/// Adds up the content of a value.
 struct Weigh<'a>(&'a mut Weight, Place);
 
 impl<'de> DeserializeSeed<'de> for Weigh<'_> {
@@ -334,7 +337,7 @@ impl<'de> Visitor<'de> for Weigh<'_> {
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        // A prompt may be given as the tokens themselves.
+        // A prompt may be a list of token numbers.
         self.0.tokens += 1;
         Ok(())
     }
@@ -367,7 +370,7 @@ impl<'de> Visitor<'de> for Weigh<'_> {
             map.next_value_seed(Weigh(self.0, place))?;
             is_text |= place == Place::Type && self.0.is_text;
         }
-        // A document may be plain text, which need not have a character that base64 has not.
+        // The source of a document may be plain text, all of whose characters may be valid base64.
         if is_text {
             self.0.count_as_text(before);
         }
@@ -499,7 +502,7 @@ mod tests {
             );
             assert_eq!(upper.unwrap_err(), expected);
         }
-        // Some readers fold the Kelvin sign and the long s, too.
+        // Some parsers also fold the Kelvin sign and the long s.
         for other in ["max_to\\u212aens", "\\u017ftream", "\\u004dODEL"] {
             let body = format!(r#"{{"model":"m","{other}":5}}"#);
             assert!(

@@ -1,15 +1,15 @@
-//! The addresses that are forwarded, and whose API each belongs to.
+//! Endpoints that are forwarded, and the API that each belongs to.
 
-/// Whose API a client speaks.
+/// API that a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// OpenAI's.
+    /// OpenAI's API.
     OpenAi,
-    /// Anthropic's.
+    /// Anthropic's API.
     Anthropic,
 }
 
-/// What is asked for.
+/// An endpoint of one of the APIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Endpoint {
@@ -23,12 +23,12 @@ pub enum Endpoint {
     Responses,
     /// Anthropic's messages.
     Messages,
-    /// Anthropic's count of a message's tokens, which generates nothing.
+    /// Anthropic's token count of a message, which generates nothing.
     CountTokens,
 }
 
 impl Endpoint {
-    /// Every endpoint.
+    /// All endpoints.
     pub const ALL: [Endpoint; 6] = [
         Endpoint::Chat,
         Endpoint::Completions,
@@ -38,14 +38,14 @@ impl Endpoint {
         Endpoint::CountTokens,
     ];
 
-    /// The endpoint at `path`, with or without the API's version: some clients leave it out.
+    /// The endpoint at `path`. The version prefix is optional, because some clients omit it.
     #[must_use]
     pub fn at(path: &str) -> Option<Endpoint> {
         let rest = path.strip_prefix("/v1").unwrap_or(path);
         Endpoint::ALL.into_iter().find(|known| known.path() == rest)
     }
 
-    /// Its path below the API's version.
+    /// Path below the API's version.
     #[must_use]
     pub const fn path(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Endpoint {
         }
     }
 
-    /// Whose API it belongs to.
+    /// The API that it belongs to.
     #[must_use]
     pub const fn dialect(self) -> Dialect {
         match self {
@@ -67,7 +67,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether an answer has tokens of its own.
+    /// Whether its responses contain generated tokens.
     #[must_use]
     pub const fn generates(self) -> bool {
         !matches!(self, Endpoint::Embeddings | Endpoint::CountTokens)

@@ -1,8 +1,8 @@
-//! What an answer reports about its own cost, read while the bytes pass.
+//! Meter: reads the usage report of a response while its bytes pass.
 //!
-//! The same reader serves a JSON answer and a stream of events: it looks for the key `"usage"`
-//! followed by an object with counts of tokens. Inside a JSON string the quotes would be escaped,
-//! so text cannot pretend to be one.
+//! One reader serves JSON responses and event streams: it searches for the key `"usage"` followed
+//! by an object with token counts. Inside a JSON string the quotes are escaped, so generated text
+//! cannot pretend to be a report. Parsing whole responses would cost too much; see `docs/adr/0007`.
 
 use std::sync::LazyLock;
 
@@ -12,9 +12,9 @@ use serde::Deserialize;
 const NEEDLE: &[u8] = b"\"usage\"";
 static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NEEDLE));
 static EVENT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"data:"));
-/// Ends a key.
+/// End of a key.
 static KEY_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\":"));
-/// Keys of the text that a model wrote, in answers and events of both APIs.
+/// Keys of generated text in the responses and events of both APIs.
 const WRITTEN: [&[u8]; 7] = [
     b"\"content",
     b"\"text",
@@ -24,28 +24,28 @@ const WRITTEN: [&[u8]; 7] = [
     b"\"thinking",
     b"\"reasoning_content",
 ];
-/// Bytes of text that make a token, more or less.
+/// Approximate bytes of text per token.
 const BYTES_PER_TOKEN: u64 = 4;
-/// A usage object is smaller than this; whatever is larger is none.
+/// Largest usage object. A larger one is not a report.
 const LARGEST: usize = 4096;
 
-/// No model reads or writes so many tokens for one request: whoever reports more is not believed,
-/// and the estimate stays. Otherwise one answer could put the buckets that all share into debt for
-/// ever.
+/// Largest token count that is believed. No model reads or writes more for one request. A report
+/// beyond it is ignored and the estimate stays: otherwise a single response could put the shared
+/// token bucket into debt forever.
 const MOST: u64 = 1 << 22;
 
-/// Counts of tokens, as far as they were reported.
+/// Token counts, as far as they were reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
     /// Tokens of the prompt.
     pub input: Option<u64>,
-    /// Tokens of the answer.
+    /// Tokens of the response.
     pub output: Option<u64>,
 }
 
 impl Usage {
-    /// Everything together, if the answer's side is known.
+    /// Sum of both counts; `None` if neither is known.
     #[must_use]
     pub fn total(&self) -> Option<u64> {
         match (self.input, self.output) {
@@ -54,14 +54,14 @@ impl Usage {
         }
     }
 
-    /// Later reports count; what they leave out stays.
+    /// Applies a later report. Counts that it omits stay.
     fn update(&mut self, later: Usage) {
         self.input = later.input.or(self.input);
         self.output = later.output.or(self.output);
     }
 }
 
-/// Both APIs' names for the same counts.
+/// Names of the counts in both APIs.
 #[derive(Deserialize)]
 struct Reported {
     prompt_tokens: Option<u64>,
@@ -74,6 +74,7 @@ struct Reported {
 
 impl Reported {
     fn usage(&self) -> Option<Usage> {
+        // Anthropic reports tokens written to the prompt cache separately from `input_tokens`.
         let cached = self.cache_creation_input_tokens.unwrap_or(0);
         let input = self
             .input_tokens
@@ -88,15 +89,15 @@ impl Reported {
     }
 }
 
-/// What came of looking at one place.
+/// Result of reading a candidate.
 enum Found {
     Usage(Usage, usize),
     Nothing,
-    /// The object goes on beyond the bytes there are.
+    /// The object continues beyond the available bytes.
     More,
 }
 
-/// Reads the value after a `"usage"` that begins at the start of `bytes`.
+/// Reads the value after a `"usage"` at the start of `bytes`.
 fn read_at(bytes: &[u8]) -> Found {
     let rest = &bytes[NEEDLE.len()..];
     let mut at = 0;
@@ -125,7 +126,7 @@ fn read_at(bytes: &[u8]) -> Found {
     }
 }
 
-/// The last usage that `bytes` report.
+/// Returns the last usage report in `bytes`.
 ///
 /// ```
 /// let answer = br#"{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}"#;
@@ -139,36 +140,36 @@ pub fn find_usage(bytes: &[u8]) -> Option<Usage> {
     meter.reported()
 }
 
-/// Where in a string of written text a piece of an answer ended.
+/// Position relative to a string of generated text, at the end of the bytes seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Text {
     #[default]
     Outside,
     Inside,
-    /// Behind a backslash.
+    /// After a backslash.
     Escaped,
 }
 
-/// Reads an answer as it passes.
+/// Incremental reader of a response. Its memory is bounded.
 #[derive(Debug, Default)]
 pub struct Meter {
     usage: Option<Usage>,
-    /// How many usages were reported.
+    /// Number of usage reports.
     reports: u64,
-    /// Bytes of text that the model wrote.
+    /// Bytes of generated text.
     written: u64,
-    /// The text that the last bytes were in the middle of.
+    /// Whether the last bytes were inside generated text.
     text: Text,
-    /// The end of what was seen, where something may have begun.
+    /// Unfinished candidate at the end of the bytes seen.
     carry: Vec<u8>,
     events: u64,
-    /// The last bytes, to know where an event ends.
+    /// The last bytes, to recognize the end of an event.
     last: [u8; 4],
     seen: u64,
 }
 
 impl Meter {
-    /// The next bytes of the answer.
+    /// Reads the next bytes of the response.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.count_events(bytes);
         self.count_text(bytes);
@@ -185,7 +186,7 @@ impl Meter {
         }
     }
 
-    /// Takes every usage in `bytes`; says from where on they are needed again.
+    /// Reads every report in `bytes`. Returns the index from which on the bytes are needed again.
     fn scan(&mut self, bytes: &[u8]) -> usize {
         let mut from = 0;
         while let Some(found) = USAGE.find(&bytes[from..]) {
@@ -200,7 +201,7 @@ impl Meter {
                 Found::More => return at,
             }
         }
-        // The beginning of a needle may be at the very end.
+        // The key may be cut at the end of the bytes.
         let tail = bytes.len().saturating_sub(NEEDLE.len() - 1).max(from);
         match memchr::memchr(NEEDLE[0], &bytes[tail..]) {
             Some(quote) => tail + quote,
@@ -222,8 +223,8 @@ impl Meter {
         self.last[kept..].copy_from_slice(tail);
     }
 
-    /// Counts what the model wrote, for answers that end before they report it. A key that is cut
-    /// in two by the end of a piece is missed: that loses one event of hundreds.
+    /// Counts generated text, for responses that end without a report. A key that is split between
+    /// two pieces is missed, which costs one event of hundreds and saves a buffer.
     fn count_text(&mut self, bytes: &[u8]) {
         let mut from = self.skip_text(bytes, 0);
         while let Some(found) = KEY_END.find(&bytes[from..]) {
@@ -240,8 +241,8 @@ impl Meter {
         }
     }
 
-    /// Counts the text that begins at `from`, and returns where it ends. An escape counts as the
-    /// bytes that follow its backslash.
+    /// Counts the text that begins at `from` and returns its end. An escape counts as the bytes
+    /// after its backslash.
     fn skip_text(&mut self, bytes: &[u8], mut from: usize) -> usize {
         while self.text != Text::Outside && from < bytes.len() {
             if self.text == Text::Escaped {
@@ -262,31 +263,31 @@ impl Meter {
         from
     }
 
-    /// Tokens of the text that passed, estimated.
+    /// Estimated tokens of the generated text.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written.div_ceil(BYTES_PER_TOKEN)
     }
 
-    /// How many usages were reported so far.
+    /// Number of usage reports so far.
     #[must_use]
     pub fn reports(&self) -> u64 {
         self.reports
     }
 
-    /// What was reported so far.
+    /// Usage reported so far.
     #[must_use]
     pub fn reported(&self) -> Option<Usage> {
         self.usage
     }
 
-    /// Events of a stream so far: about one a token.
+    /// Number of events so far, which is about one per token.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Whether a stream of events could be continued here with an event of our own.
+    /// Whether an event of the gateway's own may be inserted here.
     #[must_use]
     pub fn is_between_events(&self) -> bool {
         self.seen == 0 || self.last.ends_with(b"\n\n") || self.last == *b"\r\n\r\n"

@@ -1,5 +1,5 @@
-//! What goes over the wire, as pure functions over bytes: nothing here does I/O, keeps state beyond
-//! a message, or panics on input.
+//! Wire formats as pure functions over bytes. Nothing here does I/O, keeps state beyond one
+//! message, or panics on input.
 
 mod ask;
 mod endpoint;

@@ -2,7 +2,7 @@
 
 use headworks_core::Class;
 
-/// The names of ten classes, most urgent first.
+/// Names of the ten default classes, most urgent first.
 const NAMES: [&str; 10] = [
     "critical",
     "urgent",
@@ -16,8 +16,8 @@ const NAMES: [&str; 10] = [
     "background",
 ];
 
-/// The class that an `X-Priority` header means: a number, `P3`, or a name. `None` if it is no class
-/// of `levels`.
+/// Parses an `X-Priority` header: a number, `P3`, or a name. Returns `None` if there is no such
+/// class among `levels`.
 ///
 /// ```
 /// use headworks_core::Class;
@@ -41,7 +41,7 @@ pub fn read_priority(text: &str, levels: u8) -> Option<Class> {
     named.map(|index| Class(u8::try_from(index).unwrap_or(last).min(last)))
 }
 
-/// The name of a class of ten, for people.
+/// Display name of a class, if it is one of the first ten.
 #[must_use]
 pub fn class_name(class: Class) -> Option<&'static str> {
     NAMES.get(usize::from(class.0)).copied()

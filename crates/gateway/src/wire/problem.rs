@@ -1,4 +1,4 @@
-//! Errors in the shape that each API's clients expect.
+//! Error responses in the format of each API.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use super::endpoint::Dialect;
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// Why a request gets no answer of an upstream.
+/// An error response of the gateway itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 #[non_exhaustive]
 pub struct Problem {
-    /// The status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// A word for machines: the value of `x-headworks-reason`.
+    /// Reason for programs: the value of `x-headworks-reason`.
     pub reason: &'static str,
-    /// What failed, on what, and the way out.
+    /// What failed, on what, and what to do.
     pub message: String,
-    /// When to come back.
+    /// When to retry.
     pub retry_after: Option<Duration>,
-    /// Whether coming back helps at all; `None` leaves it to the client.
+    /// Whether a retry can succeed; `None` leaves the decision to the client.
     pub should_retry: Option<bool>,
 }
 
 impl Problem {
-    /// A problem that leaves coming back to the client.
+    /// Creates a problem that leaves retries to the client.
     pub fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Problem {
             status,
@@ -41,7 +41,7 @@ impl Problem {
         }
     }
 
-    /// Coming back then will help.
+    /// Asks for a retry after this time.
     #[must_use]
     pub fn retry_in(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
@@ -49,14 +49,14 @@ impl Problem {
         self
     }
 
-    /// Coming back will not help.
+    /// Marks retries as useless.
     #[must_use]
     pub fn never(mut self) -> Self {
         self.should_retry = Some(false);
         self
     }
 
-    /// The body.
+    /// Response body in the format of the client's API.
     #[must_use]
     pub fn body(&self, dialect: Dialect, request_id: &str) -> Bytes {
         let body = match dialect {
@@ -75,7 +75,7 @@ impl Problem {
         Bytes::from(body.to_string())
     }
 
-    /// The same as an event, where a stream has begun.
+    /// The error as an event, for a stream that has begun.
     #[must_use]
     pub fn event(&self, dialect: Dialect, request_id: &str) -> Bytes {
         let mut event = Vec::new();
@@ -88,11 +88,13 @@ impl Problem {
         Bytes::from(event)
     }
 
-    /// Tells a client when to come back, in every way that clients understand.
+    /// Sets the content type and the retry headers. The SDKs read different ones, so all of them
+    /// are set.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(after) = self.retry_after {
             let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX).max(1);
+            // Rounded up, because a client that retries too early is rejected again.
             headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
             headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
         }
@@ -102,7 +104,7 @@ impl Problem {
         }
     }
 
-    /// The word that the API's own errors of that status have.
+    /// Error type that the API itself uses for this status.
     fn kind(&self, dialect: Dialect) -> &'static str {
         match (dialect, self.status.as_u16()) {
             (Dialect::Anthropic, 529) => "overloaded_error",

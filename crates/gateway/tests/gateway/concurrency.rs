@@ -1,4 +1,4 @@
-//! The limit on what is at the upstream at once, measured at the upstream.
+//! Concurrency limit, measured at the upstream.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,8 @@ async fn two_hundred_clients_never_make_six_of_five() {
     assert_eq!(running.gateway.answering(), 0);
 }
 
-/// The fastest of three runs of sixty requests through `client`, at most ten at once if `bare`.
+/// The fastest of three runs of sixty requests through `client`, with at most ten in flight if
+/// `bare`.
 async fn sixty(client: &Client, bare: bool) -> Duration {
     let mut fastest = Duration::MAX;
     for _ in 0..3 {
@@ -58,8 +59,8 @@ async fn short_requests_are_not_slowed_down_by_queueing() {
     let running = Running::before(&upstream, &format!("scheduler_max_concurrent = 10\n{free}"));
     let before = sixty(&bare.client(), true).await;
     let queued = sixty(&running.client(), false).await;
-    // Only what is far too slow fails here, a queue that is polled for example: other tests run
-    // beside this one.
+    // The bound is loose, because other tests run at the same time. It catches a queue that is
+    // polled, for example.
     assert!(
         queued < before.mul_f64(3.0),
         "{queued:?} through the queue, {before:?} behind a semaphore"

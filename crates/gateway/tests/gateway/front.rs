@@ -1,4 +1,4 @@
-//! What clients see: keys, classes, shapes, headers, models, quotas.
+//! Keys, classes, response formats, headers, models and quotas, as clients see them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! HTTP/1 down to the bytes: what well-behaved clients may do, and what no client may.
+//! HTTP/1 on the byte level: what well-behaved clients may do, and what no client may.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn connect(running: &Running) -> TcpStream {
     stream
 }
 
-/// Reads until `enough` says so, or to the end.
+/// Reads until `enough` is satisfied or the stream ends.
 async fn read(stream: &mut TcpStream, enough: impl Fn(&str) -> bool) -> String {
     let mut seen = Vec::new();
     let reading = async {
@@ -39,7 +39,7 @@ async fn read_to_end(stream: &mut TcpStream) -> String {
     read(stream, |_| false).await
 }
 
-/// What is answered to `request`, up to the connection's end.
+/// The response to `request`, up to the end of the connection.
 async fn ask(running: &Running, request: &str) -> String {
     let mut stream = connect(running).await;
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -54,7 +54,7 @@ fn statuses(answers: &str) -> Vec<&str> {
 #[tokio::test]
 async fn requests_sent_ahead_are_answered_in_order() {
     let upstream = Upstream::start(|call| Act::Answer {
-        // The first takes longer, and is still answered first.
+        // The first one takes longer and is still answered first.
         after: Duration::from_millis(if call.body.contains("\"max_tokens\":1,") {
             50
         } else {
@@ -143,8 +143,8 @@ async fn who_waits_for_leave_to_send_its_body_gets_it() {
     assert_eq!(statuses(&answer), ["200"]);
 }
 
-/// What breaks before a byte of it has been passed on is said, so that no client takes it for a
-/// connection that was idle for too long, and asks again.
+/// A response that breaks before its first byte was relayed becomes an error response. A closed
+/// connection would look like one that was idle for too long, and the client would retry.
 #[tokio::test]
 async fn an_answer_that_breaks_before_it_begins_is_said_to() {
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-theirs: 1\r\n\r\n";
@@ -157,7 +157,7 @@ async fn an_answer_that_breaks_before_it_begins_is_said_to() {
         let upstream = Upstream::start(move |_| Act::Last(answer)).await;
         let running = Running::before(&upstream, "");
         let request = raw_request(CHAT, &chat(10, false)).replace("HTTP/1.1", version);
-        // The connection goes on, if it would have.
+        // The connection stays open where it would have anyway.
         let next = "GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
         let told = ask(&running, &(request + next)).await;
         let both: &[&str] = if version == "HTTP/1.1" {
@@ -267,8 +267,8 @@ async fn a_refusal_keeps_the_connection_and_a_head_has_no_body() {
 async fn an_idle_connection_does_not_hold_up_the_end_and_an_answer_does() {
     let upstream = Upstream::answering(Duration::from_millis(200), 7).await;
     let running = Running::before(&upstream, "");
-    // Who began to speak HTTP/2 and went silent is idle as well. It comes first: who is not
-    // accepted yet is sent away.
+    // A client that sent a part of the HTTP/2 preface is idle as well. It connects first, because
+    // the shutdown drops connections that are not accepted yet.
     let mut silent = connect(&running).await;
     let beginning = b"PRI * HTTP/2.0\r\n\r\n";
     silent.write_all(beginning).await.unwrap();

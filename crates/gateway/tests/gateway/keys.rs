@@ -1,4 +1,4 @@
-//! Keys: where they come from, how they are revoked, and what holds without any.
+//! Keys: their sources, revocation, and a gateway without keys.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use headworks_service::shutdown::Shutdown;
 
 use crate::support::{CHAT, Running, Upstream, chat};
 
-/// A file of keys that is removed with its test.
+/// A key file that is removed with its test.
 struct TemporaryKeys(PathBuf);
 
 impl TemporaryKeys {
-    /// A file with one key, and that key.
+    /// Creates a file with one key, and returns that key.
     fn with_one_key() -> (TemporaryKeys, String) {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -43,7 +43,7 @@ impl Drop for TemporaryKeys {
     }
 }
 
-/// The `[gateway]` section with nothing added to it.
+/// Loads a `[gateway]` section as it is.
 fn load(toml: &str) -> Result<Arc<GatewayConfig>, String> {
     let text = format!("[gateway]\nlisten = '127.0.0.1:0'\n{toml}");
     let schema = Schema::new().with::<GatewayConfig>();
@@ -68,7 +68,7 @@ fn keys_file(path: &Path) -> String {
     format!("keys_file = '{}'\n", path.display())
 }
 
-/// The status of a request with `key`, and of one without.
+/// Status of a request with `key`, and of one without.
 async fn statuses(running: &Running, key: &str) -> (u16, u16) {
     let (client, body) = (running.client(), chat(5, false));
     let headers = [("x-api-key", key), ("x-priority", "critical")];
@@ -151,7 +151,7 @@ async fn an_open_gateway_listens_on_loopback_only() {
     let refused = running.gateway.apply(Arc::new(exposed)).unwrap_err();
     assert!(refused.to_string().contains("loopback"), "{refused}");
 
-    // The address in use counts, not the one that the new file names.
+    // The address in use counts, not the one in the new configuration.
     let mut closed = load("").unwrap().as_ref().clone();
     closed.listen = "0.0.0.0:0".parse().unwrap();
     let running = start(&Arc::new(closed)).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that go away: queued, uploading, waiting for an answer, streaming; by FIN, RST and
+//! Clients that disconnect: queued, uploading, waiting for a response, streaming; by FIN, RST and
 //! HTTP/2 reset.
 
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::support::{Act, CHAT, Running, Upstream, chat, raw_request, until};
 
-/// A slot is free, and the upstream stopped, within this.
+/// Longest time until the slot is free and the upstream is stopped.
 const SOON: Duration = Duration::from_millis(100);
 
 async fn streaming() -> Upstream {
@@ -152,7 +152,7 @@ async fn in_the_middle_of_an_upload() {
             false => drop(stream),
         }
     }
-    // Somebody who came later is served, so the gateway has seen both.
+    // A later client is served, so the gateway has seen both earlier ones.
     assert_eq!(
         running
             .client()
@@ -165,8 +165,8 @@ async fn in_the_middle_of_an_upload() {
     running.is_idle().await;
 }
 
-/// A client may have sent more than is read ahead of its turn: its end is behind that. It is
-/// noticed nevertheless, unless even the socket has no room for it.
+/// A client may have sent more than the gateway reads ahead, and its FIN comes after that. The
+/// disconnect is noticed nevertheless, unless the socket's buffer is full as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn having_sent_far_ahead() {
     let upstream = Upstream::start(|_| Act::Hang).await;

@@ -1,4 +1,4 @@
-//! Limits of tenants, weights of upstreams, and what may take only so long.
+//! Limits of tenants, weights of upstreams, and timeouts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{Act, CHAT, Running, Upstream, chat, raw_request, until};
 
-/// Many at once, each with this key.
+/// Concurrent requests, each with this key.
 fn crowd(running: &Running, key: &'static str, many: usize) -> JoinSet<u16> {
     let mut clients = JoinSet::new();
     for _ in 0..many {

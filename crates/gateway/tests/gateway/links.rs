@@ -1,5 +1,4 @@
-//! Connections to upstreams in the clear: when they are used again, and where an answer on them
-//! ends.
+//! Plain HTTP/1 connections to upstreams: when they are reused, and where a response on them ends.
 
 use std::time::Duration;
 
@@ -44,13 +43,13 @@ async fn so_do_answers_in_chunks() {
 #[tokio::test]
 async fn one_that_ended_or_may_not_be_used_again_is_not() {
     for answer in [
-        // Without a word of it.
+        // Closed without `connection: close`.
         Act::Last("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
         Act::Raw("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"),
         Act::Raw("HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
-        // More than was asked for is another answer to nobody.
+        // Surplus bytes are a response to no request.
         Act::Raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}HTTP/1.1 500 No\r\n\r\n"),
-        // Two ways to end.
+        // Two kinds of framing.
         Act::Raw(
             "HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         ),
@@ -76,7 +75,7 @@ async fn an_answer_ends_where_it_says() {
             200,
             "{}",
         ),
-        // These are not known to be whole.
+        // These are not known to be complete.
         (
             "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nx",
             502,
@@ -108,8 +107,8 @@ async fn half_a_body_is_no_answer() {
     }
 }
 
-/// An upstream may refuse what it has not read; its answer is heard although the request cannot be
-/// sent to its end.
+/// An upstream may reject a request that it has not fully read. Its response is relayed although
+/// the request cannot be sent to its end.
 #[tokio::test]
 async fn an_answer_may_come_before_the_request_is_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -119,7 +118,7 @@ async fn an_answer_may_come_before_the_request_is_sent() {
         let refusal = b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\n{}";
         stream.read_u8().await.unwrap();
         stream.write_all(refusal).await.unwrap();
-        // It reads no more.
+        // The upstream stops reading.
         stream
     });
     let toml = format!("[[gateway.upstream]]\nname = 'u'\nurl = '{url}'\n");
@@ -133,7 +132,7 @@ async fn an_answer_may_come_before_the_request_is_sent() {
     upstream.await.unwrap();
 }
 
-/// Nor does one that answers while it still reads lose the rest of the request.
+/// If an upstream responds while it still reads, the rest of the request is sent.
 #[tokio::test]
 async fn a_request_is_sent_to_its_end_while_its_answer_comes() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

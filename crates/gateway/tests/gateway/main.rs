@@ -1,4 +1,4 @@
-//! A gateway on a real port, between clients and upstreams that do as they are told.
+//! A gateway on a real port, between clients and scripted upstreams.
 
 mod concurrency;
 mod front;

@@ -1,4 +1,4 @@
-//! Requests/s and tokens/s, measured at the upstream over every window.
+//! Requests per second and tokens per second, measured at the upstream over every window.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use tokio::task::JoinSet;
 
 use crate::support::{CHAT, Running, Upstream, chat};
 
-/// No window has more than the burst and the rate allow. A call is seen a moment after its grant,
-/// so windows may look shorter than they were by that much.
+/// Checks that no window exceeds the burst and the rate. A call is seen a moment after its grant,
+/// so a window may look that much shorter than it was.
 fn assert_windows(calls: &[(Instant, f64)], burst: f64, rate: f64) {
     let late = Duration::from_millis(20);
     for (from, (start, _)) in calls.iter().enumerate() {
@@ -56,7 +56,7 @@ async fn requests_a_second_hold_over_any_window() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_a_second_hold_over_any_window() {
-    // Draws exactly what is estimated: two for the prompt and role, ninety-eight for the answer.
+    // The actual cost equals the estimate: 2 for the prompt and role, 98 for the response.
     let upstream = Upstream::answering(Duration::ZERO, 100).await;
     let running = Running::before(
         &upstream,
@@ -78,7 +78,7 @@ async fn tokens_a_second_hold_over_any_window() {
 async fn a_tenants_own_rates_hold_as_well() {
     let free = "scheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n";
     let tenant = "[[gateway.tenant]]\nname = 'default'\n";
-    // A burst is one second of the rate.
+    // The burst is one second of the rate.
     for (limit, requests, cost, rate) in [
         ("max_rps = 50", 90, 1.0, 50.0),
         ("max_tokens_per_sec = 4000", 60, 100.0, 4000.0),

@@ -1,4 +1,4 @@
-//! What the gateway shows of itself.
+//! Statistics, explanations, metrics and the panel.
 
 use std::time::Duration;
 
@@ -131,7 +131,8 @@ async fn numbers_for_prometheus() {
 
 #[tokio::test]
 async fn the_estimate_is_corrected_by_what_was_drawn() {
-    // Says a thousand, draws ten: after the answer the bucket has all but ten again.
+    // The estimate is 1000, the actual cost 10: after the response, only 10 are missing in the
+    // bucket.
     let upstream = Upstream::answering(Duration::ZERO, 10).await;
     let limit = "scheduler_max_tokens_per_sec = 1\nscheduler_tokens_burst = 2000";
     let running = Running::before(&upstream, limit);
@@ -190,8 +191,8 @@ async fn rates_are_learned_from_what_an_upstream_answers() {
         400
     );
     running.is_idle().await;
-    // Two a second, as it said: what was in the bucket stays, but the next sixty take half a
-    // minute, not one second.
+    // The learned rate is 2 per second. The bucket keeps its content, but the next sixty requests
+    // take half a minute instead of one second.
     let free = async || {
         let stats = json(&running, "/admin/scheduler/stats").await;
         stats["upstreams"][0]["requests_free"].as_f64().unwrap()

@@ -1,4 +1,4 @@
-//! Shares at the upstream, in tokens, of classes and of tenants.
+//! Token shares of classes and of tenants, measured at the upstream.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{Act, CHAT, Running, Upstream, chat, until};
 
-/// What a request really draws: mixed sizes, and up to forty times more or less than was said.
+/// Actual cost of a request: mixed sizes, and up to forty times more or less than announced.
 fn drawn(said: u64) -> u64 {
     match said {
         20 => 800,
@@ -19,7 +19,7 @@ fn drawn(said: u64) -> u64 {
     }
 }
 
-/// An upstream that draws what `drawn` says.
+/// An upstream whose usage is what `drawn` returns.
 async fn upstream() -> Upstream {
     Upstream::start(|call| {
         let said = call.json()["max_tokens"].as_u64().unwrap();
@@ -32,8 +32,8 @@ async fn upstream() -> Upstream {
     .await
 }
 
-/// Clients that ask again and again, each with headers of its own, until `calls` were made; tokens
-/// drawn by `label`.
+/// Runs clients that send requests in a loop, each with its own headers, until `calls` were made.
+/// Returns the tokens by `label`.
 async fn crowd(
     running: &Running,
     upstream: &Upstream,
@@ -64,7 +64,7 @@ async fn crowd(
             });
         }
     }
-    // Everybody waits before anything is counted, and nobody stops before it is over.
+    // All clients run before counting begins, and none stops before it ends.
     let all: usize = clients.iter().map(|(_, _, count)| count).sum();
     until("all clients began", || {
         waiting.load(Ordering::SeqCst) == all
@@ -136,13 +136,13 @@ async fn tenants_of_a_class_share_by_weight_however_much_they_ask() {
         weight = 2
     ";
     let running = Running::before(&upstream, &format!("{FREE}{tenants}"));
-    // The greedy one has more clients than the queue has places, so it is full all the time.
+    // The greedy tenant has more clients than the queue has places, so the queue is always full.
     let clients = [("x-api-key", "a", 120), ("x-api-key", "b", 40)];
     let tokens = crowd(&running, &upstream, &clients, 5000).await;
     assert_shares(&tokens, &[("a", 1), ("b", 2)]);
 }
 
-/// Requests of two tenants, and an upstream that answers one at a time, when it is told to.
+/// Requests of two tenants, and an upstream that answers one at a time when released.
 struct Crowd {
     running: Running,
     upstream: Upstream,
@@ -164,15 +164,15 @@ impl Crowd {
         });
     }
 
-    /// Waits until every request is answered, waits or is with the upstream.
+    /// Waits until every request is answered, queued or at the upstream.
     async fn settle(&mut self) {
         loop {
             while let Some(ended) = self.asked.try_join_next() {
                 let (who, status) = ended.unwrap();
                 self.ended += 1;
                 self.modest -= usize::from(who == "m");
-                // Some places are kept for those who were told to come back, so that the modest may
-                // be refused too.
+                // Some places are booked for clients that were told to retry, so the modest tenant
+                // may be rejected too.
                 assert!(matches!(status, 200 | 429), "{who}: {status}");
             }
             let (running, waiting) = self.running.gateway.running_and_waiting();

@@ -1,4 +1,4 @@
-//! Upstreams that refuse, fail, hang, break off, lie, or are not there.
+//! Upstreams that reject, fail, hang, break off, send nonsense, or do not exist.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ const FINE: Act = Act::Answer {
     tokens: 3,
 };
 
-/// A gateway before a bad upstream and a good one; the bad one is asked first.
+/// A gateway in front of a bad upstream and a good one; the bad one is tried first.
 async fn beside(bad: Act, more: &str) -> (Running, Upstream, Upstream) {
     let bad = Upstream::start(move |_| bad.clone()).await;
     let good = Upstream::start(|_| FINE).await;
@@ -159,8 +159,7 @@ async fn one_that_takes_no_connection_is_passed_over_in_time() {
     running.is_idle().await;
 }
 
-/// A server whose places for connections are all taken: the system answers no more of those who
-/// knock.
+/// A server with a full backlog: the system does not complete further connections.
 async fn full() -> (SocketAddr, (TcpListener, Vec<TcpStream>)) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -229,7 +228,7 @@ async fn who_cannot_wait_as_long_as_they_rest_is_told_at_once() {
         (503, "upstreams_suspended")
     );
     let after: u64 = answer.header("retry-after").parse().unwrap();
-    // At most a tenth later, so that clients do not return together.
+    // At most a tenth later, so that clients do not all retry at once.
     assert!((95..=110).contains(&after), "{after}");
     assert_eq!(upstream.count(), 1);
     running.is_idle().await;
@@ -284,8 +283,8 @@ async fn a_stream_that_breaks_off_ends_with_an_error() {
         serde_json::from_str(last.strip_prefix("data: ").unwrap()).unwrap();
     assert_eq!(error["error"]["code"], "upstream_broke_off");
     running.is_idle().await;
-    // Inside an event nothing can be added: the connection ends, and no client takes it for a whole
-    // answer.
+    // Inside an event nothing can be inserted. The connection is closed, so that no client takes
+    // the response for complete.
     let upstream = Upstream::start(|_| Act::BreakOff { in_event: true }).await;
     let running = Running::before(&upstream, "");
     assert!(
@@ -368,7 +367,7 @@ const TWO_TENANTS: &str = "
 const HOSTILE: [(&str, &str); 1] = [("x-api-key", "sk-hostile")];
 const OTHER: [(&str, &str); 1] = [("x-api-key", "sk-other")];
 
-/// Fails whenever it is told to in the prompt.
+/// Fails whenever the prompt asks for it.
 async fn obedient(status: u16) -> Upstream {
     Upstream::start(move |call| match call.body.contains("fail") {
         true => Act::Status(status, ""),

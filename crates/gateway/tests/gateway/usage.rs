@@ -1,4 +1,4 @@
-//! What is booked for answers that nobody waits for, and for those that end early.
+//! Usage that is booked for responses that end early or that no client waits for.
 
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ async fn booked(running: &Running) -> (u64, u64) {
     }
 }
 
-/// Sends a request and leaves as soon as the answer contains `word`.
+/// Sends a request and disconnects as soon as the response contains `word`.
 async fn leave_after(running: &Running, path: &str, body: &str, word: &str) {
     let mut stream = TcpStream::connect(running.gateway.address()).await.unwrap();
     let request = raw_request(path, body);
@@ -78,7 +78,7 @@ async fn a_stream_that_is_closed_early_books_what_was_relayed() {
     leave_after(&running, "/v1/messages", &chat(4000, true), "ping").await;
     let (input, output) = booked(&running).await;
     assert_eq!(input, 25, "as reported");
-    // Ten tokens in each of four hundred events; the other events may count as one each.
+    // Ten tokens in each of four hundred events. The other events may count as one each.
     assert!((4000..4010).contains(&output), "{output}");
 }
 

@@ -1,4 +1,4 @@
-//! Waiting, and being sent away.
+//! Queueing and rejection.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::support::{Act, Answer, CHAT, Running, Upstream, chat, until};
 
-/// One slot, held until the sender says so; how many may wait is up to `more`.
+/// One slot, held until the sender releases it. `more` sets the length of the queue.
 async fn one_slot(more: &str) -> (Running, Upstream) {
     let upstream = Upstream::start(|call| match call.header("x-hold") {
         Some(_) => Act::Hang,
@@ -20,7 +20,7 @@ async fn one_slot(more: &str) -> (Running, Upstream) {
     (running, upstream)
 }
 
-/// Takes the slot; dropping the handle gives it back.
+/// Takes the slot. Dropping the handle releases it.
 async fn hold(running: &Running, upstream: &Upstream) -> tokio::task::JoinHandle<()> {
     let client = running.client();
     let before = upstream.now();
@@ -75,7 +75,7 @@ async fn a_full_queue_refuses_at_once_and_names_a_time() {
     );
     assert_eq!(seconds, millis.div_ceil(1000));
     assert_eq!(refused.json()["error"]["type"], "rate_limit_error");
-    // Another class has places of its own.
+    // Another class has its own places.
     let other = ask(&running, &[("x-priority", "bulk")], chat(10, false));
     waiting(&running, 3).await;
     held.abort();
@@ -88,7 +88,7 @@ async fn a_full_queue_refuses_at_once_and_names_a_time() {
 #[tokio::test]
 async fn a_client_that_comes_back_when_told_has_a_place() {
     let (running, upstream) = one_slot("scheduler_max_queue_depth = 4").await;
-    // How fast places are freed is learned first.
+    // The scheduler first has to learn how fast slots are freed.
     for answer in (0..4)
         .map(|_| ask(&running, &[], chat(10, false)))
         .collect::<Vec<_>>()
@@ -103,7 +103,7 @@ async fn a_client_that_comes_back_when_told_has_a_place() {
     let refused = running.client().post(CHAT, &[], &chat(99, false)).await;
     assert_eq!(refused.status, 429);
     let told = Duration::from_millis(refused.header("retry-after-ms").parse().unwrap());
-    // Somebody leaves; the place is promised, and a newcomer does not get it.
+    // A queued client disconnects. Its place is booked, so a new client does not get it.
     queued.remove(0).abort();
     waiting(&running, 3).await;
     tokio::time::sleep(told).await;
@@ -121,14 +121,14 @@ async fn a_client_that_comes_back_when_told_has_a_place() {
     }
 }
 
-/// Clients that are told when to come back, and do.
+/// Counts of clients that retry when they are told to.
 struct Returning {
     refused: usize,
     came_back: usize,
     admitted: usize,
 }
 
-/// Asks until it is answered; comes back when told.
+/// Retries at the announced times until the request is served.
 async fn insist(running: &Running, turn: u64) -> Returning {
     let mut seen = Returning {
         refused: 0,
@@ -161,7 +161,7 @@ async fn nine_in_ten_of_those_who_come_back_when_told_are_admitted() {
     let upstream = Upstream::answering(Duration::from_millis(20), 10).await;
     let limits = "scheduler_max_concurrent = 4\nscheduler_max_queue_depth = 20\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
     let running = Running::before(&upstream, limits);
-    // How fast places are freed is learned first.
+    // The scheduler first has to learn how fast slots are freed.
     for turn in 0..40 {
         assert_eq!(insist(&running, turn).await.refused, 0);
     }
@@ -196,7 +196,7 @@ async fn whoever_is_refused_later_is_told_a_later_time() {
     };
     let learned = fill(16);
     until("half of them are done", || upstream.count() >= 12).await;
-    // Full again, while what runs goes on steadily.
+    // The queue is full again, while requests keep finishing steadily.
     let mut queued = learned;
     while running.gateway.running_and_waiting().1 < 12 {
         queued.push(ask(&running, &[], chat(10, false)));
@@ -208,7 +208,7 @@ async fn whoever_is_refused_later_is_told_a_later_time() {
         assert_eq!(refused.status, 429);
         told.push(refused.header("retry-after-ms").parse::<f64>().unwrap() / 1e3);
     }
-    // How right they are is tested where time is not this machine's: in the core.
+    // The accuracy of these times is tested in the core, under virtual time.
     let (first, last) = (told[0], told[told.len() - 1]);
     assert!(first > 0.0 && first < last && last < 5.0, "{told:?}");
     for answer in queued {

@@ -1,20 +1,20 @@
-//! Answers in the shape of each endpoint.
+//! Echo responses in the format of each endpoint.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::wire::{Ask, Endpoint};
 
-/// What is answered, before it has a shape.
+/// Content of a response, independent of the endpoint.
 pub(super) struct Reply {
     model: String,
     pub(super) words: Vec<String>,
     prompt: u64,
-    /// The tool to call, where the request insists on one.
+    /// The tool to call, if the request requires a call.
     tool: Option<String>,
     inputs: usize,
     dimensions: usize,
-    /// Whether a stream ends with its usage.
+    /// Whether a stream ends with a usage report.
     tells_usage: bool,
 }
 
@@ -66,7 +66,7 @@ impl Reply {
     }
 }
 
-/// The last thing that was said.
+/// Text of the last message of the prompt.
 fn question(body: &Value) -> String {
     let last = |list: &Value| list.as_array().and_then(|list| list.last().cloned());
     let said = last(&body["messages"])
@@ -85,7 +85,7 @@ fn question(body: &Value) -> String {
     }
 }
 
-/// The first tool, if one must be called.
+/// The first tool, if the request requires a call.
 fn tool(body: &Value) -> Option<String> {
     let choice = &body["tool_choice"];
     let word = choice.as_str().or_else(|| choice["type"].as_str())?;
@@ -99,7 +99,7 @@ fn tool(body: &Value) -> Option<String> {
     name.map(str::to_owned)
 }
 
-/// The whole answer.
+/// The complete response.
 pub(super) fn whole(endpoint: Endpoint, reply: &Reply) -> Value {
     let model = &reply.model;
     match endpoint {
@@ -162,7 +162,7 @@ fn response(reply: &Reply, status: &str) -> Value {
     })
 }
 
-/// The answer as events.
+/// The response as a stream of events.
 pub(super) fn stream(endpoint: Endpoint, reply: &Reply) -> Vec<Bytes> {
     match endpoint {
         Endpoint::Messages => messages_stream(reply),

@@ -1,4 +1,4 @@
-//! The head of an answer.
+//! Writes the head of a response to a client.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -8,21 +8,21 @@ use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
-/// How a client knows where an answer ends.
+/// Framing of a response body: how a client finds its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is no body, whatever the headers say.
+    /// No body, whatever the headers say.
     Nothing,
-    /// After so many bytes.
+    /// Ends after this number of bytes.
     Length(u64),
-    /// With the last chunk.
+    /// Ends with the last chunk.
     Chunked,
-    /// With the connection.
+    /// Ends with the connection.
     Close,
 }
 
-/// Appends the head of an answer to `out`. How the answer ends, and what becomes of the connection,
-/// is said by us: the headers' own words on that are left out.
+/// Appends the head of a response to `out`. Framing and connection headers are written by the
+/// gateway; those in `headers` are left out, because they described the upstream's connection.
 pub fn write_head(
     status: StatusCode,
     headers: &HeaderMap,
@@ -62,7 +62,7 @@ pub fn write_head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// The date, made once a second on each thread.
+/// Writes the date, formatted once per second and thread.
 fn write_date(out: &mut Vec<u8>) {
     thread_local! {
         static MADE: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };

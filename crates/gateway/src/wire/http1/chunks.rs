@@ -1,23 +1,23 @@
-//! A body that comes in chunks.
+//! Incremental decoder of chunked bodies.
 
 use bytes::{Buf, BytesMut};
 use memchr::memchr;
 
-/// The line before a chunk, with whatever it says beside the size, is shorter than this.
+/// Largest chunk size line, with its extensions.
 const LONGEST_LINE: usize = 256;
-/// The lines after the last chunk are shorter than this together. Nobody reads them.
+/// Largest trailer section. Trailers are discarded.
 const LONGEST_TRAILER: usize = 8 << 10;
 
-/// Why a chunked body cannot be read.
+/// Reason why a chunked body is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadChunk {
-    /// It is none.
+    /// Malformed chunk framing.
     Malformed,
-    /// It is larger than it may be.
+    /// The body exceeds its limit.
     TooLarge,
 }
 
-/// Reads a chunked body as it comes.
+/// Incremental decoder of a chunked body.
 #[derive(Debug)]
 pub struct Chunks {
     state: State,
@@ -29,15 +29,15 @@ pub struct Chunks {
 enum State {
     Size,
     Data(u64),
-    /// Behind a chunk's data.
+    /// After the data of a chunk.
     Behind,
-    /// Behind the last chunk, after so many bytes there.
+    /// After the last chunk, with the number of trailer bytes read.
     Trailer(usize),
     Done,
 }
 
 impl Chunks {
-    /// For a body of at most `most` bytes.
+    /// Creates a decoder for a body of at most `most` bytes.
     #[must_use]
     pub fn new(most: u64) -> Chunks {
         Chunks {
@@ -46,10 +46,10 @@ impl Chunks {
         }
     }
 
-    /// Moves what there is of the body from `input` to `body`; says whether that was all of it.
+    /// Moves the available body data from `input` to `body`. Returns whether the body is complete.
     ///
     /// # Errors
-    /// When it is none, or too large. After that nothing on the connection can be trusted.
+    /// If the framing is malformed, or the body is too large. The connection must be closed then.
     pub fn read(&mut self, input: &mut BytesMut, body: &mut BytesMut) -> Result<bool, BadChunk> {
         loop {
             self.state = match self.state {
@@ -57,6 +57,8 @@ impl Chunks {
                     None => return Ok(false),
                     Some(line) => match size(&line).ok_or(BadChunk::Malformed)? {
                         0 => State::Trailer(0),
+                        // Checked before the data arrives, so that an oversized chunk is never
+                        // buffered.
                         size if size > self.left => return Err(BadChunk::TooLarge),
                         size => State::Data(size),
                     },
@@ -85,7 +87,7 @@ impl Chunks {
     }
 }
 
-/// Takes a line of at most `most` bytes, without its end.
+/// Takes a line of at most `most` bytes, without its line ending.
 fn line(input: &mut BytesMut, most: usize) -> Result<Option<BytesMut>, BadChunk> {
     match memchr(b'\n', &input[..input.len().min(most + 2)]) {
         Some(end) if end > 0 && input[end - 1] == b'\r' => {
@@ -99,7 +101,7 @@ fn line(input: &mut BytesMut, most: usize) -> Result<Option<BytesMut>, BadChunk>
     }
 }
 
-/// The size that a line begins with; what follows a semicolon says nothing to us.
+/// Parses the size at the start of a line. Extensions after a semicolon are ignored.
 fn size(line: &[u8]) -> Option<u64> {
     let end = memchr(b';', line).unwrap_or(line.len());
     let digits = line[..end].trim_ascii_end();
@@ -115,7 +117,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads `text` in pieces of `step` bytes: the body, and what is left over.
+    /// Decodes `text` in pieces of `step` bytes. Returns the body and the number of bytes left
+    /// over.
     fn read(text: &[u8], step: usize, most: u64) -> Result<Option<(Vec<u8>, usize)>, BadChunk> {
         let (mut input, mut body) = (BytesMut::new(), BytesMut::new());
         let mut chunks = Chunks::new(most);

@@ -1,4 +1,4 @@
-//! The head of a request.
+//! Parses the head of a request.
 
 use std::mem::MaybeUninit;
 use std::sync::LazyLock;
@@ -11,59 +11,59 @@ use memchr::memmem::Finder;
 
 use crate::wire::Problem;
 
-/// A longer head is refused.
+/// Largest head that is accepted.
 pub const MAX_HEAD: usize = 64 << 10;
-/// So are more lines than this.
+/// Most header lines that are accepted.
 pub(super) const MAX_LINES: usize = 100;
 
 static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
 
-/// The head of a request.
+/// Head of a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Head {
-    /// What is to be done.
+    /// The method.
     pub method: Method,
-    /// To what.
+    /// The request target.
     pub uri: Uri,
-    /// The header lines. Their values share the bytes that they were read from.
+    /// The headers. Their values share the buffer that they were read from.
     pub headers: HeaderMap,
-    /// How long the body is.
+    /// Framing of the body.
     pub length: Length,
-    /// Whether the connection is to be used again.
+    /// Whether the connection stays open.
     pub keep_alive: bool,
-    /// Whether the client understands chunks: all but HTTP/1.0 do.
+    /// Whether the client understands chunked encoding, as all but HTTP/1.0 do.
     pub chunks: bool,
-    /// Whether the client waits for leave to send its body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects: bool,
 }
 
-/// How long a body is.
+/// Framing of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// So many bytes.
+    /// A body of this number of bytes.
     Known(u64),
-    /// As many as there come in chunks.
+    /// A chunked body.
     Chunked,
 }
 
-/// Where the head ends that `bytes` begin with, looking only beyond what was `seen` before.
+/// Finds the end of the head at the start of `bytes`. The first `seen` bytes were searched before.
 #[must_use]
 pub fn head_end(bytes: &[u8], seen: usize) -> Option<usize> {
     let from = seen.saturating_sub(3).min(bytes.len());
     END.find(&bytes[from..]).map(|at| from + at + 4)
 }
 
-/// Whether a head ends that has no carriage returns: its end would be waited for in vain.
+/// Whether a head ends with bare line feeds. The regular end of the head would never arrive.
 pub(crate) fn ends_bare(bytes: &[u8], seen: usize) -> bool {
     let from = seen.saturating_sub(1).min(bytes.len());
     bytes[from..].windows(2).any(|two| two == b"\n\n")
 }
 
-/// Reads a head, up to and with its empty line.
+/// Parses a head, including its empty line.
 ///
 /// # Errors
-/// What the client is to be told. After that nothing on the connection can be trusted.
+/// A message for the client. The connection must be closed then.
 ///
 /// ```
 /// # use headworks_gateway::wire::http1::{Length, read_head};
@@ -72,6 +72,8 @@ pub(crate) fn ends_bare(bytes: &[u8], seen: usize) -> bool {
 /// assert_eq!((head.uri.path(), head.length), ("/v1/messages", Length::Known(5)));
 /// ```
 pub fn read_head(bytes: &Bytes) -> Result<Head, Problem> {
+    // httparse accepts bare line feeds. Another parser in the chain may not, and would find the
+    // headers at other places.
     if memchr_iter(b'\n', bytes).any(|at| at == 0 || bytes[at - 1] != b'\r') {
         return Err(bare_line());
     }
@@ -113,7 +115,7 @@ pub fn read_head(bytes: &Bytes) -> Result<Head, Problem> {
     })
 }
 
-/// A head that is too long or has too many lines.
+/// The head is too long or has too many lines.
 pub(crate) fn too_long() -> Problem {
     Problem::new(
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -125,7 +127,7 @@ pub(crate) fn too_long() -> Problem {
     )
 }
 
-/// A line that ends with a line feed alone.
+/// A line ends with a bare line feed.
 pub(crate) fn bare_line() -> Problem {
     bad("a line of the head ends without a carriage return")
 }
@@ -143,7 +145,8 @@ fn one_host(headers: &HeaderMap, modern: bool) -> Result<(), Problem> {
     }
 }
 
-/// What is said twice, or in two ways, could be understood in two ways.
+/// Determines the framing of the body. A request with two lengths, or with a length and chunks, is
+/// rejected: another parser could choose the other one (RFC 9112, 6.3).
 fn length(headers: &HeaderMap, modern: bool) -> Result<Length, Problem> {
     let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
@@ -172,7 +175,7 @@ fn length(headers: &HeaderMap, modern: bool) -> Result<Length, Problem> {
     }
 }
 
-/// Nothing but digits: no sign, no list, no room around them.
+/// Parses a number of digits only: no sign, no list, no whitespace.
 pub(super) fn digits(text: &[u8]) -> Option<u64> {
     let plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     plain.then(|| std::str::from_utf8(text).ok()?.parse().ok())?
@@ -182,7 +185,7 @@ pub(super) fn keep_alive(headers: &HeaderMap, modern: bool) -> bool {
     !names(headers, &CONNECTION, b"close") && (modern || names(headers, &CONNECTION, b"keep-alive"))
 }
 
-/// Whether `word` is in the list that a header is.
+/// Whether a comma-separated header contains `word`.
 fn names(headers: &HeaderMap, name: &HeaderName, word: &[u8]) -> bool {
     let mut values = headers.get_all(name).iter();
     values.any(|value| {

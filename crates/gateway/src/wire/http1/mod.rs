@@ -1,8 +1,8 @@
-//! HTTP/1 as pure functions over bytes: requests from clients, answers from upstreams.
+//! HTTP/1 as pure functions over bytes: requests from clients, responses from upstreams.
 //!
-//! Of clients it is stricter than most, because a front and an upstream that read the same bytes
-//! differently are how requests are smuggled: one way to end a line, one way to say how long a body
-//! is, no lists, no folding.
+//! Parsing of requests is stricter than RFC 9112 requires. Request smuggling works where a proxy
+//! and its upstream read the same bytes differently, so there is one way to end a line and one way
+//! to state the length of a body, without lists and without folded lines.
 
 mod answer;
 mod chunks;

@@ -1,4 +1,4 @@
-//! The head of an upstream's answer.
+//! Parses the head of an upstream's response.
 
 use std::mem::MaybeUninit;
 
@@ -9,36 +9,36 @@ use memchr::memchr_iter;
 
 use super::head::{MAX_HEAD, MAX_LINES, digits, keep_alive};
 
-/// The head of an answer.
+/// Head of an upstream's response.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Reply {
-    /// How it went.
+    /// The status.
     pub status: StatusCode,
-    /// The header lines. Their values share the bytes that they were read from.
+    /// The headers. Their values share the buffer that they were read from.
     pub headers: HeaderMap,
-    /// Where the body ends.
+    /// Framing of the body.
     pub end: ReplyEnd,
-    /// Whether the connection can be used again.
+    /// Whether the connection can be reused.
     pub keep_alive: bool,
 }
 
-/// Where the body of an answer ends.
+/// Framing of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyEnd {
-    /// After so many bytes.
+    /// Ends after this number of bytes.
     Length(u64),
-    /// With the last chunk.
+    /// Ends with the last chunk.
     Chunked,
-    /// With the connection.
+    /// Ends with the connection.
     Close,
 }
 
-/// Takes the head of the next answer from `input`, once all of it is there. Interim answers are
-/// passed over.
+/// Takes the head of the next response from `input`, once it is complete. Interim responses are
+/// skipped.
 ///
 /// # Errors
-/// What is wrong with it. After that nothing on the connection can be trusted.
+/// A message about the malformed response. The connection must be closed then.
 ///
 /// ```
 /// # use headworks_gateway::wire::http1::{ReplyEnd, take_reply};
@@ -64,7 +64,7 @@ pub fn take_reply(input: &mut BytesMut) -> Result<Option<Reply>, String> {
     }
 }
 
-/// Behind the empty line. Upstreams may end their lines without a carriage return.
+/// Finds the end of a head. Upstreams may end lines with a bare line feed.
 fn end(bytes: &[u8]) -> Option<usize> {
     memchr_iter(b'\n', bytes).find_map(|at| match &bytes[at + 1..] {
         [b'\n', ..] => Some(at + 2),
@@ -104,10 +104,11 @@ fn read(head: &Bytes) -> Result<Reply, String> {
     })
 }
 
-/// Room for the headers that an answer is given on its way.
+/// Capacity for the headers that the gateway adds.
 const OURS: usize = 8;
 
-/// A length beside chunks is not believed, and neither is whatever comes behind them.
+/// Whether a response has both a length and chunks. The length is ignored, and the connection is
+/// not reused: the bytes after the body may belong to the other reading.
 fn both(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
 }

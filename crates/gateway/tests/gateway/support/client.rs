@@ -1,4 +1,4 @@
-//! Clients that behave.
+//! Well-behaved clients.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use hyper_util::client::legacy::Client as Pooled;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-/// An answer that has ended.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -44,7 +44,7 @@ impl Client {
         Client { address, pooled }
     }
 
-    /// Sends a request; returns when the answer begins.
+    /// Sends a request. Returns when the head of the response has arrived.
     pub(crate) async fn begin(
         &self,
         method: &str,
@@ -75,7 +75,7 @@ impl Client {
             .unwrap()
     }
 
-    /// Like `post`, for answers that may break off.
+    /// Like `post`, for responses that may break off.
     pub(crate) async fn try_post(
         &self,
         path: &str,
@@ -96,7 +96,7 @@ async fn finish(response: Response<Incoming>) -> Result<Answer, hyper::Error> {
     })
 }
 
-/// A request as bytes, for clients that do not behave.
+/// A request as bytes, for clients that misbehave.
 pub(crate) fn raw_request(path: &str, body: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",

@@ -1,4 +1,4 @@
-//! A gateway, an upstream that does as it is told and counts, and clients.
+//! Test support: a gateway, a scripted upstream that counts, and clients.
 
 mod client;
 mod upstream;
@@ -14,7 +14,8 @@ use headworks_service::shutdown::Shutdown;
 pub(crate) use client::{Answer, Client, raw_request};
 pub(crate) use upstream::{Act, Upstream};
 
-/// Long enough for the slowest machine; nothing waits this long when all is well.
+/// Timeout for every wait. It is long enough for the slowest machine; no passing test waits this
+/// long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running gateway.
@@ -23,7 +24,7 @@ pub(crate) struct Running {
     pub(crate) shutdown: Shutdown,
 }
 
-/// The `[gateway]` section in TOML, on any free port, open where `toml` has no keys.
+/// Loads a `[gateway]` section in TOML, on any free port, and open if `toml` has no keys.
 pub(crate) fn config(toml: &str) -> Arc<GatewayConfig> {
     let text = format!("[gateway]\nlisten = '127.0.0.1:0'\nopen = true\n{toml}");
     let sources = Sources::new().text("test.toml", text);
@@ -39,7 +40,7 @@ impl Running {
         Running::connecting_within(OutboundConfig::default().connect_timeout, toml)
     }
 
-    /// Gives up on connections to upstreams after that time.
+    /// Starts a gateway with this connect timeout.
     pub(crate) fn connecting_within(time: Duration, toml: &str) -> Running {
         let shutdown = Shutdown::new();
         let mut outbound = OutboundConfig::default();
@@ -50,7 +51,7 @@ impl Running {
         Running { gateway, shutdown }
     }
 
-    /// In front of one upstream that speaks OpenAI's API and serves every model.
+    /// Starts a gateway in front of one upstream that speaks OpenAI's API and serves every model.
     pub(crate) fn before(upstream: &Upstream, toml: &str) -> Running {
         Running::start(&format!("{toml}\n{}", upstream.toml("one", "")))
     }
@@ -59,7 +60,7 @@ impl Running {
         Client::new(self.gateway.address())
     }
 
-    /// Nothing runs and nothing waits.
+    /// Waits until no request runs and none is queued.
     pub(crate) async fn is_idle(&self) {
         until("every slot is free", || {
             self.gateway.running_and_waiting() == (0, 0)
@@ -68,7 +69,7 @@ impl Running {
     }
 }
 
-/// Waits for a condition, and says how long that took.
+/// Waits for a condition and returns how long that took.
 pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) -> Duration {
     let start = Instant::now();
     while !condition() {

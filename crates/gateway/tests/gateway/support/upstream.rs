@@ -1,4 +1,4 @@
-//! An upstream that does as it is told, down to the bytes, and counts.
+//! Scripted upstream on the byte level that counts its requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 const STREAM: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// One request as it came.
+/// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) at: Instant,
@@ -35,30 +35,30 @@ impl Call {
     }
 }
 
-/// What to do with a request.
+/// Scripted reaction to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    /// After a while, answer with that usage.
+    /// Respond after a while, with this usage.
     Answer { after: Duration, tokens: u64 },
-    /// Answer when there is a permit for it.
+    /// Respond once the semaphore has a permit.
     When(Arc<Semaphore>),
-    /// Events at intervals, and a usage at the end.
+    /// Send events at intervals, with a usage report at the end.
     Stream { events: usize, gap: Duration },
-    /// Large events without a pause or an end.
+    /// Send large events without a pause or an end.
     Flood,
-    /// An error, with headers.
+    /// Respond with an error and these headers.
     Status(u16, &'static str),
-    /// Nothing, for ever.
+    /// Never respond.
     Hang,
-    /// End the connection without a word.
+    /// Close the connection.
     Close,
-    /// Something that is not HTTP.
+    /// Send something that is not HTTP.
     Garbage,
-    /// An event and a half, then the end.
+    /// Send an event and a half, then close.
     BreakOff { in_event: bool },
-    /// Exactly these bytes.
+    /// Send exactly these bytes.
     Raw(&'static str),
-    /// Exactly these bytes, then the end.
+    /// Send exactly these bytes, then close.
     Last(&'static str),
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum Act {
 pub(crate) struct Seen {
     now: AtomicUsize,
     peak: AtomicUsize,
-    /// Requests whose client left before the answer's end.
+    /// Requests whose client disconnected before the end of the response.
     left: AtomicUsize,
     calls: Mutex<Vec<Call>>,
     connections: AtomicUsize,
@@ -130,7 +130,7 @@ impl Upstream {
         self.seen.left.load(Ordering::SeqCst)
     }
 
-    /// Connections that were ever opened to it.
+    /// Number of connections ever opened.
     pub(crate) fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
     }
@@ -169,7 +169,7 @@ async fn serve(mut stream: TcpStream, seen: &Seen, act: &(dyn Fn(&Call) -> Act +
     }
 }
 
-/// A request that is at the upstream.
+/// A request at the upstream.
 struct Here<'a>(Option<&'a Seen>);
 
 impl Here<'_> {
@@ -179,8 +179,8 @@ impl Here<'_> {
         Here(Some(seen))
     }
 
-    /// It is no longer there. Called before the answer's end is sent: whoever has that may send the
-    /// next at once.
+    /// Ends the count of this request. Called before the end of the response is sent, because the
+    /// gateway may send the next request at once.
     fn leave(&mut self) {
         if let Some(seen) = self.0.take() {
             seen.now.fetch_sub(1, Ordering::SeqCst);
@@ -220,7 +220,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Call> {
     }
 }
 
-/// Does it; says whether the connection goes on.
+/// Performs an action. Returns whether the connection stays open.
 async fn perform(
     writer: &mut (impl AsyncWriteExt + Unpin),
     act: &Act,
@@ -255,7 +255,7 @@ async fn perform(
                     .await
                     .is_err()
                 {
-                    // The gateway is gone; whoever reads the socket notices.
+                    // The gateway has disconnected. The task that reads the socket notices.
                     std::future::pending::<()>().await;
                 }
                 tokio::time::sleep(*gap).await;
@@ -269,7 +269,7 @@ async fn perform(
             let _ = writer.write_all(STREAM).await;
             let event = format!("data: {}\n\n", "x".repeat(64 << 10));
             while chunk(writer, &event).await.is_ok() {}
-            // The gateway is gone; whoever reads the socket notices.
+            // The gateway has disconnected. The task that reads the socket notices.
             std::future::pending().await
         }
         Act::Hang => std::future::pending().await,

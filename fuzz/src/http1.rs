@@ -1,7 +1,7 @@
 //! HTTP/1 as the gateway reads it, from clients and from upstreams.
 
 use headworks_gateway::wire::http1::{
-    BadChunk, Chunks, Length, ReplyEnd, head_end, read_head, take_reply,
+    BadChunk, Chunks, Length, ResponseFraming, head_end, read_request_head, take_response_head,
 };
 
 /// Checks that a connection's requests and responses do not depend on how the bytes are split.
@@ -19,7 +19,7 @@ fn answers_of(bytes: &[u8], step: usize) -> Vec<(u16, Vec<u8>)> {
     let (mut pieces, mut answers) = (bytes.chunks(step), Vec::new());
     let mut input = Default::default();
     loop {
-        let reply = match take_reply(&mut input) {
+        let reply = match take_response_head(&mut input) {
             Ok(Some(reply)) => reply,
             Ok(None) => match pieces.next() {
                 Some(piece) => {
@@ -34,13 +34,13 @@ fn answers_of(bytes: &[u8], step: usize) -> Vec<(u16, Vec<u8>)> {
         let (mut body, mut chunks) = (Default::default(), Chunks::new(u64::MAX));
         loop {
             let over = match reply.end {
-                ReplyEnd::Chunked => chunks.read(&mut input, &mut body),
-                ReplyEnd::Length(length) => {
+                ResponseFraming::Chunked => chunks.read(&mut input, &mut body),
+                ResponseFraming::Length(length) => {
                     let missing = (length - body.len() as u64) as usize;
                     body.unsplit(input.split_to(input.len().min(missing)));
                     Ok(body.len() as u64 == length)
                 }
-                ReplyEnd::Close => {
+                ResponseFraming::Close => {
                     assert!(!reply.keep_alive, "its end is that of the connection");
                     return answers;
                 }
@@ -74,7 +74,7 @@ fn requests_of(bytes: &[u8], step: usize) -> Vec<(String, Vec<u8>)> {
             }
         };
         let rest = input.split_off(end);
-        let Ok(head) = read_head(&std::mem::replace(&mut input, rest).into()) else {
+        let Ok(head) = read_request_head(&std::mem::replace(&mut input, rest).into()) else {
             return requests;
         };
         let said = |name: &str| head.headers.contains_key(name);

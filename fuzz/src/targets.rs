@@ -6,7 +6,7 @@
 
 mod http1;
 
-use headworks_gateway::wire::{Dialect, Endpoint, Meter, Problem, read_ask, read_priority};
+use headworks_gateway::wire::{Dialect, Endpoint, Meter, Problem, read_priority, read_summary};
 use headworks_service::config::{self, Schema, Sources};
 use headworks_service::proxies::{ClientHeader, TrustedProxies};
 use headworks_service::token::{Answer, Credential, Door};
@@ -206,11 +206,11 @@ pub fn core(data: &[u8]) {
 
 /// A request to the gateway: its body, and its body as a header. Errors are rendered for both APIs.
 pub fn request(data: &[u8]) {
-    match read_ask(data) {
+    match read_summary(data) {
         Ok(ask) => {
             for endpoint in Endpoint::ALL {
                 let estimate = ask.estimate(endpoint, 1024);
-                assert!(0 < estimate && estimate <= ask.most(endpoint, 1024).max(1));
+                assert!(0 < estimate && estimate <= ask.upper_bound(endpoint, 1024).max(1));
             }
         }
         Err(words) => {

@@ -38,7 +38,7 @@ const checks = {
     assert.equal(await page.locator('[data-widget="requests"] tbody th').first().innerText(), first.cells[0]);
     await page.locator('input[name="subject"]').fill(first.cells[0]);
     await page.getByRole("button", { name: "Explain", exact: true }).click();
-    await page.getByText("did not have to wait").first().waitFor();
+    await page.getByText("did not wait").first().waitFor();
   },
 
   async "the gateway: weights are tried out, changed and taken back"(page) {
@@ -53,7 +53,7 @@ const checks = {
     await page.keyboard.press("Enter");
     await page.getByText("changed, until the next reload").waitFor();
     await until("the weight is in force", async () => (await weight()) === 99);
-    await page.getByRole("button", { name: "Back to the file's settings" }).click();
+    await page.getByRole("button", { name: "Reset to the configuration file" }).click();
     await until("the weight is what it was", async () => (await weight()) === before);
   },
 

@@ -79,7 +79,7 @@ let slow = await occupied();
 await assert.rejects(ai.chat.completions.create({ model, messages }, { maxRetries: 0 }), OpenAI.RateLimitError);
 const refused = (await stats()).total_rejected;
 assert.equal((await ai.chat.completions.create({ model, messages }, { maxRetries: 4 })).choices.length, 1);
-assert((await stats()).total_rejected > refused, "it was sent away first");
+assert((await stats()).total_rejected > refused, "it was rejected first");
 await Promise.all(slow);
 slow = await occupied();
 await assert.rejects(claude.messages.create({ model, max_tokens: 5, messages }, { maxRetries: 0 }), Anthropic.RateLimitError);

@@ -50,18 +50,18 @@ pub(crate) fn allocations(work: impl FnOnce()) -> u64 {
 
 /// Wall time and CPU time, in nanoseconds per unit of work.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Took {
+pub(crate) struct Timing {
     pub(crate) wall: f64,
     pub(crate) cpu: f64,
 }
 
 /// Measures `units` units of work.
-pub(crate) fn measure(units: u64, work: impl FnOnce()) -> Took {
+pub(crate) fn measure(units: u64, work: impl FnOnce()) -> Timing {
     let (start, cpu) = (Instant::now(), cpu_time());
     work();
     let (wall, cpu) = (start.elapsed(), cpu_time() - cpu);
     let each = |time: Duration| time.as_nanos() as f64 / units as f64;
-    Took {
+    Timing {
         wall: each(wall),
         cpu: each(cpu),
     }
@@ -78,17 +78,17 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Largest share of stolen CPU time at which a round counts.
-const TAKEN: f64 = 0.01;
+const MAX_STEAL: f64 = 0.01;
 /// Attempts per round. The last one counts in any case.
 const TRIES: usize = 3;
 
 /// Measures a short round, and repeats it if the hypervisor gave the CPUs to other guests
 /// meanwhile. Stolen time is not the contender's fault, and it rarely affects two contenders alike.
-pub(crate) fn undisturbed<T>(mut round: impl FnMut() -> T) -> T {
+pub(crate) fn without_steal<T>(mut round: impl FnMut() -> T) -> T {
     for _ in 1..TRIES {
         let before = Ticks::now();
         let found = round();
-        if before.taken_since() <= TAKEN {
+        if before.stolen_since() <= MAX_STEAL {
             return found;
         }
     }
@@ -99,7 +99,7 @@ pub(crate) fn undisturbed<T>(mut round: impl FnMut() -> T) -> T {
 #[derive(Debug, Default)]
 struct Ticks {
     all: f64,
-    taken: f64,
+    stolen: f64,
 }
 
 impl Ticks {
@@ -112,13 +112,13 @@ impl Ticks {
         // contained in the first two.
         Ticks {
             all: ticks.iter().take(8).sum(),
-            taken: ticks.get(7).copied().unwrap_or_default(),
+            stolen: ticks.get(7).copied().unwrap_or_default(),
         }
     }
 
     /// Share of the CPU time since then that was stolen.
-    fn taken_since(&self) -> f64 {
+    fn stolen_since(&self) -> f64 {
         let now = Ticks::now();
-        (now.taken - self.taken) / (now.all - self.all).max(1.0)
+        (now.stolen - self.stolen) / (now.all - self.all).max(1.0)
     }
 }

@@ -22,7 +22,7 @@ impl Drop for Process {
 
 impl Process {
     /// Starts a process that prints its address.
-    pub(crate) fn speaking(command: &mut Command) -> Process {
+    pub(crate) fn spawn_announcing(command: &mut Command) -> Process {
         let mut child = command
             .stdout(Stdio::piped())
             .spawn()
@@ -38,7 +38,7 @@ impl Process {
 
     /// Starts a process that prints nothing. Waits until `ready` reports that it listens on
     /// `address`.
-    pub(crate) fn silent(
+    pub(crate) fn spawn_at(
         command: &mut Command,
         address: SocketAddr,
         ready: impl Fn(SocketAddr) -> bool,
@@ -85,7 +85,7 @@ impl Process {
     }
 
     /// Waits until the process is idle.
-    pub(crate) fn rests(&self) {
+    pub(crate) fn wait_until_idle(&self) {
         let (mut before, start) = (self.cpu(), Instant::now());
         while start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(300));

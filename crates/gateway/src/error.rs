@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// The listen address cannot be bound.
     #[error(
-        "cannot listen on {address}: is the port taken, or the address not this machine's? Set `gateway.listen`"
+        "cannot listen on {address}: the port may be in use, or the address may not belong to this machine; set `gateway.listen`"
     )]
     Listen {
         /// The configured address.
@@ -19,18 +19,18 @@ pub enum Error {
     },
     /// The gateway would serve other machines without a key.
     #[error(
-        "`gateway.open` is for loopback only, and the gateway listens on {0}: make a key with \
+        "`gateway.open` works on loopback only, but the gateway listens on {0}: create a key with \
          `headworks gateway key add --tenant NAME`, or listen on 127.0.0.1"
     )]
     Exposed(SocketAddr),
     /// The key file does not exist.
     #[error(
-        "the file with the keys `{}` does not exist: make a key with \
+        "key file `{}` does not exist: create a key with \
          `headworks gateway key add --tenant NAME`, or set `gateway.keys_file`", .0.display()
     )]
     KeyFileMissing(PathBuf),
     /// The key file cannot be read, parsed or written.
-    #[error("cannot use `{}` as the file with the keys: {cause}", path.display())]
+    #[error("cannot use key file `{}`: {cause}", path.display())]
     KeyFile {
         /// Path of the key file.
         path: PathBuf,
@@ -38,16 +38,16 @@ pub enum Error {
         cause: String,
     },
     /// The id of the new key is already in use.
-    #[error("a key called `{0}` exists: choose another --id, or revoke it first")]
+    #[error("key `{0}` exists: choose another --id, or revoke it first")]
     KeyTaken(String),
     /// No key has this id.
-    #[error("no key is called `{0}`: `headworks gateway key list` shows them")]
+    #[error("unknown key `{0}`: `headworks gateway key list` lists the keys")]
     KeyUnknown(String),
     /// The scheduler rejects the settings.
-    #[error("the scheduler cannot use these settings: {0}")]
+    #[error("invalid scheduler settings: {0}")]
     Scheduler(#[from] headworks_core::ConfigError),
     /// The usage file cannot be opened, read or written.
-    #[error("cannot keep usage in `{path}`: {cause}")]
+    #[error("cannot use usage file `{path}`: {cause}")]
     Usage {
         /// Path of the usage file, or `memory`.
         path: String,
@@ -63,7 +63,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The system's random number generator failed.
-    #[error("the system gives no random numbers")]
+    #[error("the random number generator of the system failed")]
     Random(#[from] getrandom::Error),
     /// Error of a shared service component.
     #[error(transparent)]

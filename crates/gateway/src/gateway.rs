@@ -16,7 +16,7 @@ use crate::front::{self, Listener};
 use crate::shared::Shared;
 
 /// Interval between writes of usage and of the request log.
-const FLUSH: Duration = Duration::from_secs(5);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A running gateway. It stops with the [`Shutdown`] that it was started under.
 ///
@@ -66,8 +66,11 @@ impl Gateway {
         };
         let stop = || shutdown.token();
         shutdown.spawn("gateway listener", listen(listener, shared.clone(), stop()));
-        shutdown.spawn("gateway usage", keep_books(shared.clone(), stop()));
-        shutdown.spawn("gateway time rules", follow_rules(shared.clone(), stop()));
+        shutdown.spawn("gateway usage", flush_periodically(shared.clone(), stop()));
+        shutdown.spawn(
+            "gateway time rules",
+            apply_time_rules(shared.clone(), stop()),
+        );
         shutdown.spawn("gateway queue", drain(shared, stop()));
         Ok(gateway)
     }
@@ -93,17 +96,17 @@ impl Gateway {
         reloader.follow(move |config| {
             let section = config.section::<GatewayConfig>();
             let applied = gateway.shared.apply(section, gateway.address);
-            let keeps = |error| format!("the gateway keeps its configuration: {error}");
+            let keeps = |error| format!("the gateway keeps its previous configuration: {error}");
             let before = applied.map_err(keeps)?;
             let shared = gateway.shared.clone();
-            Ok(Box::new(move || shared.put_back(before)))
+            Ok(Box::new(move || shared.restore(before)))
         });
     }
 
     /// Number of responses in flight.
     #[must_use]
-    pub fn answering(&self) -> usize {
-        self.shared.watch.len()
+    pub fn in_flight(&self) -> usize {
+        self.shared.idle_timeouts.len()
     }
 
     /// Number of requests that hold a slot, and number of requests that wait for one.
@@ -119,51 +122,51 @@ impl Gateway {
 async fn listen(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
     tokio::select! {
         () = front::serve(listener, shared.clone(), stop) => {}
-        () = shared.watch.look() => {}
+        () = shared.idle_timeouts.run() => {}
     }
     // Only now are all requests settled, so this is the last write of usage.
-    write_books(&shared).await;
+    flush_usage(&shared).await;
 }
 
 /// Writes usage and the request log periodically. `listen` does the last write.
-async fn keep_books(shared: Arc<Shared>, stop: CancellationToken) {
+async fn flush_periodically(shared: Arc<Shared>, stop: CancellationToken) {
     while stop
-        .run_until_cancelled(tokio::time::sleep(FLUSH))
+        .run_until_cancelled(tokio::time::sleep(FLUSH_INTERVAL))
         .await
         .is_some()
     {
-        write_books(&shared).await;
+        flush_usage(&shared).await;
     }
 }
 
-async fn write_books(shared: &Arc<Shared>) {
-    let books = shared.clone();
+async fn flush_usage(shared: &Arc<Shared>) {
+    let state = shared.clone();
     let written = tokio::task::spawn_blocking(move || {
-        if let Some(log) = &books.log {
+        if let Some(log) = &state.log {
             log.flush();
         }
-        books.ledger.flush()
+        state.ledger.flush()
     });
     if let Ok(Err(error)) = written.await {
-        tracing::error!(%error, "usage is kept in memory until it can be written");
+        tracing::error!(%error, "cannot write usage; it is kept in memory");
     }
 }
 
 /// Reconfigures the scheduler whenever a time rule begins or ends.
-async fn follow_rules(shared: Arc<Shared>, stop: CancellationToken) {
+async fn apply_time_rules(shared: Arc<Shared>, stop: CancellationToken) {
     let follow = async {
         loop {
             let now = Timestamp::now();
-            let plan = shared.plan.load_full();
+            let active = shared.active.load_full();
             tokio::select! {
                 // A reload applies the rules that hold now, so only the timer has to be set anew.
                 () = shared.changed.notified() => continue,
-                () = moment(plan.next_change(now), now) => {}
+                () = sleep_until(active.next_change(now), now) => {}
             }
-            let before = plan.rules_in_force(now);
-            let after = plan.rules_in_force(Timestamp::now());
+            let before = active.rules_in_force(now);
+            let after = active.rules_in_force(Timestamp::now());
             if before != after {
-                tracing::info!(rules = ?after, "time rules in force");
+                tracing::info!(rules = ?after, "time rules changed");
                 shared.refresh();
             }
         }
@@ -173,13 +176,13 @@ async fn follow_rules(shared: Arc<Shared>, stop: CancellationToken) {
 
 /// Sleeps until `next`, or for at most a minute: the system clock may be set in the meantime, so
 /// the caller compares again. Sleeps forever if there is no `next`.
-async fn moment(next: Option<Timestamp>, now: Timestamp) {
-    const LOOK: Duration = Duration::from_secs(60);
+async fn sleep_until(next: Option<Timestamp>, now: Timestamp) {
+    const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
     let Some(next) = next else {
         return std::future::pending().await;
     };
     let left = Duration::try_from(next.duration_since(now)).unwrap_or_default();
-    tokio::time::sleep(left.min(LOOK)).await;
+    tokio::time::sleep(left.min(RECHECK_INTERVAL)).await;
 }
 
 /// Rejects all queued requests at shutdown and waits for the running ones.

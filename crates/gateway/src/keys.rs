@@ -19,27 +19,27 @@ use crate::error::Error;
 use crate::pattern;
 
 /// Tenant of all requests to a gateway without keys.
-pub(crate) const ANYBODY: &str = "default";
+pub(crate) const OPEN_TENANT: &str = "default";
 
 /// The principal of a request: its tenant, and what its key permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
+pub(crate) struct Principal {
     pub(crate) tenant: Arc<str>,
     pub(crate) class: Class,
     /// The most urgent class that a request may choose with `X-Priority`.
-    pub(crate) highest: Class,
+    pub(crate) most_urgent: Class,
     pub(crate) models: Vec<String>,
 }
 
-impl Caller {
-    fn new(key: &KeySettings, default_class: u8) -> Arc<Caller> {
+impl Principal {
+    fn new(key: &KeySettings, default_class: u8) -> Arc<Principal> {
         let class = key.class.unwrap_or(default_class);
-        Arc::new(Caller {
+        Arc::new(Principal {
             tenant: key.tenant.as_str().into(),
             class: Class(class),
             // A smaller number is more urgent. `max_class` can only widen the choice, never demote
             // the key's own class.
-            highest: Class(key.max_class.unwrap_or(class).min(class)),
+            most_urgent: Class(key.max_class.unwrap_or(class).min(class)),
             models: key.models.clone(),
         })
     }
@@ -51,18 +51,18 @@ impl Caller {
     /// Class of a request that chooses `asked`, limited by the key. A smaller number is more
     /// urgent.
     pub(crate) fn class_for(&self, asked: Option<Class>) -> Class {
-        asked.unwrap_or(self.class).max(self.highest)
+        asked.unwrap_or(self.class).max(self.most_urgent)
     }
 }
 
 /// All keys in force.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    exact: HashMap<[u8; 32], Arc<Caller>>,
-    prefixes: Vec<(Secret, Arc<Caller>)>,
-    patterns: Vec<(Secret, Arc<Caller>)>,
+    exact: HashMap<[u8; 32], Arc<Principal>>,
+    prefixes: Vec<(Secret, Arc<Principal>)>,
+    patterns: Vec<(Secret, Arc<Principal>)>,
     /// Principal of every request while the gateway is open.
-    anybody: Option<Arc<Caller>>,
+    open_principal: Option<Arc<Principal>>,
     /// Whether keys are configured, or were at any time since the start.
     required: bool,
 }
@@ -76,17 +76,17 @@ impl Keys {
             exact: HashMap::new(),
             prefixes: Vec::new(),
             patterns: Vec::new(),
-            anybody: None,
+            open_principal: None,
             required: config.has_keys(),
         };
         for key in keys {
-            let caller = Caller::new(key, config.class_by_default());
-            if let Some(hash) = key.hash.as_deref().and_then(unhex) {
-                all.exact.insert(hash, caller);
+            let principal = Principal::new(key, config.effective_default_class());
+            if let Some(hash) = key.hash.as_deref().and_then(decode_hex) {
+                all.exact.insert(hash, principal);
             } else if let Some(prefix) = &key.prefix {
-                all.prefixes.push((prefix.clone(), caller));
+                all.prefixes.push((prefix.clone(), principal));
             } else if let Some(pattern) = &key.pattern {
-                all.patterns.push((pattern.clone(), caller));
+                all.patterns.push((pattern.clone(), principal));
             }
         }
         // Longest first, so that the most specific prefix wins.
@@ -94,10 +94,10 @@ impl Keys {
             .sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.reveal().len()));
         // Configured keys always win over `open`: a forgotten `open = true` must not bypass them.
         if config.open && !all.required {
-            all.anybody = Some(Arc::new(Caller {
-                tenant: ANYBODY.into(),
-                class: Class(config.class_by_default()),
-                highest: Class(0),
+            all.open_principal = Some(Arc::new(Principal {
+                tenant: OPEN_TENANT.into(),
+                class: Class(config.effective_default_class()),
+                most_urgent: Class(0),
                 models: Vec::new(),
             }));
         }
@@ -105,36 +105,36 @@ impl Keys {
     }
 
     /// Whether every request is rejected because no key exists.
-    pub(crate) fn admit_nobody(&self) -> bool {
+    pub(crate) fn admits_nobody(&self) -> bool {
         let none = self.exact.is_empty() && self.prefixes.is_empty() && self.patterns.is_empty();
-        none && self.anybody.is_none()
+        none && self.open_principal.is_none()
     }
 
     /// Whether a key is required because keys are configured, or were since the start.
-    pub(crate) fn are_required(&self) -> bool {
+    pub(crate) fn is_required(&self) -> bool {
         self.required
     }
 
     /// Requires a key from now on, even if `open` is set.
     pub(crate) fn require(&mut self) {
         self.required = true;
-        self.anybody = None;
+        self.open_principal = None;
     }
 
     /// Whether requests without a key are served.
-    pub(crate) fn are_open(&self) -> bool {
-        self.anybody.is_some()
+    pub(crate) fn is_open(&self) -> bool {
+        self.open_principal.is_some()
     }
 
     /// Finds the principal of a key.
-    pub(crate) fn find(&self, key: Option<&str>) -> Option<Arc<Caller>> {
-        if let Some(anybody) = &self.anybody {
-            return Some(anybody.clone());
+    pub(crate) fn authenticate(&self, key: Option<&str>) -> Option<Arc<Principal>> {
+        if let Some(open_principal) = &self.open_principal {
+            return Some(open_principal.clone());
         }
         let key = key.filter(|key| !key.is_empty())?;
         // The lookup compares hashes, so its timing reveals nothing about a key.
-        if let Some(caller) = self.exact.get(&hash(key)) {
-            return Some(caller.clone());
+        if let Some(principal) = self.exact.get(&hash(key)) {
+            return Some(principal.clone());
         }
         let by_prefix = self
             .prefixes
@@ -147,7 +147,7 @@ impl Keys {
         };
         by_prefix
             .or_else(by_pattern)
-            .map(|(_, caller)| caller.clone())
+            .map(|(_, principal)| principal.clone())
     }
 }
 
@@ -155,14 +155,14 @@ fn hash(key: &str) -> [u8; 32] {
     Sha256::digest(key.as_bytes()).into()
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-fn unhex(text: &str) -> Option<[u8; 32]> {
+fn decode_hex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     if text.len() != 64 || !text.is_ascii() {
         return None;
@@ -196,10 +196,10 @@ impl KeyFile {
             return Err(Error::KeyFileMissing(path.to_path_buf()));
         }
         let bytes = bounded::read(path).map_err(unusable)?;
-        let text = String::from_utf8(bytes).map_err(|_| unusable("it is not UTF-8".into()))?;
+        let text = String::from_utf8(bytes).map_err(|_| unusable("not UTF-8".into()))?;
         let file: KeyFile = toml::from_str(&text).map_err(|cause| unusable(cause.to_string()))?;
         for key in &file.key {
-            crate::config::key_is_right(key, levels)
+            crate::config::check_key(key, levels)
                 .map_err(|cause| unusable(format!("key `{}`: {cause}", key.id)))?;
         }
         Ok(file)
@@ -224,14 +224,14 @@ impl KeyFile {
     pub fn add(&mut self, mut settings: KeySettings) -> Result<String, Error> {
         let mut random = [0; 32];
         getrandom::fill(&mut random)?;
-        let key = format!("hw-{}", hex(&random));
+        let key = format!("hw-{}", encode_hex(&random));
         if settings.id.is_empty() {
-            settings.id = format!("{}-{}", settings.tenant, &hex(&hash(&key))[..6]);
+            settings.id = format!("{}-{}", settings.tenant, &encode_hex(&hash(&key))[..6]);
         }
         if self.key.iter().any(|known| known.id == settings.id) {
             return Err(Error::KeyTaken(settings.id));
         }
-        settings.hash = Some(hex(&hash(&key)));
+        settings.hash = Some(encode_hex(&hash(&key)));
         self.key.push(settings);
         Ok(key)
     }
@@ -275,11 +275,11 @@ impl KeyFile {
             cause,
         };
         let text = self.text().map_err(|cause| unusable(cause.to_string()))?;
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".new");
         // A reader sees either the old file or the new one, never a part of it.
-        let written =
-            write_private(Path::new(&beside), &text).and_then(|()| std::fs::rename(&beside, path));
+        let written = write_private(Path::new(&temporary), &text)
+            .and_then(|()| std::fs::rename(&temporary, path));
         written.map_err(|cause| unusable(cause.to_string()))
     }
 }
@@ -331,41 +331,44 @@ mod tests {
             ..settings("pattern")
         });
         let keys = Keys::new(&file.key, &GatewayConfig::default());
-        let tenant = |key: &str| keys.find(Some(key)).map(|caller| caller.tenant.to_string());
+        let tenant = |key: &str| {
+            keys.authenticate(Some(key))
+                .map(|principal| principal.tenant.to_string())
+        };
         assert_eq!(tenant(&key).as_deref(), Some("exact"));
         assert_eq!(tenant("hw-team-7").as_deref(), Some("long"));
         assert_eq!(tenant("hw-other").as_deref(), Some("short"));
         assert_eq!(tenant("sk-prod").as_deref(), Some("pattern"));
         assert_eq!(tenant("sk-test"), None);
-        assert!(keys.find(None).is_none() && keys.find(Some("")).is_none());
+        assert!(keys.authenticate(None).is_none() && keys.authenticate(Some("")).is_none());
     }
 
     #[test]
     fn without_keys_nobody_is_admitted_unless_the_gateway_is_open() {
         let mut config = GatewayConfig::default();
         let keys = Keys::new([], &config);
-        assert!(keys.admit_nobody() && keys.find(Some("anything")).is_none());
+        assert!(keys.admits_nobody() && keys.authenticate(Some("anything")).is_none());
         config.open = true;
         let keys = Keys::new([], &config);
-        assert!(keys.are_open() && !keys.admit_nobody());
-        assert_eq!(&*keys.find(None).unwrap().tenant, ANYBODY);
+        assert!(keys.is_open() && !keys.admits_nobody());
+        assert_eq!(&*keys.authenticate(None).unwrap().tenant, OPEN_TENANT);
         config.keys_file = Some("keys.toml".into());
         let keys = Keys::new([], &config);
-        assert!(keys.admit_nobody(), "an empty file of keys is not open");
+        assert!(keys.admits_nobody(), "an empty file of keys is not open");
     }
 
     #[test]
     fn a_class_is_lowered_freely_and_raised_as_far_as_allowed() {
-        let caller = Caller {
+        let principal = Principal {
             tenant: "t".into(),
             class: Class(5),
-            highest: Class(3),
+            most_urgent: Class(3),
             models: Vec::new(),
         };
-        assert_eq!(caller.class_for(None), Class(5));
-        assert_eq!(caller.class_for(Some(Class(9))), Class(9));
-        assert_eq!(caller.class_for(Some(Class(4))), Class(4));
-        assert_eq!(caller.class_for(Some(Class(0))), Class(3));
+        assert_eq!(principal.class_for(None), Class(5));
+        assert_eq!(principal.class_for(Some(Class(9))), Class(9));
+        assert_eq!(principal.class_for(Some(Class(4))), Class(4));
+        assert_eq!(principal.class_for(Some(Class(0))), Class(3));
     }
 
     #[test]

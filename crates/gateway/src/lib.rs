@@ -7,25 +7,29 @@
 //! are the upstreams that serve its model. The permit travels with the response body and is
 //! released with the last byte, or as soon as the client disconnects.
 
-mod books;
+mod active_config;
+mod bookings;
 pub mod config;
 mod error;
 mod faults;
 mod front;
 mod gateway;
+mod h1;
+mod history;
 mod keys;
-mod learn;
-mod overlay;
+mod learned_limits;
+mod overrides;
 mod pattern;
-mod plan;
-mod seeing;
+mod request_log;
 mod shared;
-mod times;
+mod time_rules;
 mod upstream;
+mod usage;
+mod views;
 pub mod wire;
 
-pub use books::{UsageRow, UsageStore};
 pub use config::GatewayConfig;
 pub use error::Error;
 pub use gateway::Gateway;
 pub use keys::KeyFile;
+pub use usage::{UsageRow, UsageStore};

@@ -13,37 +13,40 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::books::{Bookings, Ids, Journal, Ledger, RequestLog, UsageStore};
+use crate::active_config::{ActiveConfig, UpstreamIds};
+use crate::bookings::Bookings;
 use crate::config::{GatewayConfig, is_loopback};
 use crate::error::Error;
 use crate::faults::Faults;
-use crate::front::Watch;
+use crate::front::IdleTimeouts;
+use crate::history::{RequestHistory, RequestIds};
 use crate::keys::{KeyFile, Keys, is_missing};
-use crate::learn::Learned;
-use crate::overlay::Overlay;
-use crate::plan::{Plan, Roster};
-use crate::times;
+use crate::learned_limits::LearnedLimits;
+use crate::overrides::Overrides;
+use crate::request_log::RequestLog;
+use crate::time_rules;
 use crate::upstream::{Hints, Upstream};
+use crate::usage::{UsageLedger, UsageStore};
 
 /// State of a running gateway. The pool owns everything about scheduling; this struct holds what
 /// surrounds it.
 pub(crate) struct Shared {
     pub(crate) permits: Permits,
-    pub(crate) plan: ArcSwap<Plan>,
-    roster: Mutex<Roster>,
-    learned: Mutex<Learned>,
+    pub(crate) active: ArcSwap<ActiveConfig>,
+    upstream_ids: Mutex<UpstreamIds>,
+    learned_limits: Mutex<LearnedLimits>,
     /// Changes made by hand. Locked while the scheduler is reconfigured, so that two changes reach
     /// it in order.
-    overlay: Mutex<Overlay>,
+    overrides: Mutex<Overrides>,
     pub(crate) outbound: Outbound,
     pub(crate) seed: KeySeed,
     pub(crate) bookings: Bookings,
     pub(crate) faults: Faults,
-    pub(crate) journal: Journal,
-    pub(crate) ledger: Ledger,
+    pub(crate) history: RequestHistory,
+    pub(crate) ledger: UsageLedger,
     pub(crate) log: Option<RequestLog>,
-    pub(crate) watch: Arc<Watch>,
-    pub(crate) waiting: Waiting,
+    pub(crate) idle_timeouts: Arc<IdleTimeouts>,
+    pub(crate) queue_counts: QueueCounts,
     pub(crate) started: Instant,
     /// Signals that a new configuration is in force.
     pub(crate) changed: Notify,
@@ -52,9 +55,9 @@ pub(crate) struct Shared {
 }
 
 /// Configuration and manual changes that were in force before a reload.
-pub(crate) struct Before {
-    plan: Arc<Plan>,
-    overlay: Overlay,
+pub(crate) struct PreviousConfig {
+    active: Arc<ActiveConfig>,
+    overrides: Overrides,
 }
 
 impl Shared {
@@ -65,33 +68,33 @@ impl Shared {
         // The seed is random per process, so that clients cannot craft requests whose fingerprints
         // collide.
         let seed = KeySeed::new(getrandom::u64()?, getrandom::u64()?);
-        let mut roster = Roster::default();
+        let mut upstream_ids = UpstreamIds::default();
         let keys = read_keys(config)?;
-        not_exposed(config, &keys, config.listen)?;
+        check_not_exposed(config, &keys, config.listen)?;
         warn_about_keys(config, &keys);
-        let plan = Plan::new(config.clone(), keys, &mut roster);
+        let active = ActiveConfig::new(config.clone(), keys, &mut upstream_ids);
         let now = Timestamp::now();
-        let learned = Learned::default();
+        let learned_limits = LearnedLimits::default();
         let store = UsageStore::open(config.usage_file.as_deref())?;
         Ok(Arc::new(Shared {
-            permits: Permits::new(plan.scheduling(now, &seed, &learned))?,
-            ledger: Ledger::new(store, times::day(now, &plan.zone))?,
-            plan: ArcSwap::from_pointee(plan),
-            roster: Mutex::new(roster),
-            learned: Mutex::new(learned),
-            overlay: Mutex::default(),
+            permits: Permits::new(active.scheduler_config(now, &seed, &learned_limits))?,
+            ledger: UsageLedger::new(store, time_rules::day(now, &active.zone))?,
+            active: ArcSwap::from_pointee(active),
+            upstream_ids: Mutex::new(upstream_ids),
+            learned_limits: Mutex::new(learned_limits),
+            overrides: Mutex::default(),
             outbound,
             seed,
             bookings: Bookings::default(),
             faults: Faults::default(),
-            journal: Journal::new(Ids::new(getrandom::u32()?)),
+            history: RequestHistory::new(RequestIds::new(getrandom::u32()?)),
             log: config
                 .request_log
                 .as_deref()
                 .map(RequestLog::create)
                 .transpose()?,
-            watch: Arc::default(),
-            waiting: Waiting::default(),
+            idle_timeouts: Arc::default(),
+            queue_counts: QueueCounts::default(),
             started: Instant::now(),
             changed: Notify::new(),
             day: Mutex::new((i64::MIN, 0)),
@@ -107,29 +110,30 @@ impl Shared {
         &self,
         config: Arc<GatewayConfig>,
         address: SocketAddr,
-    ) -> Result<Before, Error> {
+    ) -> Result<PreviousConfig, Error> {
         let keys = self.next_keys(&config)?;
-        not_exposed(&config, &keys, address)?;
+        check_not_exposed(&config, &keys, address)?;
         warn_about_keys(&config, &keys);
-        let plan = Plan::new(config, keys, &mut self.roster.lock());
+        let active = ActiveConfig::new(config, keys, &mut self.upstream_ids.lock());
         // The lock is held across `reconfigure` and the swap: a rule that begins in between would
         // otherwise overwrite the new settings with the old ones.
-        let mut overlay = self.overlay.lock();
-        let scheduling = plan.scheduling(Timestamp::now(), &self.seed, &self.learned.lock());
-        self.permits.reconfigure(scheduling)?;
-        let before = Before {
-            overlay: std::mem::take(&mut *overlay),
-            plan: self.plan.swap(Arc::new(plan)),
+        let mut overrides = self.overrides.lock();
+        let scheduler_config =
+            active.scheduler_config(Timestamp::now(), &self.seed, &self.learned_limits.lock());
+        self.permits.reconfigure(scheduler_config)?;
+        let before = PreviousConfig {
+            overrides: std::mem::take(&mut *overrides),
+            active: self.active.swap(Arc::new(active)),
         };
-        drop(overlay);
-        self.look_again();
+        drop(overrides);
+        self.invalidate_derived();
         Ok(before)
     }
 
     /// Reads the keys of a new configuration. A reload never turns off the requirement for a key:
     /// otherwise, revoking the last key would admit everybody.
     fn next_keys(&self, config: &GatewayConfig) -> Result<Keys, Error> {
-        let before = self.plan.load();
+        let before = self.active.load();
         // Without `keys_file`, the default file is used only if it exists. Deleting it must not
         // look like a configuration that never had keys.
         if let (None, Some(path)) = (&config.keys_file, &before.config.keys_file)
@@ -138,66 +142,70 @@ impl Shared {
             return Err(Error::KeyFileMissing(path.clone()));
         }
         let mut keys = read_keys(config)?;
-        if before.keys.are_required() {
+        if before.keys.is_required() {
             keys.require();
         }
         Ok(keys)
     }
 
     /// Restores the configuration and the manual changes that were in force before a reload.
-    pub(crate) fn put_back(&self, before: Before) {
-        let mut overlay = self.overlay.lock();
-        *overlay = before.overlay;
-        self.plan.store(before.plan);
-        drop(overlay);
+    pub(crate) fn restore(&self, before: PreviousConfig) {
+        let mut overrides = self.overrides.lock();
+        *overrides = before.overrides;
+        self.active.store(before.active);
+        drop(overrides);
         self.refresh();
-        self.look_again();
+        self.invalidate_derived();
     }
 
     /// Invalidates what is derived from the configuration: the current day and the timer of the
     /// rules.
-    fn look_again(&self) {
+    fn invalidate_derived(&self) {
         self.day.lock().0 = i64::MIN;
         self.changed.notify_one();
     }
 
     /// Scheduler settings at this moment: the configuration with its time rules, the learned rates,
-    /// and `overlay` on top.
-    pub(crate) fn scheduling(&self, overlay: &Overlay) -> Config {
-        let learned = self.learned.lock();
-        let plan = self.plan.load();
-        let mut scheduling = plan.scheduling(Timestamp::now(), &self.seed, &learned);
-        overlay.lay(&mut scheduling);
-        scheduling
+    /// and `overrides` on top.
+    pub(crate) fn scheduler_config(&self, overrides: &Overrides) -> Config {
+        let learned_limits = self.learned_limits.lock();
+        let active = self.active.load();
+        let mut scheduler_config =
+            active.scheduler_config(Timestamp::now(), &self.seed, &learned_limits);
+        overrides.apply_to(&mut scheduler_config);
+        scheduler_config
     }
 
     /// Settings that were changed by hand.
-    pub(crate) fn overlay(&self) -> Overlay {
-        self.overlay.lock().clone()
+    pub(crate) fn overrides(&self) -> Overrides {
+        self.overrides.lock().clone()
     }
 
     /// Applies settings changed by hand. They hold until the next reload.
-    pub(crate) fn lay_over(&self, overlay: Overlay) -> Result<(), ConfigError> {
-        let mut held = self.overlay.lock();
-        self.permits.reconfigure(self.scheduling(&overlay))?;
-        *held = overlay;
+    pub(crate) fn apply_overrides(&self, overrides: Overrides) -> Result<(), ConfigError> {
+        let mut current = self.overrides.lock();
+        self.permits
+            .reconfigure(self.scheduler_config(&overrides))?;
+        *current = overrides;
         Ok(())
     }
 
     /// Reconfigures the scheduler after a rule began or ended, or after a learned rate changed.
     pub(crate) fn refresh(&self) {
-        let overlay = self.overlay.lock();
-        if let Err(error) = self.permits.reconfigure(self.scheduling(&overlay)) {
-            tracing::error!(%error, "the scheduler keeps its settings");
+        let overrides = self.overrides.lock();
+        if let Err(error) = self.permits.reconfigure(self.scheduler_config(&overrides)) {
+            tracing::error!(%error, "cannot reconfigure the scheduler; it keeps its previous settings");
         }
     }
 
     /// Updates the learned rates from the rate-limit headers of a response.
-    pub(crate) fn hear(&self, upstream: &Upstream, hints: &Hints) {
-        let moved =
-            self.learned
-                .lock()
-                .hear(upstream.target, &upstream.settings, hints, Instant::now());
+    pub(crate) fn learn_from(&self, upstream: &Upstream, hints: &Hints) {
+        let moved = self.learned_limits.lock().update(
+            upstream.target,
+            &upstream.settings,
+            hints,
+            Instant::now(),
+        );
         if moved {
             self.refresh();
         }
@@ -210,13 +218,13 @@ impl Shared {
         let minute = now.as_second() / 60;
         let mut day = self.day.lock();
         if day.0 != minute {
-            *day = (minute, times::day(now, &self.plan.load().zone));
+            *day = (minute, time_rules::day(now, &self.active.load().zone));
         }
         day.1
     }
 
     /// Target set of a model group, or `None` if the group is empty.
-    pub(crate) fn set_of(&self, targets: &[TargetId]) -> Option<TargetSet> {
+    pub(crate) fn target_set(&self, targets: &[TargetId]) -> Option<TargetSet> {
         match targets {
             [] => None,
             [one] => Some(TargetSet::from(*one)),
@@ -235,9 +243,13 @@ fn read_keys(config: &GatewayConfig) -> Result<Keys, Error> {
 }
 
 /// Fails if the gateway would serve other machines without a key.
-fn not_exposed(config: &GatewayConfig, keys: &Keys, address: SocketAddr) -> Result<(), Error> {
+fn check_not_exposed(
+    config: &GatewayConfig,
+    keys: &Keys,
+    address: SocketAddr,
+) -> Result<(), Error> {
     let mut addresses = [address, config.listen].into_iter();
-    match addresses.find(|address| keys.are_open() && !is_loopback(*address)) {
+    match addresses.find(|address| keys.is_open() && !is_loopback(*address)) {
         Some(address) => Err(Error::Exposed(address)),
         None => Ok(()),
     }
@@ -245,43 +257,41 @@ fn not_exposed(config: &GatewayConfig, keys: &Keys, address: SocketAddr) -> Resu
 
 /// Logs a warning for settings that are probably not what the operator meant.
 fn warn_about_keys(config: &GatewayConfig, keys: &Keys) {
-    if config.open && !keys.are_open() {
-        tracing::warn!(
-            "`gateway.open` has no effect: keys are configured, or were since the start"
-        );
+    if config.open && !keys.is_open() {
+        tracing::warn!("`gateway.open` has no effect: keys are or were configured");
     }
-    if keys.admit_nobody() {
+    if keys.admits_nobody() {
         tracing::warn!(
-            "no keys: every request is answered with 401; make one with `headworks gateway key add --tenant NAME`, \
-             or set `gateway.open` to answer everybody on this machine"
+            "no keys: every request gets 401; create one with `headworks gateway key add --tenant NAME`, \
+             or set `gateway.open` to serve everybody on this machine"
         );
     }
 }
 
 /// Number of queued requests per class. Tells a request its position without taking the pool's
 /// lock.
-pub(crate) struct Waiting {
+pub(crate) struct QueueCounts {
     now: [AtomicU32; MAX_CLASSES],
     /// Requests queued since the start.
     ever: AtomicU64,
 }
 
-impl Default for Waiting {
+impl Default for QueueCounts {
     fn default() -> Self {
-        Waiting {
+        QueueCounts {
             now: std::array::from_fn(|_| AtomicU32::new(0)),
             ever: AtomicU64::new(0),
         }
     }
 }
 
-impl Waiting {
+impl QueueCounts {
     /// Adds a request to the count. The guard removes it again; the number is how many were queued
     /// before it.
-    pub(crate) fn join(shared: &Arc<Shared>, class: Class) -> (WaitingGuard, u32) {
-        shared.waiting.ever.fetch_add(1, Ordering::Relaxed);
-        let before = shared.waiting.now[usize::from(class.0)].fetch_add(1, Ordering::Relaxed);
-        let guard = WaitingGuard {
+    pub(crate) fn join(shared: &Arc<Shared>, class: Class) -> (QueuedGuard, u32) {
+        shared.queue_counts.ever.fetch_add(1, Ordering::Relaxed);
+        let before = shared.queue_counts.now[usize::from(class.0)].fetch_add(1, Ordering::Relaxed);
+        let guard = QueuedGuard {
             shared: shared.clone(),
             class,
         };
@@ -295,13 +305,13 @@ impl Waiting {
 }
 
 /// One queued request. Dropping it decrements the count, however the wait ends.
-pub(crate) struct WaitingGuard {
+pub(crate) struct QueuedGuard {
     shared: Arc<Shared>,
     class: Class,
 }
 
-impl Drop for WaitingGuard {
+impl Drop for QueuedGuard {
     fn drop(&mut self) {
-        self.shared.waiting.now[usize::from(self.class.0)].fetch_sub(1, Ordering::Relaxed);
+        self.shared.queue_counts.now[usize::from(self.class.0)].fetch_sub(1, Ordering::Relaxed);
     }
 }

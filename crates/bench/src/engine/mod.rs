@@ -6,11 +6,11 @@ mod instructions;
 mod ours;
 #[cfg(feature = "peers")]
 mod peers;
-mod refusal;
+mod rejection;
 mod timers;
 mod tokio_parts;
 
-use crate::measure::{Took, median};
+use crate::measure::{Timing, median};
 use crate::report::Report;
 use std::process::ExitCode;
 
@@ -77,7 +77,7 @@ impl Work {
 pub(crate) const FLOWS: u64 = 20;
 pub(crate) const TARGETS: u64 = 8;
 
-type Contender = (&'static str, Box<dyn Fn(u64) -> Took>);
+type Contender = (&'static str, Box<dyn Fn(u64) -> Timing>);
 
 pub(crate) fn run(options: &Options) -> ExitCode {
     if let Some(steps) = &options.steps {
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     race(&mut report, chosen(contenders()), rounds, jobs);
     race(&mut report, chosen(timers::contenders()), rounds, 1_000_000);
     if options.only.is_none() {
-        refusal::measure(&mut report, rounds);
+        rejection::measure(&mut report, rounds);
     }
     if options
         .only
@@ -125,7 +125,7 @@ fn contenders() -> Vec<Contender> {
 }
 
 fn race(report: &mut Report, contenders: Vec<Contender>, rounds: usize, units: u64) {
-    let mut times: Vec<Vec<Took>> = contenders.iter().map(|_| Vec::new()).collect();
+    let mut times: Vec<Vec<Timing>> = contenders.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         for ((_, contender), times) in contenders.iter().zip(&mut times) {
             times.push(contender(units));

@@ -1,7 +1,7 @@
 //! Headworks: a job that uses every feature.
 
 use super::{BOUND, FLOWS, PRODUCERS, TARGETS, Work, runtime};
-use crate::measure::{Took, measure};
+use crate::measure::{Timing, measure};
 use headworks_core::{
     Bound, Class, Config, Core, Cost, Flow, Job, Key, Limits, Outcome, Rate, TargetConfig,
     TargetId, Time, Verdict,
@@ -92,7 +92,7 @@ impl Handler<u64> for Counter {
 }
 
 /// Eight producers submit jobs, and workers run them, until all are finished.
-pub(crate) fn pool(jobs: u64) -> Took {
+pub(crate) fn pool(jobs: u64) -> Timing {
     runtime().block_on(async {
         let count = Arc::new(Count::default());
         // A full queue would shed jobs for fairness, so the producers stop before that.
@@ -126,7 +126,7 @@ fn pass_through(pool: &Pool<u64>, count: &Arc<Count>, jobs: std::ops::Range<u64>
 }
 
 /// Eight callers acquire and release permits.
-pub(crate) fn permits(jobs: u64) -> Took {
+pub(crate) fn permits(jobs: u64) -> Timing {
     runtime().block_on(async {
         let pool = Permits::new(config(TARGETS as usize, BOUND)).expect("a good configuration");
         let handle = tokio::runtime::Handle::current();
@@ -166,7 +166,7 @@ pub(crate) fn permits(jobs: u64) -> Took {
 }
 
 /// The core without a driver: submit, next and finish in turn, with a thousand jobs queued.
-pub(crate) fn core(jobs: u64) -> Took {
+pub(crate) fn core(jobs: u64) -> Timing {
     let mut core =
         Core::new(config(TARGETS as usize, 4 * BOUND), Time::ZERO).expect("a good configuration");
     for n in 0..1000 {

@@ -1,7 +1,7 @@
 //! Other engines, each with its best settings.
 
 use super::{FLOWS, PRODUCERS, TARGETS, Work, runtime};
-use crate::measure::{Took, measure};
+use crate::measure::{Timing, measure};
 use apalis_core::backend::memory::{MemorySink, MemoryStorage};
 use apalis_core::task::Task;
 use apalis_core::worker::builder::WorkerBuilder;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// apalis with its in-memory storage. Its sink, which assigns the id of a task, fails if two
 /// threads send at once. Therefore every producer has its own sink on the same channel.
-pub(crate) fn apalis(jobs: u64) -> Took {
+pub(crate) fn apalis(jobs: u64) -> Timing {
     let runtime = runtime();
     measure(jobs, || {
         runtime.block_on(async {

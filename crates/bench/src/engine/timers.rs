@@ -4,7 +4,7 @@
 //! advanced by a second in steps of a millisecond.
 
 use super::Contender;
-use crate::measure::{Took, measure};
+use crate::measure::{Timing, measure};
 use headworks_core::{Config, Core, Job, Time, Wheel};
 
 pub(crate) const WHEEL: &str = "headworks wheel, a million timers: set + expire";
@@ -25,14 +25,14 @@ fn due(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000_000
 }
 
-fn processor_time(took: Took) -> Took {
-    Took {
+fn processor_time(took: Timing) -> Timing {
+    Timing {
         wall: took.cpu,
         ..took
     }
 }
 
-fn wheel(units: u64) -> Took {
+fn wheel(units: u64) -> Timing {
     let mut wheel = Wheel::new();
     let mut out = Vec::with_capacity(1024);
     let took = measure(units, || {
@@ -50,7 +50,7 @@ fn wheel(units: u64) -> Took {
     processor_time(took)
 }
 
-fn jobs(units: u64) -> Took {
+fn jobs(units: u64) -> Timing {
     let config = Config {
         delayed_bound: units as usize,
         bound: headworks_core::Bound::PerClass(units as usize),
@@ -72,7 +72,7 @@ fn jobs(units: u64) -> Took {
 }
 
 #[cfg(feature = "peers")]
-fn delay_queue(units: u64) -> Took {
+fn delay_queue(units: u64) -> Timing {
     use futures_util::StreamExt;
     use std::time::Duration;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,7 +1,7 @@
 //! The usual building blocks of tokio: channels, or a task and a semaphore permit per job.
 
 use super::{BOUND, FLOWS, PRODUCERS, TARGETS, Work, runtime};
-use crate::measure::{Took, measure};
+use crate::measure::{Timing, measure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -24,7 +24,7 @@ fn produce(jobs: u64, sender: &mpsc::Sender<Work>) {
     }
 }
 
-pub(crate) fn mpsc(jobs: u64) -> Took {
+pub(crate) fn mpsc(jobs: u64) -> Timing {
     let runtime = runtime();
     let done = AtomicU64::new(0);
     measure(jobs, || {
@@ -44,7 +44,7 @@ pub(crate) fn mpsc(jobs: u64) -> Took {
     })
 }
 
-pub(crate) fn recv_many(jobs: u64) -> Took {
+pub(crate) fn recv_many(jobs: u64) -> Timing {
     let runtime = runtime();
     measure(jobs, || {
         runtime.block_on(async {
@@ -65,7 +65,7 @@ pub(crate) fn recv_many(jobs: u64) -> Took {
 
 /// Eight producers. Each job is a task that waits for one of sixteen permits and replies through a
 /// oneshot channel.
-pub(crate) fn spawn(jobs: u64) -> Took {
+pub(crate) fn spawn(jobs: u64) -> Timing {
     let runtime = runtime();
     measure(jobs, || {
         runtime.block_on(async {

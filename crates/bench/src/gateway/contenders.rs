@@ -14,7 +14,7 @@ pub(super) fn role(role: &str, upstream: Option<SocketAddr>) -> Process {
     if let Some(upstream) = upstream {
         command.args(["--upstream", &upstream.to_string()]);
     }
-    Process::speaking(&mut command)
+    Process::spawn_announcing(&mut command)
 }
 
 /// Starts vllm-router in front of the upstream.
@@ -26,7 +26,7 @@ pub(super) fn router(command: &Path, upstream: SocketAddr) -> Process {
         .args(["--prometheus-port", &Process::free().port().to_string()])
         .args(["--policy", "round_robin"])
         .args(["--worker-urls", &format!("http://{upstream}")]);
-    Process::silent(&mut command, address, Process::takes_connections)
+    Process::spawn_at(&mut command, address, Process::takes_connections)
 }
 
 /// Starts LiteLLM's proxy in front of the upstream.
@@ -44,7 +44,7 @@ pub(super) fn litellm(command: &Path, upstream: SocketAddr) -> Process {
         .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
         .arg("--config")
         .arg(&file);
-    let process = Process::silent(&mut command, address, Process::takes_connections);
+    let process = Process::spawn_at(&mut command, address, Process::takes_connections);
     let _ = std::fs::remove_file(file);
     process
 }

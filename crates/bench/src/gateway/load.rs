@@ -30,7 +30,7 @@ pub(super) const BODY: &str = concat!(
 pub(super) const SERVED: &str = "x-served-ns";
 
 /// Duration of a request, in nanoseconds.
-pub(super) struct Took {
+pub(super) struct RequestTime {
     /// From the time at which it was due. A late start of the load generator counts, so that a
     /// stall is not hidden (coordinated omission).
     pub(super) since_due: f64,
@@ -96,7 +96,7 @@ impl Load {
 
     /// Sends requests at a fixed rate, independent of the responses, and returns the duration of
     /// each.
-    pub(super) fn open_loop(&self, requests: usize, rate: f64) -> Vec<Took> {
+    pub(super) fn open_loop(&self, requests: usize, rate: f64) -> Vec<RequestTime> {
         let times = Arc::new(Mutex::new(Vec::with_capacity(requests)));
         self.runtime.block_on(async {
             let mut tasks = JoinSet::new();
@@ -117,7 +117,7 @@ impl Load {
                         .collect()
                         .await
                         .expect("a whole answer");
-                    times.lock().push(Took {
+                    times.lock().push(RequestTime {
                         since_due: due.elapsed().as_nanos() as f64,
                         beyond: served.map(|served| sent.elapsed().as_nanos() as f64 - served),
                     });
@@ -131,13 +131,13 @@ impl Load {
     }
 
     /// Opens connections that each send a request and wait.
-    pub(super) fn crowd(&self, count: usize) -> Crowd {
+    pub(super) fn waiting_clients(&self, count: usize) -> WaitingClients {
         let request = format!(
             "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
             BODY.len()
         );
-        let streams = self.runtime.block_on(async {
-            let mut streams = Vec::with_capacity(count);
+        let waiting_streams = self.runtime.block_on(async {
+            let mut waiting_streams = Vec::with_capacity(count);
             for _ in 0..count {
                 let mut stream = TcpStream::connect(self.address)
                     .await
@@ -146,18 +146,18 @@ impl Load {
                     .write_all(request.as_bytes())
                     .await
                     .expect("it takes the request");
-                streams.push(stream);
+                waiting_streams.push(stream);
             }
-            streams
+            waiting_streams
         });
-        Crowd {
-            _streams: streams,
+        WaitingClients {
+            _connections: waiting_streams,
             _tasks: JoinSet::new(),
         }
     }
 
     /// The same over HTTP/2, with 500 streams per connection.
-    pub(super) fn streams(&self, count: usize) -> Crowd {
+    pub(super) fn waiting_streams(&self, count: usize) -> WaitingClients {
         const EACH: usize = 500;
         let mut tasks = JoinSet::new();
         self.runtime.block_on(async {
@@ -176,15 +176,15 @@ impl Load {
                 }
             }
         });
-        Crowd {
-            _streams: Vec::new(),
+        WaitingClients {
+            _connections: Vec::new(),
             _tasks: tasks,
         }
     }
 }
 
 /// Waiting clients. Dropping this disconnects them.
-pub(super) struct Crowd {
-    _streams: Vec<TcpStream>,
+pub(super) struct WaitingClients {
+    _connections: Vec<TcpStream>,
     _tasks: JoinSet<()>,
 }

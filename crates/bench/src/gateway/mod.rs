@@ -13,11 +13,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::measure::{median, undisturbed};
+use crate::measure::{median, without_steal};
 use crate::process::Process;
 use crate::report::Report;
 use contenders::{litellm, role, router};
-use load::{Crowd, Load};
+use load::{Load, WaitingClients};
 
 const OURS: &str = "headworks gateway";
 const BARE: &str = "bare hyper pass-through";
@@ -70,7 +70,7 @@ pub(crate) struct Options {
 
 /// Results of all rounds of one contender.
 #[derive(Default)]
-struct Found {
+struct ContenderResults {
     cpu: Vec<f64>,
     p50: Vec<f64>,
     p99: Vec<f64>,
@@ -120,27 +120,30 @@ fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
     if let Some(command) = &options.litellm {
         contenders.push((LITELLM, Some(litellm(command, mock))));
     }
-    let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
+    let mut results: Vec<ContenderResults> = contenders
+        .iter()
+        .map(|_| ContenderResults::default())
+        .collect();
     for _ in 0..options.rounds {
-        let rounds = undisturbed(|| {
+        let rounds = without_steal(|| {
             let rounds = contenders.iter().map(|(name, process)| {
                 // LiteLLM cannot sustain the rate of the others.
-                let less = if *name == LITELLM { 20 } else { 1 };
-                round(options, less, process.as_ref(), mock)
+                let divisor = if *name == LITELLM { 20 } else { 1 };
+                round(options, divisor, process.as_ref(), mock)
             });
             rounds.collect::<Vec<_>>()
         });
-        for (round, found) in rounds.into_iter().zip(&mut found) {
-            found.add(round);
+        for (round, results) in rounds.into_iter().zip(&mut results) {
+            results.add(round);
         }
     }
-    let direct = found[0].beyond.clone();
-    for ((name, process), found) in contenders.iter().zip(found) {
-        let cpu = Some(median(found.cpu)).filter(|cpu| *cpu > 0.0);
-        if process.is_some() && found.beyond.len() == direct.len() {
+    let direct = results[0].beyond.clone();
+    for ((name, process), results) in contenders.iter().zip(results) {
+        let cpu = Some(median(results.cpu)).filter(|cpu| *cpu > 0.0);
+        if process.is_some() && results.beyond.len() == direct.len() {
             // Compared within a round, because all contenders of a round find the machine in the
             // same state.
-            let added = found.beyond.iter().zip(&direct);
+            let added = results.beyond.iter().zip(&direct);
             let added = added.map(|(beyond, direct)| beyond - direct);
             report.row(
                 &format!("{name}, added p99"),
@@ -149,8 +152,8 @@ fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
                 None,
             );
         }
-        report.row(&format!("{name}, p50"), "ns", median(found.p50), None);
-        report.row(&format!("{name}, p99"), "ns", median(found.p99), None);
+        report.row(&format!("{name}, p50"), "ns", median(results.p50), None);
+        report.row(&format!("{name}, p99"), "ns", median(results.p99), None);
         if let Some(cpu) = cpu {
             report.row(&format!("{name}, CPU"), "ns", cpu, None);
         }
@@ -158,15 +161,15 @@ fn passing(options: &Options, mock: SocketAddr, report: &mut Report) {
 }
 
 /// Results of one round of one contender.
-struct Round {
+struct RoundResult {
     cpu: f64,
     p50: f64,
     p99: f64,
     beyond: Option<f64>,
 }
 
-impl Found {
-    fn add(&mut self, round: Round) {
+impl ContenderResults {
+    fn add(&mut self, round: RoundResult) {
         self.cpu.push(round.cpu);
         self.p50.push(round.p50);
         self.p99.push(round.p99);
@@ -174,8 +177,13 @@ impl Found {
     }
 }
 
-fn round(options: &Options, less: usize, process: Option<&Process>, mock: SocketAddr) -> Round {
-    let (requests, rate) = (options.requests / less, options.rate / less as f64);
+fn round(
+    options: &Options,
+    divisor: usize,
+    process: Option<&Process>,
+    mock: SocketAddr,
+) -> RoundResult {
+    let (requests, rate) = (options.requests / divisor, options.rate / divisor as f64);
     let address = process.map_or(mock, |process| process.address);
     let before = process.map_or(0.0, Process::cpu);
     let times = Load::new(address).open_loop(requests, rate);
@@ -183,7 +191,7 @@ fn round(options: &Options, less: usize, process: Option<&Process>, mock: Socket
     let beyond: Option<Vec<f64>> = times.iter().map(|took| took.beyond).collect();
     let times = sorted(times.iter().map(|took| took.since_due).collect());
     let slowest = |times: &[f64]| times[times.len() * 99 / 100];
-    Round {
+    RoundResult {
         cpu: spent / requests as f64,
         p50: times[times.len() / 2],
         p99: slowest(&times),
@@ -232,24 +240,32 @@ fn memory(options: &Options, report: &mut Report) {
     let mock = role("hanging", None);
     let plain = role("hanging", None);
     let waiting = options.waiting;
-    report.row(PLAIN, "bytes", each_of(waiting, &plain, Load::crowd), None);
-    for (name, come) in [(WAITING, Load::crowd as Come), (STREAMS, Load::streams)] {
+    report.row(
+        PLAIN,
+        "bytes",
+        each_of(waiting, &plain, Load::waiting_clients),
+        None,
+    );
+    for (name, open) in [
+        (WAITING, Load::waiting_clients as OpenClients),
+        (STREAMS, Load::waiting_streams),
+    ] {
         let ours = role("narrow", Some(mock.address));
-        let each = each_of(waiting, &ours, come);
+        let each = each_of(waiting, &ours, open);
         report.row(name, "bytes", each, None);
         report.bound(format!("{name}, in bytes"), each, 10_240.0);
     }
 }
 
 /// Opens a number of waiting clients.
-type Come = fn(&Load, usize) -> Crowd;
+type OpenClients = fn(&Load, usize) -> WaitingClients;
 
-fn each_of(waiting: usize, process: &Process, come: Come) -> f64 {
+fn each_of(waiting: usize, process: &Process, open: OpenClients) -> f64 {
     let before = process.resident();
     let load = Load::new(process.address);
-    let crowd = come(&load, waiting);
-    process.rests();
+    let waiting_clients = open(&load, waiting);
+    process.wait_until_idle();
     let each = (process.resident() - before) / waiting as f64 - load::BODY.len() as f64;
-    drop(crowd);
+    drop(waiting_clients);
     each
 }

@@ -13,7 +13,7 @@ use nix::sys::time::TimeSpec;
 
 use super::contenders::{BOTH, LOAD, role};
 use super::{OURS, Options, loopback};
-use crate::measure::{median, undisturbed};
+use crate::measure::{median, without_steal};
 use crate::process::Process;
 use crate::report::Report;
 
@@ -42,7 +42,7 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     let contenders = [String::new(), settings(far_side.address)];
     let pairs = (0..options.rounds * ROUNDS).map(|_| {
         // One at a time: what a tracker still has to ask must not be in the way of the other.
-        undisturbed(|| {
+        without_steal(|| {
             contenders
                 .each_ref()
                 .map(|settings| slowest_hundredth(settings))

@@ -28,7 +28,7 @@ pub(super) fn role(cpus: &str, role: &str, settings: &str) -> Process {
     let program = std::env::current_exe().expect("this program is a file");
     let mut command = pinned(cpus, &program);
     command.args(["tracker", "--role", role, "--settings", settings]);
-    Process::speaking(&mut command)
+    Process::spawn_announcing(&mut command)
 }
 
 /// Our tracker with these settings of its section beside those of every comparison.
@@ -66,7 +66,7 @@ pub(super) fn aquatic(command: &Path, changes: &[(&str, &str)], udp: bool) -> Pr
     } else {
         Process::takes_connections
     };
-    Process::silent(&mut pinned, address, ready)
+    Process::spawn_at(&mut pinned, address, ready)
 }
 
 /// A file with the program's own default configuration, but for `changes`.

@@ -7,7 +7,7 @@ use headworks_core::MAX_CLASSES;
 use headworks_service::config::{Objection, Secret};
 
 use super::{GatewayConfig, KeySettings, Kind, UpstreamSettings};
-use crate::times::Rule;
+use crate::time_rules::TimeRule;
 use crate::upstream::Address;
 
 pub(super) fn check(config: &GatewayConfig) -> Vec<Objection> {
@@ -24,12 +24,14 @@ fn levels(config: &GatewayConfig, found: &mut Vec<Objection>) {
     let levels = config.scheduler_priority_levels;
     let mut object = |key, text: String| found.push(Objection::new(key, text));
     if levels == 0 || usize::from(levels) > MAX_CLASSES {
-        let text = format!("{levels} classes: between 1 and {MAX_CLASSES} are possible");
+        let text = format!("{levels} classes: expected 1 to {MAX_CLASSES}");
         return object("scheduler_priority_levels", text);
     }
     let weights = config.scheduler_weights.len();
     if weights != 0 && weights != usize::from(levels) {
-        let text = format!("{weights} weights for {levels} classes: give one for each, or none");
+        let text = format!(
+            "{weights} weights for {levels} classes: give one per class, or leave the list empty"
+        );
         object("scheduler_weights", text);
     }
     if config.scheduler_weights.contains(&0) {
@@ -49,11 +51,11 @@ fn levels(config: &GatewayConfig, found: &mut Vec<Objection>) {
 
 fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
     if config.scheduler_max_queue_depth == 0 {
-        let text = "at least one must be able to wait; switch the scheduler off instead";
+        let text = "must be at least 1; set `scheduler_enabled = false` to disable queueing";
         found.push(Objection::new("scheduler_max_queue_depth", text));
     }
     if config.scheduler_max_concurrent == 0 {
-        let text = "nothing would ever pass: at least 1";
+        let text = "must be at least 1";
         found.push(Objection::new("scheduler_max_concurrent", text));
     }
     for (key, rate) in [
@@ -64,15 +66,18 @@ fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
         ),
     ] {
         if !rate.is_finite() || rate < 0.0 {
-            found.push(Objection::new(key, "a positive number, or 0 for no limit"));
+            found.push(Objection::new(
+                key,
+                "expected a positive number, or 0 for no limit",
+            ));
         }
     }
     if config.max_connections == 0 {
-        found.push(Objection::new("max_connections", "at least 1"));
+        found.push(Objection::new("max_connections", "must be at least 1"));
     }
     for tenant in &config.tenant {
         if tenant.name.is_empty() {
-            found.push(Objection::new("tenant", "a tenant has no `name`"));
+            found.push(Objection::new("tenant", "a tenant without `name`"));
         }
         if tenant.weight == Some(0) || tenant.max_concurrent == Some(0) {
             let text = format!(
@@ -81,7 +86,7 @@ fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
             );
             found.push(Objection::new("tenant", text));
         }
-        if let Err(text) = rates_are_right([tenant.max_rps, tenant.max_tokens_per_sec]) {
+        if let Err(text) = check_rates([tenant.max_rps, tenant.max_tokens_per_sec]) {
             let text = format!("{}: {text}", tenant.name);
             found.push(Objection::new("tenant", text));
         }
@@ -89,10 +94,10 @@ fn rates(config: &GatewayConfig, found: &mut Vec<Objection>) {
 }
 
 /// Checks rates, wherever they were written.
-pub(crate) fn rates_are_right(rates: [Option<f64>; 2]) -> Result<(), String> {
+pub(crate) fn check_rates(rates: [Option<f64>; 2]) -> Result<(), String> {
     let wrong = |rate: &f64| !rate.is_finite() || *rate < 0.0;
     match rates.iter().flatten().any(wrong) {
-        true => Err("a rate is a positive number, or 0 for no limit".into()),
+        true => Err("a rate must be a positive number, or 0 for no limit".into()),
         false => Ok(()),
     }
 }
@@ -100,14 +105,14 @@ pub(crate) fn rates_are_right(rates: [Option<f64>; 2]) -> Result<(), String> {
 fn keys(config: &GatewayConfig, found: &mut Vec<Objection>) {
     if config.open && !is_loopback(config.listen) {
         let text = format!(
-            "everybody who reaches {} could use the upstreams: listen on 127.0.0.1, or leave `open` out and make a key \
+            "everybody who can reach {} could use the upstreams: listen on 127.0.0.1, or remove `open` and create a key \
              with `headworks gateway key add --tenant NAME`",
             config.listen
         );
         found.push(Objection::new("open", text));
     }
     for key in &config.key {
-        if let Err(text) = key_is_right(key, config.scheduler_priority_levels) {
+        if let Err(text) = check_key(key, config.scheduler_priority_levels) {
             let name = if key.id.is_empty() {
                 &key.tenant
             } else {
@@ -124,24 +129,22 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
 }
 
 /// Checks a key, wherever it was written.
-pub(crate) fn key_is_right(key: &KeySettings, levels: u8) -> Result<(), String> {
+pub(crate) fn check_key(key: &KeySettings, levels: u8) -> Result<(), String> {
     let [prefix, pattern] = [&key.prefix, &key.pattern].map(|way| way.as_ref().map(Secret::reveal));
     let ways = [key.hash.as_deref(), prefix, pattern];
     if ways.iter().filter(|way| way.is_some()).count() != 1 {
-        return Err(
-            "exactly one of `hash`, `prefix` and `pattern` says which keys are meant".into(),
-        );
+        return Err("set exactly one of `hash`, `prefix` and `pattern`".into());
     }
     if ways.into_iter().flatten().any(str::is_empty) {
-        return Err("it would match every key: write at least one character".into());
+        return Err("an empty `hash`, `prefix` or `pattern` would match every key".into());
     }
     if let Some(hash) = &key.hash
         && (hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
     {
-        return Err("`hash` is the SHA-256 of the key in hex: 64 digits".into());
+        return Err("`hash` must be the SHA-256 of the key: 64 hexadecimal digits".into());
     }
     if key.tenant.is_empty() {
-        return Err("it has no `tenant`".into());
+        return Err("`tenant` is missing".into());
     }
     for class in [key.class, key.max_class].into_iter().flatten() {
         if class >= levels {
@@ -159,13 +162,13 @@ fn upstreams(config: &GatewayConfig, found: &mut Vec<Objection>) {
     for upstream in &config.upstream {
         let name = &upstream.name;
         if name.is_empty() {
-            found.push(Objection::new("upstream", "an upstream has no `name`"));
+            found.push(Objection::new("upstream", "an upstream without `name`"));
         } else if !names.insert(name) {
-            let text = format!("two are called `{name}`: give each a name of its own");
+            let text = format!("duplicate name `{name}`: give each upstream its own name");
             found.push(Objection::new("upstream", text));
         }
-        for part in upstream.parts() {
-            if let Err(text) = upstream_is_right(&part) {
+        for part in upstream.scheduler_targets() {
+            if let Err(text) = check_upstream(&part) {
                 found.push(Objection::new(
                     "upstream",
                     format!("`{}`: {text}", part.name),
@@ -173,17 +176,17 @@ fn upstreams(config: &GatewayConfig, found: &mut Vec<Objection>) {
             }
         }
         if upstream.limit.iter().any(|limit| limit.models.is_empty()) {
-            let text = format!("`{name}`: a `limit` has no `models`");
+            let text = format!("`{name}`: a `limit` without `models`");
             found.push(Objection::new("upstream", text));
         }
     }
 }
 
-fn upstream_is_right(upstream: &UpstreamSettings) -> Result<(), String> {
+fn check_upstream(upstream: &UpstreamSettings) -> Result<(), String> {
     if upstream.weight == 0 || upstream.max_concurrent == Some(0) {
         return Err("weight and max_concurrent must be at least 1".into());
     }
-    rates_are_right([upstream.max_rps, upstream.max_tokens_per_sec])?;
+    check_rates([upstream.max_rps, upstream.max_tokens_per_sec])?;
     for (least, most, name) in [
         (upstream.min_rps, upstream.max_rps, "rps"),
         (
@@ -204,13 +207,13 @@ fn upstream_is_right(upstream: &UpstreamSettings) -> Result<(), String> {
         .find(|status| !(500..600).contains(*status))
     {
         return Err(format!(
-            "`retry_on` has {status}: only errors of the upstream, 500 to 599, can be tried elsewhere"
+            "invalid status {status} in `retry_on`: expected 500 to 599"
         ));
     }
     for (name, value) in &upstream.headers {
         let named = name.parse::<http::HeaderName>().is_ok();
         if !named || value.reveal().parse::<http::HeaderValue>().is_err() {
-            return Err(format!("`{name}` cannot be sent as a header"));
+            return Err(format!("`headers`: `{name}` is not a valid header"));
         }
     }
     match upstream.kind {
@@ -224,7 +227,7 @@ fn times(config: &GatewayConfig, found: &mut Vec<Objection>) {
         found.push(Objection::new("time_zone", error.to_string()));
     }
     for settings in &config.rule {
-        if let Err(text) = Rule::new(settings, config) {
+        if let Err(text) = TimeRule::new(settings, config) {
             found.push(Objection::new(
                 "rule",
                 format!("`{}`: {text}", settings.name),

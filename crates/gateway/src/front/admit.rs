@@ -9,54 +9,58 @@ use headworks_service::config::{show_duration, show_size};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use jiff::Timestamp;
 
+use super::timeout::timeout;
 use super::upload::{Upload, UploadError};
-use super::within::within;
-use crate::keys::Caller;
-use crate::plan::Plan;
+use crate::active_config::ActiveConfig;
+use crate::keys::Principal;
 use crate::shared::Shared;
 use crate::wire::{Problem, read_priority};
 
 /// Request headers that the gateway itself reads.
 #[derive(Default)]
-pub(super) struct Told<'a> {
+pub(crate) struct RequestHeaders<'a> {
     api_key: Option<&'a HeaderValue>,
     authorization: Option<&'a HeaderValue>,
     azure_key: Option<&'a HeaderValue>,
     priority: Option<&'a HeaderValue>,
     /// Timeout of the client, as the SDKs announce it in seconds.
-    pub(super) patience: Option<Duration>,
+    pub(crate) client_timeout: Option<Duration>,
     /// Whether the client says that this is a retry.
-    pub(super) is_retry: bool,
+    pub(crate) is_retry: bool,
 }
 
-impl<'a> Told<'a> {
+impl<'a> RequestHeaders<'a> {
     /// Collects the headers in one pass. A request has few headers, so this costs less than one
     /// lookup per known header.
-    pub(super) fn by(headers: &'a HeaderMap) -> Told<'a> {
-        let mut told = Told::default();
+    pub(crate) fn parse(headers: &'a HeaderMap) -> RequestHeaders<'a> {
+        let mut parsed = RequestHeaders::default();
         for (name, value) in headers {
             // If a header occurs twice, the first one counts.
-            let place = match name.as_str() {
-                "x-api-key" => &mut told.api_key,
-                "authorization" => &mut told.authorization,
-                "api-key" => &mut told.azure_key,
-                "x-priority" => &mut told.priority,
+            let field = match name.as_str() {
+                "x-api-key" => &mut parsed.api_key,
+                "authorization" => &mut parsed.authorization,
+                "api-key" => &mut parsed.azure_key,
+                "x-priority" => &mut parsed.priority,
                 "x-stainless-read-timeout" | "x-stainless-timeout" => {
                     // The shorter timeout is the one that makes the client give up.
-                    told.patience = told.patience.into_iter().chain(seconds(value)).min();
+                    parsed.client_timeout = parsed
+                        .client_timeout
+                        .into_iter()
+                        .chain(seconds(value))
+                        .min();
                     continue;
                 }
                 "x-stainless-retry-count" => {
-                    told.is_retry |= text(value)
+                    parsed.is_retry |= text(value)
                         .and_then(|count| count.trim().parse::<u32>().ok())
                         .is_some_and(|count| count > 0);
                     continue;
                 }
                 _ => continue,
             };
-            place.get_or_insert(value);
+            field.get_or_insert(value);
         }
-        told
+        parsed
     }
 
     fn key(&self) -> Option<&'a str> {
@@ -80,29 +84,36 @@ fn seconds(value: &HeaderValue) -> Option<Duration> {
 }
 
 /// Authenticates a request.
-pub(super) fn caller(plan: &Plan, told: &Told<'_>) -> Result<Arc<Caller>, Problem> {
-    let key = told.key();
-    plan.keys.find(key).ok_or_else(|| {
+pub(crate) fn authenticate(
+    active: &ActiveConfig,
+    parsed: &RequestHeaders<'_>,
+) -> Result<Arc<Principal>, Problem> {
+    let key = parsed.key();
+    active.keys.authenticate(key).ok_or_else(|| {
         let message = match key {
-            Some(_) => "this API key is not known here: ask whoever runs this gateway for one",
-            None => "an API key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`",
+            Some(_) => "unknown API key: ask the operator of this gateway for one",
+            None => "missing API key: send `Authorization: Bearer KEY` or `x-api-key: KEY`",
         };
         Problem::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
     })
 }
 
 /// Determines the class of a request.
-pub(super) fn class(plan: &Plan, caller: &Caller, told: &Told<'_>) -> Result<Class, Problem> {
-    let Some(asked) = told.priority else {
-        return Ok(caller.class_for(None));
+pub(crate) fn class(
+    active: &ActiveConfig,
+    principal: &Principal,
+    parsed: &RequestHeaders<'_>,
+) -> Result<Class, Problem> {
+    let Some(asked) = parsed.priority else {
+        return Ok(principal.class_for(None));
     };
-    let read = text(asked).and_then(|asked| read_priority(asked, plan.levels()));
+    let read = text(asked).and_then(|asked| read_priority(asked, active.levels()));
     if let Some(class) = read {
-        return Ok(caller.class_for(Some(class)));
+        return Ok(principal.class_for(Some(class)));
     }
     let message = format!(
-        "`X-Priority` is none that there is: write 0 (most urgent) to {}, or a name such as normal, low or bulk",
-        plan.levels() - 1
+        "invalid `X-Priority`: expected 0 (most urgent) to {}, or a name from `critical` to `background`",
+        active.levels() - 1
     );
     Err(Problem::new(
         StatusCode::BAD_REQUEST,
@@ -112,13 +123,13 @@ pub(super) fn class(plan: &Plan, caller: &Caller, told: &Told<'_>) -> Result<Cla
 }
 
 /// Reads the whole body, within the size and time limits.
-pub(super) async fn body(plan: &Plan, body: impl Upload) -> Result<Bytes, Problem> {
-    let (most, time) = (plan.config.max_body, plan.config.body_timeout);
-    match within(time, body.whole(most)).await {
+pub(crate) async fn body(active: &ActiveConfig, body: impl Upload) -> Result<Bytes, Problem> {
+    let (most, time) = (active.config.max_body, active.config.body_timeout);
+    match timeout(time, body.read_all(most)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(UploadError::TooLarge)) => Err(too_large(most)),
         Ok(Err(UploadError::Broken(cause))) => {
-            let message = format!("the body broke off: {cause}");
+            let message = format!("cannot read the body: {cause}");
             Err(Problem::new(
                 StatusCode::BAD_REQUEST,
                 "body_broke_off",
@@ -126,7 +137,7 @@ pub(super) async fn body(plan: &Plan, body: impl Upload) -> Result<Bytes, Proble
             ))
         }
         Err(_) => {
-            let message = format!("the body did not come within {}", show_duration(time));
+            let message = format!("the body did not arrive within {}", show_duration(time));
             Err(Problem::new(
                 StatusCode::REQUEST_TIMEOUT,
                 "body_timeout",
@@ -145,24 +156,28 @@ fn too_large(most: u64) -> Problem {
 }
 
 /// Checks that the tenant's quota is not used up.
-pub(super) fn quota(shared: &Shared, plan: &Plan, caller: &Caller) -> Result<(), Problem> {
-    let Some(tenant) = plan.tenant(&caller.tenant) else {
+pub(crate) fn quota(
+    shared: &Shared,
+    active: &ActiveConfig,
+    principal: &Principal,
+) -> Result<(), Problem> {
+    let Some(tenant) = active.tenant(&principal.tenant) else {
         return Ok(());
     };
     // Most tenants have no quota: they need neither the ledger's lock nor the date.
     if tenant.tokens_per_day.is_none() && tenant.tokens_per_month.is_none() {
         return Ok(());
     }
-    match shared.ledger.exhausted(tenant, shared.today()) {
+    match shared.ledger.exhausted_quota(tenant, shared.today()) {
         None => Ok(()),
         Some(period) => {
             let message = format!(
-                "the tokens of tenant `{}` for this {} are used up: wait for the next, or ask for more",
-                caller.tenant,
+                "the token quota of tenant `{}` for this {} is used up: wait for the next one, or ask the operator for more",
+                principal.tenant,
                 period.name()
             );
             let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", message);
-            problem.retry_after = period.left(Timestamp::now(), &plan.zone);
+            problem.retry_after = period.remaining(Timestamp::now(), &active.zone);
             // The next period is too far away for an SDK to sleep until then.
             Err(problem.never())
         }
@@ -182,22 +197,27 @@ mod tests {
 
     #[test]
     fn a_clients_timeout_is_understood() {
-        let told = |value| Told::by(&headers(&[("x-stainless-read-timeout", value)])).patience;
-        assert_eq!(told("600.0"), Some(Duration::from_secs(600)));
-        assert_eq!(told("0.5"), Some(Duration::from_millis(500)));
+        let parsed = |value| {
+            RequestHeaders::parse(&headers(&[("x-stainless-read-timeout", value)])).client_timeout
+        };
+        assert_eq!(parsed("600.0"), Some(Duration::from_secs(600)));
+        assert_eq!(parsed("0.5"), Some(Duration::from_millis(500)));
         for nonsense in ["not_given", "-1", "0", "inf", "NaN", ""] {
-            assert_eq!(told(nonsense), None, "{nonsense}");
+            assert_eq!(parsed(nonsense), None, "{nonsense}");
         }
         let both = headers(&[
             ("x-stainless-timeout", "600"),
             ("x-stainless-read-timeout", "5"),
         ]);
-        assert_eq!(Told::by(&both).patience, Some(Duration::from_secs(5)));
+        assert_eq!(
+            RequestHeaders::parse(&both).client_timeout,
+            Some(Duration::from_secs(5))
+        );
     }
 
     #[test]
     fn a_retry_is_recognised() {
-        let is_retry = |pairs| Told::by(&headers(pairs)).is_retry;
+        let is_retry = |pairs| RequestHeaders::parse(&headers(pairs)).is_retry;
         assert!(is_retry(&[("x-stainless-retry-count", "2")]));
         assert!(!is_retry(&[("x-stainless-retry-count", "0")]));
         assert!(!is_retry(&[]));
@@ -205,14 +225,20 @@ mod tests {
 
     #[test]
     fn a_key_is_found_wherever_a_client_puts_it() {
-        let key = |pairs| Told::by(&headers(pairs)).key().map(str::to_owned);
+        let key = |pairs| {
+            RequestHeaders::parse(&headers(pairs))
+                .key()
+                .map(str::to_owned)
+        };
         for alone in [
             ("x-api-key", "k"),
             ("authorization", "Bearer k"),
             ("authorization", "bearer  k"),
             ("api-key", "k"),
         ] {
-            let found = Told::by(&headers(&[alone])).key().map(str::to_owned);
+            let found = RequestHeaders::parse(&headers(&[alone]))
+                .key()
+                .map(str::to_owned);
             assert_eq!(found.as_deref(), Some("k"), "{alone:?}");
         }
         let all = [

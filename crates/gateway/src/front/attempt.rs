@@ -15,38 +15,38 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use super::body::GatewayBody;
-use super::held::Held;
-use super::passage::{Passage, no_upstream};
+use super::in_flight::InFlight;
 use super::relay::{Limits, Relay};
-use crate::books::Stage;
-use crate::upstream::{Answer, Failure, Upstream, clean_answer, read_hints};
+use super::request::{ScheduledRequest, no_upstream};
+use crate::history::Stage;
+use crate::upstream::{CallError, Upstream, UpstreamResponse, clean_response_headers, read_hints};
 use crate::wire::Problem;
 
 /// The result of an upstream that did not serve the request. The client gets it if no other
 /// upstream does.
-enum Returned {
-    Answer(Arc<Upstream>, Box<Answer>),
+enum UnservedResult {
+    UpstreamResponse(Arc<Upstream>, Box<UpstreamResponse>),
     Problem(Problem),
 }
 
 /// Outcome of one attempt.
 enum Attempt {
     /// The upstream responds, successfully or with a client error.
-    Answered(Answer),
+    Responded(UpstreamResponse),
     /// Nothing was generated: another upstream may try.
-    Elsewhere(Health, Returned),
+    TryNext(Health, UnservedResult),
     /// The upstream responds with an error, and something may have been generated. The client gets
     /// the error.
-    Erred(Health, Returned),
+    UpstreamError(Health, UnservedResult),
     /// Final: no other upstream would do better.
     Failed(Report, Problem),
     /// Final: the upstream has received the request and may have generated something.
     Lost(Report, Problem),
 }
 
-impl Passage {
+impl ScheduledRequest {
     /// Tries upstreams until one responds or none is left.
-    pub(super) async fn attempts(
+    pub(crate) async fn attempts(
         &mut self,
         mut permit: Permit,
     ) -> Result<Response<GatewayBody>, Problem> {
@@ -55,21 +55,21 @@ impl Passage {
         let mut left = self.group.len();
         loop {
             // A reload may have removed the upstream since the permit was granted.
-            let plan = self.shared.plan.load_full();
-            let Some(upstream) = plan.upstream(permit.target()).cloned() else {
+            let active = self.shared.active.load_full();
+            let Some(upstream) = active.upstream(permit.target()).cloned() else {
                 permit.finish(Report::done_at(Cost(0)).target(Health::Unknown));
                 return Err(no_upstream());
             };
             left = left.saturating_sub(1);
-            self.ask(&upstream, &permit);
-            let (health, returned) = match self.attempt(&upstream, left == 0).await {
-                Attempt::Answered(answer) => {
+            self.record_attempt(&upstream, &permit);
+            let (health, result) = match self.attempt(&upstream, left == 0).await {
+                Attempt::Responded(answer) => {
                     return Ok(self.respond(&upstream, answer, Some(permit), began));
                 }
-                Attempt::Elsewhere(health, returned) => (health, returned),
-                Attempt::Erred(health, returned) => {
+                Attempt::TryNext(health, result) => (health, result),
+                Attempt::UpstreamError(health, result) => {
                     permit.finish(Report::done_at(Cost(0)).target(health));
-                    return self.give_up(returned, began);
+                    return self.give_up(result, began);
                 }
                 Attempt::Failed(report, problem) => {
                     permit.finish(report);
@@ -77,24 +77,24 @@ impl Passage {
                 }
                 Attempt::Lost(report, problem) => {
                     permit.finish(report);
-                    self.lost = true;
+                    self.maybe_generated = true;
                     return Err(problem);
                 }
             };
             if left == 0 {
                 permit.finish(Report::done_at(Cost(0)).target(health));
-                return self.give_up(returned, began);
+                return self.give_up(result, began);
             }
             match permit.reacquire(Report::elsewhere().target(health)).await {
                 Ok(next) => permit = next,
                 // No permit for another upstream in time: the client gets the result of this one.
-                Err(_) => return self.give_up(returned, began),
+                Err(_) => return self.give_up(result, began),
             }
         }
     }
 
     async fn attempt(&mut self, upstream: &Arc<Upstream>, last: bool) -> Attempt {
-        let most = self.plan.config.request_timeout;
+        let most = self.active.config.request_timeout;
         // The last attempt takes the request; earlier ones copy it, since it may be sent again.
         let forward = match last {
             true => self.forward.take(),
@@ -102,17 +102,19 @@ impl Passage {
         };
         // From here on the upstream may generate. If the client disconnects now, `drop` books the
         // usage.
-        self.asking = true;
-        let answer = upstream.call(&self.desk.links, forward, most).await;
-        self.asking = false;
-        let times = &upstream.times;
+        self.awaiting_response = true;
+        let answer = upstream
+            .call(&self.context.client_pool, forward, most)
+            .await;
+        self.awaiting_response = false;
+        let metrics = &upstream.metrics;
         let answer = match answer {
             Ok(answer) => answer,
             Err(failure) => {
-                times.failed.fetch_add(1, Ordering::Relaxed);
+                metrics.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     upstream = upstream.name(),
-                    request = self.marks.id,
+                    request = self.response_headers.id,
                     "{failure}"
                 );
                 return failed(upstream, &failure);
@@ -120,32 +122,32 @@ impl Passage {
         };
         let status = answer.status();
         let hints = read_hints(status, answer.headers());
-        self.shared.hear(upstream, &hints);
+        self.shared.learn_from(upstream, &hints);
         match status.as_u16() {
             429 => {
-                times.overloaded.fetch_add(1, Ordering::Relaxed);
+                metrics.overloaded.fetch_add(1, Ordering::Relaxed);
                 let rest = hints.retry_after.unwrap_or(upstream.settings.suspend_for);
-                Attempt::Elsewhere(
+                Attempt::TryNext(
                     Health::Overloaded(rest),
-                    Returned::Answer(upstream.clone(), Box::new(answer)),
+                    UnservedResult::UpstreamResponse(upstream.clone(), Box::new(answer)),
                 )
             }
             error @ 500.. => {
-                times.failed.fetch_add(1, Ordering::Relaxed);
+                metrics.failed.fetch_add(1, Ordering::Relaxed);
                 let health = self.health_after(upstream, error, hints.retry_after);
-                let returned = Returned::Answer(upstream.clone(), Box::new(answer));
+                let result = UnservedResult::UpstreamResponse(upstream.clone(), Box::new(answer));
                 // A 503 says that the upstream has not begun. Any other error may come after the
                 // work.
                 match error == 503 || upstream.settings.retry_on.contains(&error) {
-                    true => Attempt::Elsewhere(health, returned),
-                    false => Attempt::Erred(health, returned),
+                    true => Attempt::TryNext(health, result),
+                    false => Attempt::UpstreamError(health, result),
                 }
             }
             401 | 403 => {
-                times.failed.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(upstream = upstream.name(), %status, "refuses our credentials: set its `api_key`");
+                metrics.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(upstream = upstream.name(), %status, "upstream rejects the credentials: set its `api_key`");
                 let message = format!(
-                    "the upstream `{}` refuses the gateway's own credentials ({status}): whoever runs this gateway must mend its `api_key`",
+                    "upstream `{}` rejects the gateway's own credentials ({status}): the operator must correct its `api_key`",
                     upstream.name()
                 );
                 let problem =
@@ -155,12 +157,12 @@ impl Passage {
                 Attempt::Failed(Report::done_at(Cost(0)).target(Health::Unknown), problem)
             }
             status => {
-                times.answered.fetch_add(1, Ordering::Relaxed);
+                metrics.answered.fetch_add(1, Ordering::Relaxed);
                 if status < 400 {
-                    let tenant = &self.caller.tenant;
+                    let tenant = &self.principal.tenant;
                     self.shared.faults.answered(upstream.target, tenant);
                 }
-                Attempt::Answered(answer)
+                Attempt::Responded(answer)
             }
         }
     }
@@ -176,16 +178,18 @@ impl Passage {
         if let (503 | 529, Some(rest)) = (status, retry_after) {
             return Health::Overloaded(rest);
         }
-        let (target, tenant) = (upstream.target, &self.caller.tenant);
+        let (target, tenant) = (upstream.target, &self.principal.tenant);
         let faults = &self.shared.faults;
         faults.failed(target, &upstream.settings, tenant, Instant::now())
     }
 
     /// Records the attempt in the history. The first attempt also ends the wait.
-    fn ask(&mut self, upstream: &Upstream, permit: &Permit) {
-        self.marks.upstream.clone_from(&upstream.mark);
-        let (waited, reason) = (self.marks.waited, self.marks.reason);
-        self.shared.journal.change(self.number, |entry| {
+    fn record_attempt(&mut self, upstream: &Upstream, permit: &Permit) {
+        self.response_headers
+            .upstream
+            .clone_from(&upstream.name_header);
+        let (waited, reason) = (self.response_headers.waited, self.response_headers.reason);
+        self.shared.history.update(self.number, |entry| {
             entry.stage = Stage::Running;
             (entry.waited, entry.reason) = (Some(waited), reason);
             entry.aged |= permit.aged();
@@ -196,14 +200,14 @@ impl Passage {
     /// No other upstream is left: the client gets the result of the last attempt.
     fn give_up(
         &mut self,
-        returned: Returned,
+        result: UnservedResult,
         began: Instant,
     ) -> Result<Response<GatewayBody>, Problem> {
-        match returned {
-            Returned::Problem(problem) => Err(problem),
-            Returned::Answer(upstream, mut answer) => {
+        match result {
+            UnservedResult::Problem(problem) => Err(problem),
+            UnservedResult::UpstreamResponse(upstream, mut answer) => {
                 let overloaded = answer.status() == StatusCode::TOO_MANY_REQUESTS;
-                self.marks.reason = if overloaded {
+                self.response_headers.reason = if overloaded {
                     "upstream_overloaded"
                 } else {
                     "upstream_failed"
@@ -224,24 +228,24 @@ impl Passage {
     fn respond(
         &mut self,
         upstream: &Arc<Upstream>,
-        answer: Answer,
+        answer: UpstreamResponse,
         permit: Option<Permit>,
         began: Instant,
     ) -> Response<GatewayBody> {
-        self.presence.answered = true;
+        self.disconnect_guard.answered = true;
         let (parts, body) = answer.into_parts();
         let content = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-        let held = Held {
+        let in_flight = InFlight {
             shared: self.shared.clone(),
             upstream: upstream.clone(),
             permit,
             number: self.number,
             dialect: self.dialect(),
-            tenant: self.caller.tenant.clone(),
+            tenant: self.principal.tenant.clone(),
             class: self.class,
-            model: std::mem::take(&mut self.ask.model),
-            prompt: self.ask.prompt,
-            expected: self.expected(),
+            model: std::mem::take(&mut self.summary.model),
+            prompt: self.summary.prompt,
+            expected_output: self.expected(),
             status: parts.status.as_u16(),
             events: content.is_some_and(|content| content.starts_with(b"text/event-stream")),
             began,
@@ -249,35 +253,35 @@ impl Passage {
         };
         let limits = Limits {
             idle: upstream.settings.idle_timeout,
-            client: self.plan.config.client_timeout,
-            whole: self.plan.config.request_timeout,
+            client: self.active.config.client_timeout,
+            whole: self.active.config.request_timeout,
         };
-        let mut response = Response::new(GatewayBody::Relay(Relay::new(body, held, limits)));
+        let mut response = Response::new(GatewayBody::Relay(Relay::new(body, in_flight, limits)));
         *response.status_mut() = parts.status;
         *response.headers_mut() = parts.headers;
-        clean_answer(response.headers_mut());
-        self.marks
+        clean_response_headers(response.headers_mut());
+        self.response_headers
             .write(self.forward.endpoint.dialect(), response.headers_mut());
         response
     }
 }
 
-fn failed(upstream: &Upstream, failure: &Failure) -> Attempt {
-    let message = format!("the upstream `{}` {failure}", upstream.name());
+fn failed(upstream: &Upstream, failure: &CallError) -> Attempt {
+    let message = format!("upstream `{}` {failure}", upstream.name());
     let problem = |status, reason| Problem::new(status, reason, message);
     match failure {
-        Failure::Connect(_) => {
+        CallError::Connect(_) => {
             let problem = problem(StatusCode::SERVICE_UNAVAILABLE, "no_upstream");
-            Attempt::Elsewhere(Health::Fault, Returned::Problem(problem))
+            Attempt::TryNext(Health::Fault, UnservedResult::Problem(problem))
         }
-        Failure::Timeout(_) => {
+        CallError::Timeout(_) => {
             let problem = problem(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout");
             match upstream.settings.retry_on_timeout {
-                true => Attempt::Elsewhere(Health::Fault, Returned::Problem(problem)),
+                true => Attempt::TryNext(Health::Fault, UnservedResult::Problem(problem)),
                 false => Attempt::Lost(Report::failed().target(Health::Fault), problem),
             }
         }
-        Failure::Broken(_) => Attempt::Lost(
+        CallError::Broken(_) => Attempt::Lost(
             Report::failed().target(Health::Fault),
             problem(StatusCode::BAD_GATEWAY, "upstream_broke_off"),
         ),

@@ -15,19 +15,19 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{Connection, Over};
-use super::route::{self, Desk};
-use super::threads::Threads;
+use super::route::{self, ServeContext};
+use super::serve_threads::ServeThreads;
 use crate::error::Error;
+use crate::h1::server::{ServeOutcome, ServerConnection};
 use crate::shared::Shared;
 
 /// Interval of HTTP/2 keep-alive pings. An idle multiplexed connection is otherwise not known to be
 /// dead.
-const PING: Duration = Duration::from_secs(20);
+const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Backlog of connections that are not accepted yet.
 const BACKLOG: u32 = 1024;
 /// Pause after a failed `accept`, which mostly means that the process has no file descriptors left.
-const REST: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// A bound address.
 pub(crate) struct Listener {
@@ -37,43 +37,49 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn bind(address: SocketAddr) -> Result<Listener, Error> {
-        let taken = |source| Error::Listen { address, source };
+        let listen_error = |source| Error::Listen { address, source };
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4(),
             SocketAddr::V6(_) => TcpSocket::new_v6(),
         };
-        let socket = socket.map_err(taken)?;
-        socket.set_reuseaddr(true).map_err(taken)?;
-        socket.bind(address).map_err(taken)?;
-        let listener = socket.listen(BACKLOG).map_err(taken)?;
-        let address = listener.local_addr().map_err(taken)?;
+        let socket = socket.map_err(listen_error)?;
+        socket.set_reuseaddr(true).map_err(listen_error)?;
+        socket.bind(address).map_err(listen_error)?;
+        let listener = socket.listen(BACKLOG).map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
         Ok(Listener { listener, address })
     }
 
     /// Accepts the next connection once the connection limit permits.
     async fn accept(
         &self,
-        places: &Arc<Semaphore>,
+        connection_slots: &Arc<Semaphore>,
     ) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
         // The permit comes before `accept`: connections beyond the limit wait in the backlog of the
         // system.
-        let place = places.clone().acquire_owned().await;
+        let connection_permit = connection_slots.clone().acquire_owned().await;
         let (stream, _) = self.listener.accept().await?;
-        Ok((stream, place.expect("places are never closed")))
+        Ok((
+            stream,
+            connection_permit.expect("the semaphore is never closed"),
+        ))
     }
 }
 
 /// Serves until `stop`, then until the last response has ended.
 pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: CancellationToken) {
-    let most = shared.plan.load().config.max_connections;
-    let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-    let mut threads = Threads::start(&shared, &stop);
-    while let Some(accepted) = stop.run_until_cancelled(listener.accept(&places)).await {
-        let (stream, place) = match accepted {
+    let most = shared.active.load().config.max_connections;
+    let connection_slots = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let mut serve_threads = ServeThreads::start(&shared, &stop);
+    while let Some(accepted) = stop
+        .run_until_cancelled(listener.accept(&connection_slots))
+        .await
+    {
+        let (stream, connection_permit) = match accepted {
             Ok(accepted) => accepted,
             Err(cause) => {
                 tracing::warn!(%cause, "cannot accept a connection");
-                tokio::time::sleep(REST).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
@@ -81,38 +87,45 @@ pub(crate) async fn serve(listener: Listener, shared: Arc<Shared>, stop: Cancell
         // its own.
         let stream = stream.set_nodelay(true).and_then(|()| stream.into_std());
         match stream {
-            Ok(stream) => threads.serve(Arrival { stream, place }).await,
-            Err(cause) => tracing::debug!(%cause, "a connection was gone before it began"),
+            Ok(stream) => {
+                serve_threads
+                    .serve(AcceptedConnection {
+                        stream,
+                        connection_permit,
+                    })
+                    .await;
+            }
+            Err(cause) => tracing::debug!(%cause, "the client disconnected before it was served"),
         }
     }
     drop(listener);
-    threads.end().await;
+    serve_threads.join().await;
 }
 
 /// An accepted connection.
-pub(super) struct Arrival {
+pub(crate) struct AcceptedConnection {
     stream: std::net::TcpStream,
     /// Counts against `max_connections`.
-    place: OwnedSemaphorePermit,
+    connection_permit: OwnedSemaphorePermit,
 }
 
-impl Arrival {
+impl AcceptedConnection {
     /// Serves the connection on the current thread.
-    pub(super) async fn serve(
+    pub(crate) async fn serve(
         self,
-        desk: Arc<Desk>,
+        context: Arc<ServeContext>,
         http2: Arc<http2::Builder<TokioExecutor>>,
         stop: CancellationToken,
     ) {
-        let _place = self.place;
+        let _connection_permit = self.connection_permit;
         let stream = match TcpStream::from_std(self.stream) {
             Ok(stream) => stream,
             Err(cause) => return tracing::warn!(%cause, "cannot serve a connection"),
         };
-        let connection = Connection::new(stream, desk.clone());
-        if let Over::Http2(stream, start) = connection.serve(&stop).await {
+        let connection = ServerConnection::new(stream, context.clone());
+        if let ServeOutcome::Http2(stream, start) = connection.serve(&stop).await {
             // Boxed: few connections need the space of an HTTP/2 server.
-            Box::pin(serve_http2(stream, start, &http2, desk, &stop)).await;
+            Box::pin(serve_http2(stream, start, &http2, context, &stop)).await;
         }
     }
 }
@@ -122,12 +135,12 @@ async fn serve_http2(
     stream: TcpStream,
     start: Bytes,
     http2: &http2::Builder<TokioExecutor>,
-    desk: Arc<Desk>,
+    context: Arc<ServeContext>,
     stop: &CancellationToken,
 ) {
     let (reader, writer) = stream.into_split();
     let stream = tokio::io::join(AsyncReadExt::chain(Cursor::new(start), reader), writer);
-    let service = service_fn(move |request| route::handle(desk.clone(), request));
+    let service = service_fn(move |request| route::handle(context.clone(), request));
     let mut connection = pin!(http2.serve_connection(TokioIo::new(stream), service));
     let ended = match stop.run_until_cancelled(connection.as_mut()).await {
         Some(ended) => ended,
@@ -137,16 +150,16 @@ async fn serve_http2(
         }
     };
     if let Err(cause) = ended {
-        tracing::debug!(%cause, "a connection ended early");
+        tracing::debug!(%cause, "HTTP/2 connection ended with an error");
     }
 }
 
 /// Settings of the HTTP/2 server.
-pub(super) fn http2() -> http2::Builder<TokioExecutor> {
+pub(crate) fn http2() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
+        .keep_alive_interval(PING_INTERVAL)
         .max_concurrent_streams(1000);
     builder
 }

@@ -1,10 +1,10 @@
 //! HTTP front end: connections, routes, and the life of a request from its arrival to the last byte
 //! of its response.
 //!
-//! - `listen` accepts connections and `threads` serve them.
-//! - `connection` and `line` implement HTTP/1 for clients; hyper serves HTTP/2.
+//! - `listen` accepts connections and `serve_threads` serve them.
+//! - `h1::server` and `h1::io` implement HTTP/1 for clients; hyper serves HTTP/2.
 //! - `route` maps a request to its endpoint, and `admit` authenticates and checks it.
-//! - `passage` queues the scheduled request until a permit is granted.
+//! - `request` queues the scheduled request until a permit is granted.
 //! - `attempt` finds an upstream that responds.
 //! - `relay` streams the response to the client, with the permit inside it.
 //!
@@ -13,21 +13,19 @@
 
 mod admit;
 mod attempt;
-mod body;
-mod connection;
-mod held;
-mod line;
+pub(crate) mod body;
+mod idle_timeout;
+mod in_flight;
 mod listen;
-mod marks;
 mod models;
-mod passage;
 mod progress;
 mod relay;
-mod route;
-mod threads;
-mod upload;
-mod watch;
-mod within;
+mod request;
+pub(crate) mod response_headers;
+pub(crate) mod route;
+mod serve_threads;
+pub(crate) mod timeout;
+pub(crate) mod upload;
 
+pub(crate) use idle_timeout::IdleTimeouts;
 pub(crate) use listen::{Listener, serve};
-pub(crate) use watch::Watch;

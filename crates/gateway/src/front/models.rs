@@ -6,21 +6,21 @@ use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::GatewayBody;
-use crate::keys::Caller;
-use crate::plan::Plan;
+use crate::active_config::ActiveConfig;
+use crate::keys::Principal;
 use crate::wire::{Dialect, Problem};
 
 /// Responds with the list of models, or with one of them.
-pub(super) fn answer(
-    plan: &Plan,
-    caller: &Caller,
+pub(crate) fn answer(
+    active: &ActiveConfig,
+    principal: &Principal,
     dialect: Dialect,
     one: Option<&str>,
 ) -> Result<Response<GatewayBody>, Problem> {
-    let models = plan.models(dialect);
+    let models = active.models(dialect);
     let allowed = models
         .into_iter()
-        .filter(|(model, _)| caller.may_use(model));
+        .filter(|(model, _)| principal.may_use(model));
     let mut shown = allowed.map(|(model, owner)| (model, shape(dialect, model, owner)));
     let body = match one {
         Some(name) => match shown.find(|(model, _)| *model == name) {
@@ -35,9 +35,9 @@ pub(super) fn answer(
     Ok(response)
 }
 
-pub(super) fn unknown(model: &str) -> Problem {
+pub(crate) fn unknown(model: &str) -> Problem {
     let message = format!(
-        "no upstream serves the model `{model}`: GET /v1/models lists what there is, and `gateway.upstream` says who serves it"
+        "no upstream serves model `{model}`: GET /v1/models lists the models, and `gateway.upstream` configures them"
     );
     Problem::new(StatusCode::NOT_FOUND, "model_not_found", message)
 }

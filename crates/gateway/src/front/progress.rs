@@ -16,45 +16,45 @@ use serde_json::Value;
 use tokio::time::Interval;
 
 use super::body::{BoxError, GatewayBody};
-use super::passage::Passage;
-use crate::shared::WaitingGuard;
+use super::request::ScheduledRequest;
+use crate::shared::QueuedGuard;
 use crate::wire::{Dialect, Problem};
 
 /// Most bytes read of an upstream's error response to report it as an event.
 const LONGEST_ERROR: usize = 64 << 10;
 
-type Going = Pin<Box<dyn Future<Output = Result<GatewayBody, Bytes>> + Send>>;
+type PendingResponse = Pin<Box<dyn Future<Output = Result<GatewayBody, Bytes>> + Send>>;
 
 /// Body that sends comments, then the response.
 pub(crate) struct Progress {
-    state: State,
+    state: ProgressState,
     tick: Interval,
     position: u32,
 }
 
-enum State {
-    Waiting(Going),
-    Passing(GatewayBody),
-    Over,
+enum ProgressState {
+    Waiting(PendingResponse),
+    Relaying(GatewayBody),
+    Done,
 }
 
 /// Responds at once; the wait continues inside the body.
-pub(super) fn respond(
-    passage: Box<Passage>,
+pub(crate) fn respond(
+    request: Box<ScheduledRequest>,
     acquire: Acquire,
-    place: WaitingGuard,
+    queued_guard: QueuedGuard,
 ) -> Response<GatewayBody> {
-    let (dialect, id) = (passage.dialect(), passage.marks.id.clone());
-    let mut marks = passage.marks.clone();
-    marks.reason = "waiting";
-    let mut period = passage.plan.config.queue_progress_interval;
+    let (dialect, id) = (request.dialect(), request.response_headers.id.clone());
+    let mut response_headers = request.response_headers.clone();
+    response_headers.reason = "waiting";
+    let mut period = request.active.config.queue_progress_interval;
     // An interval of zero would panic.
     period = period.max(Duration::from_millis(10));
     let progress = Progress {
-        position: marks.position,
+        position: response_headers.position,
         tick: tokio::time::interval(period),
-        state: State::Waiting(Box::pin(async move {
-            let response = passage.wait(acquire, place).await;
+        state: ProgressState::Waiting(Box::pin(async move {
+            let response = request.wait(acquire, queued_guard).await;
             in_stream(response, dialect, &id).await
         })),
     };
@@ -62,7 +62,7 @@ pub(super) fn respond(
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    marks.write(dialect, headers);
+    response_headers.write(dialect, headers);
     response
 }
 
@@ -99,31 +99,31 @@ fn error_event(status: StatusCode, body: &[u8], dialect: Dialect, id: &str) -> B
         _ => Problem::new(
             status,
             "upstream_failed",
-            format!("the upstream answered {status}"),
+            format!("the upstream responded with {status}"),
         )
         .event(dialect, id),
     }
 }
 
 impl Progress {
-    pub(super) fn poll_frame(
+    pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         loop {
             match &mut self.state {
-                State::Over => return Poll::Ready(None),
-                State::Passing(body) => return Pin::new(body).poll_frame(cx),
-                State::Waiting(going) => match going.as_mut().poll(cx) {
-                    Poll::Ready(Ok(body)) => self.state = State::Passing(body),
+                ProgressState::Done => return Poll::Ready(None),
+                ProgressState::Relaying(body) => return Pin::new(body).poll_frame(cx),
+                ProgressState::Waiting(pending) => match pending.as_mut().poll(cx) {
+                    Poll::Ready(Ok(body)) => self.state = ProgressState::Relaying(body),
                     Poll::Ready(Err(event)) => {
-                        self.state = State::Over;
+                        self.state = ProgressState::Done;
                         return Poll::Ready(Some(Ok(Frame::data(event))));
                     }
                     Poll::Pending => {
                         ready!(self.tick.poll_tick(cx));
                         let comment = format!(
-                            ": waiting, number {} of its class on arrival\n\n",
+                            ": waiting, position {} in its class on arrival\n\n",
                             self.position
                         );
                         return Poll::Ready(Some(Ok(Frame::data(Bytes::from(comment)))));

@@ -1,7 +1,7 @@
 //! Relays an upstream's response to the client, with the permit inside the body.
 //!
 //! The parts that hold the upstream's connection and the permit are behind a lock, which the idle
-//! check of `watch` shares. See `docs/adr/0007`.
+//! check of `idle_timeouts` shares. See `docs/adr/0007`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,99 +15,104 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
 use super::body::BoxError;
-use super::held::{End, Held};
-use super::watch::Watch;
+use super::idle_timeout::IdleTimeouts;
+use super::in_flight::{End, InFlight};
 use crate::upstream::UpstreamBody;
 use crate::wire::{Meter, Problem};
 
 /// The response as its client's connection sees it. Dropping it closes the upstream's connection
 /// and returns the permit.
 pub(crate) struct Relay {
-    slot: Arc<Slot>,
-    watch: Arc<Watch>,
+    shared_relay: Arc<SharedRelay>,
+    idle_timeouts: Arc<IdleTimeouts>,
     key: usize,
 }
 
 /// The response as the idle check sees it.
-pub(crate) struct Slot(Mutex<Live>);
+pub(crate) struct SharedRelay(Mutex<RelayState>);
 
-struct Live {
+struct RelayState {
     source: Option<Source>,
     /// The side that has to act next. `since` is when its turn began.
-    turn: Turn,
+    awaited: AwaitedSide,
     since: Instant,
     /// When the request timeout ends.
     end_by: Instant,
     limits: Limits,
     waker: Option<Waker>,
     /// Last data or error for the client, after the source has ended.
-    last_words: Option<Result<Bytes, BoxError>>,
+    final_item: Option<Result<Bytes, BoxError>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum AwaitedSide {
     Upstream,
     Client,
 }
 
 /// Timeouts of a response.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) idle: Duration,
-    pub(super) client: Duration,
-    pub(super) whole: Duration,
+pub(crate) struct Limits {
+    pub(crate) idle: Duration,
+    pub(crate) client: Duration,
+    pub(crate) whole: Duration,
 }
 
 struct Source {
     body: UpstreamBody,
     meter: Meter,
-    held: Held,
+    in_flight: InFlight,
     first: bool,
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
-        self.held.settle(End::Left, &self.meter);
+        self.in_flight.settle(End::Disconnected, &self.meter);
     }
 }
 
 impl Relay {
-    pub(super) fn new(body: UpstreamBody, held: Held, limits: Limits) -> Relay {
+    pub(crate) fn new(body: UpstreamBody, in_flight: InFlight, limits: Limits) -> Relay {
         let now = Instant::now();
-        let watch = held.shared.watch.clone();
-        let slot = Arc::new(Slot(Mutex::new(Live {
-            turn: Turn::Upstream,
+        let idle_timeouts = in_flight.shared.idle_timeouts.clone();
+        let shared_relay = Arc::new(SharedRelay(Mutex::new(RelayState {
+            awaited: AwaitedSide::Upstream,
             since: now,
-            end_by: held.began + limits.whole,
+            end_by: in_flight.began + limits.whole,
             limits,
             waker: None,
-            last_words: None,
+            final_item: None,
             source: Some(Source {
                 body,
                 meter: Meter::default(),
-                held,
+                in_flight,
                 first: true,
             }),
         })));
-        let key = watch.add(&slot);
-        Relay { slot, watch, key }
+        let key = idle_timeouts.add(&shared_relay);
+        Relay {
+            shared_relay,
+            idle_timeouts,
+            key,
+        }
     }
 
-    pub(super) fn poll_frame(
+    pub(crate) fn poll_frame(
         &self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.slot.0.lock().poll_frame(cx)
+        self.shared_relay.0.lock().poll_frame(cx)
     }
 
-    pub(super) fn is_end_stream(&self) -> bool {
-        let live = self.slot.0.lock();
-        live.source.is_none() && live.last_words.is_none()
+    pub(crate) fn is_end_stream(&self) -> bool {
+        let state = self.shared_relay.0.lock();
+        state.source.is_none() && state.final_item.is_none()
     }
 
-    pub(super) fn size_hint(&self) -> SizeHint {
-        let live = self.slot.0.lock();
-        live.source
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        let state = self.shared_relay.0.lock();
+        state
+            .source
             .as_ref()
             .map_or_else(SizeHint::default, |source| source.body.size_hint())
     }
@@ -115,18 +120,18 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.watch.remove(self.key);
+        self.idle_timeouts.remove(self.key);
         // Taken under the lock, dropped outside it: dropping it settles the request and returns the
         // permit, which wakes others.
-        let source = self.slot.0.lock().source.take();
+        let source = self.shared_relay.0.lock().source.take();
         drop(source);
     }
 }
 
-impl Live {
+impl RelayState {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(words) = self.last_words.take() {
-            return Poll::Ready(Some(words.map(Frame::data)));
+        if let Some(final_error) = self.final_item.take() {
+            return Poll::Ready(Some(final_error.map(Frame::data)));
         }
         let Some(source) = self.source.as_mut() else {
             return Poll::Ready(None);
@@ -134,17 +139,17 @@ impl Live {
         match Pin::new(&mut source.body).poll_frame(cx) {
             Poll::Pending => {
                 // The client has read everything, so the upstream's time begins.
-                if self.turn == Turn::Client {
-                    (self.turn, self.since) = (Turn::Upstream, Instant::now());
+                if self.awaited == AwaitedSide::Client {
+                    (self.awaited, self.since) = (AwaitedSide::Upstream, Instant::now());
                 }
-                self.remember(cx.waker());
+                self.set_waker(cx.waker());
                 Poll::Pending
             }
             Poll::Ready(Some(Ok(frame))) => {
                 // The body is polled again only when the client has read this frame, so the
                 // client's time begins.
-                (self.turn, self.since) = (Turn::Client, Instant::now());
-                source.saw(&frame);
+                (self.awaited, self.since) = (AwaitedSide::Client, Instant::now());
+                source.record_frame(&frame);
                 if source.body.is_end_stream() {
                     // The slot is free as soon as the upstream is done, even if the client has not
                     // read everything.
@@ -164,7 +169,7 @@ impl Live {
         }
     }
 
-    fn remember(&mut self, waker: &Waker) {
+    fn set_waker(&mut self, waker: &Waker) {
         match &self.waker {
             Some(known) if known.will_wake(waker) => {}
             _ => self.waker = Some(waker.clone()),
@@ -173,7 +178,7 @@ impl Live {
 
     fn end(&mut self, end: End) {
         if let Some(mut source) = self.source.take() {
-            source.held.settle(end, &source.meter);
+            source.in_flight.settle(end, &source.meter);
         }
     }
 
@@ -181,10 +186,9 @@ impl Live {
         let name = self
             .source
             .as_ref()
-            .map_or("", |source| source.held.upstream.name());
-        let message =
-            format!("the upstream `{name}` broke off in the middle of its answer: {error}");
-        self.words(Problem::new(
+            .map_or("", |source| source.in_flight.upstream.name());
+        let message = format!("upstream `{name}` broke off in the middle of its response: {error}");
+        self.final_error(Problem::new(
             StatusCode::BAD_GATEWAY,
             "upstream_broke_off",
             message,
@@ -194,12 +198,17 @@ impl Live {
     /// The last item that a client receives. Between two events of a stream, this is an error
     /// event. Otherwise it is an error that ends the connection: a truncated response must not look
     /// complete.
-    fn words(&self, problem: Problem) -> Result<Bytes, BoxError> {
+    fn final_error(&self, problem: Problem) -> Result<Bytes, BoxError> {
         let source = self.source.as_ref();
-        match source.filter(|source| source.held.events && source.meter.is_between_events()) {
+        match source.filter(|source| source.in_flight.events && source.meter.is_between_events()) {
             Some(source) => {
-                let id = source.held.shared.journal.ids.name(source.held.number);
-                Ok(problem.event(source.held.dialect, &id))
+                let id = source
+                    .in_flight
+                    .shared
+                    .history
+                    .ids
+                    .name(source.in_flight.number);
+                Ok(problem.event(source.in_flight.dialect, &id))
             }
             None => Err(problem.into()),
         }
@@ -210,23 +219,23 @@ impl Live {
         let waited = now.saturating_duration_since(self.since);
         let timeout =
             |reason, message: String| Problem::new(StatusCode::GATEWAY_TIMEOUT, reason, message);
-        if self.turn == Turn::Client && waited > limits.client {
+        if self.awaited == AwaitedSide::Client && waited > limits.client {
             let message = format!(
-                "the answer was not read for {}",
+                "the client did not read the response for {}",
                 show_duration(limits.client)
             );
             return Some((End::Unread, timeout("client_not_reading", message)));
         }
-        if self.turn == Turn::Upstream && waited > limits.idle {
+        if self.awaited == AwaitedSide::Upstream && waited > limits.idle {
             let message = format!(
-                "the upstream said nothing for {}",
+                "the upstream sent nothing for {}",
                 show_duration(limits.idle)
             );
             return Some((End::Silent, timeout("upstream_silent", message)));
         }
         let message = || {
             format!(
-                "the answer took longer than {}",
+                "the response took longer than {}",
                 show_duration(limits.whole)
             )
         };
@@ -235,13 +244,13 @@ impl Live {
 }
 
 impl Source {
-    fn saw(&mut self, frame: &Frame<Bytes>) {
+    fn record_frame(&mut self, frame: &Frame<Bytes>) {
         if std::mem::take(&mut self.first) {
-            self.held
+            self.in_flight
                 .upstream
-                .times
+                .metrics
                 .first_token
-                .record(self.held.began.elapsed());
+                .record(self.in_flight.began.elapsed());
         }
         if let Some(data) = frame.data_ref() {
             self.meter.feed(data);
@@ -249,17 +258,17 @@ impl Source {
     }
 }
 
-impl Slot {
+impl SharedRelay {
     /// Ends the response if the client or the upstream exceeded its timeout.
-    pub(super) fn examine(&self, now: Instant) {
-        let mut live = self.0.lock();
-        if live.source.is_none() {
+    pub(crate) fn end_if_overdue(&self, now: Instant) {
+        let mut state = self.0.lock();
+        if state.source.is_none() {
             return;
         }
-        if let Some((end, problem)) = live.overdue(now) {
-            live.last_words = Some(live.words(problem));
-            live.end(end);
-            if let Some(waker) = live.waker.take() {
+        if let Some((end, problem)) = state.overdue(now) {
+            state.final_item = Some(state.final_error(problem));
+            state.end(end);
+            if let Some(waker) = state.waker.take() {
                 waker.wake();
             }
         }

@@ -9,107 +9,124 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 
-use super::admit::{self, Told};
+use super::admit::{self, RequestHeaders};
 use super::body::GatewayBody;
-use super::marks::Marks;
 use super::models;
-use super::passage::{Passage, Presence};
+use super::request::{DisconnectGuard, ScheduledRequest};
+use super::response_headers::ResponseHeaders;
 use super::upload::Upload;
-use crate::keys::Caller;
-use crate::plan::Plan;
+use crate::active_config::ActiveConfig;
+use crate::h1::client_pool::ClientPool;
+use crate::keys::Principal;
 use crate::shared::Shared;
-use crate::upstream::{Forward, Links};
-use crate::wire::{Dialect, Endpoint, Problem, read_ask};
+use crate::upstream::ForwardedRequest;
+use crate::wire::{Dialect, Endpoint, Problem, read_summary};
 
 /// Health check paths, under the names that are in common use. They need no key.
-const PROBES: [&str; 4] = ["/healthz", "/health", "/ready", "/readyz"];
+const HEALTH_PATHS: [&str; 4] = ["/healthz", "/health", "/ready", "/readyz"];
 
 /// Context of a serving thread.
-pub(super) struct Desk {
-    pub(super) shared: Arc<Shared>,
+pub(crate) struct ServeContext {
+    pub(crate) shared: Arc<Shared>,
     /// Connections to upstreams that belong to this thread.
-    pub(super) links: Arc<Links>,
+    pub(crate) client_pool: Arc<ClientPool>,
 }
 
 /// Handles one HTTP/2 request.
-pub(super) async fn handle(
-    desk: Arc<Desk>,
+pub(crate) async fn handle(
+    context: Arc<ServeContext>,
     request: Request<Incoming>,
 ) -> Result<Response<GatewayBody>, Infallible> {
     let (parts, body) = request.into_parts();
     // Boxed: this future ends before the request is queued, and inline it would enlarge every
     // queued request.
-    let received = Box::pin(receive(&desk, parts, body)).await;
+    let received = Box::pin(receive(&context, parts, body)).await;
     Ok(match received {
-        Ok(passage) => passage.go().await,
+        Ok(request) => request.serve().await,
         Err(response) => *response,
     })
 }
 
 /// Does everything before scheduling. Returns the scheduled request, or the response to a request
 /// that is rejected or needs no upstream.
-pub(super) async fn receive(
-    desk: &Arc<Desk>,
+pub(crate) async fn receive(
+    context: &Arc<ServeContext>,
     parts: Parts,
     body: impl Upload,
-) -> Result<Box<Passage>, Box<Response<GatewayBody>>> {
-    let shared = &desk.shared;
-    let number = shared.journal.ids.next();
-    let mut marks = Marks {
-        id: shared.journal.ids.name(number),
+) -> Result<Box<ScheduledRequest>, Box<Response<GatewayBody>>> {
+    let shared = &context.shared;
+    let number = shared.history.ids.next();
+    let mut response_headers = ResponseHeaders {
+        id: shared.history.ids.name(number),
         reason: "answered",
-        ..Marks::default()
+        ..ResponseHeaders::default()
     };
-    let plan = shared.plan.load_full();
+    let active = shared.active.load_full();
     let path = parts.uri.path();
     if let Some(endpoint) = Endpoint::at(path) {
         let dialect = endpoint.dialect();
         if parts.method != Method::POST {
-            return Err(Box::new(marks.refuse(dialect, &wrong_method(&parts))));
+            return Err(Box::new(
+                response_headers.error_response(dialect, &wrong_method(&parts)),
+            ));
         }
-        let prepared = prepare(desk, plan, number, &mut marks, endpoint, parts, body).await;
-        return prepared.map_err(|problem| Box::new(marks.refuse(dialect, &problem)));
+        let prepared = prepare(
+            context,
+            active,
+            number,
+            &mut response_headers,
+            endpoint,
+            parts,
+            body,
+        )
+        .await;
+        return prepared
+            .map_err(|problem| Box::new(response_headers.error_response(dialect, &problem)));
     }
-    if PROBES.contains(&path) {
+    if HEALTH_PATHS.contains(&path) {
         let well = GatewayBody::Whole(Some(Bytes::from_static(b"ok\n")));
         return Err(Box::new(Response::new(well)));
     }
-    let dialect = spoken(&parts);
-    Err(Box::new(match other(&plan, dialect, &parts) {
+    let dialect = dialect_of(&parts);
+    Err(Box::new(match route_other(&active, dialect, &parts) {
         Ok(mut response) => {
-            marks.write(dialect, response.headers_mut());
+            response_headers.write(dialect, response.headers_mut());
             response
         }
-        Err(problem) => marks.refuse(dialect, &problem),
+        Err(problem) => response_headers.error_response(dialect, &problem),
     }))
 }
 
 /// Response to input that is not a valid HTTP request. Its API is unknown, so the error has
 /// OpenAI's format.
-pub(super) fn misunderstood(shared: &Shared, problem: &Problem) -> Response<GatewayBody> {
-    let number = shared.journal.ids.next();
-    let marks = Marks {
-        id: shared.journal.ids.name(number),
-        ..Marks::default()
+pub(crate) fn reject_malformed(shared: &Shared, problem: &Problem) -> Response<GatewayBody> {
+    let number = shared.history.ids.next();
+    let response_headers = ResponseHeaders {
+        id: shared.history.ids.name(number),
+        ..ResponseHeaders::default()
     };
-    marks.refuse(Dialect::OpenAi, problem)
+    response_headers.error_response(Dialect::OpenAi, problem)
 }
 
 /// API of a client, where the path does not tell.
-fn spoken(request: &Parts) -> Dialect {
+fn dialect_of(request: &Parts) -> Dialect {
     match request.headers.contains_key("anthropic-version") {
         true => Dialect::Anthropic,
         false => Dialect::OpenAi,
     }
 }
 
-fn other(plan: &Plan, dialect: Dialect, request: &Parts) -> Result<Response<GatewayBody>, Problem> {
+fn route_other(
+    active: &ActiveConfig,
+    dialect: Dialect,
+    request: &Parts,
+) -> Result<Response<GatewayBody>, Problem> {
     let path = request.uri.path();
     let rest = path.strip_prefix("/v1").unwrap_or(path);
     let rest = rest.strip_prefix("/models");
     let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
         let message = format!(
-            "nothing is at `{path}`: this gateway has /v1/chat/completions, /v1/completions, /v1/embeddings, \
+            "unknown path `{path}`: this gateway serves /v1/chat/completions, /v1/completions, /v1/embeddings, \
              /v1/responses, /v1/messages and /v1/models"
         );
         return Err(Problem::new(StatusCode::NOT_FOUND, "unknown_url", message));
@@ -117,93 +134,99 @@ fn other(plan: &Plan, dialect: Dialect, request: &Parts) -> Result<Response<Gate
     if request.method != Method::GET {
         return Err(wrong_method(request));
     }
-    let caller = admit::caller(plan, &Told::by(&request.headers))?;
+    let principal = admit::authenticate(active, &RequestHeaders::parse(&request.headers))?;
     let one = rest.strip_prefix('/').filter(|name| !name.is_empty());
-    models::answer(plan, &caller, dialect, one)
+    models::answer(active, &principal, dialect, one)
 }
 
 fn wrong_method(request: &Parts) -> Problem {
-    let message = format!("`{}` does not take {}", request.uri.path(), request.method);
+    let message = format!(
+        "`{}` does not support {}",
+        request.uri.path(),
+        request.method
+    );
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
 }
 
 /// Authenticates and checks a request, and collects what the scheduler needs.
 async fn prepare(
-    desk: &Arc<Desk>,
-    plan: Arc<Plan>,
+    context: &Arc<ServeContext>,
+    active: Arc<ActiveConfig>,
     number: u64,
-    marks: &mut Marks,
+    response_headers: &mut ResponseHeaders,
     endpoint: Endpoint,
     parts: Parts,
     body: impl Upload,
-) -> Result<Box<Passage>, Problem> {
-    let shared = &desk.shared;
-    let told = Told::by(&parts.headers);
+) -> Result<Box<ScheduledRequest>, Problem> {
+    let shared = &context.shared;
+    let parsed = RequestHeaders::parse(&parts.headers);
     // Key and priority are checked before the body is read: an unknown client cannot make the
     // gateway buffer an upload.
-    let caller = admit::caller(&plan, &told)?;
-    let class = admit::class(&plan, &caller, &told)?;
-    let (patience, is_retry) = (told.patience, told.is_retry);
-    marks.class = Some(class);
-    let body = admit::body(&plan, body).await?;
-    let ask = read_ask(&body)
+    let principal = admit::authenticate(&active, &parsed)?;
+    let class = admit::class(&active, &principal, &parsed)?;
+    let (client_timeout, is_retry) = (parsed.client_timeout, parsed.is_retry);
+    response_headers.class = Some(class);
+    let body = admit::body(&active, body).await?;
+    let summary = read_summary(&body)
         .map_err(|message| Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))?;
-    let mut group = group(&plan, &caller, endpoint, &ask.model)?;
-    let tenant = &caller.tenant;
+    let mut group = group(&active, &principal, endpoint, &summary.model)?;
+    let tenant = &principal.tenant;
     // Before the request is scheduled, so that it never waits for an upstream that fails its
     // tenant.
     shared.faults.avoid(&mut group, tenant, Instant::now());
-    admit::quota(shared, &plan, &caller).inspect_err(|_| {
-        shared.ledger.refused(&caller.tenant, class, shared.today());
+    admit::quota(shared, &active, &principal).inspect_err(|_| {
+        shared
+            .ledger
+            .refused(&principal.tenant, class, shared.today());
     })?;
-    let output = plan.config.default_output_tokens;
-    Ok(Box::new(Passage {
-        patience: patience.unwrap_or(Duration::MAX),
+    let output = active.config.default_output_tokens;
+    Ok(Box::new(ScheduledRequest {
+        client_timeout: client_timeout.unwrap_or(Duration::MAX),
         is_retry,
-        estimate: ask.estimate(endpoint, output),
-        most: ask.most(endpoint, output),
-        forward: Forward {
+        estimate: summary.estimate(endpoint, output),
+        max_tokens: summary.upper_bound(endpoint, output),
+        forward: ForwardedRequest {
             endpoint,
             query: parts.uri.query().map(str::to_owned),
             headers: parts.headers,
             body,
-            shares: parts.version == Version::HTTP_2,
+            shares_buffer: parts.version == Version::HTTP_2,
         },
-        marks: std::mem::take(marks),
-        presence: Presence {
+        response_headers: std::mem::take(response_headers),
+        disconnect_guard: DisconnectGuard {
             shared: shared.clone(),
             number,
             answered: false,
             tokens: None,
         },
-        asking: false,
-        lost: false,
-        desk: desk.clone(),
+        awaiting_response: false,
+        maybe_generated: false,
+        context: context.clone(),
         shared: shared.clone(),
-        plan,
+        active,
         number,
-        caller,
+        principal,
         class,
-        ask,
+        summary,
         group,
     }))
 }
 
 fn group(
-    plan: &Plan,
-    caller: &Caller,
+    active: &ActiveConfig,
+    principal: &Principal,
     endpoint: Endpoint,
     model: &str,
 ) -> Result<Vec<headworks_core::TargetId>, Problem> {
-    if !caller.may_use(model) {
-        let message = format!("this key may not use the model `{model}`");
+    if !principal.may_use(model) {
+        let message = format!("this key does not permit model `{model}`");
         return Err(Problem::new(
             StatusCode::FORBIDDEN,
             "model_not_allowed",
             message,
         ));
     }
-    match plan.group(endpoint.dialect(), model) {
+    match active.group(endpoint.dialect(), model) {
         group if group.is_empty() => Err(models::unknown(model)),
         group => Ok(group),
     }

@@ -7,27 +7,27 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 
 /// A request body that is being received.
-pub(super) trait Upload {
+pub(crate) trait Upload {
     /// Reads the whole body if it has at most `most` bytes.
-    fn whole(self, most: u64) -> impl Future<Output = Result<Bytes, UploadError>> + Send;
+    fn read_all(self, most: u64) -> impl Future<Output = Result<Bytes, UploadError>> + Send;
 }
 
 /// Reason why a body could not be read.
 #[derive(Debug)]
-pub(super) enum UploadError {
+pub(crate) enum UploadError {
     TooLarge,
     Broken(String),
 }
 
 impl UploadError {
     /// The client closed the connection.
-    pub(super) fn ended() -> UploadError {
-        UploadError::Broken("the connection ended".to_owned())
+    pub(crate) fn ended() -> UploadError {
+        UploadError::Broken("the client closed the connection".to_owned())
     }
 }
 
 impl Upload for Incoming {
-    async fn whole(self, most: u64) -> Result<Bytes, UploadError> {
+    async fn read_all(self, most: u64) -> Result<Bytes, UploadError> {
         // A body that announces too large a size is not read at all.
         if self.size_hint().lower() > most {
             return Err(UploadError::TooLarge);

@@ -21,7 +21,8 @@ impl Address {
     /// Parses a base URL. `https://host` means `https://host/v1`; any other path is the base
     /// itself.
     pub(crate) fn parse(text: &str) -> Result<Address, String> {
-        let wrong = || format!("`url` is `{text}`: write one such as \"https://api.example.com\"");
+        let wrong =
+            || format!("invalid `url` `{text}`: expected one such as \"https://api.example.com\"");
         let uri: Uri = text.parse().map_err(|_| wrong())?;
         let parts = uri.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
@@ -32,12 +33,12 @@ impl Address {
         }
         // The URL appears in logs and statistics, so a password in it would too.
         if authority.as_str().contains('@') {
-            return Err("`url` has a name or password before its host: put the key into `api_key`, as in \"env:KEY\"".into());
+            return Err("`url` contains a user name or password: put the key into `api_key`, as in \"env:KEY\"".into());
         }
         // The parser ignores an invalid port; requests would silently go to the default port.
         if authority.as_str() != authority.host() && authority.port_u16().is_none() {
             return Err(format!(
-                "`url` is `{text}`: the port is not a number from 0 to 65535"
+                "invalid `url` `{text}`: the port is not a number from 0 to 65535"
             ));
         }
         let rest = parts.path_and_query;

@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::echo::EchoBody;
-use super::links::LinkBody;
+use crate::h1::client_pool::DirectBody;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -17,7 +17,7 @@ pub(crate) enum UpstreamBody {
     /// From the HTTP client: TLS, proxies and HTTP/2.
     Http(Incoming),
     /// From a direct HTTP/1 connection.
-    Link(LinkBody),
+    Direct(DirectBody),
     /// From the built-in echo upstream.
     Echo(EchoBody),
 }
@@ -32,7 +32,7 @@ impl Body for UpstreamBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.get_mut() {
             UpstreamBody::Http(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
-            UpstreamBody::Link(body) => {
+            UpstreamBody::Direct(body) => {
                 let data = body.poll_data(cx);
                 data.map(|data| data.map(|data| data.map(Frame::data).map_err(Into::into)))
             }
@@ -43,7 +43,7 @@ impl Body for UpstreamBody {
     fn is_end_stream(&self) -> bool {
         match self {
             UpstreamBody::Http(body) => body.is_end_stream(),
-            UpstreamBody::Link(body) => body.is_end_stream(),
+            UpstreamBody::Direct(body) => body.is_end_stream(),
             UpstreamBody::Echo(body) => body.is_done(),
         }
     }
@@ -51,7 +51,7 @@ impl Body for UpstreamBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             UpstreamBody::Http(body) => body.size_hint(),
-            UpstreamBody::Link(body) => body.size_hint(),
+            UpstreamBody::Direct(body) => body.size_hint(),
             UpstreamBody::Echo(_) => SizeHint::default(),
         }
     }

@@ -8,51 +8,52 @@ use headworks_service::config::show_duration;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
 
-use super::{Links, Upstream, UpstreamBody, compact, echo, headers};
+use super::{Upstream, UpstreamBody, detach, echo, headers};
 use crate::config::Kind;
+use crate::h1::client_pool::ClientPool;
 use crate::wire::Endpoint;
 
 /// A client's request, ready to be sent to any upstream.
 #[derive(Clone)]
-pub(crate) struct Forward {
+pub(crate) struct ForwardedRequest {
     pub(crate) endpoint: Endpoint,
     pub(crate) query: Option<String>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     /// Whether headers and body share a buffer with other requests of the connection, as over
     /// HTTP/2.
-    pub(crate) shares: bool,
+    pub(crate) shares_buffer: bool,
 }
 
-impl Forward {
+impl ForwardedRequest {
     /// Moves out everything that is sent. Only the endpoint stays.
-    pub(crate) fn take(&mut self) -> Forward {
-        Forward {
+    pub(crate) fn take(&mut self) -> ForwardedRequest {
+        ForwardedRequest {
             endpoint: self.endpoint,
             query: self.query.take(),
             headers: std::mem::take(&mut self.headers),
             body: std::mem::take(&mut self.body),
-            shares: self.shares,
+            shares_buffer: self.shares_buffer,
         }
     }
 
     /// Copies headers and body out of a shared buffer, so that they do not keep it alive.
-    pub(crate) fn compact(&mut self) {
-        if !std::mem::take(&mut self.shares) {
+    pub(crate) fn detach(&mut self) {
+        if !std::mem::take(&mut self.shares_buffer) {
             return;
         }
-        compact(&mut self.headers);
+        detach(&mut self.headers);
         self.body = Bytes::copy_from_slice(&self.body);
     }
 }
 
 /// Response whose head has arrived.
-pub(crate) type Answer = Response<UpstreamBody>;
+pub(crate) type UpstreamResponse = Response<UpstreamBody>;
 
-/// Reason why no response began. Only after [`Failure::Connect`] is it certain that nothing was
+/// Reason why no response began. Only after [`CallError::Connect`] is it certain that nothing was
 /// generated.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CallError {
     /// No connection: the request was never sent.
     Connect(String),
     /// No response within the timeout.
@@ -61,14 +62,14 @@ pub(crate) enum Failure {
     Broken(String),
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for CallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Connect(cause) => write!(f, "cannot be reached: {cause}"),
-            Failure::Timeout(time) => {
-                write!(f, "did not begin an answer within {}", show_duration(*time))
+            CallError::Connect(cause) => write!(f, "cannot be reached: {cause}"),
+            CallError::Timeout(time) => {
+                write!(f, "did not respond within {}", show_duration(*time))
             }
-            Failure::Broken(cause) => write!(f, "broke off before its answer: {cause}"),
+            CallError::Broken(cause) => write!(f, "broke off before its response: {cause}"),
         }
     }
 }
@@ -77,21 +78,25 @@ impl Upstream {
     /// Sends the request. Returns when the head of the response has arrived.
     pub(crate) async fn call(
         &self,
-        links: &Arc<Links>,
-        forward: Forward,
+        client_pool: &Arc<ClientPool>,
+        forward: ForwardedRequest,
         most: Duration,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<UpstreamResponse, CallError> {
         let began = Instant::now();
         let time = self.settings.first_byte_timeout.min(most);
-        let answer = tokio::time::timeout(time, self.send(links, forward)).await;
-        let answer = answer.unwrap_or(Err(Failure::Timeout(time)));
+        let answer = tokio::time::timeout(time, self.send(client_pool, forward)).await;
+        let answer = answer.unwrap_or(Err(CallError::Timeout(time)));
         if answer.is_ok() {
-            self.times.latency.record(began.elapsed());
+            self.metrics.latency.record(began.elapsed());
         }
         answer
     }
 
-    async fn send(&self, links: &Arc<Links>, forward: Forward) -> Result<Answer, Failure> {
+    async fn send(
+        &self,
+        client_pool: &Arc<ClientPool>,
+        forward: ForwardedRequest,
+    ) -> Result<UpstreamResponse, CallError> {
         if self.settings.kind == Kind::Echo {
             let answer = echo::answer(&self.settings, &forward).await;
             return Ok(answer.map(UpstreamBody::Echo));
@@ -99,32 +104,34 @@ impl Upstream {
         let (endpoint, query) = (forward.endpoint, forward.query.as_deref());
         let address = self.address.as_ref();
         let uri = address.and_then(|address| address.join(endpoint, query));
-        let uri = uri.ok_or_else(|| Failure::Connect("its address is wrong".to_owned()))?;
+        let uri = uri.ok_or_else(|| CallError::Connect("its `url` is invalid".to_owned()))?;
         let headers = headers::forwarded(forward.headers, &self.headers);
         let body = forward.body;
         // Direct connections are served here; `None` means that TLS or a proxy is needed.
-        if let Some(answer) = links.ask(self.target, &uri, &headers, &body).await {
-            return answer.map(|answer| answer.map(UpstreamBody::Link));
+        if let Some(answer) = client_pool.send(self.target, &uri, &headers, &body).await {
+            return answer.map(|answer| answer.map(UpstreamBody::Direct));
         }
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        match links.outbound.send(request).await {
+        match client_pool.outbound.send(request).await {
             // The client skips other interim responses. A 101 is final, and nobody asked for it.
             Ok(response) if response.status().is_informational() => {
                 let status = response.status();
-                Err(Failure::Broken(format!("it answered {status}")))
+                Err(CallError::Broken(format!(
+                    "unexpected interim response {status}"
+                )))
             }
             Ok(response) => Ok(response.map(UpstreamBody::Http)),
-            Err(error) if error.is_connect() => Err(Failure::Connect(causes(&error))),
-            Err(error) => Err(Failure::Broken(causes(&error))),
+            Err(error) if error.is_connect() => Err(CallError::Connect(error_chain(&error))),
+            Err(error) => Err(CallError::Broken(error_chain(&error))),
         }
     }
 }
 
 /// Formats an error and its causes in one line.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -3,7 +3,7 @@
 //! The headers `x-echo-latency-ms`, `x-echo-token-ms`, `x-echo-tokens`, `x-echo-status` and
 //! `x-echo-retry-after` override the configuration per request.
 
-mod shapes;
+mod formats;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -17,12 +17,12 @@ use http_body::Frame;
 use serde_json::Value;
 use tokio::time::Sleep;
 
-use super::call::Forward;
+use super::call::ForwardedRequest;
 use crate::config::UpstreamSettings;
-use crate::wire::{Endpoint, Problem, read_ask};
+use crate::wire::{Endpoint, Problem, read_summary};
 
 /// Most tokens of one response, whatever the request says.
-const MOST: u64 = 100_000;
+const MAX_TOKENS: u64 = 100_000;
 
 /// Body that sends its pieces with a pause before each.
 pub(crate) struct EchoBody {
@@ -40,11 +40,11 @@ impl EchoBody {
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    pub(super) fn poll_frame(
+    pub(crate) fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Frame<Bytes>>> {
@@ -65,19 +65,19 @@ impl EchoBody {
 }
 
 /// Behaviour of one response.
-struct Order {
+struct EchoOptions {
     latency: Duration,
     pause: Duration,
     tokens: Option<u64>,
     status: StatusCode,
 }
 
-impl Order {
-    fn new(settings: &UpstreamSettings, headers: &HeaderMap) -> Order {
+impl EchoOptions {
+    fn new(settings: &UpstreamSettings, headers: &HeaderMap) -> EchoOptions {
         let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
         let time = |name: &str, otherwise| number(name).map_or(otherwise, Duration::from_millis);
         let status = number("x-echo-status").and_then(|code| u16::try_from(code).ok());
-        Order {
+        EchoOptions {
             latency: time("x-echo-latency-ms", settings.latency),
             pause: time("x-echo-token-ms", settings.token_time),
             tokens: number("x-echo-tokens").or(settings.tokens),
@@ -91,46 +91,53 @@ impl Order {
 }
 
 /// Responds as an upstream would.
-pub(super) async fn answer(settings: &UpstreamSettings, forward: &Forward) -> Response<EchoBody> {
-    let order = Order::new(settings, &forward.headers);
-    if !order.latency.is_zero() {
-        tokio::time::sleep(order.latency).await;
+pub(crate) async fn answer(
+    settings: &UpstreamSettings,
+    forward: &ForwardedRequest,
+) -> Response<EchoBody> {
+    let options = EchoOptions::new(settings, &forward.headers);
+    if !options.latency.is_zero() {
+        tokio::time::sleep(options.latency).await;
     }
-    if order.status != StatusCode::OK {
-        return failure(&order, forward);
+    if options.status != StatusCode::OK {
+        return failure(&options, forward);
     }
     let body: Value = serde_json::from_slice(&forward.body).unwrap_or_default();
-    let ask = read_ask(&forward.body).unwrap_or_default();
-    let reply = shapes::Reply::new(&body, &ask, order.tokens.map(|tokens| tokens.min(MOST)));
-    if ask.stream && forward.endpoint.generates() {
-        let events = shapes::stream(forward.endpoint, &reply);
+    let summary = read_summary(&forward.body).unwrap_or_default();
+    let reply = formats::Reply::new(
+        &body,
+        &summary,
+        options.tokens.map(|tokens| tokens.min(MAX_TOKENS)),
+    );
+    if summary.stream && forward.endpoint.generates() {
+        let events = formats::stream(forward.endpoint, &reply);
         return respond(
-            &order,
+            &options,
             "text/event-stream",
-            EchoBody::new(events, order.pause),
+            EchoBody::new(events, options.pause),
         );
     }
-    let time = order.pause * u32::try_from(reply.words.len()).unwrap_or(u32::MAX);
+    let time = options.pause * u32::try_from(reply.words.len()).unwrap_or(u32::MAX);
     if forward.endpoint.generates() && !time.is_zero() {
         tokio::time::sleep(time).await;
     }
-    let whole = Bytes::from(shapes::whole(forward.endpoint, &reply).to_string());
+    let whole = Bytes::from(formats::whole(forward.endpoint, &reply).to_string());
     respond(
-        &order,
+        &options,
         "application/json",
         EchoBody::new([whole], Duration::ZERO),
     )
 }
 
-fn failure(order: &Order, forward: &Forward) -> Response<EchoBody> {
+fn failure(options: &EchoOptions, forward: &ForwardedRequest) -> Response<EchoBody> {
     let problem = Problem::new(
-        order.status,
+        options.status,
         "ordered",
-        "this error was ordered by `x-echo-status`",
+        "error requested by `x-echo-status`",
     );
     let body = problem.body(Endpoint::dialect(forward.endpoint), "echo");
     let mut response = respond(
-        order,
+        options,
         "application/json",
         EchoBody::new([body], Duration::ZERO),
     );
@@ -140,9 +147,9 @@ fn failure(order: &Order, forward: &Forward) -> Response<EchoBody> {
     response
 }
 
-fn respond(order: &Order, content: &'static str, body: EchoBody) -> Response<EchoBody> {
+fn respond(options: &EchoOptions, content: &'static str, body: EchoBody) -> Response<EchoBody> {
     let mut response = Response::new(body);
-    *response.status_mut() = order.status;
+    *response.status_mut() = options.status;
     let content = HeaderValue::from_static(content);
     response.headers_mut().insert(CONTENT_TYPE, content);
     response

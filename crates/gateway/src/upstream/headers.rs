@@ -15,7 +15,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PRIORITY: HeaderName = HeaderName::from_static("x-priority");
 
 /// Hop-by-hop headers (RFC 9110, 7.6.1), which are never forwarded.
-const HOPS: [HeaderName; 7] = [
+const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
     KEEP_ALIVE,
     PROXY_AUTHENTICATE,
@@ -27,7 +27,7 @@ const HOPS: [HeaderName; 7] = [
 
 /// Client headers that are meant for the gateway. `Accept-Encoding` is replaced, because usage is
 /// read from the response and therefore must not be compressed.
-const OURS: [HeaderName; 10] = [
+const GATEWAY_HEADERS: [HeaderName; 10] = [
     AUTHORIZATION,
     PROXY_AUTHORIZATION,
     COOKIE,
@@ -41,7 +41,7 @@ const OURS: [HeaderName; 10] = [
 ];
 
 /// Headers that an upstream gets with every request: its credentials and the configured ones.
-pub(super) fn own(settings: &UpstreamSettings) -> HeaderMap {
+pub(crate) fn upstream_headers(settings: &UpstreamSettings) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let key = settings.api_key.as_ref();
     let credential = key.and_then(|key| match settings.kind {
@@ -66,8 +66,8 @@ pub(super) fn own(settings: &UpstreamSettings) -> HeaderMap {
 }
 
 /// Headers of a client's request, as the upstream gets them.
-pub(super) fn forwarded(mut headers: HeaderMap, own: &HeaderMap) -> HeaderMap {
-    drop_named(&mut headers, |name| OURS.contains(name));
+pub(crate) fn forwarded(mut headers: HeaderMap, own: &HeaderMap) -> HeaderMap {
+    remove_headers(&mut headers, |name| GATEWAY_HEADERS.contains(name));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     // Headers of the operator override those of the client.
     for (name, value) in own {
@@ -78,13 +78,13 @@ pub(super) fn forwarded(mut headers: HeaderMap, own: &HeaderMap) -> HeaderMap {
 
 /// Removes headers of an upstream's response that a client must not get. A cookie of the upstream
 /// would be shared between clients.
-pub(crate) fn clean_answer(headers: &mut HeaderMap) {
-    drop_named(headers, |name| *name == SET_COOKIE);
+pub(crate) fn clean_response_headers(headers: &mut HeaderMap) {
+    remove_headers(headers, |name| *name == SET_COOKIE);
 }
 
 /// Replaces the values by copies. A value that was received shares the whole buffer that it was
 /// read into and would keep it alive.
-pub(crate) fn compact(headers: &mut HeaderMap) {
+pub(crate) fn detach(headers: &mut HeaderMap) {
     for value in headers.values_mut() {
         if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
             copy.set_sensitive(value.is_sensitive());
@@ -95,10 +95,10 @@ pub(crate) fn compact(headers: &mut HeaderMap) {
 
 /// Removes hop-by-hop headers and those that `ours` selects. Messages have few headers, so one pass
 /// over them costs less than one lookup per known header.
-fn drop_named(headers: &mut HeaderMap, ours: impl Fn(&HeaderName) -> bool) {
+fn remove_headers(headers: &mut HeaderMap, ours: impl Fn(&HeaderName) -> bool) {
     let hops = headers
         .keys()
-        .filter(|name| HOPS.contains(name) || ours(name));
+        .filter(|name| HOP_BY_HOP.contains(name) || ours(name));
     let mut names: SmallVec<[HeaderName; 8]> = hops.cloned().collect();
     if names.contains(&CONNECTION) {
         // `Connection` may name further hop-by-hop headers.
@@ -140,7 +140,7 @@ mod tests {
             api_key: Some("theirs".into()),
             ..UpstreamSettings::default()
         };
-        let sent = forwarded(client, &own(&settings));
+        let sent = forwarded(client, &upstream_headers(&settings));
         assert_eq!(sent["authorization"], "Bearer theirs");
         assert_eq!(sent["x-unknown"], "kept");
         assert_eq!(sent["anthropic-version"], "2099-01-01");

@@ -20,7 +20,7 @@ pub(crate) struct Hints {
 }
 
 /// Upper bound of `Retry-After`. A wrong header must not suspend an upstream for days.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
 /// Both providers state their limits per minute.
 const MINUTE: f64 = 60.0;
@@ -63,7 +63,7 @@ pub(crate) fn read_hints(status: StatusCode, headers: &HeaderMap) -> Hints {
     hints.retry_after = seconds
         .or_else(until)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .map(|after| after.min(LONGEST));
+        .map(|after| after.min(MAX_RETRY_AFTER));
     hints
 }
 
@@ -113,7 +113,10 @@ mod tests {
         let minute = Some(Duration::from_secs(60));
         assert_eq!(after("Wed, 21 Oct 2015 07:29:00 GMT"), minute);
         assert_eq!(after("Wed, 21 Oct 2015 07:27:00 GMT"), None, "it is over");
-        assert_eq!(after("Wed, 21 Oct 2099 07:27:00 GMT"), Some(LONGEST));
+        assert_eq!(
+            after("Wed, 21 Oct 2099 07:27:00 GMT"),
+            Some(MAX_RETRY_AFTER)
+        );
     }
 
     #[test]
@@ -123,7 +126,7 @@ mod tests {
         assert_eq!(hints(&[("retry-after", "1e300")]).retry_after, None);
         assert_eq!(
             hints(&[("retry-after", "99999999")]).retry_after,
-            Some(LONGEST)
+            Some(MAX_RETRY_AFTER)
         );
     }
 }

@@ -3,13 +3,11 @@
 
 mod address;
 mod body;
-mod call;
+pub(crate) mod call;
 mod echo;
 mod headers;
 mod hints;
-mod link;
-mod links;
-mod times;
+mod metrics;
 
 use std::sync::Arc;
 
@@ -18,11 +16,10 @@ use http::{HeaderMap, HeaderValue};
 
 pub(crate) use address::Address;
 pub(crate) use body::UpstreamBody;
-pub(crate) use call::{Answer, Failure, Forward};
-pub(crate) use headers::{clean_answer, compact};
+pub(crate) use call::{CallError, ForwardedRequest, UpstreamResponse};
+pub(crate) use headers::{clean_response_headers, detach};
 pub(crate) use hints::{Hints, read_hints};
-pub(crate) use links::Links;
-pub(crate) use times::{BOUNDS, UpstreamTimes};
+pub(crate) use metrics::{BUCKET_BOUNDS, UpstreamMetrics};
 
 use crate::config::{Kind, ModelLimits, UpstreamSettings};
 use crate::pattern;
@@ -35,14 +32,14 @@ pub(crate) struct Upstream {
     /// Its name, cheap to clone.
     pub(crate) label: Arc<str>,
     /// Its name as a header value; `None` if the name is not a valid one.
-    pub(crate) mark: Option<HeaderValue>,
+    pub(crate) name_header: Option<HeaderValue>,
     pub(crate) settings: UpstreamSettings,
     /// Index into the upstream's model limits; `None` for the models without separate limits.
     limit: Option<usize>,
     address: Option<Address>,
     /// Credentials and other headers that go with every request.
     headers: HeaderMap,
-    pub(crate) times: Arc<UpstreamTimes>,
+    pub(crate) metrics: Arc<UpstreamMetrics>,
 }
 
 impl Upstream {
@@ -50,17 +47,17 @@ impl Upstream {
         target: TargetId,
         settings: UpstreamSettings,
         limit: Option<usize>,
-        times: Arc<UpstreamTimes>,
+        metrics: Arc<UpstreamMetrics>,
     ) -> Upstream {
         Upstream {
             target,
             label: settings.name.as_str().into(),
-            mark: HeaderValue::try_from(&settings.name).ok(),
+            name_header: HeaderValue::try_from(&settings.name).ok(),
             limit,
             address: Address::parse(&settings.url).ok(),
-            headers: headers::own(&settings),
+            headers: headers::upstream_headers(&settings),
             settings,
-            times,
+            metrics,
         }
     }
 

@@ -9,13 +9,13 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use serde::Deserialize;
 
-const NEEDLE: &[u8] = b"\"usage\"";
-static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NEEDLE));
+const USAGE_KEY: &[u8] = b"\"usage\"";
+static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(USAGE_KEY));
 static EVENT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"data:"));
 /// End of a key.
 static KEY_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\":"));
 /// Keys of generated text in the responses and events of both APIs.
-const WRITTEN: [&[u8]; 7] = [
+const TEXT_KEYS: [&[u8]; 7] = [
     b"\"content",
     b"\"text",
     b"\"delta",
@@ -27,12 +27,12 @@ const WRITTEN: [&[u8]; 7] = [
 /// Approximate bytes of text per token.
 const BYTES_PER_TOKEN: u64 = 4;
 /// Largest usage object. A larger one is not a report.
-const LARGEST: usize = 4096;
+const MAX_USAGE_OBJECT: usize = 4096;
 
 /// Largest token count that is believed. No model reads or writes more for one request. A report
 /// beyond it is ignored and the estimate stays: otherwise a single response could put the shared
 /// token bucket into debt forever.
-const MOST: u64 = 1 << 22;
+const MAX_TOKENS: u64 = 1 << 22;
 
 /// Token counts, as far as they were reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,14 +83,14 @@ impl Reported {
         let output = self.completion_tokens.or(self.output_tokens);
         let rest = |total: u64| total.saturating_sub(input.unwrap_or(0));
         let output = output.or(self.total_tokens.map(rest));
-        let believed = |tokens: &u64| *tokens <= MOST;
+        let believed = |tokens: &u64| *tokens <= MAX_TOKENS;
         let (input, output) = (input.filter(believed), output.filter(believed));
         (input.is_some() || output.is_some()).then_some(Usage { input, output })
     }
 }
 
 /// Result of reading a candidate.
-enum Found {
+enum Candidate {
     Usage(Usage, usize),
     Nothing,
     /// The object continues beyond the available bytes.
@@ -98,31 +98,31 @@ enum Found {
 }
 
 /// Reads the value after a `"usage"` at the start of `bytes`.
-fn read_at(bytes: &[u8]) -> Found {
-    let rest = &bytes[NEEDLE.len()..];
+fn read_at(bytes: &[u8]) -> Candidate {
+    let rest = &bytes[USAGE_KEY.len()..];
     let mut at = 0;
     for expected in [b':', b'{'] {
         while rest.get(at).is_some_and(u8::is_ascii_whitespace) {
             at += 1;
         }
         match rest.get(at) {
-            None if rest.len() < LARGEST => return Found::More,
+            None if rest.len() < MAX_USAGE_OBJECT => return Candidate::More,
             Some(byte) if *byte == expected => at += 1,
-            _ => return Found::Nothing,
+            _ => return Candidate::Nothing,
         }
     }
     let object = &rest[at - 1..];
     let mut values = serde_json::Deserializer::from_slice(object).into_iter::<Reported>();
     match values.next() {
         Some(Ok(reported)) => {
-            let end = NEEDLE.len() + at - 1 + values.byte_offset();
+            let end = USAGE_KEY.len() + at - 1 + values.byte_offset();
             match reported.usage() {
-                Some(usage) => Found::Usage(usage, end),
-                None => Found::Nothing,
+                Some(usage) => Candidate::Usage(usage, end),
+                None => Candidate::Nothing,
             }
         }
-        Some(Err(error)) if error.is_eof() && object.len() < LARGEST => Found::More,
-        _ => Found::Nothing,
+        Some(Err(error)) if error.is_eof() && object.len() < MAX_USAGE_OBJECT => Candidate::More,
+        _ => Candidate::Nothing,
     }
 }
 
@@ -192,18 +192,18 @@ impl Meter {
         while let Some(found) = USAGE.find(&bytes[from..]) {
             let at = from + found;
             match read_at(&bytes[at..]) {
-                Found::Usage(usage, end) => {
+                Candidate::Usage(usage, end) => {
                     self.usage.get_or_insert_default().update(usage);
                     self.reports += 1;
                     from = at + end;
                 }
-                Found::Nothing => from = at + NEEDLE.len(),
-                Found::More => return at,
+                Candidate::Nothing => from = at + USAGE_KEY.len(),
+                Candidate::More => return at,
             }
         }
         // The key may be cut at the end of the bytes.
-        let tail = bytes.len().saturating_sub(NEEDLE.len() - 1).max(from);
-        match memchr::memchr(NEEDLE[0], &bytes[tail..]) {
+        let tail = bytes.len().saturating_sub(USAGE_KEY.len() - 1).max(from);
+        match memchr::memchr(USAGE_KEY[0], &bytes[tail..]) {
             Some(quote) => tail + quote,
             None => bytes.len(),
         }
@@ -234,7 +234,7 @@ impl Meter {
                 from += 1;
             }
             let key = &bytes[..key_end];
-            if bytes.get(from) == Some(&b'"') && WRITTEN.iter().any(|name| key.ends_with(name)) {
+            if bytes.get(from) == Some(&b'"') && TEXT_KEYS.iter().any(|name| key.ends_with(name)) {
                 self.text = Text::Inside;
                 from = self.skip_text(bytes, from + 1);
             }
@@ -366,7 +366,7 @@ mod tests {
         for _ in 0..1000 {
             meter.feed(&[b'x'; 1000]);
         }
-        assert!(meter.carry.len() <= LARGEST + 1000);
+        assert!(meter.carry.len() <= MAX_USAGE_OBJECT + 1000);
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::support::{CHAT, Client, Running, Upstream, chat};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_clients_never_make_six_of_five() {
+async fn concurrency_never_exceeds_the_limit() {
     let upstream = Upstream::answering(Duration::from_millis(10), 5).await;
     let limits =
         "scheduler_max_concurrent = 5\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
@@ -25,7 +25,7 @@ async fn two_hundred_clients_never_make_six_of_five() {
     assert_eq!(upstream.peak(), 5);
     assert_eq!(upstream.count(), 200);
     running.is_idle().await;
-    assert_eq!(running.gateway.answering(), 0);
+    assert_eq!(running.gateway.in_flight(), 0);
 }
 
 /// The fastest of three runs of sixty requests through `client`, with at most ten in flight if
@@ -52,7 +52,7 @@ async fn sixty(client: &Client, bare: bool) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn short_requests_are_not_slowed_down_by_queueing() {
+async fn queueing_does_not_slow_short_requests() {
     let upstream = Upstream::answering(Duration::from_millis(5), 5).await;
     let free = "scheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
     let bare = Running::before(&upstream, &format!("scheduler_enabled = false\n{free}"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Act, CHAT, Running, Upstream, chat, config};
+use crate::support::{CHAT, Reaction, Running, Upstream, chat, config};
 
 const KEYS: &str = "
     [[gateway.key]]
@@ -24,7 +24,7 @@ async fn echo() -> (Running, Upstream) {
 }
 
 #[tokio::test]
-async fn a_key_says_who_asks_and_how_urgent_it_is() {
+async fn a_key_determines_tenant_and_class() {
     let (running, _upstream) = echo().await;
     let client = running.client();
     let class = async |key: &str, priority: &[(&str, &str)]| {
@@ -271,7 +271,7 @@ async fn bodies_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_quota_that_is_used_up_ends_it() {
+async fn a_used_up_quota_rejects_requests() {
     let upstream = Upstream::answering(Duration::ZERO, 60).await;
     let quota = "[[gateway.tenant]]\nname = 'search'\ntokens_per_day = 100\n";
     let running = Running::before(&upstream, &format!("{KEYS}{quota}"));
@@ -296,8 +296,8 @@ async fn a_quota_that_is_used_up_ends_it() {
 }
 
 #[tokio::test]
-async fn a_new_configuration_counts_at_once_and_drops_nobody() {
-    let upstream = Upstream::start(|_| Act::Stream {
+async fn a_reload_applies_at_once_and_drops_no_connection() {
+    let upstream = Upstream::start(|_| Reaction::Stream {
         events: 10,
         gap: Duration::from_millis(20),
     })
@@ -333,7 +333,7 @@ async fn a_new_configuration_counts_at_once_and_drops_nobody() {
 }
 
 #[tokio::test]
-async fn papers_own_ini_file_is_read() {
+async fn the_predecessors_ini_file_is_read() {
     use headworks_gateway::GatewayConfig;
     use headworks_service::config::{Schema, Sources};
     let ini = "[scheduler]\nscheduler_enabled = true\nscheduler_priority_levels = 4\nscheduler_max_queue_depth = 7\n\

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Act, CHAT, PATIENCE, Running, Upstream, chat, raw_request, until};
+use crate::support::{CHAT, PATIENCE, Reaction, Running, Upstream, chat, raw_request, until};
 
 async fn started() -> (Running, Upstream) {
     let upstream = Upstream::answering(Duration::ZERO, 7).await;
@@ -52,8 +52,8 @@ fn statuses(answers: &str) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn requests_sent_ahead_are_answered_in_order() {
-    let upstream = Upstream::start(|call| Act::Answer {
+async fn pipelined_requests_are_answered_in_order() {
+    let upstream = Upstream::start(|call| Reaction::Answer {
         // The first one takes longer and is still answered first.
         after: Duration::from_millis(if call.body.contains("\"max_tokens\":1,") {
             50
@@ -85,7 +85,7 @@ async fn requests_sent_ahead_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_request_may_come_in_any_pieces() {
+async fn a_request_may_arrive_in_any_pieces() {
     let (running, upstream) = started().await;
     let mut stream = connect(&running).await;
     let body = chat(5, false);
@@ -129,7 +129,7 @@ async fn a_large_body_arrives_whole() {
 }
 
 #[tokio::test]
-async fn who_waits_for_leave_to_send_its_body_gets_it() {
+async fn expect_continue_is_honoured() {
     let (running, _upstream) = started().await;
     let mut stream = connect(&running).await;
     let request = raw_request(CHAT, &chat(5, false));
@@ -146,7 +146,7 @@ async fn who_waits_for_leave_to_send_its_body_gets_it() {
 /// A response that breaks before its first byte was relayed becomes an error response. A closed
 /// connection would look like one that was idle for too long, and the client would retry.
 #[tokio::test]
-async fn an_answer_that_breaks_before_it_begins_is_said_to() {
+async fn a_response_that_breaks_before_its_first_byte_becomes_an_error() {
     let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-theirs: 1\r\n\r\n";
     for (version, size) in [
         ("HTTP/1.1", "zz"),
@@ -154,7 +154,7 @@ async fn an_answer_that_breaks_before_it_begins_is_said_to() {
         ("HTTP/1.1", "fffffffffffffffff"),
     ] {
         let answer: &str = format!("{head}{size}\r\n{{}}\r\n").leak();
-        let upstream = Upstream::start(move |_| Act::Last(answer)).await;
+        let upstream = Upstream::start(move |_| Reaction::Last(answer)).await;
         let running = Running::before(&upstream, "");
         let request = raw_request(CHAT, &chat(10, false)).replace("HTTP/1.1", version);
         // The connection stays open where it would have anyway.
@@ -177,8 +177,8 @@ async fn an_answer_that_breaks_before_it_begins_is_said_to() {
 }
 
 #[tokio::test]
-async fn old_clients_get_no_chunks() {
-    let upstream = Upstream::start(|_| Act::Stream {
+async fn http_1_0_clients_get_no_chunks() {
+    let upstream = Upstream::start(|_| Reaction::Stream {
         events: 3,
         gap: Duration::from_millis(1),
     })
@@ -196,7 +196,7 @@ async fn old_clients_get_no_chunks() {
 }
 
 #[tokio::test]
-async fn what_can_be_understood_in_two_ways_reaches_nobody() {
+async fn ambiguous_requests_reach_no_upstream() {
     let (running, upstream) = started().await;
     let smuggled = raw_request(CHAT, &chat(5, false));
     for (status, lines) in [
@@ -228,7 +228,7 @@ async fn what_can_be_understood_in_two_ways_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn who_sends_too_much_still_hears_why() {
+async fn an_oversized_upload_gets_an_error_response() {
     let upstream = Upstream::answering(Duration::ZERO, 7).await;
     let running = Running::before(&upstream, "max_body = '1KiB'");
     let large = raw_request(CHAT, &"x".repeat(500_000));
@@ -244,7 +244,7 @@ async fn who_sends_too_much_still_hears_why() {
 }
 
 #[tokio::test]
-async fn a_refusal_keeps_the_connection_and_a_head_has_no_body() {
+async fn an_error_keeps_the_connection_and_a_head_request_has_no_body() {
     let (running, _upstream) = started().await;
     let mut stream = connect(&running).await;
     let refused = raw_request("/v1/nothing", "{}");
@@ -264,7 +264,7 @@ async fn a_refusal_keeps_the_connection_and_a_head_has_no_body() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_does_not_hold_up_the_end_and_an_answer_does() {
+async fn shutdown_waits_for_responses_and_not_for_idle_connections() {
     let upstream = Upstream::answering(Duration::from_millis(200), 7).await;
     let running = Running::before(&upstream, "");
     // A client that sent a part of the HTTP/2 preface is idle as well. It connects first, because

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::support::{Act, CHAT, Running, Upstream, chat, raw_request, until};
+use crate::support::{CHAT, Reaction, Running, Upstream, chat, raw_request, until};
 
 /// Concurrent requests, each with this key.
 fn crowd(running: &Running, key: &'static str, many: usize) -> JoinSet<u16> {
@@ -24,10 +24,10 @@ fn crowd(running: &Running, key: &'static str, many: usize) -> JoinSet<u16> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_has_no_more_slots_than_its_own_and_holds_up_nobody() {
+async fn a_tenant_is_limited_and_delays_no_other() {
     let release = Arc::new(Semaphore::new(0));
     let held = release.clone();
-    let upstream = Upstream::start(move |_| Act::When(held.clone())).await;
+    let upstream = Upstream::start(move |_| Reaction::When(held.clone())).await;
     let tenants = "
         scheduler_max_concurrent = 10
         [[gateway.key]]
@@ -64,11 +64,11 @@ async fn a_tenant_has_no_more_slots_than_its_own_and_holds_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn upstreams_of_a_model_are_asked_by_their_weights() {
+async fn upstreams_of_a_model_share_by_weight() {
     let release = Arc::new(Semaphore::new(0));
     let (one, other) = (release.clone(), release.clone());
-    let large = Upstream::start(move |_| Act::When(one.clone())).await;
-    let small = Upstream::start(move |_| Act::When(other.clone())).await;
+    let large = Upstream::start(move |_| Reaction::When(one.clone())).await;
+    let small = Upstream::start(move |_| Reaction::When(other.clone())).await;
     let toml = [large.toml("large", "weight = 3"), small.toml("small", "")].concat();
     let running = Running::start(&toml);
     let clients = crowd(&running, "any", 40);
@@ -81,7 +81,7 @@ async fn upstreams_of_a_model_are_asked_by_their_weights() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn a_body_that_does_not_arrive_times_out() {
     let upstream = Upstream::answering(Duration::ZERO, 1).await;
     let running = Running::before(&upstream, "body_timeout = '200ms'");
     let mut stream = TcpStream::connect(running.gateway.address()).await.unwrap();
@@ -97,9 +97,9 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn an_answer_that_never_ends_is_ended() {
+async fn an_endless_response_times_out() {
     let gap = Duration::from_millis(10);
-    let upstream = Upstream::start(move |_| Act::Stream {
+    let upstream = Upstream::start(move |_| Reaction::Stream {
         events: 1_000_000,
         gap,
     })

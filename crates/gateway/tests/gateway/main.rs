@@ -1,16 +1,16 @@
 //! A gateway on a real port, between clients and scripted upstreams.
 
 mod concurrency;
+mod disconnects;
 mod front;
 mod http1;
 mod keys;
-mod leaving;
 mod limits;
-mod links;
+mod queueing;
 mod rates;
-mod seeing;
 mod shares;
 mod support;
+mod upstream_connections;
 mod upstreams;
 mod usage;
-mod waiting;
+mod views;

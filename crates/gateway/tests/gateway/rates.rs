@@ -38,7 +38,7 @@ async fn storm(running: &Running, requests: usize, max_tokens: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_a_second_hold_over_any_window() {
+async fn the_request_rate_holds_over_any_window() {
     let upstream = Upstream::answering(Duration::ZERO, 1).await;
     let running = Running::before(
         &upstream,
@@ -55,7 +55,7 @@ async fn requests_a_second_hold_over_any_window() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_a_second_hold_over_any_window() {
+async fn the_token_rate_holds_over_any_window() {
     // The actual cost equals the estimate: 2 for the prompt and role, 98 for the response.
     let upstream = Upstream::answering(Duration::ZERO, 100).await;
     let running = Running::before(
@@ -63,7 +63,7 @@ async fn tokens_a_second_hold_over_any_window() {
         "scheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 2000\nscheduler_tokens_burst = 500",
     );
     let body = chat(97, false);
-    let ask = headworks_gateway::wire::read_ask(body.as_bytes()).unwrap();
+    let ask = headworks_gateway::wire::read_summary(body.as_bytes()).unwrap();
     assert_eq!(ask.prompt + 97, 100);
     storm(&running, 45, 97).await;
     let calls: Vec<_> = upstream

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::support::{Act, CHAT, Running, Upstream, chat, until};
+use crate::support::{CHAT, Reaction, Running, Upstream, chat, until};
 
 /// Actual cost of a request: mixed sizes, and up to forty times more or less than announced.
-fn drawn(said: u64) -> u64 {
+fn actual_tokens(said: u64) -> u64 {
     match said {
         20 => 800,
         800 => 20,
@@ -19,14 +19,14 @@ fn drawn(said: u64) -> u64 {
     }
 }
 
-/// An upstream whose usage is what `drawn` returns.
+/// An upstream whose usage is what `actual_tokens` returns.
 async fn upstream() -> Upstream {
     Upstream::start(|call| {
         let said = call.json()["max_tokens"].as_u64().unwrap();
         let after = Duration::from_millis(1);
-        Act::Answer {
+        Reaction::Answer {
             after,
-            tokens: drawn(said),
+            tokens: actual_tokens(said),
         }
     })
     .await
@@ -82,7 +82,7 @@ async fn crowd(
         let said = call.json()["max_tokens"].as_u64().unwrap();
         *tokens
             .entry(call.header("x-label").unwrap().to_owned())
-            .or_default() += drawn(said);
+            .or_default() += actual_tokens(said);
     }
     running.is_idle().await;
     tokens
@@ -105,7 +105,7 @@ const FREE: &str =
     "scheduler_max_concurrent = 4\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn classes_share_by_weight_however_wrong_the_estimates() {
+async fn classes_share_by_weight_despite_wrong_estimates() {
     let upstream = upstream().await;
     let config = format!(
         "{FREE}scheduler_priority_levels = 4\nscheduler_weights = [1, 4, 2, 1]\ndefault_class = 1"
@@ -121,7 +121,7 @@ async fn classes_share_by_weight_however_wrong_the_estimates() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tenants_of_a_class_share_by_weight_however_much_they_ask() {
+async fn tenants_of_a_class_share_by_weight_whatever_their_load() {
     let upstream = upstream().await;
     let tenants = "
         scheduler_max_queue_depth = 60
@@ -185,11 +185,11 @@ impl Crowd {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_times_the_requests_are_worth_no_more() {
+async fn a_hundred_times_the_requests_give_no_larger_share() {
     const CALLS: usize = 100;
     let release = Arc::new(Semaphore::new(0));
     let gate = release.clone();
-    let upstream = Upstream::start(move |_| Act::When(gate.clone())).await;
+    let upstream = Upstream::start(move |_| Reaction::When(gate.clone())).await;
     let tenants = "
         scheduler_max_queue_depth = 20
         [[gateway.key]]

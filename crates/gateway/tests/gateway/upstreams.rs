@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::support::{Act, CHAT, Running, Upstream, chat, until};
+use crate::support::{CHAT, Reaction, Running, Upstream, chat, until};
 
-const FINE: Act = Act::Answer {
+const FINE: Reaction = Reaction::Answer {
     after: Duration::ZERO,
     tokens: 3,
 };
 
 /// A gateway in front of a bad upstream and a good one; the bad one is tried first.
-async fn beside(bad: Act, more: &str) -> (Running, Upstream, Upstream) {
+async fn beside(bad: Reaction, more: &str) -> (Running, Upstream, Upstream) {
     let bad = Upstream::start(move |_| bad.clone()).await;
     let good = Upstream::start(|_| FINE).await;
     let toml = format!(
@@ -26,8 +26,8 @@ async fn beside(bad: Act, more: &str) -> (Running, Upstream, Upstream) {
 }
 
 #[tokio::test]
-async fn an_overloaded_one_rests_and_another_answers() {
-    let (running, bad, good) = beside(Act::Status(429, "\r\nretry-after: 60"), "").await;
+async fn an_overloaded_upstream_is_suspended_and_another_serves() {
+    let (running, bad, good) = beside(Reaction::Status(429, "\r\nretry-after: 60"), "").await;
     for n in 1..=3 {
         let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
         assert_eq!(
@@ -37,16 +37,16 @@ async fn an_overloaded_one_rests_and_another_answers() {
         assert_eq!(
             (bad.count(), good.count()),
             (1, n),
-            "it was told to come back in a minute"
+            "it is suspended for a minute"
         );
     }
     running.is_idle().await;
 }
 
 #[tokio::test]
-async fn a_failing_one_is_left_alone_after_its_faults() {
+async fn a_failing_upstream_is_suspended() {
     let (running, bad, good) = beside(
-        Act::Status(500, ""),
+        Reaction::Status(500, ""),
         "fault_threshold = 2\nsuspend_for = '60s'\nretry_on = [500]",
     )
     .await;
@@ -78,7 +78,7 @@ async fn an_error_after_which_something_may_be_generated_is_not_tried_elsewhere(
         (429, "", 200),
         (503, "", 200),
     ] {
-        let (running, bad, good) = beside(Act::Status(status, ""), settings).await;
+        let (running, bad, good) = beside(Reaction::Status(status, ""), settings).await;
         let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
         assert_eq!(answer.status, expected, "{status} {settings}");
         let elsewhere = usize::from(expected == 200);
@@ -92,9 +92,9 @@ async fn an_error_after_which_something_may_be_generated_is_not_tried_elsewhere(
 }
 
 #[tokio::test]
-async fn an_upstream_that_says_when_to_return_is_left_alone_until_then() {
+async fn retry_after_suspends_an_upstream() {
     for status in [503, 529] {
-        let act = Act::Status(status, "\r\nretry-after: 60");
+        let act = Reaction::Status(status, "\r\nretry-after: 60");
         let (running, bad, good) = beside(
             act,
             if status == 529 {
@@ -113,7 +113,7 @@ async fn an_upstream_that_says_when_to_return_is_left_alone_until_then() {
 }
 
 #[tokio::test]
-async fn one_that_is_not_there_is_passed_over() {
+async fn an_unreachable_upstream_is_skipped() {
     let good = Upstream::start(|_| FINE).await;
     let gone = TcpListener::bind("127.0.0.1:0")
         .await
@@ -143,7 +143,7 @@ async fn one_that_is_not_there_is_passed_over() {
 }
 
 #[tokio::test]
-async fn one_that_takes_no_connection_is_passed_over_in_time() {
+async fn an_upstream_that_accepts_no_connection_is_skipped() {
     let good = Upstream::start(|_| FINE).await;
     let (full, _taken) = full().await;
     let full =
@@ -174,9 +174,9 @@ async fn full() -> (SocketAddr, (TcpListener, Vec<TcpStream>)) {
 }
 
 #[tokio::test]
-async fn the_only_ones_answer_goes_through_with_a_time_to_come_back() {
+async fn a_429_of_the_only_upstream_has_retry_after() {
     for (headers, after) in [("\r\nretry-after: 7", "7"), ("", "5")] {
-        let upstream = Upstream::start(move |_| Act::Status(429, headers)).await;
+        let upstream = Upstream::start(move |_| Reaction::Status(429, headers)).await;
         let running = Running::before(&upstream, "");
         let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
         assert_eq!((answer.status, answer.header("retry-after")), (429, after));
@@ -186,20 +186,20 @@ async fn the_only_ones_answer_goes_through_with_a_time_to_come_back() {
 }
 
 #[tokio::test]
-async fn an_interim_answer_is_not_passed_on_and_nobody_is_switched_to_another_protocol() {
+async fn interim_responses_are_dropped_and_101_is_an_error() {
     let patient = concat!(
         "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n",
         "HTTP/1.1 102 Processing\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
     );
-    let upstream = Upstream::start(move |_| Act::Raw(patient)).await;
+    let upstream = Upstream::start(move |_| Reaction::Raw(patient)).await;
     let running = Running::before(&upstream, "");
     let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "{}"));
     assert_eq!(answer.header("link"), "");
 
     let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
-    let (running, bad, good) = beside(Act::Raw(switch), "").await;
+    let (running, bad, good) = beside(Reaction::Raw(switch), "").await;
     let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
     assert_eq!(
         (answer.status, answer.header("x-headworks-reason")),
@@ -211,8 +211,8 @@ async fn an_interim_answer_is_not_passed_on_and_nobody_is_switched_to_another_pr
 }
 
 #[tokio::test]
-async fn who_cannot_wait_as_long_as_they_rest_is_told_at_once() {
-    let upstream = Upstream::start(|_| Act::Status(429, "\r\nretry-after: 100")).await;
+async fn a_request_is_rejected_if_all_upstreams_are_suspended_for_longer() {
+    let upstream = Upstream::start(|_| Reaction::Status(429, "\r\nretry-after: 100")).await;
     let running = Running::before(&upstream, "");
     assert_eq!(
         running
@@ -235,8 +235,8 @@ async fn who_cannot_wait_as_long_as_they_rest_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_generated_twice_after_a_broken_or_odd_answer() {
-    for bad in [Act::Close, Act::Garbage] {
+async fn a_broken_response_is_not_retried() {
+    for bad in [Reaction::Close, Reaction::Garbage] {
         let (running, bad, good) = beside(bad, "").await;
         let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
         assert_eq!(
@@ -249,8 +249,8 @@ async fn nothing_is_generated_twice_after_a_broken_or_odd_answer() {
 }
 
 #[tokio::test]
-async fn a_timeout_ends_it_unless_the_operator_said_otherwise() {
-    let (running, bad, good) = beside(Act::Hang, "first_byte_timeout = '100ms'").await;
+async fn a_timeout_is_not_retried_unless_configured() {
+    let (running, bad, good) = beside(Reaction::Hang, "first_byte_timeout = '100ms'").await;
     let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
     assert_eq!(
         (answer.status, answer.header("x-headworks-reason")),
@@ -259,7 +259,7 @@ async fn a_timeout_ends_it_unless_the_operator_said_otherwise() {
     assert_eq!((bad.count(), good.count()), (1, 0));
     until("the upstream was told", || bad.left() == 1).await;
     let more = "first_byte_timeout = '100ms'\nretry_on_timeout = true";
-    let (running, bad, good) = beside(Act::Hang, more).await;
+    let (running, bad, good) = beside(Reaction::Hang, more).await;
     assert_eq!(
         running
             .client()
@@ -274,7 +274,7 @@ async fn a_timeout_ends_it_unless_the_operator_said_otherwise() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_off_ends_with_an_error() {
-    let upstream = Upstream::start(|_| Act::BreakOff { in_event: false }).await;
+    let upstream = Upstream::start(|_| Reaction::BreakOff { in_event: false }).await;
     let running = Running::before(&upstream, "");
     let answer = running.client().post(CHAT, &[], &chat(10, true)).await;
     assert_eq!(answer.status, 200);
@@ -285,7 +285,7 @@ async fn a_stream_that_breaks_off_ends_with_an_error() {
     running.is_idle().await;
     // Inside an event nothing can be inserted. The connection is closed, so that no client takes
     // the response for complete.
-    let upstream = Upstream::start(|_| Act::BreakOff { in_event: true }).await;
+    let upstream = Upstream::start(|_| Reaction::BreakOff { in_event: true }).await;
     let running = Running::before(&upstream, "");
     assert!(
         running
@@ -298,9 +298,9 @@ async fn a_stream_that_breaks_off_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn a_silent_one_is_given_up() {
+async fn a_silent_upstream_times_out() {
     let gap = Duration::from_secs(3600);
-    let upstream = Upstream::start(move |_| Act::Stream { events: 2, gap }).await;
+    let upstream = Upstream::start(move |_| Reaction::Stream { events: 2, gap }).await;
     let running = Running::start(&upstream.toml("one", "idle_timeout = '500ms'"));
     let answer = running.client().post(CHAT, &[], &chat(10, true)).await;
     assert!(answer.body.contains("upstream_silent"), "{}", answer.body);
@@ -309,8 +309,8 @@ async fn a_silent_one_is_given_up() {
 }
 
 #[tokio::test]
-async fn refused_credentials_are_not_the_clients_fault() {
-    let upstream = Upstream::start(|_| Act::Status(401, "")).await;
+async fn rejected_credentials_are_a_502() {
+    let upstream = Upstream::start(|_| Reaction::Status(401, "")).await;
     let running = Running::before(&upstream, "");
     let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
     assert_eq!(
@@ -321,9 +321,9 @@ async fn refused_credentials_are_not_the_clients_fault() {
 }
 
 #[tokio::test]
-async fn odd_answers_go_through_and_lose_no_slot() {
+async fn unusual_responses_are_relayed_and_leak_no_slot() {
     let odd = "HTTP/1.1 200 OK\r\ncontent-length: 27\r\n\r\n{\"usage\": {\"prompt_tokens\":";
-    let upstream = Upstream::start(move |_| Act::Raw(odd)).await;
+    let upstream = Upstream::start(move |_| Reaction::Raw(odd)).await;
     let running = Running::before(&upstream, "");
     let answer = running.client().post(CHAT, &[], &chat(10, false)).await;
     assert_eq!((answer.status, answer.body.len()), (200, 27));
@@ -331,10 +331,10 @@ async fn odd_answers_go_through_and_lose_no_slot() {
 }
 
 #[tokio::test]
-async fn a_healed_one_is_asked_again() {
+async fn a_recovered_upstream_is_used_again() {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     let upstream = Upstream::start(|_| match CALLS.fetch_add(1, Ordering::SeqCst) {
-        0 => Act::Status(429, "\r\nretry-after-ms: 200"),
+        0 => Reaction::Status(429, "\r\nretry-after-ms: 200"),
         _ => FINE,
     })
     .await;
@@ -370,7 +370,7 @@ const OTHER: [(&str, &str); 1] = [("x-api-key", "sk-other")];
 /// Fails whenever the prompt asks for it.
 async fn obedient(status: u16) -> Upstream {
     Upstream::start(move |call| match call.body.contains("fail") {
-        true => Act::Status(status, ""),
+        true => Reaction::Status(status, ""),
         false => FINE,
     })
     .await

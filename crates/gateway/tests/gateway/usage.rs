@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 
-use crate::support::{Act, CHAT, PATIENCE, Running, Upstream, chat, raw_request, until};
+use crate::support::{CHAT, PATIENCE, Reaction, Running, Upstream, chat, raw_request, until};
 
 /// Tokens of the prompt that `chat` sends: "user" and "hello".
 const PROMPT: u64 = 3;
@@ -52,10 +52,10 @@ async fn leave_after(running: &Running, path: &str, body: &str, word: &str) {
 }
 
 /// A stream of events without an end.
-fn unfinished(events: &str) -> Act {
+fn unfinished(events: &str) -> Reaction {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked";
     let text = format!("{head}\r\n\r\n{:x}\r\n{events}\r\n", events.len());
-    Act::Raw(Box::leak(text.into_boxed_str()))
+    Reaction::Raw(Box::leak(text.into_boxed_str()))
 }
 
 fn anthropic(events: usize) -> String {
@@ -97,7 +97,7 @@ async fn an_openai_stream_that_is_closed_early_books_what_was_relayed() {
 
 #[tokio::test]
 async fn a_client_that_leaves_before_the_answer_books_what_was_expected() {
-    let upstream = Upstream::start(|_| Act::Hang).await;
+    let upstream = Upstream::start(|_| Reaction::Hang).await;
     let running = Running::before(&upstream, "");
     let mut stream = TcpStream::connect(running.gateway.address()).await.unwrap();
     let request = raw_request(CHAT, &chat(500, false));
@@ -110,7 +110,7 @@ async fn a_client_that_leaves_before_the_answer_books_what_was_expected() {
 #[tokio::test]
 async fn a_client_that_leaves_in_the_middle_of_an_answer_books_what_was_expected() {
     let half = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{\"choices\":";
-    let upstream = Upstream::start(|_| Act::Raw(half)).await;
+    let upstream = Upstream::start(|_| Reaction::Raw(half)).await;
     let running = Running::before(&upstream, "");
     leave_after(&running, CHAT, &chat(500, false), "choices").await;
     assert_eq!(booked(&running).await, (PROMPT, 500));
@@ -118,7 +118,7 @@ async fn a_client_that_leaves_in_the_middle_of_an_answer_books_what_was_expected
 
 #[tokio::test]
 async fn an_upstream_that_breaks_off_books_the_prompt() {
-    let upstream = Upstream::start(|_| Act::Close).await;
+    let upstream = Upstream::start(|_| Reaction::Close).await;
     let running = Running::before(&upstream, "");
     let answer = running.client().post(CHAT, &[], &chat(500, false)).await;
     assert_eq!(answer.status, 502, "{}", answer.body);
@@ -133,7 +133,7 @@ async fn an_answer_without_a_usage_books_its_text() {
         body.len()
     );
     let text: &'static str = Box::leak(text.into_boxed_str());
-    let upstream = Upstream::start(move |_| Act::Raw(text)).await;
+    let upstream = Upstream::start(move |_| Reaction::Raw(text)).await;
     let running = Running::before(&upstream, "");
     let answer = running.client().post(CHAT, &[], &chat(500, false)).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
@@ -142,7 +142,7 @@ async fn an_answer_without_a_usage_books_its_text() {
 
 #[tokio::test]
 async fn a_client_that_leaves_the_queue_books_nothing() {
-    let upstream = Upstream::start(|_| Act::Hang).await;
+    let upstream = Upstream::start(|_| Reaction::Hang).await;
     let running = Running::before(&upstream, "scheduler_max_concurrent = 1");
     let request = raw_request(CHAT, &chat(500, false));
     let mut streams = Vec::new();

@@ -30,7 +30,7 @@ enum State {
     Size,
     Data(u64),
     /// After the data of a chunk.
-    Behind,
+    AfterData,
     /// After the last chunk, with the number of trailer bytes read.
     Trailer(usize),
     Done,
@@ -63,7 +63,7 @@ impl Chunks {
                         size => State::Data(size),
                     },
                 },
-                State::Data(0) => State::Behind,
+                State::Data(0) => State::AfterData,
                 State::Data(_) if input.is_empty() => return Ok(false),
                 State::Data(left) => {
                     let there = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
@@ -72,7 +72,7 @@ impl Chunks {
                     self.left -= there as u64;
                     State::Data(left - there as u64)
                 }
-                State::Behind => match line(input, 0)? {
+                State::AfterData => match line(input, 0)? {
                     None => return Ok(false),
                     Some(_) => State::Size,
                 },

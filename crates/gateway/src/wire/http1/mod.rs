@@ -4,13 +4,13 @@
 //! and its upstream read the same bytes differently, so there is one way to end a line and one way
 //! to state the length of a body, without lists and without folded lines.
 
-mod answer;
 mod chunks;
-mod head;
-mod reply;
+mod request_head;
+mod response_head;
+mod response_writer;
 
-pub use answer::{Framing, write_head};
 pub use chunks::{BadChunk, Chunks};
-pub use head::{Head, Length, MAX_HEAD, head_end, read_head};
-pub(crate) use head::{bare_line, ends_bare, too_long};
-pub use reply::{Reply, ReplyEnd, take_reply};
+pub use request_head::{Length, MAX_HEAD, RequestHead, head_end, read_request_head};
+pub(crate) use request_head::{bare_line_feed, has_bare_line_end, head_too_large};
+pub use response_head::{ResponseFraming, ResponseHead, take_response_head};
+pub use response_writer::{Framing, write_response_head};

@@ -15,14 +15,14 @@ const STREAM: &[u8] =
 
 /// One received request.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct ReceivedRequest {
     pub(crate) at: Instant,
     /// Request line and headers, in lower case.
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Call {
+impl ReceivedRequest {
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap()
     }
@@ -37,7 +37,7 @@ impl Call {
 
 /// Scripted reaction to a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Act {
+pub(crate) enum Reaction {
     /// Respond after a while, with this usage.
     Answer { after: Duration, tokens: u64 },
     /// Respond once the semaphore has a permit.
@@ -68,7 +68,7 @@ pub(crate) struct Seen {
     peak: AtomicUsize,
     /// Requests whose client disconnected before the end of the response.
     left: AtomicUsize,
-    calls: Mutex<Vec<Call>>,
+    calls: Mutex<Vec<ReceivedRequest>>,
     connections: AtomicUsize,
 }
 
@@ -85,18 +85,20 @@ impl Drop for Upstream {
 }
 
 impl Upstream {
-    pub(crate) async fn start(act: impl Fn(&Call) -> Act + Send + Sync + 'static) -> Upstream {
+    pub(crate) async fn start(
+        reaction: impl Fn(&ReceivedRequest) -> Reaction + Send + Sync + 'static,
+    ) -> Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (seen, act) = (Arc::new(Seen::default()), Arc::new(act));
+        let (seen, reaction) = (Arc::new(Seen::default()), Arc::new(reaction));
         let shared = seen.clone();
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 stream.set_nodelay(true).unwrap();
                 shared.connections.fetch_add(1, Ordering::SeqCst);
-                let (seen, act) = (shared.clone(), act.clone());
-                connections.spawn(async move { serve(stream, &seen, &*act).await });
+                let (seen, reaction) = (shared.clone(), reaction.clone());
+                connections.spawn(async move { serve(stream, &seen, &*reaction).await });
             }
         });
         Upstream {
@@ -107,7 +109,7 @@ impl Upstream {
     }
 
     pub(crate) async fn answering(after: Duration, tokens: u64) -> Upstream {
-        Upstream::start(move |_| Act::Answer { after, tokens }).await
+        Upstream::start(move |_| Reaction::Answer { after, tokens }).await
     }
 
     /// Its entry in the configuration.
@@ -135,7 +137,7 @@ impl Upstream {
         self.seen.connections.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn calls(&self) -> Vec<Call> {
+    pub(crate) fn calls(&self) -> Vec<ReceivedRequest> {
         self.seen.calls.lock().clone()
     }
 
@@ -144,20 +146,24 @@ impl Upstream {
     }
 }
 
-async fn serve(mut stream: TcpStream, seen: &Seen, act: &(dyn Fn(&Call) -> Act + Send + Sync)) {
+async fn serve(
+    mut stream: TcpStream,
+    seen: &Seen,
+    reaction: &(dyn Fn(&ReceivedRequest) -> Reaction + Send + Sync),
+) {
     let mut buffer = Vec::new();
     while let Some(call) = read(&mut stream, &mut buffer).await {
-        let act = act(&call);
+        let reaction = reaction(&call);
         seen.calls.lock().push(call);
-        let mut here = Here::new(seen);
+        let mut at_upstream = AtUpstream::new(seen);
         let (mut reader, mut writer) = stream.split();
         let mut byte = [0];
         let done = tokio::select! {
             biased;
             _ = reader.read(&mut byte) => None,
-            goes_on = perform(&mut writer, &act, &mut here) => Some(goes_on),
+            goes_on = perform(&mut writer, &reaction, &mut at_upstream) => Some(goes_on),
         };
-        here.leave();
+        at_upstream.leave();
         match done {
             None => {
                 seen.left.fetch_add(1, Ordering::SeqCst);
@@ -170,13 +176,13 @@ async fn serve(mut stream: TcpStream, seen: &Seen, act: &(dyn Fn(&Call) -> Act +
 }
 
 /// A request at the upstream.
-struct Here<'a>(Option<&'a Seen>);
+struct AtUpstream<'a>(Option<&'a Seen>);
 
-impl Here<'_> {
-    fn new(seen: &Seen) -> Here<'_> {
+impl AtUpstream<'_> {
+    fn new(seen: &Seen) -> AtUpstream<'_> {
         let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
         seen.peak.fetch_max(now, Ordering::SeqCst);
-        Here(Some(seen))
+        AtUpstream(Some(seen))
     }
 
     /// Ends the count of this request. Called before the end of the response is sent, because the
@@ -188,13 +194,13 @@ impl Here<'_> {
     }
 }
 
-impl Drop for Here<'_> {
+impl Drop for AtUpstream<'_> {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Call> {
+async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<ReceivedRequest> {
     loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&buffer[..end])
@@ -207,7 +213,7 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Call> {
             if buffer.len() >= end + 4 + length {
                 let body = String::from_utf8_lossy(&buffer[end + 4..end + 4 + length]).into_owned();
                 buffer.drain(..end + 4 + length);
-                return Some(Call {
+                return Some(ReceivedRequest {
                     at: Instant::now(),
                     head,
                     body,
@@ -223,22 +229,22 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Call> {
 /// Performs an action. Returns whether the connection stays open.
 async fn perform(
     writer: &mut (impl AsyncWriteExt + Unpin),
-    act: &Act,
-    here: &mut Here<'_>,
+    reaction: &Reaction,
+    at_upstream: &mut AtUpstream<'_>,
 ) -> bool {
-    match act {
-        Act::Answer { after, tokens } => {
+    match reaction {
+        Reaction::Answer { after, tokens } => {
             tokio::time::sleep(*after).await;
-            here.leave();
+            at_upstream.leave();
             answer(writer, *tokens).await
         }
-        Act::When(permits) => {
+        Reaction::When(permits) => {
             permits.acquire().await.unwrap().forget();
-            here.leave();
+            at_upstream.leave();
             answer(writer, 100).await
         }
-        Act::Status(status, headers) => {
-            here.leave();
+        Reaction::Status(status, headers) => {
+            at_upstream.leave();
             let head =
                 format!("HTTP/1.1 {status} Ordered\r\ncontent-type: application/json{headers}");
             whole(
@@ -248,7 +254,7 @@ async fn perform(
             )
             .await
         }
-        Act::Stream { events, gap } => {
+        Reaction::Stream { events, gap } => {
             let _ = writer.write_all(STREAM).await;
             for event in 0..*events {
                 if chunk(writer, &format!("data: {{\"n\":{event}}}\n\n"))
@@ -262,32 +268,32 @@ async fn perform(
             }
             let last = "data: {\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":7}}\n\ndata: [DONE]\n\n";
             let _ = chunk(writer, last).await;
-            here.leave();
+            at_upstream.leave();
             writer.write_all(b"0\r\n\r\n").await.is_ok()
         }
-        Act::Flood => {
+        Reaction::Flood => {
             let _ = writer.write_all(STREAM).await;
             let event = format!("data: {}\n\n", "x".repeat(64 << 10));
             while chunk(writer, &event).await.is_ok() {}
             // The gateway has disconnected. The task that reads the socket notices.
             std::future::pending().await
         }
-        Act::Hang => std::future::pending().await,
-        Act::Close => false,
-        Act::Garbage => {
+        Reaction::Hang => std::future::pending().await,
+        Reaction::Close => false,
+        Reaction::Garbage => {
             let _ = writer
                 .write_all(b"\x16\x03\x01 this is not HTTP at all\r\n\r\n")
                 .await;
             false
         }
-        Act::BreakOff { in_event } => {
+        Reaction::BreakOff { in_event } => {
             let _ = writer.write_all(STREAM).await;
             let rest = if *in_event { "data: {\"n\":" } else { "" };
             let _ = chunk(writer, &format!("data: {{\"n\":0}}\n\n{rest}")).await;
             false
         }
-        Act::Raw(bytes) => writer.write_all(bytes.as_bytes()).await.is_ok(),
-        Act::Last(bytes) => {
+        Reaction::Raw(bytes) => writer.write_all(bytes.as_bytes()).await.is_ok(),
+        Reaction::Last(bytes) => {
             let _ = writer.write_all(bytes.as_bytes()).await;
             false
         }

@@ -1,0 +1,441 @@
+//! The active configuration: the settings with everything derived from them. It is immutable; a
+//! reload builds another one and swaps it in.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use headworks_core::{
+    Bound, Class, ClassConfig, Config, Cost, FlowConfig, KeySeed, Limits, Policy, Rate,
+    TargetConfig, TargetId,
+};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::config::{GatewayConfig, RuleSettings, TenantRule, TenantSettings, UpstreamSettings};
+use crate::keys::Keys;
+use crate::learned_limits::LearnedLimits;
+use crate::time_rules::TimeRule;
+use crate::upstream::{Upstream, UpstreamMetrics};
+use crate::wire::Dialect;
+
+/// Target ids of upstreams, by name. An upstream keeps its id for the life of the process, even
+/// while it is not configured: the scheduler and the metrics know it by that id.
+#[derive(Debug, Default)]
+pub(crate) struct UpstreamIds {
+    names: Vec<String>,
+    metrics: Vec<Arc<UpstreamMetrics>>,
+}
+
+impl UpstreamIds {
+    fn assign(&mut self, name: &str) -> (TargetId, Arc<UpstreamMetrics>) {
+        let known = self.names.iter().position(|known| known == name);
+        let index = known.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.metrics.push(Arc::default());
+            self.names.len() - 1
+        });
+        let target = TargetId::new(u32::try_from(index).expect("fewer than 2^32 upstreams"));
+        (target, self.metrics[index].clone())
+    }
+}
+
+/// The configuration in force, with everything derived from it.
+pub(crate) struct ActiveConfig {
+    pub(crate) config: Arc<GatewayConfig>,
+    pub(crate) keys: Keys,
+    /// By target; `None` for an upstream that is no longer configured.
+    upstreams: Vec<Option<Arc<Upstream>>>,
+    rules: Vec<(TimeRule, RuleSettings)>,
+    pub(crate) zone: TimeZone,
+    queue_timeouts: Vec<Duration>,
+    tenants: HashMap<String, TenantSettings>,
+}
+
+impl ActiveConfig {
+    pub(crate) fn new(
+        config: Arc<GatewayConfig>,
+        keys: Keys,
+        upstream_ids: &mut UpstreamIds,
+    ) -> ActiveConfig {
+        let echo = [UpstreamSettings::echo()];
+        let wanted = match config.upstream.as_slice() {
+            [] => &echo[..],
+            upstreams => upstreams,
+        };
+        let mut upstreams = vec![None; upstream_ids.names.len()];
+        for upstream in wanted {
+            for (part, settings) in upstream.scheduler_targets().enumerate() {
+                let (target, metrics) = upstream_ids.assign(&settings.name);
+                let limit = (part < upstream.limit.len()).then_some(part);
+                upstreams.resize(upstream_ids.names.len(), None);
+                upstreams[target.index()] =
+                    Some(Arc::new(Upstream::new(target, settings, limit, metrics)));
+            }
+        }
+        let rules = config.rule.iter();
+        // The configuration was checked, so every rule parses.
+        let rules =
+            rules.filter_map(|rule| Some((TimeRule::new(rule, &config).ok()?, rule.clone())));
+        ActiveConfig {
+            keys,
+            upstreams,
+            rules: rules.collect(),
+            zone: TimeZone::get(&config.time_zone).unwrap_or(TimeZone::UTC),
+            queue_timeouts: queue_timeouts(&config),
+            tenants: config
+                .tenant
+                .iter()
+                .map(|tenant| (tenant.name.clone(), tenant.clone()))
+                .collect(),
+            config,
+        }
+    }
+
+    pub(crate) fn levels(&self) -> u8 {
+        self.config.scheduler_priority_levels
+    }
+
+    pub(crate) fn queue_timeout(&self, class: Class) -> Duration {
+        let timeout = self.queue_timeouts.get(usize::from(class.0)).copied();
+        timeout.unwrap_or(self.config.scheduler_queue_timeout)
+    }
+
+    pub(crate) fn upstream(&self, target: TargetId) -> Option<&Arc<Upstream>> {
+        self.upstreams.get(target.index())?.as_ref()
+    }
+
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.upstreams.iter().flatten()
+    }
+
+    /// Model group: the upstreams that can serve `model`.
+    pub(crate) fn group(&self, dialect: Dialect, model: &str) -> Vec<TargetId> {
+        let serving = self
+            .upstreams()
+            .filter(|upstream| upstream.serves(dialect, model));
+        serving.map(|upstream| upstream.target).collect()
+    }
+
+    /// Pairs of model and upstream, sorted by model. Models given only as a pattern are not listed.
+    pub(crate) fn models(&self, dialect: Dialect) -> Vec<(&str, &str)> {
+        let mut models = BTreeMap::new();
+        for upstream in self.upstreams() {
+            let named = upstream
+                .settings
+                .models
+                .iter()
+                .filter(|model| !model.contains('*'));
+            for model in named.filter(|model| upstream.serves(dialect, model)) {
+                models.entry(model.as_str()).or_insert(upstream.name());
+            }
+        }
+        models.into_iter().collect()
+    }
+
+    pub(crate) fn tenant(&self, name: &str) -> Option<&TenantSettings> {
+        self.tenants.get(name)
+    }
+
+    /// Names of the rules in force.
+    pub(crate) fn rules_in_force(&self, now: Timestamp) -> Vec<&str> {
+        self.in_force(now).map(|rule| rule.name.as_str()).collect()
+    }
+
+    fn in_force(&self, now: Timestamp) -> impl Iterator<Item = &RuleSettings> {
+        let holding = self.rules.iter().filter(move |(rule, _)| rule.holds(now));
+        holding.map(|(_, settings)| settings)
+    }
+
+    /// The next time at which a rule may begin or end.
+    pub(crate) fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        self.rules
+            .iter()
+            .filter_map(|(rule, _)| rule.next_change(now))
+            .min()
+    }
+
+    /// Scheduler settings at `now`: the configuration, with the rules in force on top.
+    pub(crate) fn scheduler_config(
+        &self,
+        now: Timestamp,
+        seed: &KeySeed,
+        learned: &LearnedLimits,
+    ) -> Config {
+        let config = &self.config;
+        let mut limits = Limits {
+            concurrent: Some(config.scheduler_max_concurrent),
+            requests: rate(config.scheduler_max_rps, config.scheduler_rps_burst),
+            cost: rate(
+                config.scheduler_max_tokens_per_sec,
+                config.scheduler_tokens_burst,
+            ),
+            max_cost: Some(Cost(config.scheduler_max_context_length)).filter(|most| most.0 > 0),
+        };
+        let mut classes = classes(config);
+        let mut tenants: BTreeMap<&str, TenantSettings> = BTreeMap::new();
+        for tenant in &config.tenant {
+            tenants.insert(&tenant.name, tenant.clone());
+        }
+        for rule in self.in_force(now) {
+            apply_rule(config, &mut limits, &mut classes, rule);
+            for change in &rule.tenant {
+                apply_tenant_rule(tenants.entry(&change.name).or_default(), change);
+            }
+        }
+        let flows = tenants
+            .iter()
+            .map(|(name, tenant)| (seed.flow(name), flow(tenant)));
+        let mut scheduler_config = Config {
+            policy: config.scheduler_policy.into(),
+            classes,
+            bound: Bound::PerClass(config.scheduler_max_queue_depth),
+            limits,
+            flows: flows.collect(),
+            targets: self.targets(learned),
+            // A model often has a single upstream. The bound per class already limits its queue, so
+            // the bound per target is switched off.
+            max_waiting: Some(usize::MAX),
+            // A client is better served by an immediate 429 than by a wait that must end with one.
+            refuse_unreachable: true,
+            seed: seed.key(&"tables").0 as u64,
+            ..Config::default()
+        };
+        if !config.scheduler_enabled {
+            pass_through(&mut scheduler_config);
+        }
+        scheduler_config
+    }
+
+    fn targets(&self, learned: &LearnedLimits) -> Vec<TargetConfig> {
+        let target = |(index, upstream): (usize, &Option<Arc<Upstream>>)| match upstream {
+            // A removed upstream stays as a disabled target, so that the ids of the others do not
+            // shift.
+            None => TargetConfig {
+                enabled: false,
+                ..TargetConfig::default()
+            },
+            Some(upstream) => TargetConfig {
+                weight: upstream.settings.weight,
+                limits: learned.limits(index, &upstream.settings),
+                fault_threshold: upstream.settings.fault_threshold,
+                suspend_for: upstream.settings.suspend_for,
+                enabled: true,
+            },
+        };
+        self.upstreams.iter().enumerate().map(target).collect()
+    }
+}
+
+/// A rate with its burst, or `None` if the rate is 0.
+pub(crate) fn rate(per_second: f64, burst: Option<u64>) -> Option<Rate> {
+    let rate = Rate::per_second(per_second);
+    let rate = burst.map_or(rate, |burst| rate.with_burst(Cost(burst)));
+    (per_second > 0.0).then_some(rate)
+}
+
+fn queue_timeouts(config: &GatewayConfig) -> Vec<Duration> {
+    let levels = usize::from(config.scheduler_priority_levels);
+    let mut timeouts = vec![config.scheduler_queue_timeout; levels];
+    for class in &config.class {
+        if let (Some(timeout), Some(entry)) = (
+            class.queue_timeout,
+            timeouts.get_mut(usize::from(class.level)),
+        ) {
+            *entry = timeout;
+        }
+    }
+    timeouts
+}
+
+fn classes(config: &GatewayConfig) -> Vec<ClassConfig> {
+    let levels = usize::from(config.scheduler_priority_levels);
+    let mut classes = ClassConfig::halving(levels);
+    set_weights(&mut classes, &config.scheduler_weights);
+    for class in &config.class {
+        if let Some(entry) = classes.get_mut(usize::from(class.level)) {
+            entry.aging = class.aging;
+        }
+    }
+    classes
+}
+
+fn set_weights(classes: &mut [ClassConfig], weights: &[u32]) {
+    for (class, weight) in classes.iter_mut().zip(weights) {
+        class.weight = *weight;
+    }
+}
+
+fn apply_rule(
+    config: &GatewayConfig,
+    limits: &mut Limits,
+    classes: &mut [ClassConfig],
+    rule: &RuleSettings,
+) {
+    set_weights(classes, &rule.weights);
+    limits.concurrent = rule.max_concurrent.or(limits.concurrent);
+    if let Some(rps) = rule.max_rps {
+        limits.requests = rate(rps, config.scheduler_rps_burst);
+    }
+    if let Some(tokens) = rule.max_tokens_per_sec {
+        limits.cost = rate(tokens, config.scheduler_tokens_burst);
+    }
+}
+
+fn apply_tenant_rule(tenant: &mut TenantSettings, change: &TenantRule) {
+    tenant.weight = change.weight.or(tenant.weight);
+    tenant.max_concurrent = change.max_concurrent.or(tenant.max_concurrent);
+    tenant.max_rps = change.max_rps.or(tenant.max_rps);
+    tenant.max_tokens_per_sec = change.max_tokens_per_sec.or(tenant.max_tokens_per_sec);
+}
+
+fn flow(tenant: &TenantSettings) -> FlowConfig {
+    FlowConfig {
+        weight: tenant.weight.unwrap_or(1),
+        limits: Limits {
+            concurrent: tenant.max_concurrent,
+            requests: tenant.max_rps.and_then(|rps| rate(rps, None)),
+            cost: tenant
+                .max_tokens_per_sec
+                .and_then(|tokens| rate(tokens, None)),
+            max_cost: None,
+        },
+    }
+}
+
+/// Removes all limits, so that no request waits. Upstreams are still suspended after faults.
+fn pass_through(config: &mut Config) {
+    config.policy = Policy::Fifo;
+    config.limits = Limits::default();
+    config.flows = BTreeMap::new();
+    config.refuse_unreachable = false;
+    for target in &mut config.targets {
+        target.limits = Limits::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_service::config::{Schema, Sources};
+
+    fn active(toml: &str) -> ActiveConfig {
+        let sources = Sources::new().text("test.toml", format!("[gateway]\n{toml}"));
+        let schema = Schema::new().with::<GatewayConfig>();
+        let loaded = schema
+            .load(&sources)
+            .unwrap_or_else(|problems| panic!("{problems}"));
+        let config = loaded.section::<GatewayConfig>();
+        ActiveConfig::new(
+            config.clone(),
+            Keys::new([], &config),
+            &mut UpstreamIds::default(),
+        )
+    }
+
+    #[test]
+    fn rules_are_laid_over_the_base_and_end_by_themselves() {
+        let active = active(
+            "scheduler_max_concurrent = 5
+             [[gateway.tenant]]
+             name = 'a'
+             weight = 3
+             [[gateway.rule]]
+             name = 'night'
+             from = '22:00'
+             to = '06:00'
+             max_concurrent = 100
+             tenant = [{ name = 'a', max_concurrent = 7 }]",
+        );
+        let seed = KeySeed::new(1, 2);
+        let at = |time: &str| {
+            active.scheduler_config(time.parse().unwrap(), &seed, &LearnedLimits::default())
+        };
+        let (day, night) = (at("2026-11-15T12:00:00Z"), at("2026-11-15T23:00:00Z"));
+        assert_eq!(
+            (day.limits.concurrent, night.limits.concurrent),
+            (Some(5), Some(100))
+        );
+        let tenant = |config: &Config| config.flows[&seed.flow(&"a")];
+        assert_eq!(
+            (tenant(&day).weight, tenant(&day).limits.concurrent),
+            (3, None)
+        );
+        assert_eq!(
+            (tenant(&night).weight, tenant(&night).limits.concurrent),
+            (3, Some(7))
+        );
+        assert_eq!(at("2026-11-16T06:00:00Z"), day);
+        assert_eq!(
+            active.rules_in_force("2026-11-15T23:00:00Z".parse().unwrap()),
+            ["night"]
+        );
+    }
+
+    #[test]
+    fn models_with_limits_of_their_own_are_scheduled_apart() {
+        let active = active(
+            "[[gateway.upstream]]
+             name = 'own'
+             kind = 'echo'
+             models = ['gpt-*', 'llama']
+             max_concurrent = 9
+             [[gateway.upstream.limit]]
+             models = ['gpt-4*']
+             max_concurrent = 2
+             [[gateway.upstream.limit]]
+             models = ['gpt-4o', 'other']
+             max_concurrent = 3",
+        );
+        let serving = |model: &str| {
+            let group = active.group(Dialect::OpenAi, model);
+            let limits = active.targets(&LearnedLimits::default());
+            let served = group.into_iter().map(|target| {
+                let upstream = active.upstream(target).unwrap();
+                (
+                    upstream.name().to_owned(),
+                    limits[target.index()].limits.concurrent,
+                )
+            });
+            served.collect::<Vec<_>>()
+        };
+        assert_eq!(serving("gpt-3"), [("own".to_owned(), Some(9))]);
+        assert_eq!(serving("gpt-4o"), [("own/gpt-4*".to_owned(), Some(2))]);
+        assert_eq!(serving("other"), [], "a limit adds no model");
+        assert_eq!(active.models(Dialect::OpenAi), [("llama", "own")]);
+    }
+
+    #[test]
+    fn upstreams_keep_their_place_and_those_that_are_gone_are_switched_off() {
+        let upstream =
+            |name: &str| format!("[[gateway.upstream]]\nname = '{name}'\nkind = 'echo'\n");
+        let load = |toml: &str, upstream_ids: &mut UpstreamIds| {
+            let active = active(toml);
+            ActiveConfig::new(
+                active.config.clone(),
+                Keys::new([], &active.config),
+                upstream_ids,
+            )
+        };
+        let mut upstream_ids = UpstreamIds::default();
+        let first = load(&[upstream("a"), upstream("b")].concat(), &mut upstream_ids);
+        let second = load(&[upstream("c"), upstream("b")].concat(), &mut upstream_ids);
+        let target = |active: &ActiveConfig, name: &str| {
+            active
+                .upstreams()
+                .find(|one| one.name() == name)
+                .map(|one| one.target)
+        };
+        assert_eq!(target(&first, "b"), target(&second, "b"));
+        assert_eq!(
+            (target(&second, "a"), target(&second, "c")),
+            (None, Some(TargetId::new(2)))
+        );
+        let enabled: Vec<bool> = second
+            .targets(&LearnedLimits::default())
+            .iter()
+            .map(|target| target.enabled)
+            .collect();
+        assert_eq!(enabled, [false, true, true]);
+    }
+}

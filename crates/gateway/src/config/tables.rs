@@ -1,0 +1,275 @@
+//! The tables of the `[gateway]` section: classes, keys, tenants, upstreams and time rules.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use headworks_service::config::Secret;
+use serde::{Deserialize, Serialize};
+
+/// Settings of one class that differ from the defaults.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ClassSettings {
+    /// Number of the class; 0 is the most urgent.
+    pub level: u8,
+    /// Longest wait of its requests.
+    #[serde(with = "headworks_service::config::seconds")]
+    pub queue_timeout: Option<Duration>,
+    /// A request that has waited this long is granted next. This applies to at most one grant in
+    /// four.
+    #[serde(with = "headworks_service::config::seconds")]
+    pub aging: Option<Duration>,
+}
+
+/// Owner and permissions of a key. Exactly one of `hash`, `prefix` and `pattern` selects the keys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct KeySettings {
+    /// Name by which the key is listed and revoked.
+    pub id: String,
+    /// SHA-256 of the key, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+    /// Selects every key that begins with this text. It is a secret: everybody who knows it is
+    /// admitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<Secret>,
+    /// Selects every key that matches this pattern, in which `*` matches any text. It is a secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<Secret>,
+    /// Tenant that the key belongs to.
+    pub tenant: String,
+    /// Class of its requests. Default: `default_class`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<u8>,
+    /// The most urgent class that its requests may choose. Default: `class`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_class: Option<u8>,
+    /// Models that it may use; `*` matches any text. Default: all models.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+}
+
+/// Share, limits and quotas of a tenant. A limit that is not set does not apply.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct TenantSettings {
+    /// Name of the tenant, as in its keys.
+    pub name: String,
+    /// Weight of its share within a class. Default: 1.
+    pub weight: Option<u32>,
+    /// Concurrent requests at the upstreams.
+    pub max_concurrent: Option<u32>,
+    /// Requests started per second.
+    pub max_rps: Option<f64>,
+    /// Tokens started per second.
+    pub max_tokens_per_sec: Option<f64>,
+    /// Token quota per calendar day.
+    pub tokens_per_day: Option<u64>,
+    /// Token quota per calendar month.
+    pub tokens_per_month: Option<u64>,
+}
+
+/// API that an upstream speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Kind {
+    /// OpenAI's API or a compatible one.
+    #[default]
+    Openai,
+    /// Anthropic's API.
+    Anthropic,
+    /// No upstream: the gateway answers itself, for tests and demonstrations.
+    Echo,
+}
+
+/// Settings of one upstream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct UpstreamSettings {
+    /// Name in logs, metrics and statistics.
+    pub name: String,
+    /// API that it speaks: "openai", "anthropic" or "echo".
+    pub kind: Kind,
+    /// Base URL, such as `https://api.openai.com`. A path replaces `/v1`, and a query is sent with
+    /// every request. The URL appears in logs and statistics: put keys into `api_key` or `headers`.
+    pub url: String,
+    /// API key of the upstream: "env:NAME", "file:PATH", or the key itself.
+    pub api_key: Option<Secret>,
+    /// Headers to send with every request: "env:NAME", "file:PATH", or the value itself. The values
+    /// are secrets.
+    pub headers: BTreeMap<String, Secret>,
+    /// Models that it serves; `*` matches any text. Default: all models.
+    pub models: Vec<String>,
+    /// Weight of its share of the requests that several upstreams can serve.
+    pub weight: u32,
+    /// Concurrent requests.
+    pub max_concurrent: Option<u32>,
+    /// Requests started per second. Also the upper bound of the learned rate.
+    pub max_rps: Option<f64>,
+    /// Tokens started per second. Also the upper bound of the learned rate.
+    pub max_tokens_per_sec: Option<f64>,
+    /// Lower bound of the learned request rate. Without it, the request rate is not learned.
+    pub min_rps: Option<f64>,
+    /// Lower bound of the learned token rate. Without it, the token rate is not learned.
+    pub min_tokens_per_sec: Option<f64>,
+    /// Largest number of tokens of one request.
+    pub max_context_length: Option<u64>,
+    /// Models with separate limits.
+    pub limit: Vec<ModelLimits>,
+    /// Longest time until the response begins.
+    #[serde(with = "headworks_service::config::seconds")]
+    pub first_byte_timeout: Duration,
+    /// Longest pause in the middle of a response.
+    #[serde(with = "headworks_service::config::seconds")]
+    pub idle_timeout: Duration,
+    /// Whether a request is tried at another upstream after a timeout. The response may then be
+    /// generated twice.
+    pub retry_on_timeout: bool,
+    /// Further status codes after which a request is tried at another upstream, besides 429 and
+    /// 503, such as [500, 502, 529]. The response may then be generated twice.
+    pub retry_on: Vec<u16>,
+    /// Number of faults in a row that suspend it; 0 for never.
+    pub fault_threshold: u32,
+    /// Duration of a suspension after faults, and after an overload response without `Retry-After`.
+    #[serde(with = "headworks_service::config::seconds")]
+    pub suspend_for: Duration,
+    /// Echo only: time until the response begins.
+    #[serde(with = "headworks_service::config::millis")]
+    pub latency: Duration,
+    /// Echo only: time per token.
+    #[serde(with = "headworks_service::config::millis")]
+    pub token_time: Duration,
+    /// Echo only: number of tokens of the response. Default: the words of the prompt.
+    pub tokens: Option<u64>,
+}
+
+impl Default for UpstreamSettings {
+    fn default() -> Self {
+        UpstreamSettings {
+            name: String::new(),
+            kind: Kind::Openai,
+            url: String::new(),
+            api_key: None,
+            headers: BTreeMap::new(),
+            models: Vec::new(),
+            weight: 1,
+            max_concurrent: None,
+            max_rps: None,
+            max_tokens_per_sec: None,
+            min_rps: None,
+            min_tokens_per_sec: None,
+            max_context_length: None,
+            limit: Vec::new(),
+            first_byte_timeout: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(120),
+            retry_on_timeout: false,
+            retry_on: Vec::new(),
+            fault_threshold: 5,
+            suspend_for: Duration::from_secs(5),
+            latency: Duration::ZERO,
+            token_time: Duration::ZERO,
+            tokens: None,
+        }
+    }
+}
+
+/// Separate limits for some models of an upstream. Requests for these models do not count against
+/// the limits of the upstream, because providers limit each model by itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ModelLimits {
+    /// The models; `*` matches any text. The first entry that matches a model applies.
+    pub models: Vec<String>,
+    /// Concurrent requests for all of these models together.
+    pub max_concurrent: Option<u32>,
+    /// Requests started per second. Also the upper bound of the learned rate.
+    pub max_rps: Option<f64>,
+    /// Tokens started per second. Also the upper bound of the learned rate.
+    pub max_tokens_per_sec: Option<f64>,
+    /// As in [`UpstreamSettings::min_rps`].
+    pub min_rps: Option<f64>,
+    /// As in [`UpstreamSettings::min_tokens_per_sec`].
+    pub min_tokens_per_sec: Option<f64>,
+    /// Largest number of tokens of one request.
+    pub max_context_length: Option<u64>,
+}
+
+impl UpstreamSettings {
+    /// Splits the upstream into scheduler targets: one for each entry of `limit`, named
+    /// `upstream/models`, and one for all other models.
+    pub(crate) fn scheduler_targets(&self) -> impl Iterator<Item = UpstreamSettings> {
+        let apart = self.limit.iter().map(|limit| UpstreamSettings {
+            name: format!("{}/{}", self.name, limit.models.join(",")),
+            max_concurrent: limit.max_concurrent,
+            max_rps: limit.max_rps,
+            max_tokens_per_sec: limit.max_tokens_per_sec,
+            min_rps: limit.min_rps,
+            min_tokens_per_sec: limit.min_tokens_per_sec,
+            max_context_length: limit.max_context_length,
+            ..self.clone()
+        });
+        apart.chain([self.clone()])
+    }
+
+    /// The upstream that is used if none is configured.
+    #[must_use]
+    pub fn echo() -> Self {
+        UpstreamSettings {
+            name: "echo".to_owned(),
+            kind: Kind::Echo,
+            models: vec!["echo".to_owned()],
+            ..UpstreamSettings::default()
+        }
+    }
+}
+
+/// A time rule: settings that differ at certain times.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct RuleSettings {
+    /// Name in logs and statistics.
+    pub name: String,
+    /// Days on which it begins: "mon" to "sun". Default: every day.
+    pub days: Vec<String>,
+    /// Time at which it begins, such as "22:00". Default: midnight.
+    pub from: String,
+    /// Time at which it ends, on the next day unless it is after `from`. Default: midnight.
+    pub to: String,
+    /// Time zone of `days`, `from` and `to`. Default: `time_zone`.
+    pub zone: String,
+    /// Replaces `scheduler_weights`.
+    pub weights: Vec<u32>,
+    /// Replaces `scheduler_max_concurrent`.
+    pub max_concurrent: Option<u32>,
+    /// Replaces `scheduler_max_rps`.
+    pub max_rps: Option<f64>,
+    /// Replaces `scheduler_max_tokens_per_sec`.
+    pub max_tokens_per_sec: Option<f64>,
+    /// Tenants with different settings.
+    pub tenant: Vec<TenantRule>,
+}
+
+/// Settings of a tenant that a time rule replaces.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct TenantRule {
+    /// Name of the tenant.
+    pub name: String,
+    /// Replaces its `weight`.
+    pub weight: Option<u32>,
+    /// Replaces its `max_concurrent`.
+    pub max_concurrent: Option<u32>,
+    /// Replaces its `max_rps`.
+    pub max_rps: Option<f64>,
+    /// Replaces its `max_tokens_per_sec`.
+    pub max_tokens_per_sec: Option<f64>,
+}

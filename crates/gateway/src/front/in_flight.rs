@@ -1,0 +1,167 @@
+//! Resources and accounting of an in-flight response: the permit, and the settlement when it ends.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use headworks_core::{Class, Cost};
+use headworks_pool::{Health, Permit, Report};
+
+use crate::history::Stage;
+use crate::shared::Shared;
+use crate::upstream::Upstream;
+use crate::wire::{Dialect, Meter, Usage};
+
+/// How a response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With its last byte.
+    Complete,
+    /// The upstream's connection broke.
+    Broken,
+    /// The upstream sent nothing for longer than its idle timeout.
+    Silent,
+    /// The response exceeded the request timeout.
+    TooLong,
+    /// The client did not read the response.
+    Unread,
+    /// The client disconnected.
+    Disconnected,
+}
+
+impl End {
+    fn reason(self) -> (Stage, &'static str) {
+        match self {
+            End::Complete => (Stage::Done, "done"),
+            End::Broken => (Stage::Failed, "upstream_broke_off"),
+            End::Silent => (Stage::Failed, "upstream_silent"),
+            End::TooLong => (Stage::Failed, "request_timeout"),
+            End::Unread => (Stage::Left, "client_not_reading"),
+            End::Disconnected => (Stage::Left, "client_left"),
+        }
+    }
+}
+
+/// State of an in-flight response that is settled exactly once.
+pub(crate) struct InFlight {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) upstream: Arc<Upstream>,
+    /// `None` for an error response of an upstream: its permit was returned with the attempt.
+    pub(crate) permit: Option<Permit>,
+    pub(crate) number: u64,
+    pub(crate) dialect: Dialect,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) class: Class,
+    pub(crate) model: String,
+    /// Estimated tokens of the prompt.
+    pub(crate) prompt: u64,
+    /// Estimated tokens of the response.
+    pub(crate) expected_output: u64,
+    pub(crate) status: u16,
+    /// Whether the response is a stream of events.
+    pub(crate) events: bool,
+    pub(crate) began: Instant,
+    pub(crate) settled: bool,
+}
+
+impl InFlight {
+    /// Returns the permit and books the usage. Only the first call has an effect.
+    pub(crate) fn settle(&mut self, end: End, meter: &Meter) {
+        if std::mem::replace(&mut self.settled, true) {
+            return;
+        }
+        let usage = self.usage(end, meter);
+        // A JSON response without a usage report gives no better figure than the estimate, so the
+        // scheduler keeps that.
+        let is_known = self.status >= 400 || self.events || meter.reported().is_some();
+        self.release_permit(end, is_known.then_some(usage));
+        self.record(end, usage);
+    }
+
+    /// Tokens to book. An error costs nothing. Otherwise the prompt counts, and at least as much
+    /// output as was relayed. If a client disconnects during a response that is not a stream, the
+    /// upstream generates the rest anyway, so the expected output counts.
+    fn usage(&self, end: End, meter: &Meter) -> Usage {
+        if self.status >= 400 {
+            return Usage::default();
+        }
+        let reported = meter.reported().unwrap_or_default();
+        let relayed = match self.events {
+            true => meter.events().max(meter.written()),
+            false => meter.written(),
+        };
+        let ended_early = matches!(end, End::Disconnected | End::Unread | End::TooLong);
+        let output = match reported.output {
+            Some(output) if self.is_last_report(end, meter) => output,
+            Some(output) => output.max(relayed),
+            None if ended_early && !self.events => relayed.max(self.expected_output),
+            None => relayed,
+        };
+        Usage {
+            input: reported.input.or(Some(self.prompt)),
+            output: Some(output),
+        }
+    }
+
+    /// Whether the last report covers the whole response. A stream of Anthropic's API reports
+    /// twice: at the start, before anything was generated, and at the end.
+    fn is_last_report(&self, end: End, meter: &Meter) -> bool {
+        let reports_at_start = self.events && self.dialect == Dialect::Anthropic;
+        end == End::Complete && (!reports_at_start || meter.reports() > 1)
+    }
+
+    fn release_permit(&mut self, end: End, usage: Option<Usage>) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
+        let report = match usage {
+            Some(usage) => Report::done_at(Cost(usage.total().unwrap_or(0))),
+            None => Report::done(),
+        };
+        match end {
+            End::Complete => permit.finish(report.target(self.health())),
+            End::Broken | End::Silent => permit.finish(Report::failed().target(Health::Fault)),
+            End::TooLong => permit.finish(Report::failed()),
+            // Dropping the permit charges the estimate: disconnecting early must not be cheaper
+            // than reading on.
+            End::Unread | End::Disconnected => drop(permit),
+        }
+    }
+
+    fn health(&self) -> Health {
+        match self.status {
+            // The request is at fault. A client error does not prove that the upstream can serve
+            // others, so it does not clear its fault count either.
+            400.. => Health::Unknown,
+            _ => Health::Fine,
+        }
+    }
+
+    fn record(&self, end: End, usage: Usage) {
+        let (stage, reason) = end.reason();
+        // An error response does not prove that the model exists. Booked by name, invented model
+        // names could fill the usage table.
+        let model = if self.status < 400 {
+            self.model.as_str()
+        } else {
+            ""
+        };
+        let (shared, took) = (&self.shared, self.began.elapsed());
+        shared
+            .ledger
+            .ended(&self.tenant, self.class, model, usage, shared.today());
+        let tokens = usage.total();
+        shared.history.update(self.number, |entry| {
+            entry.stage = stage;
+            entry.tokens = tokens;
+            entry.status = Some(self.status);
+            entry.took = Some(took);
+            if stage != Stage::Done {
+                entry.reason = reason;
+            }
+        });
+        if let Some(log) = &shared.log {
+            let id = shared.history.ids.name(self.number);
+            log.ended(&id, reason, self.status, tokens);
+        }
+    }
+}

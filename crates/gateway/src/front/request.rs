@@ -1,0 +1,422 @@
+//! A scheduled request: from its admission to the permit, and how the wait ends.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use headworks_core::{Class, Cost, Job, Key, Reason, TargetId, TargetState, View};
+use headworks_pool::{Acquire, Denied, EndReason, Permit};
+use headworks_service::config::show_duration;
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+use smallvec::SmallVec;
+
+use super::body::GatewayBody;
+use super::progress;
+use super::response_headers::ResponseHeaders;
+use super::route::ServeContext;
+use crate::active_config::ActiveConfig;
+use crate::history::{HistoryEntry, Stage};
+use crate::keys::Principal;
+use crate::shared::{QueueCounts, QueuedGuard, Shared};
+use crate::upstream::ForwardedRequest;
+use crate::wire::{Dialect, Problem, RequestSummary, Usage};
+
+/// Retry hint where the scheduler gives none: after an expired wait, and during shutdown.
+const DEFAULT_RETRY: Duration = Duration::from_secs(1);
+
+/// A request that is queued or running. Boxed, because it moves from one future to the next.
+pub(crate) struct ScheduledRequest {
+    pub(crate) context: Arc<ServeContext>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) active: Arc<ActiveConfig>,
+    pub(crate) number: u64,
+    pub(crate) principal: Arc<Principal>,
+    pub(crate) class: Class,
+    pub(crate) summary: RequestSummary,
+    pub(crate) estimate: u64,
+    /// Most tokens that the request may cost, as its own limits say. Not capped like the estimate.
+    pub(crate) max_tokens: u64,
+    /// Timeout that the client announced.
+    pub(crate) client_timeout: Duration,
+    /// Whether the client says that this is a retry.
+    pub(crate) is_retry: bool,
+    pub(crate) forward: ForwardedRequest,
+    pub(crate) group: Vec<TargetId>,
+    pub(crate) response_headers: ResponseHeaders,
+    pub(crate) disconnect_guard: DisconnectGuard,
+    /// Whether an upstream has the request and has not responded yet.
+    pub(crate) awaiting_response: bool,
+    /// Whether an upstream received the request and never responded.
+    pub(crate) maybe_generated: bool,
+}
+
+/// Books the usage of a client that disconnects before the response begins.
+impl Drop for ScheduledRequest {
+    fn drop(&mut self) {
+        if !self.awaiting_response {
+            return;
+        }
+        // A stream stops when its connection closes, and nothing of it was relayed. Any other
+        // response is generated to its end.
+        let output = match self.summary.stream {
+            true => 0,
+            false => self.expected(),
+        };
+        let usage = Usage {
+            input: Some(self.summary.prompt),
+            output: Some(output),
+        };
+        let (shared, tenant) = (&self.shared, &self.principal.tenant);
+        // Without a response the model may not exist, so it is not named.
+        shared
+            .ledger
+            .ended(tenant, self.class, "", usage, shared.today());
+        self.disconnect_guard.tokens = usage.total();
+    }
+}
+
+impl ScheduledRequest {
+    /// Estimated tokens of the response.
+    pub(crate) fn expected(&self) -> u64 {
+        self.estimate.saturating_sub(self.summary.prompt)
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.forward.endpoint.dialect()
+    }
+
+    /// Waits for a permit, calls an upstream, and returns the response.
+    pub(crate) async fn serve(mut self: Box<Self>) -> Response<GatewayBody> {
+        self.record_arrival();
+        let mut acquire = match self.acquire() {
+            Ok(acquire) => acquire,
+            Err(problem) => return self.reject(&problem),
+        };
+        // Most requests are granted at once: they skip the bookkeeping of the queue.
+        let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
+        if let Poll::Ready(permit_result) = at_once {
+            return self.proceed(permit_result).await;
+        }
+        let queued_guard = match self.enqueue() {
+            Ok(queued_guard) => queued_guard,
+            Err(problem) => return self.reject(&problem),
+        };
+        if self.active.config.queue_progress && self.summary.stream {
+            return progress::respond(self, acquire, queued_guard);
+        }
+        self.wait(acquire, queued_guard).await
+    }
+
+    /// Waits for the permit, then proceeds.
+    pub(crate) async fn wait(
+        self: Box<Self>,
+        acquire: Acquire,
+        queued_guard: QueuedGuard,
+    ) -> Response<GatewayBody> {
+        let permit_result = acquire.await;
+        drop(queued_guard);
+        self.proceed(permit_result).await
+    }
+
+    async fn proceed(
+        mut self: Box<Self>,
+        permit_result: Result<Permit, Denied>,
+    ) -> Response<GatewayBody> {
+        match permit_result {
+            Ok(permit) => {
+                self.record_grant(&permit);
+                // Boxed, so that a queued request does not hold the space that only a running one
+                // needs.
+                match Box::pin(self.attempts(permit)).await {
+                    Ok(response) => response,
+                    Err(problem) => self.fail(&problem),
+                }
+            }
+            Err(rejection) => {
+                let problem = self.rejection(&rejection);
+                self.reject(&problem)
+            }
+        }
+    }
+
+    fn acquire(&self) -> Result<Acquire, Problem> {
+        let permits = &self.shared.permits;
+        let targets = self
+            .shared
+            .target_set(&self.group)
+            .ok_or_else(no_upstream)?;
+        let timeout = self.active.queue_timeout(self.class);
+        // Only a retry can have a booking, so other requests are spared the hash of their body.
+        let booking = self
+            .is_retry
+            .then(|| {
+                self.shared
+                    .bookings
+                    .claim(self.fingerprint(), Instant::now())
+            })
+            .flatten();
+        let tenant: &str = &self.principal.tenant;
+        let job = Job::new(())
+            .class(self.class)
+            .flow(self.shared.seed.flow(&tenant))
+            .cost(self.cost())
+            .targets(targets)
+            .booking(booking)
+            .expire_at(permits.now() + timeout.min(self.client_timeout));
+        Ok(permits.acquire(job))
+    }
+
+    /// Cost for the scheduler: the estimate, which is capped. A request beyond the context limit
+    /// keeps its full size, so that the scheduler rejects it for good.
+    fn cost(&self) -> Cost {
+        let context = self.active.config.scheduler_max_context_length;
+        match context > 0 && self.max_tokens > context {
+            true => Cost(self.max_tokens),
+            false => Cost(self.estimate),
+        }
+    }
+
+    /// Identifies a retry: the same tenant, class and body.
+    fn fingerprint(&self) -> Key {
+        let tenant: &str = &self.principal.tenant;
+        self.shared
+            .seed
+            .key(&(tenant, self.class.0, &self.forward.body[..]))
+    }
+
+    /// Enters the queue and records what the request waits for.
+    fn enqueue(&mut self) -> Result<QueuedGuard, Problem> {
+        let (queued_guard, before) = QueueCounts::join(&self.shared, self.class);
+        let view = self.shared.permits.inspect();
+        self.response_headers.position = before + 1;
+        if let Some(until) = self.all_suspended(&view) {
+            return Err(self.suspended(until));
+        }
+        // Over HTTP/2, headers and body share a buffer with other streams. A request that is queued
+        // copies them, so that it does not keep that buffer alive.
+        self.forward.detach();
+        let held_by = Some(self.held_by(&view));
+        let position = before + 1;
+        self.shared.history.update(self.number, |entry| {
+            (entry.position, entry.held_by) = (position, held_by);
+        });
+        Ok(queued_guard)
+    }
+
+    fn suspended(&self, until: Duration) -> Problem {
+        let message = format!(
+            "all upstreams for `{}` are suspended for another {}, longer than this request can wait",
+            self.summary.model,
+            show_duration(Duration::from_secs(until.as_secs() + 1))
+        );
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Problem::new(status, "upstreams_suspended", message).retry_in(until)
+    }
+
+    /// Time until the first upstream of the group is usable again, if all are suspended for longer
+    /// than this request can wait.
+    fn all_suspended(&self, view: &View) -> Option<Duration> {
+        let now = self.shared.permits.now();
+        let suspension = |target: &TargetId| match view.targets.get(target.index())?.state {
+            TargetState::Suspended { until } => Some(until.since(now)),
+            _ => None,
+        };
+        let suspensions: Option<Vec<Duration>> = self.group.iter().map(suspension).collect();
+        let client_timeout = self
+            .client_timeout
+            .min(self.active.queue_timeout(self.class));
+        suspensions?
+            .into_iter()
+            .min()
+            .filter(|suspension| *suspension > client_timeout)
+    }
+
+    /// Describes in words what blocks the request.
+    fn held_by(&self, view: &View) -> String {
+        let most = self.active.config.scheduler_max_concurrent;
+        let ahead = |classes: &[headworks_core::ClassView]| {
+            classes.iter().map(|class| class.waiting).sum::<u64>()
+        };
+        let class = usize::from(self.class.0).min(view.classes.len() - 1);
+        let (urgent, same) = (ahead(&view.classes[..class]), view.classes[class].waiting);
+        let cost = self.estimate as f64;
+        let gate = match view.levels {
+            _ if view.running >= u64::from(most) => format!("all {most} slots were taken"),
+            (Some(requests), _) if requests < 1.0 => "the request rate was used up".to_owned(),
+            (_, Some(tokens)) if tokens < cost => {
+                format!("the token rate was used up: {tokens:.0} free, {cost:.0} needed")
+            }
+            _ => "a limit of its tenant or upstreams was reached".to_owned(),
+        };
+        format!(
+            "{gate}; {} running, {urgent} queued in more urgent classes, {} ahead in its own",
+            view.running,
+            same.saturating_sub(1)
+        )
+    }
+
+    fn record_grant(&mut self, permit: &Permit) {
+        self.response_headers.waited = permit.waited();
+        self.response_headers.reason = match (permit.aged(), self.response_headers.position) {
+            (true, _) => "aged",
+            (_, 0) => "granted",
+            _ => "queued",
+        };
+    }
+
+    /// Translates a denial of the scheduler into an error response, and remembers the booking for a
+    /// retry.
+    fn rejection(&self, rejection: &Denied) -> Problem {
+        let after = rejection.retry_after().unwrap_or(DEFAULT_RETRY);
+        if let Some(booking) = rejection.booking() {
+            self.shared
+                .bookings
+                .remember(self.fingerprint(), booking, after, Instant::now());
+        }
+        let busy = |reason, message: &str| {
+            let message = format!("{message}; retry in {:.1} s", after.as_secs_f64());
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, reason, message).retry_in(after)
+        };
+        match rejection {
+            Denied::Refused { reason, .. } => match reason {
+                Reason::Full | Reason::TargetFull | Reason::DelayedFull => busy(
+                    reason.name(),
+                    &format!("the queue of class {} is full", self.class),
+                ),
+                Reason::DeadlineUnreachable => busy(
+                    reason.name(),
+                    "deadline unreachable: the wait would exceed the timeout of the request or of its client",
+                ),
+                Reason::Suspended => self.suspended(after),
+                Reason::TooLarge => self.too_large(),
+                Reason::NoTarget => no_upstream(),
+                Reason::Draining => stopping(),
+                other => busy(other.name(), "the request cannot be queued now"),
+            },
+            Denied::Ended(EndReason::Shed { .. }) => busy(
+                "shed",
+                "shed: the queue is full, and another tenant is below its share",
+            ),
+            Denied::Ended(EndReason::Expired) => {
+                busy("expired", "the request expired in the queue")
+            }
+            Denied::Ended(EndReason::Unservable(headworks_core::Unservable::TooLarge)) => {
+                self.too_large()
+            }
+            Denied::Ended(EndReason::Returned) => stopping(),
+            Denied::Ended(_) | Denied::WouldWait => no_upstream(),
+            _ => no_upstream(),
+        }
+    }
+
+    fn too_large(&self) -> Problem {
+        let message = format!(
+            "about {} tokens of prompt and response exceed the limit of one request: shorten the prompt or lower `max_tokens`",
+            self.max_tokens
+        );
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).never()
+    }
+
+    fn record_arrival(&self) {
+        if let Some(log) = &self.shared.log {
+            log.arrived(self.class, &self.principal.tenant, self.estimate);
+        }
+        self.shared.history.insert(HistoryEntry {
+            number: self.number,
+            arrived: Timestamp::now(),
+            tenant: self.principal.tenant.clone(),
+            class: self.class,
+            model: self.summary.model.clone(),
+            stage: Stage::Waiting,
+            estimate: self.estimate,
+            tokens: None,
+            position: 0,
+            held_by: None,
+            waited: None,
+            aged: false,
+            upstreams: SmallVec::new(),
+            status: None,
+            reason: "waiting",
+            took: None,
+        });
+    }
+
+    /// Rejects the request before it reached an upstream.
+    fn reject(&mut self, problem: &Problem) -> Response<GatewayBody> {
+        let (shared, tenant) = (&self.shared, &self.principal.tenant);
+        shared.ledger.refused(tenant, self.class, shared.today());
+        self.end(Stage::Refused, problem)
+    }
+
+    /// Fails the request: no upstream responded.
+    fn fail(&mut self, problem: &Problem) -> Response<GatewayBody> {
+        let (shared, tenant) = (&self.shared, &self.principal.tenant);
+        let usage = Usage {
+            // An upstream that received the request has at least read the prompt.
+            input: self.maybe_generated.then_some(self.summary.prompt),
+            output: None,
+        };
+        shared
+            .ledger
+            .ended(tenant, self.class, "", usage, shared.today());
+        self.end(Stage::Failed, problem)
+    }
+
+    fn end(&mut self, stage: Stage, problem: &Problem) -> Response<GatewayBody> {
+        self.disconnect_guard.answered = true;
+        let (status, reason) = (problem.status.as_u16(), problem.reason);
+        self.shared.history.update(self.number, |entry| {
+            (entry.stage, entry.status, entry.reason) = (stage, Some(status), reason);
+        });
+        if let Some(log) = &self.shared.log {
+            log.ended(&self.response_headers.id, reason, status, None);
+        }
+        tracing::debug!(
+            request = self.response_headers.id,
+            reason,
+            status,
+            "rejected: {}",
+            problem.message
+        );
+        self.response_headers
+            .error_response(self.dialect(), problem)
+    }
+}
+
+pub(crate) fn no_upstream() -> Problem {
+    let message = "no upstream can serve this request: /admin/scheduler/stats shows their state";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_upstream", message)
+}
+
+fn stopping() -> Problem {
+    let message = "the gateway is shutting down";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", message).retry_in(DEFAULT_RETRY)
+}
+
+/// Records in the history that a client disconnected before it had a response.
+pub(crate) struct DisconnectGuard {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) number: u64,
+    pub(crate) answered: bool,
+    /// Tokens booked for a client that disconnected.
+    pub(crate) tokens: Option<u64>,
+}
+
+impl Drop for DisconnectGuard {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        self.shared.history.update(self.number, |entry| {
+            (entry.stage, entry.reason) = (Stage::Left, "client_left");
+            entry.tokens = self.tokens;
+        });
+        if let Some(log) = &self.shared.log {
+            let id = self.shared.history.ids.name(self.number);
+            log.ended(&id, "client_left", 0, self.tokens);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Client connection to an upstream that speaks plain HTTP/1.
+//!
+//! The task that makes the request also reads and writes the connection. With no task in between,
+//! nothing else has to be woken. See `docs/adr/0014`.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::wire::http1::{ResponseHead, take_response_head};
+
+/// Size of the read buffer on the stack.
+const READ_BUFFER: usize = 16 << 10;
+
+/// A client connection.
+pub(crate) struct ClientConnection {
+    stream: TcpStream,
+    /// Bytes received and not consumed yet.
+    pub(crate) input: BytesMut,
+}
+
+/// A serialized request and how much of it was sent.
+pub(crate) struct OutgoingRequest {
+    head: Vec<u8>,
+    body: Bytes,
+    sent: usize,
+}
+
+/// Reason why no response began.
+pub(crate) enum SendError {
+    /// No byte was sent, so the request can be sent again on another connection.
+    Unsent,
+    Broken(String),
+}
+
+impl OutgoingRequest {
+    pub(crate) fn new(path: &str, host: &str, headers: &HeaderMap, body: Bytes) -> OutgoingRequest {
+        let mut head = Vec::with_capacity(1024);
+        let mut line = |parts: &[&[u8]]| {
+            parts.iter().for_each(|part| head.extend_from_slice(part));
+        };
+        line(&[b"POST ", path.as_bytes(), b" HTTP/1.1\r\n"]);
+        if !headers.contains_key(HOST) {
+            line(&[b"host: ", host.as_bytes(), b"\r\n"]);
+        }
+        for (name, value) in headers {
+            // The body is sent with a length, whatever framing the client used.
+            if ![CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION].contains(name) {
+                line(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+            }
+        }
+        let _ = write!(head, "content-length: {}\r\n\r\n", body.len());
+        OutgoingRequest {
+            head,
+            body,
+            sent: 0,
+        }
+    }
+
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent == self.head.len() + self.body.len()
+    }
+
+    fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.is_sent() {
+            let head = &self.head[self.sent.min(self.head.len())..];
+            let body = &self.body[self.sent.saturating_sub(self.head.len())..];
+            // Head and body are sent in one system call, without copying the body.
+            let parts = [IoSlice::new(head), IoSlice::new(body)];
+            self.sent += match ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &parts))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                sent => sent,
+            };
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl ClientConnection {
+    pub(crate) fn new(stream: TcpStream) -> ClientConnection {
+        ClientConnection {
+            stream,
+            input: BytesMut::new(),
+        }
+    }
+
+    /// Whether the connection is usable. An upstream sends nothing between two responses, so
+    /// readable data is either the end of the stream or garbage.
+    pub(crate) fn is_reusable(&self) -> bool {
+        let mut nobody = Context::from_waker(Waker::noop());
+        self.input.is_empty() && self.stream.poll_read_ready(&mut nobody).is_pending()
+    }
+
+    /// Sends the rest of a request.
+    pub(crate) fn poll_send(
+        &mut self,
+        outgoing: &mut OutgoingRequest,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        outgoing.poll_send(&mut self.stream, cx)
+    }
+
+    /// Reads more input. Returns 0 at the end of the stream.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut room = [const { MaybeUninit::uninit() }; READ_BUFFER];
+        let mut room = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut room))?;
+        self.input.extend_from_slice(room.filled());
+        Poll::Ready(Ok(room.filled().len()))
+    }
+
+    /// Sends a request. Returns when the head of the response has arrived, possibly before the
+    /// request is fully sent.
+    pub(crate) async fn send(
+        &mut self,
+        outgoing: &mut OutgoingRequest,
+    ) -> Result<ResponseHead, SendError> {
+        let broken = |cause: &dyn ToString| SendError::Broken(cause.to_string());
+        let mut reply = poll_fn(|cx| self.poll_reply(outgoing, cx)).await;
+        if let Ok(reply) = &mut reply {
+            // A connection on which a part of the request is still to be sent cannot be reused.
+            reply.keep_alive &= outgoing.is_sent();
+        }
+        // A request is repeated silently only if no byte of it was sent: otherwise it could be
+        // generated twice.
+        reply.map_err(|cause| match outgoing.sent {
+            0 => SendError::Unsent,
+            _ => broken(&cause),
+        })
+    }
+
+    fn poll_reply(
+        &mut self,
+        outgoing: &mut OutgoingRequest,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<ResponseHead>> {
+        // An upstream that rejects a request may stop reading it. Its response can be read even if
+        // sending failed.
+        let sent = match self.poll_send(outgoing, cx) {
+            Poll::Ready(Err(cause)) => Err(cause),
+            _ => Ok(()),
+        };
+        loop {
+            if let Some(reply) = take_response_head(&mut self.input).map_err(io::Error::other)? {
+                return Poll::Ready(Ok(reply));
+            }
+            match self.poll_fill(cx) {
+                Poll::Ready(Ok(0)) => {
+                    let early = io::Error::other("connection closed before the response");
+                    return Poll::Ready(Err(sent.err().unwrap_or(early)));
+                }
+                Poll::Ready(more) => more?,
+                Poll::Pending => {
+                    sent?;
+                    return Poll::Pending;
+                }
+            };
+        }
+    }
+}

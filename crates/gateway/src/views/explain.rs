@@ -1,0 +1,75 @@
+//! Explains in words how a request was treated.
+
+use std::time::Duration;
+
+use headworks_service::panel::{Explanation, Fact};
+
+use crate::history::{HistoryEntry, Stage};
+use crate::shared::Shared;
+
+/// Explanation of the request with this id.
+pub(super) fn explain(shared: &Shared, id: &str) -> Option<Explanation> {
+    let entry = shared.history.find(id)?;
+    Some(Explanation {
+        subject: id.to_owned(),
+        summary: summary(&entry),
+        facts: facts(&entry),
+    })
+}
+
+fn millis(time: Option<Duration>) -> String {
+    time.map_or("unknown".to_owned(), |time| {
+        format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+    })
+}
+
+fn summary(entry: &HistoryEntry) -> String {
+    let waited = match (&entry.held_by, entry.waited) {
+        (Some(held), Some(_)) => format!("waited {} because {held}", millis(entry.waited)),
+        (Some(held), None) => format!("waited because {held}"),
+        (None, _) => "did not wait".to_owned(),
+    };
+    let then = match entry.stage {
+        Stage::Waiting => "and is still queued".to_owned(),
+        Stage::Running => "and is running".to_owned(),
+        Stage::Done => format!("and was answered with {}", entry.status.unwrap_or(0)),
+        Stage::Refused => format!("and was rejected ({})", entry.reason),
+        Stage::Left => format!("and ended early ({})", entry.reason),
+        Stage::Failed => format!("and got no complete response ({})", entry.reason),
+    };
+    format!("it {waited}, {then}")
+}
+
+fn facts(entry: &HistoryEntry) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut add = |name: &str, value: String| {
+        facts.push(Fact {
+            name: name.to_owned(),
+            value,
+        });
+    };
+    add("arrived", entry.arrived.to_string());
+    add("tenant", entry.tenant.to_string());
+    add("class", entry.class.to_string());
+    add("model", entry.model.clone());
+    add("position on arrival", entry.position.to_string());
+    add("waited", millis(entry.waited));
+    if let Some(held) = &entry.held_by {
+        add("blocked by", held.clone());
+    }
+    if entry.aged {
+        add(
+            "aged",
+            "granted early because it had waited too long".to_owned(),
+        );
+    }
+    add("upstreams tried", entry.upstreams.join(", "));
+    add("estimated tokens", entry.estimate.to_string());
+    let tokens = entry
+        .tokens
+        .map_or("unknown".to_owned(), |tokens| tokens.to_string());
+    add("actual tokens", tokens);
+    add("response time", millis(entry.took));
+    add("reason", entry.reason.to_owned());
+    facts
+}

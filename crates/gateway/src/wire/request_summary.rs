@@ -1,0 +1,576 @@
+//! Request summary: the part of a request body that scheduling needs. Read in one pass; only the
+//! name of the model is kept.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::endpoint::Endpoint;
+
+/// Approximate bytes of text per token.
+const CHARS_PER_TOKEN: u64 = 4;
+/// Approximate cost of an image or a file. The length of its base64 says nothing about it.
+const TOKENS_PER_PICTURE: u64 = 1000;
+
+/// Cap on the expected response. Charged in full, a larger `max_tokens` could block all other
+/// requests for hours.
+const LARGEST_ANSWER: u64 = 131_072;
+
+/// The part of a request that scheduling needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RequestSummary {
+    /// The model.
+    pub model: String,
+    /// Whether the response is to be streamed.
+    pub stream: bool,
+    /// Estimated tokens of the prompt.
+    pub prompt: u64,
+    /// Most tokens of the response, for all choices together.
+    pub max_output: Option<u64>,
+}
+
+impl RequestSummary {
+    /// Estimated cost: the prompt and the expected response, which is capped.
+    #[must_use]
+    pub fn estimate(&self, endpoint: Endpoint, default_output: u64) -> u64 {
+        let believed = self.upper_bound(endpoint, default_output) - self.prompt;
+        self.prompt
+            .saturating_add(believed.min(LARGEST_ANSWER))
+            .max(1)
+    }
+
+    /// Most tokens that the request may cost, by its own limits.
+    #[must_use]
+    pub fn upper_bound(&self, endpoint: Endpoint, default_output: u64) -> u64 {
+        let output = match endpoint.generates() {
+            true => self.max_output.unwrap_or(default_output),
+            false => 0,
+        };
+        self.prompt.saturating_add(output)
+    }
+}
+
+/// Reads a request body.
+///
+/// # Errors
+/// A message for the client if the body is not a JSON object, names no model, or has a scheduling
+/// key twice or in another case.
+///
+/// ```
+/// let body = br#"{"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hello there, you"}]}"#;
+/// let summary = headworks_gateway::wire::read_summary(body).unwrap();
+/// assert_eq!((summary.model.as_str(), summary.max_output), ("m", Some(50)));
+/// assert_eq!(summary.prompt, 5); // "user" and sixteen characters
+/// ```
+pub fn read_summary(body: &[u8]) -> Result<RequestSummary, String> {
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let mut rejected = None;
+    let read = reader.deserialize_map(SummaryVisitor(&mut rejected));
+    // Data after the object is rejected, because another parser might read it.
+    let summary = read.and_then(|summary| reader.end().map(|()| summary));
+    let summary = summary.map_err(|cause| {
+        rejected.unwrap_or_else(|| format!("the body is not a JSON object: {cause}"))
+    })?;
+    if summary.model.is_empty() {
+        return Err("the body names no `model`".to_owned());
+    }
+    Ok(summary)
+}
+
+/// Keys that decide whether and how a request is scheduled.
+///
+/// The gateway and the upstream must read the same value. JSON leaves open which of two equal keys
+/// counts, and some parsers ignore case. A body in which one of these keys occurs twice or in
+/// another case is therefore rejected.
+const SCHEDULING_KEYS: [&str; 7] = [
+    "model",
+    "stream",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n",
+    "best_of",
+];
+
+/// Role of a field of the request.
+enum Field {
+    /// A key of [`SCHEDULING_KEYS`], by its index.
+    Scheduling(usize),
+    /// A scheduling key in another case: the name as written, and the index of the key.
+    OtherCase(String, usize),
+    /// A field that the model does not read.
+    Unread,
+    /// Any other field. It counts as a part of the prompt.
+    Read,
+}
+
+impl Field {
+    fn named(name: &str) -> Field {
+        let position =
+            |same: fn(&str, &str) -> bool| SCHEDULING_KEYS.iter().position(|key| same(key, name));
+        if let Some(key) = position(|key, name| key == name) {
+            return Field::Scheduling(key);
+        }
+        match name {
+            "metadata" | "user" | "stop" | "safety_identifier" | "prompt_cache_key" => {
+                Field::Unread
+            }
+            _ => match position(differ_by_case) {
+                Some(key) => Field::OtherCase(name.to_owned(), key),
+                None => Field::Read,
+            },
+        }
+    }
+}
+
+/// Whether a parser that ignores case takes one name for the other.
+fn differ_by_case(one: &str, other: &str) -> bool {
+    // Folding goes through upper case, which also covers the long s and the Kelvin sign.
+    let fold = |c: char| c.to_uppercase().flat_map(char::to_lowercase);
+    one.chars().flat_map(fold).eq(other.chars().flat_map(fold))
+}
+
+/// Deserializes a name by passing it to a function, without allocating.
+struct NameSeed<F>(F);
+
+impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for NameSeed<F> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<T, F: FnOnce(&str) -> T> Visitor<'_> for NameSeed<F> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<T, E> {
+        Ok((self.0)(name))
+    }
+}
+
+/// Visitor for a request. If the request is rejected for another reason than its JSON, the message
+/// is left in the field.
+struct SummaryVisitor<'a>(&'a mut Option<String>);
+
+impl SummaryVisitor<'_> {
+    fn reject<T, E: serde::de::Error>(self, words: String) -> Result<T, E> {
+        *self.0 = Some(words);
+        Err(E::custom("refused"))
+    }
+}
+
+impl<'de> Visitor<'de> for SummaryVisitor<'_> {
+    type Value = RequestSummary;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RequestSummary, A::Error> {
+        let (mut summary, mut weight, mut choices) =
+            (RequestSummary::default(), Content::default(), 1);
+        let mut seen = [false; SCHEDULING_KEYS.len()];
+        while let Some(field) = map.next_key_seed(NameSeed(Field::named))? {
+            match field {
+                Field::Scheduling(key) if std::mem::replace(&mut seen[key], true) => {
+                    let key = SCHEDULING_KEYS[key];
+                    return self.reject(format!("`{key}` occurs twice in the body: send it once"));
+                }
+                Field::Scheduling(key) => match SCHEDULING_KEYS[key] {
+                    "model" => summary.model = text(map.next_value()?),
+                    "stream" => summary.stream = map.next_value::<serde_json::Value>()? == true,
+                    // An upstream may generate more choices than it returns.
+                    "n" | "best_of" => {
+                        choices = choices.max(number(&map.next_value()?).unwrap_or(1));
+                    }
+                    // Which limit applies is up to the upstream, so the largest counts.
+                    _ => summary.max_output = summary.max_output.max(number(&map.next_value()?)),
+                },
+                Field::OtherCase(written, key) => {
+                    let key = SCHEDULING_KEYS[key];
+                    let words = format!("the body has the key `{written}`: write it as `{key}`");
+                    return self.reject(words);
+                }
+                Field::Unread => drop(map.next_value::<IgnoredAny>()?),
+                Field::Read => map.next_value_seed(ContentSeed(&mut weight, Position::Text))?,
+            }
+        }
+        summary.prompt = weight.tokens();
+        summary.max_output = summary.max_output.map(|most| most.saturating_mul(choices));
+        Ok(summary)
+    }
+}
+
+fn text(value: serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text,
+        _ => String::new(),
+    }
+}
+
+/// A count. Decimal numbers and strings are read as well, because some upstreams accept them.
+fn number(value: &serde_json::Value) -> Option<u64> {
+    if let Some(number) = value.as_u64() {
+        return Some(number);
+    }
+    let number: f64 = match value {
+        serde_json::Value::String(text) => text.trim().parse().ok()?,
+        value => value.as_f64()?,
+    };
+    // The conversion saturates at the largest integer.
+    (number >= 0.0).then(|| number.ceil() as u64)
+}
+
+/// Amount of content in a value.
+#[derive(Default)]
+struct Content {
+    chars: u64,
+    tokens: u64,
+    /// Images and files as base64: their number and their length.
+    encoded: Encoded,
+    /// Whether the last `type` is "text".
+    is_text: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Encoded {
+    count: u64,
+    bytes: u64,
+}
+
+impl Content {
+    fn tokens(&self) -> u64 {
+        self.chars
+            .div_ceil(CHARS_PER_TOKEN)
+            .saturating_add(self.tokens)
+            .saturating_add(self.encoded.count.saturating_mul(TOKENS_PER_PICTURE))
+    }
+
+    /// Counts base64 found since `before` as text.
+    fn count_as_text(&mut self, before: Encoded) {
+        self.chars += self.encoded.bytes - before.bytes;
+        self.encoded = before;
+    }
+}
+
+/// Position of a value, as far as it decides the meaning of a string.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Position {
+    /// Text that the model reads.
+    Text,
+    /// The `type` of the enclosing object.
+    Type,
+    /// A URL, possibly a `data:` URL.
+    Url,
+    /// Base64, with or without a `data:` prefix: Anthropic's sources, OpenAI's audio and files.
+    Data,
+}
+
+impl Position {
+    fn named(name: &str) -> Position {
+        match name {
+            "type" => Position::Type,
+            "url" | "image_url" | "file_url" => Position::Url,
+            "data" | "file_data" => Position::Data,
+            _ => Position::Text,
+        }
+    }
+
+    /// Whether a string at this position is an encoded image or file. Anywhere else, and with any
+    /// other content, the model reads it as text, whatever its prefix. Otherwise a prompt could be
+    /// disguised as a cheap image.
+    fn holds_encoded(self, text: &str) -> bool {
+        // A media type is short.
+        let url = text.strip_prefix("data:").and_then(|rest| {
+            let (media_type, data) = rest.split_once(',')?;
+            (media_type.len() < 256 && media_type.ends_with(";base64")).then_some(data)
+        });
+        match self {
+            Position::Text | Position::Type => false,
+            Position::Url => url.is_some_and(is_base64),
+            Position::Data => is_base64(url.unwrap_or(text)),
+        }
+    }
+}
+
+fn is_base64(text: &str) -> bool {
+    let digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=-_\r\n".contains(&byte);
+    text.bytes().all(digit)
+}
+
+/// Adds up the content of a value.
+struct ContentSeed<'a>(&'a mut Content, Position);
+
+impl<'de> DeserializeSeed<'de> for ContentSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ContentSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        let ContentSeed(weight, position) = self;
+        let bytes = text.len() as u64;
+        if position.holds_encoded(text) {
+            weight.encoded.count += 1;
+            weight.encoded.bytes += bytes;
+        } else {
+            weight.chars += bytes;
+        }
+        if position == Position::Type {
+            weight.is_text = text == "text";
+        }
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        // A prompt may be a list of token numbers.
+        self.0.tokens += 1;
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq
+            .next_element_seed(ContentSeed(self.0, self.1))?
+            .is_some()
+        {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let (before, mut is_text) = (self.0.encoded, false);
+        while let Some(position) = map.next_key_seed(NameSeed(Position::named))? {
+            self.0.is_text = false;
+            map.next_value_seed(ContentSeed(self.0, position))?;
+            is_text |= position == Position::Type && self.0.is_text;
+        }
+        // The source of a document may be plain text, all of whose characters may be valid base64.
+        if is_text {
+            self.0.count_as_text(before);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn summary(text: &str) -> RequestSummary {
+        read_summary(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn every_way_to_bound_the_answer() {
+        assert_eq!(
+            summary(r#"{"model":"m","max_tokens":7}"#).max_output,
+            Some(7)
+        );
+        assert_eq!(
+            summary(r#"{"model":"m","n":3,"max_completion_tokens":7}"#).max_output,
+            Some(21)
+        );
+        assert_eq!(
+            summary(r#"{"model":"m","max_output_tokens":9,"max_tokens":null}"#).max_output,
+            Some(9)
+        );
+        assert_eq!(summary(r#"{"model":"m","max_tokens":-4}"#).max_output, None);
+    }
+
+    #[test]
+    fn bounds_on_the_answer_are_understood_however_they_are_written() {
+        let most = |fields: &str| summary(&format!(r#"{{"model":"m",{fields}}}"#)).max_output;
+        assert_eq!(most(r#""max_tokens":"700""#), Some(700));
+        assert_eq!(most(r#""max_tokens":7.5"#), Some(8));
+        assert_eq!(most(r#""max_tokens":1e5"#), Some(100_000));
+        assert_eq!(most(r#""max_tokens":" 1e5 ""#), Some(100_000));
+        assert_eq!(most(r#""max_tokens":1e300"#), Some(u64::MAX));
+        for nothing in ["-4", "-4.0", "null", "\"many\"", "\"NaN\"", "[5]"] {
+            assert_eq!(
+                most(&format!(r#""max_tokens":{nothing}"#)),
+                None,
+                "{nothing}"
+            );
+        }
+        assert_eq!(
+            most(r#""max_tokens":5,"max_completion_tokens":900"#),
+            Some(900)
+        );
+        assert_eq!(
+            most(r#""max_completion_tokens":900,"max_tokens":5"#),
+            Some(900)
+        );
+        assert_eq!(most(r#""max_tokens":10,"n":2,"best_of":5"#), Some(50));
+        assert_eq!(most(r#""max_tokens":10,"n":"3","best_of":null"#), Some(30));
+        let twice = read_summary(br#"{"model":"m","best_of":1,"best_of":9}"#);
+        assert!(twice.unwrap_err().contains("`best_of` occurs twice"));
+    }
+
+    #[test]
+    fn pictures_are_not_measured_by_their_base64() {
+        let base64 = "A".repeat(100_000);
+        let openai = format!(
+            r#"{{"model":"m","messages":[{{"content":[{{"image_url":{{"url":"data:image/png;base64,{base64}"}}}}]}}]}}"#
+        );
+        let anthropic = format!(
+            r#"{{"model":"m","messages":[{{"content":[{{"source":{{"data":"{base64}"}}}}]}}]}}"#
+        );
+        assert_eq!(summary(&openai).prompt, TOKENS_PER_PICTURE);
+        assert_eq!(summary(&anthropic).prompt, TOKENS_PER_PICTURE);
+    }
+
+    #[test]
+    fn text_that_begins_like_a_data_url_is_text() {
+        let long = "word ".repeat(8000);
+        let base64 = "QUJD".repeat(10_000);
+        let text = |content: serde_json::Value| {
+            let message = serde_json::json!({"content": content});
+            summary(&serde_json::json!({"model": "m", "messages": [message]}).to_string()).prompt
+        };
+        assert_eq!(text("data: short".into()), 3);
+        assert_eq!(text(format!("data:{long}").into()), 10_002);
+        let encoded = format!("data:image/png;base64,{base64}");
+        assert!(
+            text(encoded.clone().into()) > 10_000,
+            "the model reads it as text"
+        );
+        let document = |kind: &str, data: &str| {
+            let source = serde_json::json!({"data": data, "type": kind});
+            text(serde_json::json!([{"type": "document", "source": source}]))
+        };
+        assert!(document("text", &long) >= 10_000);
+        assert!(
+            document("text", &base64) >= 10_000,
+            "plain text without spaces"
+        );
+        assert!(document("base64", &long) >= 10_000, "not base64");
+        let picture = document("base64", &base64);
+        assert!((1000..1010).contains(&picture), "{picture}");
+        let url = |url: &str| text(serde_json::json!([{"image_url": {"url": url}}]));
+        assert!(url(&format!("data:{long}")) >= 10_000);
+        assert_eq!(url(&encoded), TOKENS_PER_PICTURE);
+    }
+
+    #[test]
+    fn scheduling_keys_occur_once_and_as_they_are_written() {
+        for key in [
+            "model",
+            "stream",
+            "max_tokens",
+            "max_completion_tokens",
+            "max_output_tokens",
+            "n",
+        ] {
+            let body = |other: &str| format!(r#"{{"model":"m","{key}":"m","{other}":"m"}}"#);
+            let twice = read_summary(body(key).replacen(r#""model":"m","#, "", 1).as_bytes());
+            assert_eq!(
+                twice.unwrap_err(),
+                format!("`{key}` occurs twice in the body: send it once")
+            );
+            let upper = read_summary(
+                body(&key.to_uppercase())
+                    .replacen(r#""model":"m","#, "", 1)
+                    .as_bytes(),
+            );
+            let expected = format!(
+                "the body has the key `{}`: write it as `{key}`",
+                key.to_uppercase()
+            );
+            assert_eq!(upper.unwrap_err(), expected);
+        }
+        // Some parsers also fold the Kelvin sign and the long s.
+        for other in ["max_to\\u212aens", "\\u017ftream", "\\u004dODEL"] {
+            let body = format!(r#"{{"model":"m","{other}":5}}"#);
+            assert!(
+                read_summary(body.as_bytes())
+                    .unwrap_err()
+                    .contains("write it as"),
+                "{other}"
+            );
+        }
+        assert!(read_summary(br#"{"model":"m","Models":[],"user":"a","user":"b"}"#).is_ok());
+        let nested = br#"{"model":"m","metadata":{"model":1,"MODEL":2},"tools":[{"model":1}]}"#;
+        assert!(
+            read_summary(nested).is_ok(),
+            "only the request's own keys count"
+        );
+    }
+
+    #[test]
+    fn one_request_cannot_claim_the_rate_of_hours() {
+        let huge = summary(r#"{"model":"m","max_tokens":18446744073709551615,"n":9}"#);
+        assert_eq!(huge.estimate(Endpoint::Chat, 0), LARGEST_ANSWER);
+        assert_eq!(huge.upper_bound(Endpoint::Chat, 0), u64::MAX);
+    }
+
+    #[test]
+    fn a_prompt_of_tokens_counts_them() {
+        assert_eq!(summary(r#"{"model":"m","input":[[1,2,3],[4]]}"#).prompt, 4);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert!(
+            read_summary(b"[]")
+                .unwrap_err()
+                .contains("not a JSON object")
+        );
+        assert!(read_summary(b"{}").unwrap_err().contains("`model`"));
+        assert!(read_summary(b"{\"model\":3}").is_err());
+        assert!(read_summary(b"{\"model\":\"m\"} x").is_err());
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let deep = format!(
+            r#"{{"model":"m","a":{}{}}}"#,
+            "[".repeat(5000),
+            "]".repeat(5000)
+        );
+        assert!(read_summary(deep.as_bytes()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read_summary(&bytes);
+        }
+
+        #[test]
+        fn any_text_weighs_a_quarter_of_its_bytes(content in ".{0,200}") {
+            let body = serde_json::json!({"model": "m", "prompt": &content}).to_string();
+            prop_assert_eq!(summary(&body).prompt, (content.len() as u64).div_ceil(4));
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! Queueing and rejection.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::support::{Answer, CHAT, Reaction, Running, Upstream, chat, until};
+
+/// One slot, held until the sender releases it. `more` sets the length of the queue.
+async fn one_slot(more: &str) -> (Running, Upstream) {
+    let upstream = Upstream::start(|call| match call.header("x-hold") {
+        Some(_) => Reaction::Hang,
+        None => Reaction::Answer {
+            after: Duration::ZERO,
+            tokens: 3,
+        },
+    })
+    .await;
+    let running = Running::before(&upstream, &format!("scheduler_max_concurrent = 1\n{more}"));
+    (running, upstream)
+}
+
+/// Takes the slot. Dropping the handle releases it.
+async fn hold(running: &Running, upstream: &Upstream) -> tokio::task::JoinHandle<()> {
+    let client = running.client();
+    let before = upstream.now();
+    let held = tokio::spawn(async move {
+        client
+            .post(CHAT, &[("x-hold", "1")], &chat(10, false))
+            .await;
+    });
+    until("the slot is taken", || upstream.now() == before + 1).await;
+    held
+}
+
+fn ask(
+    running: &Running,
+    headers: &'static [(&'static str, &'static str)],
+    body: String,
+) -> tokio::task::JoinHandle<Answer> {
+    let client = running.client();
+    tokio::spawn(async move { client.post(CHAT, headers, &body).await })
+}
+
+async fn waiting(running: &Running, count: u64) {
+    until("they wait", || {
+        running.gateway.running_and_waiting().1 == count
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_queue_rejects_at_once_with_retry_after() {
+    let (running, upstream) = one_slot("scheduler_max_queue_depth = 2").await;
+    let held = hold(&running, &upstream).await;
+    let queued: Vec<_> = (0..2)
+        .map(|_| ask(&running, &[], chat(10, false)))
+        .collect();
+    waiting(&running, 2).await;
+    let refused = running.client().post(CHAT, &[], &chat(10, false)).await;
+    assert_eq!(
+        (refused.status, refused.header("x-headworks-reason")),
+        (429, "full")
+    );
+    assert_eq!(
+        (
+            refused.header("x-should-retry"),
+            refused.header("x-headworks-class")
+        ),
+        ("true", "P5")
+    );
+    let (seconds, millis): (u64, u64) = (
+        refused.header("retry-after").parse().unwrap(),
+        refused.header("retry-after-ms").parse().unwrap(),
+    );
+    assert_eq!(seconds, millis.div_ceil(1000));
+    assert_eq!(refused.json()["error"]["type"], "rate_limit_error");
+    // Another class has its own places.
+    let other = ask(&running, &[("x-priority", "bulk")], chat(10, false));
+    waiting(&running, 3).await;
+    held.abort();
+    for answer in queued.into_iter().chain([other]) {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_client_that_retries_on_time_has_a_place() {
+    let (running, upstream) = one_slot("scheduler_max_queue_depth = 4").await;
+    // The scheduler first has to learn how fast slots are freed.
+    for answer in (0..4)
+        .map(|_| ask(&running, &[], chat(10, false)))
+        .collect::<Vec<_>>()
+    {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    let held = hold(&running, &upstream).await;
+    let mut queued: Vec<_> = (0..4)
+        .map(|_| ask(&running, &[], chat(10, false)))
+        .collect();
+    waiting(&running, 4).await;
+    let refused = running.client().post(CHAT, &[], &chat(99, false)).await;
+    assert_eq!(refused.status, 429);
+    let told = Duration::from_millis(refused.header("retry-after-ms").parse().unwrap());
+    // A queued client disconnects. Its place is booked, so a new client does not get it.
+    queued.remove(0).abort();
+    waiting(&running, 3).await;
+    tokio::time::sleep(told).await;
+    let newcomer = running.client().post(CHAT, &[], &chat(50, false)).await;
+    assert_eq!(newcomer.status, 429, "told to retry in {told:?}");
+    let again = ask(
+        &running,
+        &[("x-stainless-retry-count", "1")],
+        chat(99, false),
+    );
+    waiting(&running, 4).await;
+    held.abort();
+    for answer in queued.into_iter().chain([again]) {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+}
+
+/// Counts of clients that retry when they are told to.
+struct RetryCounts {
+    refused: usize,
+    retried: usize,
+    admitted: usize,
+}
+
+/// Retries at the announced times until the request is served.
+async fn retry_until_served(running: &Running, turn: u64) -> RetryCounts {
+    let mut seen = RetryCounts {
+        refused: 0,
+        retried: 0,
+        admitted: 0,
+    };
+    let body = chat(10 + turn, false);
+    let mut attempt = 0u32;
+    loop {
+        let count = attempt.to_string();
+        let headers = [("x-stainless-retry-count", count.as_str())];
+        let answer = running.client().post(CHAT, &headers, &body).await;
+        seen.retried += usize::from(attempt > 0);
+        match (answer.status, answer.header("x-headworks-reason")) {
+            (200, _) => {
+                seen.admitted += usize::from(attempt > 0);
+                return seen;
+            }
+            (429, "full") => seen.refused += 1,
+            other => panic!("{other:?}"),
+        }
+        let told: u64 = answer.header("retry-after-ms").parse().unwrap();
+        tokio::time::sleep(Duration::from_millis(told)).await;
+        attempt += 1;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nine_in_ten_timely_retries_are_admitted() {
+    let upstream = Upstream::answering(Duration::from_millis(20), 10).await;
+    let limits = "scheduler_max_concurrent = 4\nscheduler_max_queue_depth = 20\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
+    let running = Running::before(&upstream, limits);
+    // The scheduler first has to learn how fast slots are freed.
+    for turn in 0..40 {
+        assert_eq!(retry_until_served(&running, turn).await.refused, 0);
+    }
+    let rounds = (0..10).map(|_| async {
+        let (mut retried, mut admitted) = (0, 0);
+        for seen in
+            futures_util::future::join_all((0..6).map(|n| retry_until_served(&running, 100 * n)))
+                .await
+        {
+            retried += seen.retried;
+            admitted += seen.admitted;
+        }
+        (retried, admitted)
+    });
+    let (mut retried, mut admitted) = (0, 0);
+    for (back, in_time) in futures_util::future::join_all(rounds).await {
+        retried += back;
+        admitted += in_time;
+    }
+    assert!(retried >= 20, "{retried} were refused and came back");
+    assert!(admitted * 10 >= retried * 9, "{admitted} of {retried}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn later_rejections_get_later_retry_times() {
+    const SERVICE: Duration = Duration::from_millis(100);
+    let upstream = Upstream::answering(SERVICE, 10).await;
+    let limits = "scheduler_max_concurrent = 4\nscheduler_max_queue_depth = 12\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
+    let running = Running::before(&upstream, limits);
+    let fill = |count: usize| {
+        (0..count)
+            .map(|_| ask(&running, &[], chat(10, false)))
+            .collect::<Vec<_>>()
+    };
+    let learned = fill(16);
+    until("half of them are done", || upstream.count() >= 12).await;
+    // The queue is full again, while requests keep finishing steadily.
+    let mut queued = learned;
+    while running.gateway.running_and_waiting().1 < 12 {
+        queued.push(ask(&running, &[], chat(10, false)));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut told = Vec::new();
+    for n in 0..8 {
+        let refused = running.client().post(CHAT, &[], &chat(20 + n, false)).await;
+        assert_eq!(refused.status, 429);
+        told.push(refused.header("retry-after-ms").parse::<f64>().unwrap() / 1e3);
+    }
+    // The accuracy of these times is tested in the core, under virtual time.
+    let (first, last) = (told[0], told[told.len() - 1]);
+    assert!(first > 0.0 && first < last && last < 5.0, "{told:?}");
+    for answer in queued {
+        answer.abort();
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn an_aged_request_overtakes_more_urgent_ones() {
+    let aging = "scheduler_policy = 'strict'\n[[gateway.class]]\nlevel = 9\naging = '1ms'";
+    let (running, upstream) = one_slot(aging).await;
+    let held = hold(&running, &upstream).await;
+    let old = ask(
+        &running,
+        &[("x-priority", "9"), ("x-label", "old")],
+        chat(10, false),
+    );
+    waiting(&running, 1).await;
+    let urgent: Vec<_> = (0..20)
+        .map(|_| ask(&running, &[("x-priority", "1")], chat(10, false)))
+        .collect();
+    waiting(&running, 21).await;
+    held.abort();
+    for answer in urgent.into_iter().chain([old]) {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    let calls = upstream.calls();
+    let place = calls
+        .iter()
+        .position(|call| call.header("x-label") == Some("old"));
+    assert!(
+        place.unwrap() <= 4,
+        "one grant in four is for the old: {place:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_lone_p0_is_the_next_grant_after_the_first_release() {
+    let (running, upstream) = one_slot("").await;
+    let held = hold(&running, &upstream).await;
+    let queued: Vec<_> = (0..20)
+        .map(|_| ask(&running, &[("x-label", "rest")], chat(10, false)))
+        .collect();
+    waiting(&running, 20).await;
+    let urgent = ask(
+        &running,
+        &[("x-priority", "critical"), ("x-label", "urgent")],
+        chat(10, false),
+    );
+    waiting(&running, 21).await;
+    held.abort();
+    assert_eq!(urgent.await.unwrap().header("x-headworks-class"), "P0");
+    for answer in queued {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    assert_eq!(upstream.calls()[1].header("x-label"), Some("urgent"));
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_the_timeout_of_class_or_client() {
+    let classes = "[[gateway.class]]\nlevel = 7\nqueue_timeout = '150ms'";
+    let (running, upstream) = one_slot(classes).await;
+    let held = hold(&running, &upstream).await;
+    for headers in [
+        &[("x-priority", "low")],
+        &[("x-stainless-read-timeout", "0.15")],
+        &[("x-stainless-timeout", "0.15")],
+    ] {
+        let answer = running.client().post(CHAT, headers, &chat(10, false)).await;
+        assert_eq!(
+            (answer.status, answer.header("x-headworks-reason")),
+            (429, "expired")
+        );
+        assert!(!answer.header("retry-after").is_empty());
+    }
+    held.abort();
+    running.is_idle().await;
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_never_fits_is_rejected_for_good() {
+    let (running, upstream) = one_slot("scheduler_max_context_length = 1000").await;
+    let answer = running.client().post(CHAT, &[], &chat(5000, false)).await;
+    assert_eq!(
+        (answer.status, answer.header("x-headworks-reason")),
+        (413, "too_large")
+    );
+    assert_eq!(answer.header("x-should-retry"), "false");
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn a_greedy_tenant_is_shed_in_a_full_queue() {
+    let keys = "
+        scheduler_max_queue_depth = 4
+        [[gateway.key]]
+        prefix = 'g'
+        tenant = 'greedy'
+        [[gateway.key]]
+        prefix = 'm'
+        tenant = 'modest'
+    ";
+    let upstream = Upstream::start(|_| Reaction::Hang).await;
+    let running = Running::before(&upstream, &format!("scheduler_max_concurrent = 1\n{keys}"));
+    let greedy: Vec<_> = (0..5)
+        .map(|_| ask(&running, &[("x-api-key", "g")], chat(10, false)))
+        .collect();
+    waiting(&running, 4).await;
+    let modest = ask(&running, &[("x-api-key", "m")], chat(10, false));
+    let mut shed = 0;
+    let mut left = Vec::new();
+    until("one was shed", || {
+        greedy.iter().any(tokio::task::JoinHandle::is_finished)
+    })
+    .await;
+    for answer in greedy {
+        if answer.is_finished() {
+            let answer = answer.await.unwrap();
+            assert_eq!(
+                (answer.status, answer.header("x-headworks-reason")),
+                (429, "shed")
+            );
+            shed += 1;
+        } else {
+            left.push(answer);
+        }
+    }
+    assert_eq!(shed, 1);
+    waiting(&running, 4).await;
+    for answer in left.into_iter().chain([modest]) {
+        answer.abort();
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_queued_stream_receives_progress() {
+    use http_body_util::BodyExt;
+    let (running, upstream) =
+        one_slot("queue_progress = true\nqueue_progress_interval = '20ms'").await;
+    let held = hold(&running, &upstream).await;
+    let mut response = running
+        .client()
+        .begin("POST", CHAT, &[], &chat(10, true))
+        .await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    for _ in 0..3 {
+        let frame = response
+            .frame()
+            .await
+            .unwrap()
+            .unwrap()
+            .into_data()
+            .unwrap();
+        assert!(frame.starts_with(b": waiting"), "{frame:?}");
+    }
+    held.abort();
+    let rest = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&rest).contains("usage"), "{rest:?}");
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_queued_stream_receives_its_rejection() {
+    for (path, expected) in [
+        (CHAT, "data: {\"error\":{\"code\":\"expired\""),
+        ("/v1/messages", "event: error\ndata: {\"error\":{"),
+    ] {
+        let upstream = Upstream::start(|_| Reaction::Hang).await;
+        let toml = "scheduler_max_concurrent = 1\nscheduler_queue_timeout = '300ms'\nqueue_progress = true\nqueue_progress_interval = '20ms'";
+        let more = "kind = 'anthropic'";
+        let running = Running::start(&format!(
+            "{toml}\n{}{}",
+            upstream.toml("one", ""),
+            upstream.toml("two", more)
+        ));
+        let held = hold(&running, &upstream).await;
+        let answer = running.client().post(path, &[], &chat(10, true)).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.body.starts_with(": waiting"), "{}", answer.body);
+        assert!(answer.body.contains(expected), "{}", answer.body);
+        held.abort();
+        running.is_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn without_the_scheduler_nothing_waits() {
+    let upstream = Upstream::start(|_| Reaction::Hang).await;
+    let running = Running::before(
+        &upstream,
+        "scheduler_enabled = false\nscheduler_max_concurrent = 1",
+    );
+    let asked: Vec<_> = (0..10)
+        .map(|_| ask(&running, &[], chat(10, false)))
+        .collect();
+    until("all are there", || upstream.now() == 10).await;
+    for answer in asked {
+        answer.abort();
+    }
+    running.is_idle().await;
+}
+
+#[tokio::test]
+async fn shutdown_rejects_queued_requests_and_finishes_running_ones() {
+    let (release, mut released) = mpsc::channel::<()>(1);
+    let upstream = Upstream::start(|_| Reaction::Answer {
+        after: Duration::from_millis(500),
+        tokens: 3,
+    })
+    .await;
+    let running = Running::before(&upstream, "scheduler_max_concurrent = 1");
+    let first = ask(&running, &[], chat(10, false));
+    until("one runs", || upstream.now() == 1).await;
+    let second = ask(&running, &[], chat(10, false));
+    waiting(&running, 1).await;
+    let shutdown = running.shutdown.clone();
+    let drained = tokio::spawn(async move {
+        let drained = shutdown.drain(Duration::from_secs(20)).await;
+        drop(release);
+        drained
+    });
+    let sent_away = second.await.unwrap();
+    assert_eq!(
+        (sent_away.status, sent_away.header("x-headworks-reason")),
+        (503, "draining")
+    );
+    assert_eq!(first.await.unwrap().status, 200);
+    released.recv().await;
+    assert!(drained.await.unwrap().left.is_empty());
+}

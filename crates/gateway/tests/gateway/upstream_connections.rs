@@ -1,0 +1,163 @@
+//! Plain HTTP/1 connections to upstreams: when they are reused, and where a response on them ends.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::support::{CHAT, Reaction, Running, Upstream, chat};
+
+async fn ask(running: &Running, upstream: &Upstream, times: usize) -> Vec<(u16, String)> {
+    let client = running.client();
+    let mut answers = Vec::new();
+    for n in 1..=times {
+        let answer = client.post(CHAT, &[], &chat(10, false)).await;
+        assert_eq!(upstream.count(), n, "nothing is asked twice");
+        answers.push((answer.status, answer.body));
+    }
+    running.is_idle().await;
+    answers
+}
+
+#[tokio::test]
+async fn sequential_requests_reuse_a_connection() {
+    let upstream = Upstream::answering(Duration::ZERO, 3).await;
+    let running = Running::before(&upstream, "");
+    let answers = ask(&running, &upstream, 5).await;
+    assert!(answers.iter().all(|(status, _)| *status == 200));
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn chunked_responses_reuse_a_connection() {
+    let gap = Duration::ZERO;
+    let upstream = Upstream::start(move |_| Reaction::Stream { events: 2, gap }).await;
+    let running = Running::before(&upstream, "");
+    for (status, body) in ask(&running, &upstream, 3).await {
+        assert_eq!(status, 200);
+        assert!(body.ends_with("data: [DONE]\n\n"), "{body}");
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_closed_or_ambiguous_connection_is_not_reused() {
+    for answer in [
+        // Closed without `connection: close`.
+        Reaction::Last("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
+        Reaction::Raw("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"),
+        Reaction::Raw("HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
+        // Surplus bytes are a response to no request.
+        Reaction::Raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}HTTP/1.1 500 No\r\n\r\n"),
+        // Two kinds of framing.
+        Reaction::Raw(
+            "HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        ),
+    ] {
+        let told = answer.clone();
+        let upstream = Upstream::start(move |_| told.clone()).await;
+        let running = Running::before(&upstream, "");
+        let answers = ask(&running, &upstream, 3).await;
+        let fine = (200, "{}".to_owned());
+        assert!(answers.iter().all(|answer| *answer == fine), "{answer:?}");
+        assert_eq!(upstream.connections(), 3, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_ends_where_its_framing_says() {
+    for (answer, status, body) in [
+        ("HTTP/1.1 200 OK\r\n\r\nall of it", 200, "all of it"),
+        ("HTTP/1.0 404 No\n\nnot here", 404, "not here"),
+        ("HTTP/1.1 204 Nothing\r\ncontent-length: 5\r\n\r\n", 204, ""),
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\n{\r\n1\r\n}\r\n0\r\nt: 1\r\n\r\n",
+            200,
+            "{}",
+        ),
+        // These are not known to be complete.
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nx",
+            502,
+            "",
+        ),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1, 1\r\n\r\nx", 502, ""),
+        ("HTTP/1.1 200 OK\r\ncontent-len", 502, ""),
+    ] {
+        let upstream = Upstream::start(move |_| Reaction::Last(answer)).await;
+        let running = Running::before(&upstream, "");
+        let (told, text) = ask(&running, &upstream, 1).await.remove(0);
+        assert_eq!(told, status, "{answer:?}");
+        assert!(status == 502 || text == body, "{answer:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_truncated_body_is_an_error() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+    ] {
+        let upstream = Upstream::start(move |_| Reaction::Last(answer)).await;
+        let running = Running::before(&upstream, "");
+        let request = running.client();
+        let answered = request.try_post(CHAT, &[], &chat(10, false)).await;
+        assert!(answered.is_err(), "{answer:?}");
+        running.is_idle().await;
+    }
+}
+
+/// An upstream may reject a request that it has not fully read. Its response is relayed although
+/// the request cannot be sent to its end.
+#[tokio::test]
+async fn a_response_may_begin_before_the_request_is_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let upstream = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let refusal = b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\n{}";
+        stream.read_u8().await.unwrap();
+        stream.write_all(refusal).await.unwrap();
+        // The upstream stops reading.
+        stream
+    });
+    let toml = format!("[[gateway.upstream]]\nname = 'u'\nurl = '{url}'\n");
+    let running = Running::start(&toml);
+    // More than the buffers of two sockets hold.
+    let prompt = "x".repeat(16 << 20);
+    let body = format!(r#"{{"model":"m","metadata":"{prompt}","messages":[]}}"#);
+    let answer = running.client().post(CHAT, &[], &body).await;
+    assert_eq!((answer.status, answer.body.as_str()), (413, "{}"));
+    running.is_idle().await;
+    upstream.await.unwrap();
+}
+
+/// If an upstream responds while it still reads, the rest of the request is sent.
+#[tokio::test]
+async fn a_request_is_sent_to_its_end_while_the_response_arrives() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    const SIZE: usize = 16 << 20;
+    let upstream = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+        stream.read_u8().await.unwrap();
+        stream.write_all(head).await.unwrap();
+        let (mut room, mut left) = (vec![0; 64 << 10], SIZE);
+        while left > 0 {
+            let read = stream.read(&mut room).await.unwrap();
+            assert!(read > 0, "{left} bytes were not sent");
+            left = left.saturating_sub(read);
+        }
+        stream.write_all(b"{}").await.unwrap();
+        stream
+    });
+    let toml = format!("[[gateway.upstream]]\nname = 'u'\nurl = '{url}'\n");
+    let running = Running::start(&toml);
+    let prompt = "x".repeat(SIZE);
+    let body = format!(r#"{{"model":"m","metadata":"{prompt}","messages":[]}}"#);
+    let answer = running.client().post(CHAT, &[], &body).await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "{}"));
+    running.is_idle().await;
+    upstream.await.unwrap();
+}

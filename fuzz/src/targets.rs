@@ -14,9 +14,9 @@ use headworks_sim::{Scenario, Trial, chaos};
 use headworks_storage::reading as storages;
 use headworks_synth::{Arrivals, Distribution, TreeSpec};
 use headworks_tracker::{forwarders, reading};
-use headworks_tracker_wire::answer::{self as tracker_answers, Reply};
 use headworks_tracker_wire::bencode::{self, Limits, Value, Writer};
-use headworks_tracker_wire::udp::{Answer as Packet, Request, RequestError};
+use headworks_tracker_wire::response::{self as tracker_responses, AnnounceResponse};
+use headworks_tracker_wire::udp::{Request, RequestError, Response as Packet};
 use headworks_tracker_wire::{Announce, compact, query, scrape, udp};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 pub use http1::http1;
@@ -252,16 +252,16 @@ pub fn answer(data: &[u8]) {
 /// is written and read again.
 pub fn tracker_request(data: &[u8]) {
     reading::request(data);
-    for hash in query::scrape(data).flatten() {
+    for hash in query::parse_scrape(data).flatten() {
         assert_eq!(hash.to_string().len(), 40);
     }
     let _ = query::value(data, "format");
-    let Ok(announce) = query::announce(data) else {
+    let Ok(announce) = query::parse_announce(data) else {
         return;
     };
     let mut written = String::new();
-    query::write(&announce, Some(data), &mut written);
-    let read = query::announce(written.as_bytes()).expect("what is written can be read");
+    query::write_announce(&announce, Some(data), &mut written);
+    let read = query::parse_announce(written.as_bytes()).expect("what is written can be read");
     let kept = |announce: &Announce| Announce {
         // Written as what it means, and in the form that we want.
         left: Some(announce.left.unwrap_or(1)),
@@ -274,7 +274,7 @@ pub fn tracker_request(data: &[u8]) {
 
 /// Packets: a client's and a tracker's. What is read is written and read again.
 pub fn tracker_udp(data: &[u8]) {
-    match udp::read_request(data) {
+    match udp::parse_request(data) {
         Ok(Request::Announce {
             connection,
             transaction,
@@ -288,7 +288,7 @@ pub fn tracker_udp(data: &[u8]) {
                 announce: again,
                 options,
                 ..
-            }) = udp::read_request(&written)
+            }) = udp::parse_request(&written)
             else {
                 panic!("what is written can be read")
             };
@@ -300,8 +300,8 @@ pub fn tracker_udp(data: &[u8]) {
         Err(RequestError::Invalid { text, .. }) => assert!(text.len() + 8 <= data.len() + 24),
         Err(_) => {}
     }
-    if let Some(Packet::Announce { peers, .. }) = udp::read_answer(data) {
-        let (v4, v6) = (compact::all4(peers), compact::all6(peers));
+    if let Some(Packet::Announce { peers, .. }) = udp::parse_response(data) {
+        let (v4, v6) = (compact::unpack_all4(peers), compact::unpack_all6(peers));
         assert_eq!(
             (v4.count(), v6.count()),
             (peers.len() / 6, peers.len() / 18)
@@ -312,12 +312,12 @@ pub fn tracker_udp(data: &[u8]) {
 /// What another tracker answers: an announce, a scrape, or those bytes as the gzip that they claim
 /// to be.
 pub fn tracker_answer(data: &[u8]) {
-    if let Ok(Reply::Peers(peers)) = tracker_answers::read(data) {
-        assert!(peers.peers.len() <= tracker_answers::MAX_PEERS);
+    if let Ok(AnnounceResponse::Peers(peers)) = tracker_responses::parse(data) {
+        assert!(peers.peers.len() <= tracker_responses::MAX_PEERS);
         assert!(peers.peers.iter().all(|(at, _)| at.port() != 0));
         assert!(peers.tracker_id.is_none_or(|id| id.len() <= 128));
     }
-    let _ = scrape::read(data);
+    let _ = scrape::parse(data);
     reading::unpack(data);
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use headworks_tracker_wire::Announce;
-use headworks_tracker_wire::udp::{self, Answer};
+use headworks_tracker_wire::udp::{self, Response};
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
@@ -123,8 +123,8 @@ fn connection(socket: &UdpSocket) -> u64 {
     socket.send(&packet).expect("it is sent");
     let mut buffer = [0; 64];
     let length = socket.recv(&mut buffer).expect("an answer");
-    match udp::read_answer(&buffer[..length]) {
-        Some(Answer::Connect { connection, .. }) => connection,
+    match udp::parse_response(&buffer[..length]) {
+        Some(Response::Connect { connection, .. }) => connection,
         _ => panic!("no connection id"),
     }
 }

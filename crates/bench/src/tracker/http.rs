@@ -175,6 +175,6 @@ fn request(number: u32) -> String {
     announce.peer_id.0 = *b"-HW0001-............";
     announce.peer_id.0[8..12].copy_from_slice(&peer.to_be_bytes());
     let mut path = String::from("GET /announce?");
-    query::write(&announce, None, &mut path);
+    query::write_announce(&announce, None, &mut path);
     path + " HTTP/1.1\r\nHost: tracker.example:6969\r\nUser-Agent: bench/1\r\nAccept-Encoding: gzip\r\n\r\n"
 }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use headworks_tracker_wire::Announce;
-use headworks_tracker_wire::udp::{self, Answer};
+use headworks_tracker_wire::udp::{self, Response};
 
 use super::contenders::ours;
 use super::{OURS, Options};
@@ -46,7 +46,7 @@ fn announce(process: &Process, peers: u32, swarms: u32) {
     udp::write_connect(1, &mut packet);
     socket.send(&packet).expect("it is sent");
     let length = socket.recv(&mut buffer).expect("an answer");
-    let Some(Answer::Connect { connection, .. }) = udp::read_answer(&buffer[..length]) else {
+    let Some(Response::Connect { connection, .. }) = udp::parse_response(&buffer[..length]) else {
         panic!("no connection id")
     };
     for first in (0..peers).step_by(WINDOW as usize) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use headworks_tracker_wire::udp::{self, Answer, Request};
+use headworks_tracker_wire::udp::{self, Request, Response};
 use headworks_tracker_wire::{Announce, Counts};
 
 use super::contenders::ours;
@@ -94,7 +94,8 @@ impl Client {
         socket.send(&packet).expect("it is sent");
         let mut buffer = [0; 64];
         let length = socket.recv(&mut buffer).expect("an answer");
-        let Some(Answer::Connect { connection, .. }) = udp::read_answer(&buffer[..length]) else {
+        let Some(Response::Connect { connection, .. }) = udp::parse_response(&buffer[..length])
+        else {
             panic!("no connection id")
         };
         Client {
@@ -144,13 +145,13 @@ fn far_side() -> (SocketAddr, Arc<AtomicUsize>) {
         let mut buffer = [0; 2048];
         while let Ok((length, from)) = socket.recv_from(&mut buffer) {
             let mut out = Vec::new();
-            match udp::read_request(&buffer[..length]) {
+            match udp::parse_request(&buffer[..length]) {
                 Ok(Request::Connect { transaction }) => {
-                    udp::answer_connect(transaction, 1, &mut out);
+                    udp::write_connect_response(transaction, 1, &mut out);
                 }
                 Ok(Request::Announce { transaction, .. }) => {
                     count.fetch_add(1, Ordering::Relaxed);
-                    udp::answer_announce(transaction, 7200, Counts::default(), &mut out);
+                    udp::write_announce_response(transaction, 7200, Counts::default(), &mut out);
                 }
                 _ => continue,
             }

@@ -5,7 +5,7 @@ use super::station::Station;
 use super::udp::UdpAsker;
 use crate::error::Error;
 use headworks_service::outbound::Outbound;
-use headworks_tracker_wire::answer::Reply;
+use headworks_tracker_wire::response::AnnounceResponse;
 use headworks_tracker_wire::{Announce, Event, PeerId};
 use std::time::Duration;
 use thiserror::Error;
@@ -97,7 +97,11 @@ impl Asker {
     }
 
     /// Asks, for `most` at the longest.
-    pub(crate) async fn ask(&self, ask: &Ask<'_>, most: Duration) -> Result<Reply, AskError> {
+    pub(crate) async fn ask(
+        &self,
+        ask: &Ask<'_>,
+        most: Duration,
+    ) -> Result<AnnounceResponse, AskError> {
         let answer = async {
             match ask.station.is_udp() {
                 true => self.udp.ask(ask).await,

@@ -8,7 +8,7 @@ use crate::plane::Shared;
 use crate::swarm::{Packed, Seconds, Swarm};
 use headworks_core::{Class, Job, TargetId};
 use headworks_pool::{EndReason, Handler, Health, Notice, Report, Run};
-use headworks_tracker_wire::answer::Reply;
+use headworks_tracker_wire::response::AnnounceResponse;
 use headworks_tracker_wire::{Event, PeerId};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Desk {
         self.shared.plan().stations[usize::from(forward.forwarder)].clone()
     }
 
-    async fn ask(&self, forward: &Forward) -> Result<Reply, AskError> {
+    async fn ask(&self, forward: &Forward) -> Result<AnnounceResponse, AskError> {
         let station = self.station(forward);
         let numbers = &station.numbers;
         let (timeout, ask_only) = {
@@ -116,7 +116,7 @@ impl Desk {
             }
         }
         let trouble = match &outcome {
-            Ok(Reply::Failure { reason, .. }) => Some(reason.clone()),
+            Ok(AnnounceResponse::Failure { reason, .. }) => Some(reason.clone()),
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };
@@ -166,7 +166,11 @@ impl Desk {
         unseen.flatten() == Some(true)
     }
 
-    fn report(&self, run: &mut Run<'_, Forward>, outcome: &Result<Reply, AskError>) -> Report {
+    fn report(
+        &self,
+        run: &mut Run<'_, Forward>,
+        outcome: &Result<AnnounceResponse, AskError>,
+    ) -> Report {
         let forward = run.payload;
         let (suspend, usual) = {
             let config = &self.shared.plan().config;
@@ -225,8 +229,8 @@ impl Desk {
     }
 
     /// Remembers what an answer says beside its peers, and says how many of those are new.
-    fn take_in(&self, forward: &Forward, station: &Station, reply: &Reply) -> usize {
-        let Reply::Peers(peers) = reply else {
+    fn take_in(&self, forward: &Forward, station: &Station, reply: &AnnounceResponse) -> usize {
+        let AnnounceResponse::Peers(peers) = reply else {
             return 0;
         };
         *station.numbers.interval.lock() = peers.interval.map(|s| Duration::from_secs(s.into()));

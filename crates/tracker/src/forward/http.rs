@@ -4,8 +4,8 @@ use super::{Ask, AskError, Station};
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use headworks_service::outbound::{Outbound, is_unknown};
-use headworks_tracker_wire::answer::{self, Reply};
 use headworks_tracker_wire::query;
+use headworks_tracker_wire::response::{self, AnnounceResponse};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -24,10 +24,10 @@ pub(crate) struct HttpAsker {
 }
 
 impl HttpAsker {
-    pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<Reply, AskError> {
+    pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<AnnounceResponse, AskError> {
         let mut target = String::new();
         let id = ask.station.tracker_id.lock().clone();
-        query::write(&ask.announce, id.as_deref(), &mut target);
+        query::write_announce(&ask.announce, id.as_deref(), &mut target);
         let uri = with_query(&ask.station.uri, &target);
         let response = self.follow(ask.station, uri).await?;
         let status = response.status().as_u16();
@@ -36,11 +36,11 @@ impl HttpAsker {
         // limits us counts more.
         match (status, body) {
             (200, body) => {
-                answer::read(&body?).map_err(|error| AskError::Garbage(error.to_string()))
+                response::parse(&body?).map_err(|error| AskError::Garbage(error.to_string()))
             }
             (429, _) => Err(AskError::Status(429)),
-            (_, Ok(body)) => match answer::read(&body) {
-                Ok(failure @ Reply::Failure { .. }) if status < 500 => Ok(failure),
+            (_, Ok(body)) => match response::parse(&body) {
+                Ok(failure @ AnnounceResponse::Failure { .. }) if status < 500 => Ok(failure),
                 _ => Err(AskError::Status(status)),
             },
             (_, Err(_)) => Err(AskError::Status(status)),

@@ -3,7 +3,7 @@
 
 use super::AskError;
 use headworks_tracker_wire::RetryIn;
-use headworks_tracker_wire::answer::Reply;
+use headworks_tracker_wire::response::AnnounceResponse;
 use std::time::Duration;
 
 /// Whoever asks for less patience than this gets it; for more, the forward counts as done until
@@ -53,19 +53,19 @@ pub(super) enum Standing {
 
 /// What `outcome` means. `usual` is our own announce interval.
 pub(super) fn judge(
-    outcome: &Result<Reply, AskError>,
+    outcome: &Result<AnnounceResponse, AskError>,
     suspend: Duration,
     usual: Duration,
 ) -> Judgement {
     use Standing::{Fault, Fine, Gone, Never, Overloaded};
     let (forward, forwarder) = match outcome {
-        Ok(Reply::Peers(peers)) => {
+        Ok(AnnounceResponse::Peers(peers)) => {
             let asked = peers.interval.map_or(usual.as_secs(), u64::from);
             let least = peers.min_interval.map_or(0, u64::from);
             let interval = asked.max(least).clamp(INTERVALS.0, INTERVALS.1);
             (Fate::Done(Duration::from_secs(interval)), Fine)
         }
-        Ok(Reply::Failure { retry_in, .. }) => match retry_in {
+        Ok(AnnounceResponse::Failure { retry_in, .. }) => match retry_in {
             Some(RetryIn::After(wait)) if *wait < PATIENCE => (Fate::Later(*wait), Fine),
             Some(RetryIn::After(wait)) => (Fate::Done(*wait), Fine),
             Some(RetryIn::Never) => (Fate::Failed(usual), Never),
@@ -105,14 +105,14 @@ pub(super) fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headworks_tracker_wire::answer;
+    use headworks_tracker_wire::response;
 
     #[test]
     fn what_answers_mean() {
         use Fate::{Done, Failed, Later, Retry};
         use Standing::{Fault, Fine, Gone, Never, Overloaded};
         let secs = Duration::from_secs;
-        let text = |text: &str| Ok(answer::read(text.as_bytes()).unwrap());
+        let text = |text: &str| Ok(response::parse(text.as_bytes()).unwrap());
         let failure = |rest: &str| text(&format!("d14:failure reason1:x{rest}e"));
         for (outcome, forward, forwarder) in [
             (text("d8:intervali900e5:peers0:e"), Done(secs(900)), Fine),

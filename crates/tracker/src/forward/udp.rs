@@ -2,8 +2,8 @@
 
 use super::{Ask, AskError, Station};
 use headworks_service::outbound::{Names, is_unknown};
-use headworks_tracker_wire::answer::{Peers, Reply};
-use headworks_tracker_wire::udp::{self, Answer, Connection, Transaction};
+use headworks_tracker_wire::response::{AnnounceResponse, PeerList};
+use headworks_tracker_wire::udp::{self, ConnectionId, Response, TransactionId};
 use headworks_tracker_wire::{compact, udp::write_announce, udp::write_connect};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ const PACKET: usize = 64 * 1024;
 pub(crate) struct UdpAsker {
     wires: Vec<Wire>,
     names: Names,
-    ids: Mutex<HashMap<SocketAddr, (Connection, Instant)>>,
+    ids: Mutex<HashMap<SocketAddr, (ConnectionId, Instant)>>,
 }
 
 /// One family's socket, and who waits for an answer on it.
@@ -35,7 +35,7 @@ struct Wire {
     reader: tokio::task::JoinHandle<()>,
 }
 
-type Waiting = Mutex<HashMap<Transaction, (SocketAddr, oneshot::Sender<Vec<u8>>)>>;
+type Waiting = Mutex<HashMap<TransactionId, (SocketAddr, oneshot::Sender<Vec<u8>>)>>;
 
 impl Drop for Wire {
     fn drop(&mut self) {
@@ -55,7 +55,7 @@ impl UdpAsker {
         })
     }
 
-    pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<Reply, AskError> {
+    pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<AnnounceResponse, AskError> {
         let (wire, to) = self.way_to(ask.station).await?;
         let connection = self.connect(wire, to).await?;
         let path = ask
@@ -70,32 +70,32 @@ impl UdpAsker {
                 write_announce(connection, transaction, &ask.announce, path.as_bytes(), out);
             })
             .await?;
-        match udp::read_answer(&packet) {
-            Some(Answer::Announce {
+        match udp::parse_response(&packet) {
+            Some(Response::Announce {
                 interval,
                 counts,
                 peers,
                 ..
             }) => {
-                let mut reply = Peers::default();
+                let mut reply = PeerList::default();
                 reply.interval = Some(interval);
                 reply.complete = Some(counts.complete);
                 reply.incomplete = Some(counts.incomplete);
                 let found: Vec<SocketAddr> = match to.is_ipv4() {
-                    true => compact::all4(peers).collect(),
-                    false => compact::all6(peers).collect(),
+                    true => compact::unpack_all4(peers).collect(),
+                    false => compact::unpack_all6(peers).collect(),
                 };
                 let good = found.into_iter().filter(|peer| peer.port() != 0);
                 reply.peers = good.map(|peer| (peer, None)).collect();
-                Ok(Reply::Peers(reply))
+                Ok(AnnounceResponse::Peers(reply))
             }
-            Some(Answer::Error { text, .. }) => {
+            Some(Response::Error { text, .. }) => {
                 // It may be the connection id that it does not like: the next attempt gets a new
                 // one.
                 self.ids.lock().remove(&to);
                 let reason = String::from_utf8_lossy(&text[..text.len().min(500)]).into_owned();
                 let retry_in = None;
-                Ok(Reply::Failure { reason, retry_in })
+                Ok(AnnounceResponse::Failure { reason, retry_in })
             }
             _ => Err(AskError::Garbage("not an announce answer".into())),
         }
@@ -121,7 +121,7 @@ impl UdpAsker {
         way.ok_or(AskError::Unreachable)
     }
 
-    async fn connect(&self, wire: &Wire, to: SocketAddr) -> Result<Connection, AskError> {
+    async fn connect(&self, wire: &Wire, to: SocketAddr) -> Result<ConnectionId, AskError> {
         let known = self.ids.lock().get(&to).copied();
         if let Some((id, at)) = known
             && at.elapsed() < CONNECTION
@@ -130,8 +130,8 @@ impl UdpAsker {
         }
         let asked = Instant::now();
         let packet = wire.exchange(to, write_connect).await?;
-        match udp::read_answer(&packet) {
-            Some(Answer::Connect { connection, .. }) => {
+        match udp::parse_response(&packet) {
+            Some(Response::Connect { connection, .. }) => {
                 self.ids.lock().insert(to, (connection, asked));
                 Ok(connection)
             }
@@ -158,7 +158,7 @@ impl Wire {
     async fn exchange(
         &self,
         to: SocketAddr,
-        write: impl FnOnce(Transaction, &mut Vec<u8>),
+        write: impl FnOnce(TransactionId, &mut Vec<u8>),
     ) -> Result<Vec<u8>, AskError> {
         let (transaction, mut answer) = self.wait_for(to);
         let _place = Place {
@@ -188,7 +188,7 @@ impl Wire {
     }
 
     /// A transaction that nobody else uses: a stranger must not guess it.
-    fn wait_for(&self, from: SocketAddr) -> (Transaction, oneshot::Receiver<Vec<u8>>) {
+    fn wait_for(&self, from: SocketAddr) -> (TransactionId, oneshot::Receiver<Vec<u8>>) {
         let (sender, receiver) = oneshot::channel();
         let mut waiting = self.waiting.lock();
         let transaction = loop {
@@ -205,7 +205,7 @@ impl Wire {
 /// Whoever waits no longer leaves no trace.
 struct Place<'a> {
     waiting: &'a Waiting,
-    transaction: Transaction,
+    transaction: TransactionId,
 }
 
 impl Drop for Place<'_> {
@@ -228,7 +228,7 @@ async fn read(socket: Arc<UdpSocket>, waiting: Arc<Waiting>) {
         let Some(transaction) = packet.get(4..8).and_then(|bytes| bytes.try_into().ok()) else {
             continue;
         };
-        let transaction = Transaction::from_be_bytes(transaction);
+        let transaction = TransactionId::from_be_bytes(transaction);
         let mut waiting = waiting.lock();
         if waiting
             .get(&transaction)

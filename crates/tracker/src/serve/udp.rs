@@ -7,7 +7,7 @@ use crate::counters::Counters;
 use crate::plan::Plan;
 use crate::plane::{Call, Families, Peers, Plane, Verdict};
 use crate::swarm::Seconds;
-use headworks_tracker_wire::udp::{self, Request, RequestError, Transaction};
+use headworks_tracker_wire::udp::{self, Request, RequestError, TransactionId};
 use headworks_tracker_wire::{Announce, Event, InfoHash};
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -174,11 +174,11 @@ impl<S: Family> UdpPort<S> {
 impl Desk<'_> {
     /// Answers one packet; nothing if it deserves none.
     fn answer(&mut self, from: &From<'_>, packet: &[u8], out: &mut Vec<u8>) {
-        match udp::read_request(packet) {
+        match udp::parse_request(packet) {
             Ok(Request::Connect { transaction }) => {
                 self.counters.udp_connects.add(1);
                 let id = self.ids.give(from.now, from.client);
-                udp::answer_connect(transaction, id, out);
+                udp::write_connect_response(transaction, id, out);
             }
             Ok(Request::Announce {
                 connection,
@@ -196,12 +196,16 @@ impl Desk<'_> {
             }) if self.admits(connection, from) => {
                 self.counters.udp_scrapes.add(1);
                 if from.plan.access.refuses_client(from.client) {
-                    return udp::answer_error(transaction, "this client is not served here", out);
+                    return udp::write_error_response(
+                        transaction,
+                        "this client is not served here",
+                        out,
+                    );
                 }
                 let counts = hashes
                     .iter()
                     .map(|hash| self.plane.scrape(from.plan, &InfoHash(*hash)));
-                udp::answer_scrape(transaction, counts, out);
+                udp::write_scrape_response(transaction, counts, out);
             }
             Err(RequestError::Invalid {
                 connection,
@@ -209,7 +213,7 @@ impl Desk<'_> {
                 text,
             }) if self.admits(connection, from) => {
                 self.counters.udp_bad.add(1);
-                udp::answer_error(transaction, text, out);
+                udp::write_error_response(transaction, text, out);
             }
             // A bad connection id may be a forged address: its owner must not be sent anything.
             _ => self.counters.udp_bad.add(1),
@@ -223,12 +227,12 @@ impl Desk<'_> {
     fn announce(
         &mut self,
         from: &From<'_>,
-        transaction: Transaction,
+        transaction: TransactionId,
         announce: &Announce,
         out: &mut Vec<u8>,
     ) {
         if announce.port == 0 && announce.event != Event::Stopped {
-            return udp::answer_error(transaction, "invalid port", out);
+            return udp::write_error_response(transaction, "invalid port", out);
         }
         let call = Call {
             plan: from.plan,
@@ -242,14 +246,14 @@ impl Desk<'_> {
         };
         match self.plane.announce(&call, self.peers) {
             Verdict::Peers { interval, counts } => {
-                udp::answer_announce(transaction, interval, counts, out);
+                udp::write_announce_response(transaction, interval, counts, out);
                 out.extend_from_slice(&self.peers.v4);
                 out.extend_from_slice(&self.peers.v6);
             }
             Verdict::Refused { why, retry } => {
-                udp::answer_error(transaction, &why.words(retry), out);
+                udp::write_error_response(transaction, &why.words(retry), out);
             }
-            Verdict::Denied(words) => udp::answer_error(transaction, words, out),
+            Verdict::Denied(words) => udp::write_error_response(transaction, words, out),
         }
     }
 }

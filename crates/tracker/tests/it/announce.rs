@@ -1,8 +1,8 @@
 //! The announce plane, over real sockets.
 
 use crate::support::{Client, Running, announce};
-use headworks_tracker_wire::answer::{self, Reply};
-use headworks_tracker_wire::udp::{self, Answer};
+use headworks_tracker_wire::response::{self, AnnounceResponse};
+use headworks_tracker_wire::udp::{self, Response};
 use headworks_tracker_wire::{Event, query, scrape};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -26,12 +26,12 @@ async fn clients_find_each_other_over_both_transports() {
         &mut packet,
     );
     let answer = client.exchange(&packet).expect("an answer");
-    let Some(Answer::Announce {
+    let Some(Response::Announce {
         transaction: 77,
         interval: 1800,
         counts,
         peers,
-    }) = udp::read_answer(&answer)
+    }) = udp::parse_response(&answer)
     else {
         panic!("{answer:?}")
     };
@@ -57,7 +57,7 @@ async fn clients_find_each_other_over_both_transports() {
 
     let mut path = String::from("/scrape?info_hash=");
     headworks_tracker_wire::percent_encode(&seeder.info_hash.0, &mut path);
-    let counts = scrape::read(&running.get(&path).await).unwrap()[0].1;
+    let counts = scrape::parse(&running.get(&path).await).unwrap()[0].1;
     assert_eq!((counts.complete, counts.downloaded), (1, 1));
     assert!(
         running
@@ -89,7 +89,7 @@ async fn two_thousand_announces_in_one_burst_are_all_answered() {
             let Some(packet) = receiver.receive() else {
                 break;
             };
-            let Some(Answer::Announce { transaction, .. }) = udp::read_answer(&packet) else {
+            let Some(Response::Announce { transaction, .. }) = udp::parse_response(&packet) else {
                 panic!("no announce")
             };
             assert!(seen.insert(transaction), "each answer once");
@@ -131,8 +131,8 @@ async fn forged_and_foreign_connection_ids_get_nothing() {
     udp::write_announce(id, 7, &announce(1, 1, Event::None), b"", &mut packet);
     let answer = client.exchange(&packet).expect("an answer");
     assert!(matches!(
-        udp::read_answer(&answer),
-        Some(Answer::Announce { transaction: 7, .. })
+        udp::parse_response(&answer),
+        Some(Response::Announce { transaction: 7, .. })
     ));
     running.stop().await;
 }
@@ -146,7 +146,7 @@ async fn requests_follow_each_other_on_one_connection() {
         let mut requests = String::new();
         for peer in 0..100 {
             requests.push_str("GET /announce.php?");
-            query::write(&announce(1, peer, Event::Started), None, &mut requests);
+            query::write_announce(&announce(1, peer, Event::Started), None, &mut requests);
             requests.push_str(" HTTP/1.1\r\nHost: t\r\n\r\n");
         }
         requests.push_str("GET /healthz HTTP/1.0\r\n\r\n");
@@ -180,9 +180,9 @@ async fn numwant_and_forms() {
         assert_eq!(running.peers(&asks).await.len(), got, "{want:?}");
     }
     let mut path = String::from("/announce?");
-    query::write(&announce(1, 3, Event::None), None, &mut path);
+    query::write_announce(&announce(1, 3, Event::None), None, &mut path);
     let dictionaries = running.get(&path.replace("compact=1", "compact=0")).await;
-    let Ok(Reply::Peers(peers)) = answer::read(&dictionaries) else {
+    let Ok(AnnounceResponse::Peers(peers)) = response::parse(&dictionaries) else {
         panic!()
     };
     assert!(peers.peers.iter().all(|(_, id)| id.is_some()));
@@ -193,7 +193,7 @@ async fn numwant_and_forms() {
     let nameless = running
         .get(&path.replace("compact=1", "compact=0&no_peer_id=1"))
         .await;
-    let Ok(Reply::Peers(peers)) = answer::read(&nameless) else {
+    let Ok(AnnounceResponse::Peers(peers)) = response::parse(&nameless) else {
         panic!()
     };
     assert!(peers.peers.len() == 50 && peers.peers.iter().all(|(_, id)| id.is_none()));

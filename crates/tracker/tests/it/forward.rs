@@ -4,7 +4,7 @@ use crate::support::{
     Forwarder, Manner, Running, address, announce, http_uri, listed, udp_uri, until,
 };
 use headworks_tracker_wire::Event;
-use headworks_tracker_wire::answer::Reply;
+use headworks_tracker_wire::response::AnnounceResponse;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,7 +20,8 @@ async fn what_forwarders_find_is_in_the_next_answer() {
     ]))
     .await;
     let running = Running::start(&listed([http_uri(&http), udp_uri(&udp)]));
-    let Reply::Peers(first) = running.announce(&announce(1, 1, Event::Started)).await else {
+    let AnnounceResponse::Peers(first) = running.announce(&announce(1, 1, Event::Started)).await
+    else {
         panic!()
     };
     assert_eq!(first.interval, Some(90), "it is asked back soon");
@@ -45,7 +46,8 @@ async fn what_forwarders_find_is_in_the_next_answer() {
     let everybody = ["192.0.2.1:1", "192.0.2.3:3", "[2001:db8::1]:2"].map(address);
     let end = std::time::Instant::now() + crate::support::PATIENCE;
     loop {
-        let Reply::Peers(next) = running.announce(&announce(1, 1, Event::None)).await else {
+        let AnnounceResponse::Peers(next) = running.announce(&announce(1, 1, Event::None)).await
+        else {
             panic!()
         };
         let mut peers: Vec<_> = next.peers.iter().map(|(at, _)| *at).collect();
@@ -146,7 +148,7 @@ async fn a_full_queue_refuses_first_announces_in_words_and_lets_events_in() {
         assert!(
             matches!(
                 running.announce(&announce(hash, 1, Event::None)).await,
-                Reply::Peers(_)
+                AnnounceResponse::Peers(_)
             ),
             "{hash}"
         );
@@ -156,12 +158,13 @@ async fn a_full_queue_refuses_first_announces_in_words_and_lets_events_in() {
     assert!(
         matches!(
             running.announce(&announce(9, 1, Event::None)).await,
-            Reply::Peers(_)
+            AnnounceResponse::Peers(_)
         ),
         "the one token"
     );
     running.queues(10, 9).await;
-    let Reply::Failure { reason, retry_in } = running.announce(&announce(10, 1, Event::None)).await
+    let AnnounceResponse::Failure { reason, retry_in } =
+        running.announce(&announce(10, 1, Event::None)).await
     else {
         panic!("it is limited")
     };
@@ -207,11 +210,11 @@ async fn a_full_queue_without_a_limit_says_nothing() {
             running.queues(hash + 1, hash).await;
         }
         match running.announce(&announce(3, 2, Event::None)).await {
-            Reply::Failure { reason, .. } => assert!(
+            AnnounceResponse::Failure { reason, .. } => assert!(
                 refused && reason == "tracker queue full, retry in 30 minutes",
                 "{reason}"
             ),
-            Reply::Peers(peers) => {
+            AnnounceResponse::Peers(peers) => {
                 assert!(!refused);
                 let soon = if overload == "serve" { 90 } else { 1800 };
                 assert_eq!(peers.interval, Some(soon));

@@ -5,8 +5,8 @@ use crate::support::{
     until,
 };
 use headworks_service::panel::{Args, Panel, PanelError};
-use headworks_tracker_wire::answer::Reply;
-use headworks_tracker_wire::udp::{self, Answer};
+use headworks_tracker_wire::response::AnnounceResponse;
+use headworks_tracker_wire::udp::{self, Response};
 use headworks_tracker_wire::{Event, InfoHash};
 use serde_json::json;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ fn hash(number: u32) -> InfoHash {
 
 async fn failure(running: &Running, number: u32) -> Option<String> {
     match running.announce(&announce(number, 1, Event::None)).await {
-        Reply::Failure { reason, .. } => Some(reason),
+        AnnounceResponse::Failure { reason, .. } => Some(reason),
         _ => None,
     }
 }
@@ -62,7 +62,7 @@ async fn lists_say_who_is_served_and_are_read_again() {
     let told = announce(1, 1, Event::None);
     udp::write_announce(client.connect(), 5, &told, b"", &mut packet);
     let answer = client.exchange(&packet).unwrap();
-    let Some(Answer::Error { transaction, text }) = udp::read_answer(&answer) else {
+    let Some(Response::Error { transaction, text }) = udp::parse_response(&answer) else {
         panic!("{answer:?}")
     };
     assert_eq!((transaction, text), (5, words.as_bytes()));
@@ -74,7 +74,7 @@ async fn lists_say_who_is_served_and_are_read_again() {
     let scrape = running
         .get(&format!("/scrape?info_hash={}", escaped(hash(2))))
         .await;
-    let counts = headworks_tracker_wire::scrape::read(&scrape).unwrap();
+    let counts = headworks_tracker_wire::scrape::parse(&scrape).unwrap();
     assert_eq!(counts[0].1.incomplete, 0, "its peers are not shown, either");
 
     // A list that cannot be used changes nothing.

@@ -4,8 +4,8 @@ use headworks_service::config::{Schema, Sources};
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::shutdown::Shutdown;
 use headworks_tracker::{Tracker, TrackerConfig};
-use headworks_tracker_wire::answer::{self, Reply};
-use headworks_tracker_wire::udp::{self, Answer, Request};
+use headworks_tracker_wire::response::{self, AnnounceResponse};
+use headworks_tracker_wire::udp::{self, Request, Response};
 use headworks_tracker_wire::{Announce, Counts, Event, InfoHash, PeerId, query};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -85,16 +85,16 @@ impl Running {
         String::from_utf8(answer.unwrap()).unwrap()
     }
 
-    pub(crate) async fn announce(&self, announce: &Announce) -> Reply {
+    pub(crate) async fn announce(&self, announce: &Announce) -> AnnounceResponse {
         let mut path = String::from("/announce?");
-        query::write(announce, None, &mut path);
+        query::write_announce(announce, None, &mut path);
         let body = self.get(&path).await;
-        answer::read(&body).unwrap_or_else(|error| panic!("{error}: {}", body.escape_ascii()))
+        response::parse(&body).unwrap_or_else(|error| panic!("{error}: {}", body.escape_ascii()))
     }
 
     /// The addresses in an answer.
     pub(crate) async fn peers(&self, announce: &Announce) -> Vec<SocketAddr> {
-        let Reply::Peers(peers) = self.announce(announce).await else {
+        let AnnounceResponse::Peers(peers) = self.announce(announce).await else {
             panic!("a failure")
         };
         peers.peers.into_iter().map(|(at, _)| at).collect()
@@ -214,8 +214,8 @@ impl Client {
     pub(crate) fn connect(&self) -> u64 {
         let mut packet = Vec::new();
         udp::write_connect(1, &mut packet);
-        match udp::read_answer(&self.exchange(&packet).expect("an answer")) {
-            Some(Answer::Connect {
+        match udp::parse_response(&self.exchange(&packet).expect("an answer")) {
+            Some(Response::Connect {
                 transaction: 1,
                 connection,
             }) => connection,
@@ -350,10 +350,10 @@ fn udp_answer(
     let Manner::Peers(peers) = manner.lock().unwrap().clone() else {
         return None;
     };
-    match udp::read_request(packet).ok()? {
+    match udp::parse_request(packet).ok()? {
         Request::Connect { transaction } => {
             lines.lock().unwrap().push("connect".into());
-            udp::answer_connect(transaction, 99, &mut out);
+            udp::write_connect_response(transaction, 99, &mut out);
         }
         Request::Announce {
             connection: 99,
@@ -370,7 +370,7 @@ fn udp_answer(
                 .lock()
                 .unwrap()
                 .push(String::from_utf8(udp::url_data(options)).unwrap());
-            udp::answer_announce(transaction, 900, Counts::default(), &mut out);
+            udp::write_announce_response(transaction, 900, Counts::default(), &mut out);
             for peer in peers {
                 let SocketAddr::V4(peer) = peer else { continue };
                 out.extend(headworks_tracker_wire::compact::pack4(
@@ -380,7 +380,7 @@ fn udp_answer(
             }
         }
         Request::Announce { transaction, .. } => {
-            udp::answer_error(transaction, "connection id", &mut out);
+            udp::write_error_response(transaction, "connection id", &mut out);
         }
         Request::Scrape { .. } => return None,
     }
@@ -410,7 +410,7 @@ async fn serve(
             .unwrap()
             .split_once('?')
             .map_or("", |(_, query)| query);
-        if let Ok(announce) = query::announce(query.as_bytes()) {
+        if let Ok(announce) = query::parse_announce(query.as_bytes()) {
             heard.lock().unwrap().push(Heard {
                 hash: announce.info_hash,
                 peer: announce.peer_id,
@@ -421,11 +421,11 @@ async fn serve(
         let body = match manner {
             Manner::Peers(peers) => {
                 let mut body = Vec::new();
-                let head = answer::Head {
+                let head = response::ResponseFields {
                     interval: 900,
-                    ..answer::Head::default()
+                    ..response::ResponseFields::default()
                 };
-                answer::write_dict(&head, peers.iter().map(|peer| (None, *peer)), &mut body);
+                response::write_dict(&head, peers.iter().map(|peer| (None, *peer)), &mut body);
                 body
             }
             Manner::Body(body) => body,

@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::plane::{Call, Families, Peers, Plane, Verdict};
 use crate::serve::pages;
 use crate::swarm::Seconds;
-use headworks_tracker_wire::answer::{self, Head};
+use headworks_tracker_wire::response::{self, ResponseFields};
 use headworks_tracker_wire::{query, scrape};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use request::Request;
@@ -55,11 +55,11 @@ impl Desk<'_> {
     }
 
     fn announce(&mut self, peer: IpAddr, request: &Request<'_>) {
-        let announce = match query::announce(request.query) {
+        let announce = match query::parse_announce(request.query) {
             Ok(announce) => announce,
             Err(error) => {
                 self.counters.http_bad.add(1);
-                return answer::write_failure(&error.to_string(), None, self.body);
+                return response::write_failure(&error.to_string(), None, self.body);
             }
         };
         self.counters.http_announces.add(1);
@@ -78,7 +78,7 @@ impl Desk<'_> {
         match self.plane.announce(&call, self.peers) {
             Verdict::Peers { interval, counts } => {
                 let id = &self.plan.config.tracker_id;
-                let head = Head {
+                let head = ResponseFields {
                     interval,
                     // Half of it: a client that lost its peers may come earlier.
                     min_interval: interval / 2,
@@ -90,15 +90,15 @@ impl Desk<'_> {
                 if named {
                     let keep = |id| if announce.no_peer_id { None } else { id };
                     let named = self.peers.named.iter().map(|(id, at)| (keep(*id), *at));
-                    answer::write_dict(&head, named, self.body);
+                    response::write_dict(&head, named, self.body);
                 } else {
-                    answer::write_compact(&head, &self.peers.v4, &self.peers.v6, self.body);
+                    response::write_compact(&head, &self.peers.v4, &self.peers.v6, self.body);
                 }
             }
             Verdict::Refused { why, retry } => {
-                answer::write_failure(&why.words(retry), Some(retry), self.body);
+                response::write_failure(&why.words(retry), Some(retry), self.body);
             }
-            Verdict::Denied(words) => answer::write_failure(words, None, self.body),
+            Verdict::Denied(words) => response::write_failure(words, None, self.body),
         }
     }
 
@@ -119,19 +119,19 @@ impl Desk<'_> {
         self.counters.http_scrapes.add(1);
         let client = self.client(peer, request);
         if self.plan.access.refuses_client(client) {
-            return answer::write_failure("this client is not served here", None, self.body);
+            return response::write_failure("this client is not served here", None, self.body);
         }
         let mut torrents = Vec::new();
-        for hash in query::scrape(request.query).take(MAX_SCRAPE) {
+        for hash in query::parse_scrape(request.query).take(MAX_SCRAPE) {
             match hash {
                 Ok(hash) => torrents.push((hash, self.plane.scrape(self.plan, &hash))),
-                Err(error) => return answer::write_failure(&error.to_string(), None, self.body),
+                Err(error) => return response::write_failure(&error.to_string(), None, self.body),
             }
         }
         if torrents.is_empty() {
             if !self.plan.config.full_scrape {
                 let text = "missing info_hash: a scrape of everything is not allowed here";
-                return answer::write_failure(text, None, self.body);
+                return response::write_failure(text, None, self.body);
             }
             let by = self.plane.shared.count_by;
             let swarms = &self.plane.shared.swarms;

@@ -13,7 +13,7 @@ use headworks_service::token::{Answer, Credential, Door};
 use headworks_sim::{Scenario, Trial, chaos};
 use headworks_storage::reading as storages;
 use headworks_synth::{Arrivals, Distribution, TreeSpec};
-use headworks_tracker::{forwarders, reading};
+use headworks_tracker::{forwarders, fuzzing};
 use headworks_tracker_wire::bencode::{self, Limits, Value, Writer};
 use headworks_tracker_wire::response::{self as tracker_responses, AnnounceResponse};
 use headworks_tracker_wire::udp::{Request, RequestError, Response as Packet};
@@ -251,7 +251,7 @@ pub fn answer(data: &[u8]) {
 /// A request to the tracker over HTTP: its head, and its bytes as a query. An announce that is read
 /// is written and read again.
 pub fn tracker_request(data: &[u8]) {
-    reading::request(data);
+    fuzzing::request(data);
     for hash in query::parse_scrape(data).flatten() {
         assert_eq!(hash.to_string().len(), 40);
     }
@@ -318,7 +318,7 @@ pub fn tracker_answer(data: &[u8]) {
         assert!(peers.tracker_id.is_none_or(|id| id.len() <= 128));
     }
     let _ = scrape::parse(data);
-    reading::unpack(data);
+    fuzzing::decompress(data);
 }
 
 /// Bencode: what is read, written and read again is the same.
@@ -373,13 +373,13 @@ pub fn forwarder_list(data: &[u8]) {
 
 /// A list of torrents.
 pub fn torrents(data: &[u8]) {
-    reading::torrents(&String::from_utf8_lossy(data));
+    fuzzing::torrents(&String::from_utf8_lossy(data));
 }
 
 /// The body of a snapshot, behind its right beginning and before its right checksum; and as a whole
 /// file.
 pub fn snapshot(data: &[u8]) {
-    reading::snapshot(data);
+    fuzzing::snapshot(data);
 }
 
 /// A page of a bucket's listing, and where it goes on.

@@ -56,7 +56,7 @@ impl HttpClient {
         }
     }
 
-    /// Succeeds unless the response shows that there is no tracker, or that it does not want us.
+    /// Succeeds unless the status shows that no tracker is there or that it rejects us.
     pub(super) async fn probe(&self, forwarder: &ForwarderState) -> Result<(), ClientError> {
         let uri = forwarder.uri.to_string();
         let response = self.get_following(forwarder, uri).await?;

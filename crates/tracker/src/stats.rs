@@ -138,7 +138,7 @@ pub(crate) fn queue(announces: &AnnounceHandler) -> Queue {
         throttled_forwarders: totals.throttled,
         ..Queue::default()
     };
-    // Read before the pool: a forward that is submitted meanwhile is counted twice rather than not
+    // Read before the pool: a forward that is submitted in between is counted twice rather than not
     // at all.
     let backlog = announces.forwarding.backlog();
     let metrics = announces.forwarding.pool().metrics();
@@ -250,7 +250,7 @@ impl fmt::Display for Stats {
             let kind = if one.seeder { "seeder" } else { "leecher" };
             writeln!(
                 f,
-                "client {}: {kind} of {}, heard {} s ago",
+                "client {}: {kind} of {}, last announce {} s ago",
                 one.address, one.torrent, one.heard_seconds_ago
             )?;
         }

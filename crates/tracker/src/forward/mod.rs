@@ -133,7 +133,7 @@ impl Forwarding {
         &self.submitter.pool
     }
 
-    /// Returns the largest number of forwards that are still on their way to the pool.
+    /// Returns the largest number of forwards that the submit queue still holds.
     pub(crate) fn backlog(&self) -> u64 {
         self.queue.backlog()
     }

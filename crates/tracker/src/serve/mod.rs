@@ -78,7 +78,7 @@ impl Server {
         let stop = Arc::new(stop.map_err(|error| Error::Threads(error.into()))?);
         self.stop_events.push(stop.clone());
         let (announces, random) = (announces.clone(), Random::new(random_seed()?));
-        // The worker is created in its own thread, because its buffers cannot be sent to another.
+        // The worker is created in its own thread, so that its buffers are allocated there.
         self.spawn(move || {
             let worker = HttpWorker::new(announces, stop, max_connections, random);
             worker.listen(listeners).map(HttpWorker::run)

@@ -36,7 +36,7 @@ struct PeerCounts {
 }
 
 impl PeerCounts {
-    fn role(&mut self, role: Role) -> &mut u32 {
+    fn count_mut(&mut self, role: Role) -> &mut u32 {
         match role {
             Role::Seeder => &mut self.seeders,
             Role::Leecher => &mut self.leechers,
@@ -60,12 +60,12 @@ impl AddressCounts {
     }
 
     pub(super) fn add(&mut self, ip: u128, role: Role) {
-        self.change(ip, |peers| *peers.role(role) += 1);
+        self.change(ip, |peers| *peers.count_mut(role) += 1);
     }
 
     pub(super) fn remove(&mut self, ip: u128, role: Role) {
         self.change(ip, |peers| {
-            let count = peers.role(role);
+            let count = peers.count_mut(role);
             *count = count.saturating_sub(1);
         });
     }

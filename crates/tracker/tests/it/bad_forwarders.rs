@@ -170,19 +170,19 @@ async fn a_recovered_forwarder_is_used_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_connection_disables_and_a_silent_udp_forwarder_only_fails() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
     let silent = Forwarder::udp(Behaviour::Silent).await;
     let settings = format!(
         "forward_timeout = '300ms'\nforwarder_retry_base_ms = 10\nforwarder_retry_attempts = 2\n{}",
-        listed([format!("http://{nobody}/announce"), udp_uri(&silent)])
+        listed([format!("http://{closed}/announce"), udp_uri(&silent)])
     );
     let running = Running::start(&settings);
     running.announce(&announce(1, 1, Event::None)).await;
     running
-        .shows("/stats", &format!("forwarder {nobody}: disabled"))
+        .shows("/stats", &format!("forwarder {closed}: disabled"))
         .await;
     running
         .shows(

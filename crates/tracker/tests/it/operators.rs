@@ -354,8 +354,8 @@ async fn the_panel_shows_explains_and_acts() {
     let enable = args(&json!({"forwarder": quiet}));
     panel.act("enable", &enable).await.unwrap();
     running.shows("/stats", &format!("{quiet}: active")).await;
-    let nobody = args(&json!({"forwarder": "nobody"}));
-    assert!(panel.act("enable", &nobody).await.is_err());
+    let unknown = args(&json!({"forwarder": "unknown"}));
+    assert!(panel.act("enable", &unknown).await.is_err());
     let shown = serde_json::to_string(&panel.snapshot()).unwrap();
     for text in [torrent.as_str(), &quiet, "queued, of capacity"] {
         assert!(shown.contains(text), "{text} in {shown}");

@@ -25,10 +25,12 @@ const MAX_KEYS: usize = 64;
 ///
 /// ```
 /// use headworks_tracker_wire::{Event, query};
-/// let query =
-///     b"info_hash=aaaaaaaaaaaaaaaaaaa%FF&peer_id=-XX0001-abcdefghijkl&port=1&left=0&event=started";
-/// let announce = query::parse_announce(query).unwrap();
-/// assert_eq!((announce.port, announce.event), (1, Event::Started));
+/// let query = concat!(
+///     "info_hash=aaaaaaaaaaaaaaaaaaa%FF&peer_id=-XX0001-abcdefghijkl",
+///     "&port=6881&left=0&event=started",
+/// );
+/// let announce = query::parse_announce(query.as_bytes()).unwrap();
+/// assert_eq!((announce.port, announce.event), (6881, Event::Started));
 /// assert!(announce.is_seeder());
 /// ```
 ///

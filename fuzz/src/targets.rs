@@ -13,10 +13,10 @@ use headworks_service::token::{Answer, Credential, Door};
 use headworks_sim::{Scenario, Trial, chaos};
 use headworks_storage::reading as storages;
 use headworks_synth::{Arrivals, Distribution, TreeSpec};
-use headworks_tracker::{forwarders, reading};
-use headworks_tracker_wire::answer::{self as tracker_answers, Reply};
+use headworks_tracker::{forwarders, fuzzing};
 use headworks_tracker_wire::bencode::{self, Limits, Value, Writer};
-use headworks_tracker_wire::udp::{Answer as Packet, Request, RequestError};
+use headworks_tracker_wire::response::{self as tracker_responses, AnnounceResponse};
+use headworks_tracker_wire::udp::{Request, RequestError, Response as Packet};
 use headworks_tracker_wire::{Announce, compact, query, scrape, udp};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 pub use http1::http1;
@@ -248,17 +248,17 @@ pub fn answer(data: &[u8]) {
 /// A request to the tracker over HTTP: its head, and its bytes as a query. An announce survives a
 /// round trip.
 pub fn tracker_request(data: &[u8]) {
-    reading::request(data);
-    for hash in query::scrape(data).flatten() {
+    fuzzing::request(data);
+    for hash in query::parse_scrape(data).flatten() {
         assert_eq!(hash.to_string().len(), 40);
     }
     let _ = query::value(data, "format");
-    let Ok(announce) = query::announce(data) else {
+    let Ok(announce) = query::parse_announce(data) else {
         return;
     };
     let mut written = String::new();
-    query::write(&announce, Some(data), &mut written);
-    let read = query::announce(written.as_bytes()).expect("what is written can be read");
+    query::write_announce(&announce, Some(data), &mut written);
+    let read = query::parse_announce(written.as_bytes()).expect("what is written can be read");
     let kept = |announce: &Announce| Announce {
         // Written as what it means, and in the form that we want.
         left: Some(announce.left.unwrap_or(1)),
@@ -271,7 +271,7 @@ pub fn tracker_request(data: &[u8]) {
 
 /// UDP packets of clients and trackers, with a round trip.
 pub fn tracker_udp(data: &[u8]) {
-    match udp::read_request(data) {
+    match udp::parse_request(data) {
         Ok(Request::Announce {
             connection,
             transaction,
@@ -285,7 +285,7 @@ pub fn tracker_udp(data: &[u8]) {
                 announce: again,
                 options,
                 ..
-            }) = udp::read_request(&written)
+            }) = udp::parse_request(&written)
             else {
                 panic!("what is written can be read")
             };
@@ -297,8 +297,8 @@ pub fn tracker_udp(data: &[u8]) {
         Err(RequestError::Invalid { text, .. }) => assert!(text.len() + 8 <= data.len() + 24),
         Err(_) => {}
     }
-    if let Some(Packet::Announce { peers, .. }) = udp::read_answer(data) {
-        let (v4, v6) = (compact::all4(peers), compact::all6(peers));
+    if let Some(Packet::Announce { peers, .. }) = udp::parse_response(data) {
+        let (v4, v6) = (compact::unpack_all4(peers), compact::unpack_all6(peers));
         assert_eq!(
             (v4.count(), v6.count()),
             (peers.len() / 6, peers.len() / 18)
@@ -308,13 +308,13 @@ pub fn tracker_udp(data: &[u8]) {
 
 /// Answers of another tracker: an announce, a scrape, or the bytes as gzip.
 pub fn tracker_answer(data: &[u8]) {
-    if let Ok(Reply::Peers(peers)) = tracker_answers::read(data) {
-        assert!(peers.peers.len() <= tracker_answers::MAX_PEERS);
+    if let Ok(AnnounceResponse::Peers(peers)) = tracker_responses::parse(data) {
+        assert!(peers.peers.len() <= tracker_responses::MAX_PEERS);
         assert!(peers.peers.iter().all(|(at, _)| at.port() != 0));
         assert!(peers.tracker_id.is_none_or(|id| id.len() <= 128));
     }
-    let _ = scrape::read(data);
-    reading::unpack(data);
+    let _ = scrape::parse(data);
+    fuzzing::decompress(data);
 }
 
 /// Bencode, with a round trip.
@@ -369,12 +369,12 @@ pub fn forwarder_list(data: &[u8]) {
 
 /// A list of torrents.
 pub fn torrents(data: &[u8]) {
-    reading::torrents(&String::from_utf8_lossy(data));
+    fuzzing::torrents(&String::from_utf8_lossy(data));
 }
 
 /// The body of a snapshot, with a valid header and checksum; and the bytes as a whole file.
 pub fn snapshot(data: &[u8]) {
-    reading::snapshot(data);
+    fuzzing::snapshot(data);
 }
 
 /// A page of an S3 listing, and a cursor.

@@ -74,13 +74,13 @@ const checks = {
     await page.locator("dialog").getByRole("button", { name: "Suspend …" }).click();
     await page.locator('dialog input[name="seconds"]').fill("600");
     await page.keyboard.press("Enter");
-    await page.getByText("is left alone for").waitFor();
+    await page.getByText("is suspended for").waitFor();
     await until("it is suspended", async () => (await state()) === "warning");
     await page.keyboard.press("Escape");
     await page.keyboard.press("Escape");
     await table.locator("tbody th button").first().click();
     await page.locator("dialog").getByRole("button", { name: /^Enable/ }).click();
-    await page.getByText("is asked again").waitFor();
+    await page.getByText("is enabled").waitFor();
     await page.keyboard.press("Escape");
   },
 

@@ -1,4 +1,4 @@
-//! `headworks tracker`: what a predecessor's users type.
+//! `headworks tracker`: the command line of the predecessor, and the subcommands.
 
 mod support;
 
@@ -51,7 +51,7 @@ fn a_predecessors_command_line_starts_a_tracker() {
             .strip_prefix("tracker: http://")
             .map(str::to_owned)
     });
-    let line = line.expect("it says where it is");
+    let line = line.expect("the listening address");
     assert!(line.ends_with("(1 forwarders)"), "{line}");
     let base = line.split('/').next().unwrap();
     let metrics = || get(&format!("http://{base}/metrics"));
@@ -59,7 +59,7 @@ fn a_predecessors_command_line_starts_a_tracker() {
     assert!(before.contains("\nqueue_capacity 77\n"), "{before}");
     assert!(!before.contains("another"), "{before}");
 
-    // The list alone has changed; SIGHUP has it read again.
+    // Only the list has changed; SIGHUP reloads it.
     folder.write(
         "forwarders.yml",
         "- uri: udp://127.0.0.1:9/announce\n- uri: udp://127.0.0.1:9/other\n  name: another\n",
@@ -70,19 +70,19 @@ fn a_predecessors_command_line_starts_a_tracker() {
     assert!(hangup.unwrap().success());
     let end = Instant::now() + Duration::from_secs(60);
     while !metrics().contains("{name=\"another\",status=\"active\"} 1") {
-        assert!(Instant::now() < end, "never another forwarder");
+        assert!(Instant::now() < end, "the new forwarder never appears");
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
-/// transmission does not connect to loopback: each client has a network of its own, in namespaces
-/// that end with the test.
+/// Transmission does not connect to loopback, so each client has its own network namespace, which
+/// ends with the test.
 #[test]
 fn transmission_finds_its_peers_over_both_transports_and_families() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/transmission.sh");
-    // It speaks to UDP trackers over IPv4 alone.
+    // Transmission uses UDP trackers over IPv4 only.
     for (transport, family) in [("http", "4"), ("udp", "4"), ("http", "6")] {
         let folder = Folder::new();
         let output = std::process::Command::new("unshare")
@@ -91,12 +91,15 @@ fn transmission_finds_its_peers_over_both_transports_and_families() {
             .args([transport, family])
             .output()
             .expect("util-linux is installed");
-        let words = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{transport}, IPv{family}: {words}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{transport}, IPv{family}: {errors}"
+        );
     }
 }
 
-/// The four user ids of a process: real, effective, saved, of files.
+/// Returns the user ids of a process: real, effective, saved and file system.
 fn users(process: u32) -> Vec<String> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
@@ -107,7 +110,7 @@ fn users(process: u32) -> Vec<String> {
 }
 
 #[test]
-fn roots_rights_are_given_up_and_others_have_none_to_give() {
+fn root_becomes_the_configured_user_and_others_stay_themselves() {
     let folder = Folder::new();
     let mut command = folder.headworks(&["tracker", "-l", "127.0.0.1:0", "-u", ""]);
     command.args(["--admin-listen", "127.0.0.1:0", "--process-user", "nobody"]);
@@ -142,7 +145,7 @@ fn explain_asks_the_running_instance() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut after = |prefix: &str| {
         let line = lines.find_map(|line| line.ok()?.strip_prefix(prefix).map(str::to_owned));
-        line.unwrap_or_else(|| panic!("never said `{prefix}`"))
+        line.unwrap_or_else(|| panic!("no line begins with `{prefix}`"))
     };
     let tracker = after("tracker: http://");
     let admin = after("admin: ");
@@ -156,21 +159,22 @@ fn explain_asks_the_running_instance() {
         "61".repeat(20),
         format!("{}?token=the-token-of-this-test", admin.trim()),
     );
-    let told = folder.run(&["tracker", "explain", &torrent, "--at", &at]);
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let explained = folder.run(&["tracker", "explain", &torrent, "--at", &at]);
+    assert_eq!(explained.code, Some(0), "{}", explained.stderr);
     assert!(
-        told.stdout
+        explained
+            .stdout
             .starts_with(&format!("{torrent}: 1 local peers")),
         "{}",
-        told.stdout
+        explained.stdout
     );
     assert!(
-        told.stdout.contains("peer 127.0.0.1:5: seeder"),
+        explained.stdout.contains("peer 127.0.0.1:5: seeder"),
         "{}",
-        told.stdout
+        explained.stdout
     );
-    let told = folder.run(&["tracker", "explain", &torrent, "--json", "--at", &at]);
-    assert!(told.stdout.starts_with('{'), "{}", told.stdout);
+    let explained = folder.run(&["tracker", "explain", &torrent, "--json", "--at", &at]);
+    assert!(explained.stdout.starts_with('{'), "{}", explained.stdout);
     let unknown = folder.run(&["tracker", "explain", &"00".repeat(20), "--at", &at]);
     assert!(
         unknown.stderr.contains("unknown subject"),
@@ -182,16 +186,16 @@ fn explain_asks_the_running_instance() {
 }
 
 #[test]
-fn check_tells_who_can_be_asked() {
+fn check_reports_unreachable_forwarders() {
     let folder = Folder::new();
-    // A port that is bound and silent, and one that nobody has.
+    // A silent port, and a closed one.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
     let list = format!(
-        "- uri: udp://{}/announce\n  name: silent\n- uri: http://{nobody}/announce?passkey=secret\n  name: nobody\n",
+        "- uri: udp://{}/announce\n  name: silent\n- uri: http://{closed}/announce?passkey=secret\n  name: closed\n",
         silent.local_addr().unwrap()
     );
     folder.write("list.yml", &list);
@@ -206,16 +210,16 @@ fn check_tells_who_can_be_asked() {
         states,
         [
             "state",
-            "no answer in time",
+            "no response in time",
             "connection refused",
-            "0 of 2 can be asked"
+            "0 of 2 forwarders reachable"
         ]
     );
     assert!(!ended.stdout.contains("secret"));
 }
 
 #[test]
-fn what_is_no_torrent_is_not_asked_about() {
+fn explain_rejects_an_invalid_hash() {
     for torrent in ["xyz", "0123", &"g".repeat(40)] {
         let ended = Folder::new().run(&["tracker", "explain", torrent]);
         assert_eq!(ended.code, Some(2), "{ended:?}");

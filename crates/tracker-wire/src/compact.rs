@@ -1,4 +1,4 @@
-//! Addresses as they travel: 4 bytes of IPv4 or 16 of IPv6, and 2 of port, big-endian.
+//! Compact peer addresses: 4 bytes of IPv4 or 16 bytes of IPv6, then a 2-byte port, big-endian.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -41,12 +41,12 @@ pub fn unpack6(packed: &Compact6) -> SocketAddr {
     SocketAddr::new(ip, u16::from_be_bytes([port[0], port[1]]))
 }
 
-/// The addresses of a packed IPv4 list; bytes left over at its end are none.
-pub fn all4(bytes: &[u8]) -> impl Iterator<Item = SocketAddr> + '_ {
+/// Unpacks a list of IPv4 addresses. Trailing bytes that do not make an address are ignored.
+pub fn unpack_all4(bytes: &[u8]) -> impl Iterator<Item = SocketAddr> + '_ {
     bytes.as_chunks::<6>().0.iter().map(unpack4)
 }
 
-/// The addresses of a packed IPv6 list; bytes left over at its end are none.
-pub fn all6(bytes: &[u8]) -> impl Iterator<Item = SocketAddr> + '_ {
+/// Unpacks a list of IPv6 addresses. Trailing bytes that do not make an address are ignored.
+pub fn unpack_all6(bytes: &[u8]) -> impl Iterator<Item = SocketAddr> + '_ {
     bytes.as_chunks::<18>().0.iter().map(unpack6)
 }

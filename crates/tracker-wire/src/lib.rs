@@ -1,23 +1,23 @@
 //! Bencode and the tracker protocols of BitTorrent, as pure functions over bytes.
 //!
-//! Both directions: what a tracker reads from clients and answers them, and what a client (here:
-//! the forward plane) asks other trackers and reads from them. Nothing here knows a socket or a
-//! clock. Every reader takes untrusted bytes, has limits, and does not panic.
+//! Every message can be parsed and written, so the crate serves both a tracker and a client of
+//! other trackers. It uses neither sockets nor clocks. Every parser accepts untrusted bytes,
+//! enforces limits and never panics.
 //!
-//! | module | what | BEP |
+//! | module | contents | BEP |
 //! |---|---|---|
 //! | [`bencode`] | the encoding | 3 |
-//! | [`query`] | announce and scrape as HTTP queries | 3, 7, 23, 48 |
-//! | [`answer`] | announce answers over HTTP | 3, 7, 23, 24, 31 |
-//! | [`scrape`] | scrape answers over HTTP | 48 |
-//! | [`udp`] | packets | 15, 41 |
-//! | [`compact`] | addresses in 6 or 18 bytes | 7, 23 |
+//! | [`query`] | announce and scrape requests as HTTP queries | 3, 7, 23, 48 |
+//! | [`response`] | announce responses over HTTP | 3, 7, 23, 24, 31 |
+//! | [`scrape`] | scrape responses over HTTP | 48 |
+//! | [`udp`] | requests and responses as UDP packets | 15, 41 |
+//! | [`compact`] | peer addresses in 6 or 18 bytes | 7, 23 |
 
-pub mod answer;
 pub mod bencode;
 pub mod compact;
 mod percent;
 pub mod query;
+pub mod response;
 mod retry;
 pub mod scrape;
 mod types;

@@ -1,7 +1,7 @@
 //! Percent-encoding of query values.
 
-/// Decodes `text` into `out` and returns how many bytes that were; `None` if they do not fit or an
-/// escape is broken.
+/// Decodes `text` into `out` and returns the number of bytes written; `None` if `out` is too small
+/// or an escape is malformed.
 ///
 /// ```
 /// let mut out = [0; 4];
@@ -13,7 +13,7 @@ pub fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     let (mut at, mut len) = (0, 0);
     while at < text.len() {
         let (byte, step) = match text[at] {
-            b'%' => (escaped(text.get(at + 1..at + 3)?)?, 3),
+            b'%' => (decode_pair(text.get(at + 1..at + 3)?)?, 3),
             b'+' => (b' ', 1),
             byte => (byte, 1),
         };
@@ -24,7 +24,7 @@ pub fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     Some(len)
 }
 
-fn escaped(digits: &[u8]) -> Option<u8> {
+fn decode_pair(digits: &[u8]) -> Option<u8> {
     Some(digit(digits[0])? << 4 | digit(digits[1])?)
 }
 
@@ -37,7 +37,7 @@ fn digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// Appends `bytes` to `out`, escaping whatever is not unreserved.
+/// Appends `bytes` to `out`, escaping everything except unreserved characters (RFC 3986).
 pub fn encode(bytes: &[u8], out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {

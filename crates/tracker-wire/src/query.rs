@@ -1,4 +1,4 @@
-//! Announce and scrape as HTTP queries: read what a client sent, write what a forwarder is asked.
+//! Announce and scrape requests as HTTP queries.
 
 use crate::percent;
 use crate::types::{Announce, Event, InfoHash, PeerId};
@@ -6,50 +6,52 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use thiserror::Error;
 
-/// Why a query is no announce. The words go to the client.
+/// The problem with a query. The message is sent to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// A key that must be there is not.
+    /// A required key is missing.
     #[error("missing {0}")]
     Missing(&'static str),
-    /// A key's value makes no sense.
+    /// The value of a key is invalid.
     #[error("invalid {0}")]
     Invalid(&'static str),
 }
 
-/// More keys than any client sends.
+/// Keys parsed per query; real clients send fewer than twenty.
 const MAX_KEYS: usize = 64;
 
-/// Reads the query of an announce. Unknown keys are skipped; of several with one name the last
-/// counts.
+/// Parses the query of an announce. Unknown keys are ignored; of repeated keys the last one counts.
 ///
 /// ```
 /// use headworks_tracker_wire::{Event, query};
-/// let query = b"info_hash=aaaaaaaaaaaaaaaaaaa%FF&peer_id=-XX0001-abcdefghijkl&port=6881&left=0&event=started";
-/// let announce = query::announce(query).unwrap();
+/// let query = concat!(
+///     "info_hash=aaaaaaaaaaaaaaaaaaa%FF&peer_id=-XX0001-abcdefghijkl",
+///     "&port=6881&left=0&event=started",
+/// );
+/// let announce = query::parse_announce(query.as_bytes()).unwrap();
 /// assert_eq!((announce.port, announce.event), (6881, Event::Started));
 /// assert!(announce.is_seeder());
 /// ```
 ///
 /// # Errors
-/// The first key that is missing or wrong.
-pub fn announce(query: &[u8]) -> Result<Announce, QueryError> {
+/// The first key that is missing or invalid.
+pub fn parse_announce(query: &[u8]) -> Result<Announce, QueryError> {
     let mut announce = Announce::default();
     let (mut hash, mut id, mut port) = (None, None, None);
     for (key, value) in pairs(query).take(MAX_KEYS) {
         match key {
-            b"info_hash" => hash = Some(twenty(value, "info_hash")?),
-            b"peer_id" => id = Some(twenty(value, "peer_id")?),
+            b"info_hash" => hash = Some(parse_20_bytes(value, "info_hash")?),
+            b"peer_id" => id = Some(parse_20_bytes(value, "peer_id")?),
             b"port" => port = Some(number(value).ok_or(QueryError::Invalid("port"))?),
-            // Totals decide nothing here, and clients send odd ones: what is no number counts as
-            // none.
+            // Totals affect nothing here and some clients send garbage: an invalid number counts as
+            // 0.
             b"uploaded" => announce.uploaded = number(value).unwrap_or(0),
             b"downloaded" => announce.downloaded = number(value).unwrap_or(0),
             b"left" => announce.left = number(value),
-            b"event" => announce.event = Event::from_word(value),
-            b"numwant" | b"num want" => announce.numwant = number(value).map(to_u32),
-            b"key" => announce.key = key_number(value),
+            b"event" => announce.event = Event::from_name(value),
+            b"numwant" | b"num want" => announce.numwant = number(value).map(saturate_u32),
+            b"key" => announce.key = parse_key(value),
             b"compact" => announce.compact = Some(value != b"0"),
             b"no_peer_id" => announce.no_peer_id = value != b"0",
             b"ip" | b"ipv4" | b"ipv6" => announce.ip = address(value).or(announce.ip),
@@ -60,21 +62,21 @@ pub fn announce(query: &[u8]) -> Result<Announce, QueryError> {
     announce.peer_id = PeerId(id.ok_or(QueryError::Missing("peer_id"))?);
     let port: u64 = port.ok_or(QueryError::Missing("port"))?;
     announce.port = u16::try_from(port).map_err(|_| QueryError::Invalid("port"))?;
-    // One that leaves needs no port; whoever else cannot be reached at 0.
+    // A client that leaves needs no port; any other client cannot be reached at port 0.
     if announce.port == 0 && announce.event != Event::Stopped {
         return Err(QueryError::Invalid("port"));
     }
     Ok(announce)
 }
 
-/// The torrents that a scrape asks for, each with what is wrong with it.
-pub fn scrape(query: &[u8]) -> impl Iterator<Item = Result<InfoHash, QueryError>> + '_ {
+/// Parses the torrents of a scrape. An invalid hash is an error in its position.
+pub fn parse_scrape(query: &[u8]) -> impl Iterator<Item = Result<InfoHash, QueryError>> + '_ {
     pairs(query)
         .filter(|(key, _)| *key == b"info_hash")
-        .map(|(_, value)| twenty(value, "info_hash").map(InfoHash))
+        .map(|(_, value)| parse_20_bytes(value, "info_hash").map(InfoHash))
 }
 
-/// The raw value of `name`, still encoded.
+/// Returns the value of the first key called `name`, still percent-encoded.
 #[must_use]
 pub fn value<'a>(query: &'a [u8], name: &str) -> Option<&'a [u8]> {
     pairs(query)
@@ -82,8 +84,8 @@ pub fn value<'a>(query: &'a [u8], name: &str) -> Option<&'a [u8]> {
         .map(|(_, value)| value)
 }
 
-/// Appends the announce as a query to `out`, without the mark before it.
-pub fn write(announce: &Announce, tracker_id: Option<&[u8]>, out: &mut String) {
+/// Appends an announce as a query, without the leading `?`.
+pub fn write_announce(announce: &Announce, tracker_id: Option<&[u8]>, out: &mut String) {
     out.push_str("info_hash=");
     percent::encode(&announce.info_hash.0, out);
     out.push_str("&peer_id=");
@@ -95,15 +97,14 @@ pub fn write(announce: &Announce, tracker_id: Option<&[u8]>, out: &mut String) {
         left,
         ..
     } = announce;
-    // A client that did not say what it needs is passed on as one that needs something: 0 would
-    // make it a seeder.
+    // A client that did not send `left` is a leecher here; 0 would make it a seeder there.
     let left = left.unwrap_or(1);
     let _ = write!(
         out,
         "&port={port}&uploaded={uploaded}&downloaded={downloaded}&left={left}&compact=1"
     );
     if announce.event != Event::None {
-        let _ = write!(out, "&event={}", announce.event.word());
+        let _ = write!(out, "&event={}", announce.event.name());
     }
     if let Some(numwant) = announce.numwant {
         let _ = write!(out, "&numwant={numwant}");
@@ -127,7 +128,7 @@ fn pairs(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-fn twenty(value: &[u8], name: &'static str) -> Result<[u8; 20], QueryError> {
+fn parse_20_bytes(value: &[u8], name: &'static str) -> Result<[u8; 20], QueryError> {
     let mut bytes = [0; 20];
     match percent::decode(value, &mut bytes) {
         Some(20) => Ok(bytes),
@@ -136,7 +137,7 @@ fn twenty(value: &[u8], name: &'static str) -> Result<[u8; 20], QueryError> {
 }
 
 fn number(value: &[u8]) -> Option<u64> {
-    // Twenty digits hold any u64; an escape in a number is nonsense.
+    // A u64 has at most 20 digits. Percent-encoded digits are not accepted.
     if value.is_empty() || value.len() > 20 {
         return None;
     }
@@ -146,12 +147,13 @@ fn number(value: &[u8]) -> Option<u64> {
     })
 }
 
-fn to_u32(number: u64) -> u32 {
+fn saturate_u32(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Clients write their key as hexadecimal digits or as anything else; only equality matters.
-fn key_number(value: &[u8]) -> Option<u32> {
+/// Parses a key. Most clients send hexadecimal digits; anything else is hashed, because a key is
+/// only ever compared for equality.
+fn parse_key(value: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(value).ok()?;
     u32::from_str_radix(text, 16).ok().or_else(|| {
         let mix = |sum: u32, byte: &u8| sum.wrapping_mul(31).wrapping_add(u32::from(*byte));

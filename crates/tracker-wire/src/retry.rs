@@ -1,38 +1,39 @@
-//! BEP 31: when a tracker that fails wants to be asked again.
+//! The `retry in` field of a failure response (BEP 31).
 
 use crate::bencode::Value;
 use std::time::Duration;
 
-/// What `retry in` said.
+/// The value of `retry in`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryIn {
-    /// After so long.
+    /// The tracker accepts announces again after this time.
     After(Duration),
-    /// Not at all.
+    /// The tracker never wants this announce again.
     Never,
 }
 
 impl RetryIn {
-    /// Reads a number of minutes, as an integer or as text, or `never`. What makes no sense says
-    /// nothing.
+    /// Parses minutes as an integer or as text, or the word `never`. Returns `None` for anything
+    /// else.
     #[must_use]
-    pub fn read(value: &Value<'_>) -> Option<RetryIn> {
+    pub fn parse(value: &Value<'_>) -> Option<RetryIn> {
         match value {
-            Value::Int(minutes) => minutes_of(u64::try_from(*minutes).ok()?),
+            Value::Int(minutes) => after_minutes(u64::try_from(*minutes).ok()?),
             Value::Bytes(text) => {
                 let text = std::str::from_utf8(text).ok()?.trim();
                 if text.eq_ignore_ascii_case("never") {
                     return Some(RetryIn::Never);
                 }
-                minutes_of(text.parse().ok()?)
+                after_minutes(text.parse().ok()?)
             }
             Value::List(_) | Value::Dict(_) => None,
         }
     }
 }
 
-/// More than a year is a year: nobody's clock should overflow on a stranger's number.
-fn minutes_of(minutes: u64) -> Option<RetryIn> {
+/// Converts minutes. Values beyond a year are clamped, so that untrusted input cannot overflow a
+/// deadline.
+fn after_minutes(minutes: u64) -> Option<RetryIn> {
     let minutes = minutes.min(366 * 24 * 60);
     Some(RetryIn::After(Duration::from_secs(minutes * 60)))
 }

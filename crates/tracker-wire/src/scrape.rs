@@ -1,9 +1,9 @@
-//! Scrape answers over HTTP (BEP 48).
+//! Scrape responses over HTTP (BEP 48).
 
 use crate::bencode::{self, DecodeError, Limits, Value, Writer};
 use crate::types::{Counts, InfoHash};
 
-/// Appends a scrape answer. The torrents should come in order: a dictionary's keys are sorted.
+/// Appends a scrape response. `torrents` must be sorted by hash, because bencode dictionaries are.
 pub fn write(torrents: impl IntoIterator<Item = (InfoHash, Counts)>, out: &mut Vec<u8>) {
     let mut writer = Writer::new(out);
     writer.begin_dict().bytes(b"files").begin_dict();
@@ -21,11 +21,11 @@ pub fn write(torrents: impl IntoIterator<Item = (InfoHash, Counts)>, out: &mut V
     writer.end().end();
 }
 
-/// Reads a scrape answer.
+/// Parses a scrape response.
 ///
 /// # Errors
-/// When it is no bencode.
-pub fn read(bytes: &[u8]) -> Result<Vec<(InfoHash, Counts)>, DecodeError> {
+/// When the bytes are not valid bencode.
+pub fn parse(bytes: &[u8]) -> Result<Vec<(InfoHash, Counts)>, DecodeError> {
     let value = bencode::decode(bytes, Limits::default())?;
     let Some(Value::Dict(files)) = value.get("files") else {
         return Ok(Vec::new());

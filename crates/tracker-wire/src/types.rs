@@ -1,18 +1,19 @@
-//! The nouns of the protocol.
+//! Types shared by the HTTP and the UDP protocol.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// A torrent: SHA-1 of its info dictionary, or the first 20 bytes of SHA-256 (version 2).
+/// The id of a torrent: the SHA-1 of its info dictionary, or the first 20 bytes of the SHA-256 for
+/// a version 2 torrent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InfoHash(pub [u8; 20]);
 
-/// A client's name for itself in one swarm.
+/// The id that a client chose for itself.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub [u8; 20]);
 
 impl InfoHash {
-    /// The hash that 40 hexadecimal digits name.
+    /// Parses 40 hexadecimal digits.
     ///
     /// ```
     /// # use headworks_tracker_wire::InfoHash;
@@ -53,25 +54,25 @@ impl fmt::Debug for PeerId {
     }
 }
 
-/// What happened at the client.
+/// The `event` of an announce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Event {
-    /// Nothing: a regular announce.
+    /// A regular announce.
     #[default]
     None = 0,
-    /// It has the whole torrent now.
+    /// The client has just finished the download.
     Completed = 1,
-    /// It joins.
+    /// The client joins the swarm.
     Started = 2,
-    /// It leaves.
+    /// The client leaves the swarm.
     Stopped = 3,
 }
 
 impl Event {
-    /// The word for it in a query; a regular announce has none.
+    /// The value in an HTTP query; empty for a regular announce.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Event::None => "",
             Event::Completed => "completed",
@@ -80,10 +81,11 @@ impl Event {
         }
     }
 
-    /// The event a word names. Words that nobody knows (`paused`, `empty`) are a regular announce.
+    /// Parses the value of an HTTP query. Unknown values (`paused`, `empty`) mean a regular
+    /// announce.
     #[must_use]
-    pub fn from_word(word: &[u8]) -> Event {
-        match word {
+    pub fn from_name(name: &[u8]) -> Event {
+        match name {
             b"completed" => Event::Completed,
             b"started" => Event::Started,
             b"stopped" => Event::Stopped,
@@ -101,50 +103,50 @@ impl Event {
     }
 }
 
-/// What a client tells a tracker, over whichever transport.
+/// An announce request, independent of the transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Announce {
     /// The torrent.
     pub info_hash: InfoHash,
     /// The client.
     pub peer_id: PeerId,
-    /// Where it listens.
+    /// The port on which the client accepts peers.
     pub port: u16,
-    /// Bytes it sent since it started.
+    /// Bytes uploaded since `started`.
     pub uploaded: u64,
-    /// Bytes it received since it started.
+    /// Bytes downloaded since `started`.
     pub downloaded: u64,
-    /// Bytes it still needs. A client that does not say counts as one that needs something.
+    /// Bytes left to download. A client that omits it counts as a leecher.
     pub left: Option<u64>,
-    /// What happened.
+    /// The reason for the announce.
     pub event: Event,
-    /// How many peers it wants; `None` for as many as the tracker thinks right.
+    /// The number of peers wanted; `None` for the tracker's default.
     pub numwant: Option<u32>,
-    /// A number by which it proves that it is the same client at another address.
+    /// A secret that identifies the client when its address changes.
     pub key: Option<u32>,
-    /// The address it claims to have.
+    /// The address that the client claims to have.
     pub ip: Option<IpAddr>,
-    /// Whether it wants addresses packed (`1`) or as dictionaries (`0`).
+    /// Whether peers are wanted in compact form (`1`) or as dictionaries (`0`).
     pub compact: Option<bool>,
-    /// Whether dictionaries should leave out the peers' names.
+    /// Whether dictionaries should omit peer ids.
     pub no_peer_id: bool,
 }
 
 impl Announce {
-    /// Whether the client has everything.
+    /// Whether the client has the whole torrent.
     #[must_use]
     pub fn is_seeder(&self) -> bool {
         self.left == Some(0) || self.event == Event::Completed
     }
 }
 
-/// How many peers a swarm has.
+/// The totals of a swarm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Peers that have everything.
+    /// Seeders.
     pub complete: u32,
-    /// Peers that do not.
+    /// Leechers.
     pub incomplete: u32,
-    /// How often somebody finished.
+    /// Completed downloads.
     pub downloaded: u32,
 }

@@ -1,5 +1,4 @@
-//! The UDP protocol (BEP 15) with its options (BEP 41): requests and answers, each read and
-//! written.
+//! The UDP protocol (BEP 15) and its options (BEP 41): parses and writes requests and responses.
 
 use crate::types::{Announce, Counts, Event, InfoHash, PeerId};
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,78 +10,79 @@ const ANNOUNCE: u32 = 1;
 const SCRAPE: u32 = 2;
 const ERROR: u32 = 3;
 
-/// As many torrents as fit into one scrape.
+/// The most torrents in one scrape.
 pub const MAX_SCRAPE: usize = 74;
 
-/// A client's number for one request.
-pub type Transaction = u32;
-/// A tracker's number that a client must show.
-pub type Connection = u64;
+/// The number by which a client matches a response to its request.
+pub type TransactionId = u32;
+/// The number that a tracker issues and that a client sends with every later request.
+pub type ConnectionId = u64;
 
-/// What a client asks.
+/// A request from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// For a connection id.
+    /// Asks for a connection id.
     Connect {
-        /// To be repeated in the answer.
-        transaction: Transaction,
+        /// Repeated in the response.
+        transaction: TransactionId,
     },
-    /// For peers.
+    /// Announces a peer.
     Announce {
-        /// The id that a connect gave.
-        connection: Connection,
-        /// To be repeated in the answer.
-        transaction: Transaction,
-        /// What it says.
+        /// The id from the connect response.
+        connection: ConnectionId,
+        /// Repeated in the response.
+        transaction: TransactionId,
+        /// The announce itself.
         announce: Announce,
-        /// The options after it, unread.
+        /// The options that follow, not parsed.
         options: &'a [u8],
     },
-    /// For counts.
+    /// Asks for the totals of torrents.
     Scrape {
-        /// The id that a connect gave.
-        connection: Connection,
-        /// To be repeated in the answer.
-        transaction: Transaction,
+        /// The id from the connect response.
+        connection: ConnectionId,
+        /// Repeated in the response.
+        transaction: TransactionId,
         /// The torrents.
         hashes: &'a [[u8; 20]],
     },
 }
 
-/// Why a packet is no request.
+/// The reason why a packet is not a valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// It is something else altogether and deserves no answer.
+    /// The packet is not a tracker request. It gets no response.
     #[error("not a tracker request")]
-    Foreign,
-    /// It looks like a request, and its sender may be told.
+    Unrecognized,
+    /// The packet is a malformed request. Its sender may be informed.
     #[error("{text}")]
     Invalid {
-        /// The id it showed.
-        connection: Connection,
-        /// To be repeated in the answer.
-        transaction: Transaction,
-        /// What is wrong.
+        /// The connection id it carried.
+        connection: ConnectionId,
+        /// Repeated in the response.
+        transaction: TransactionId,
+        /// The problem.
         text: &'static str,
     },
 }
 
-/// Reads a client's packet.
+/// Parses a packet from a client.
 ///
 /// ```
-/// use headworks_tracker_wire::udp::{Request, read_request, write_connect};
+/// use headworks_tracker_wire::udp::{Request, parse_request, write_connect};
 /// let mut packet = Vec::new();
 /// write_connect(7, &mut packet);
-/// assert_eq!(read_request(&packet), Ok(Request::Connect { transaction: 7 }));
+/// assert_eq!(parse_request(&packet), Ok(Request::Connect { transaction: 7 }));
 /// ```
 ///
 /// # Errors
-/// When it is no request; never anything that one could send back larger than it came.
-pub fn read_request(packet: &[u8]) -> Result<Request<'_>, RequestError> {
+/// When the packet is not a valid request. The error text is short, so a response never amplifies a
+/// spoofed packet.
+pub fn parse_request(packet: &[u8]) -> Result<Request<'_>, RequestError> {
     let (head, rest) = packet
         .split_first_chunk::<16>()
-        .ok_or(RequestError::Foreign)?;
+        .ok_or(RequestError::Unrecognized)?;
     let connection = u64_at(head, 0);
     let (action, transaction) = (u32_at(head, 8), u32_at(head, 12));
     let invalid = |text| RequestError::Invalid {
@@ -92,7 +92,7 @@ pub fn read_request(packet: &[u8]) -> Result<Request<'_>, RequestError> {
     };
     match action {
         CONNECT if connection == MAGIC => Ok(Request::Connect { transaction }),
-        CONNECT => Err(RequestError::Foreign),
+        CONNECT => Err(RequestError::Unrecognized),
         ANNOUNCE => {
             let (body, options) = rest
                 .split_first_chunk::<82>()
@@ -100,7 +100,7 @@ pub fn read_request(packet: &[u8]) -> Result<Request<'_>, RequestError> {
             Ok(Request::Announce {
                 connection,
                 transaction,
-                announce: read_announce(body),
+                announce: parse_announce(body),
                 options,
             })
         }
@@ -115,11 +115,11 @@ pub fn read_request(packet: &[u8]) -> Result<Request<'_>, RequestError> {
                 hashes: &hashes[..hashes.len().min(MAX_SCRAPE)],
             })
         }
-        _ => Err(RequestError::Foreign),
+        _ => Err(RequestError::Unrecognized),
     }
 }
 
-fn read_announce(body: &[u8; 82]) -> Announce {
+fn parse_announce(body: &[u8; 82]) -> Announce {
     let ip = Ipv4Addr::from_bits(u32_at(body, 68));
     let numwant = u32_at(body, 76);
     Announce {
@@ -131,7 +131,7 @@ fn read_announce(body: &[u8; 82]) -> Announce {
         event: Event::from_number(u32_at(body, 64)),
         ip: (!ip.is_unspecified()).then_some(IpAddr::V4(ip)),
         key: Some(u32_at(body, 72)),
-        // −1 is the default; other negative numbers are somebody's mistake and mean the same.
+        // −1 asks for the default. Other negative numbers are client bugs and mean the same.
         numwant: (numwant <= i32::MAX as u32).then_some(numwant),
         port: u16::from_be_bytes(array_at(body, 80)),
         compact: Some(true),
@@ -139,21 +139,21 @@ fn read_announce(body: &[u8; 82]) -> Announce {
     }
 }
 
-/// Appends a request for a connection id.
-pub fn write_connect(transaction: Transaction, out: &mut Vec<u8>) {
-    head(MAGIC, CONNECT, transaction, out);
+/// Appends a connect request.
+pub fn write_connect(transaction: TransactionId, out: &mut Vec<u8>) {
+    request_head(MAGIC, CONNECT, transaction, out);
 }
 
-/// Appends an announce. `path` is path and query of the tracker's address, carried as an option
-/// where it says anything.
+/// Appends an announce request. `path` is the path and query of the tracker's URI; if it is not
+/// empty, it travels as URL data options.
 pub fn write_announce(
-    connection: Connection,
-    transaction: Transaction,
+    connection: ConnectionId,
+    transaction: TransactionId,
     announce: &Announce,
     path: &[u8],
     out: &mut Vec<u8>,
 ) {
-    head(connection, ANNOUNCE, transaction, out);
+    request_head(connection, ANNOUNCE, transaction, out);
     out.extend_from_slice(&announce.info_hash.0);
     out.extend_from_slice(&announce.peer_id.0);
     out.extend_from_slice(&announce.downloaded.to_be_bytes());
@@ -177,21 +177,21 @@ pub fn write_announce(
     }
 }
 
-/// Appends a scrape of at most [`MAX_SCRAPE`] torrents.
+/// Appends a scrape request for at most [`MAX_SCRAPE`] torrents.
 pub fn write_scrape(
-    connection: Connection,
-    transaction: Transaction,
+    connection: ConnectionId,
+    transaction: TransactionId,
     hashes: &[InfoHash],
     out: &mut Vec<u8>,
 ) {
-    head(connection, SCRAPE, transaction, out);
+    request_head(connection, SCRAPE, transaction, out);
     for hash in hashes.iter().take(MAX_SCRAPE) {
         out.extend_from_slice(&hash.0);
     }
 }
 
-/// Path and query that the options of an announce carry (BEP 41). Broken options end the reading,
-/// not the announce.
+/// Returns the path and query in the options of an announce (BEP 41). A malformed option ends the
+/// list; the announce stays valid.
 #[must_use]
 pub fn url_data(options: &[u8]) -> Vec<u8> {
     let (mut url, mut rest) = (Vec::new(), options);
@@ -208,56 +208,56 @@ pub fn url_data(options: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What a tracker answers.
+/// A response from a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
+pub enum Response<'a> {
     /// A connection id.
     Connect {
-        /// The request's.
-        transaction: Transaction,
-        /// To be shown with what follows.
-        connection: Connection,
+        /// The number from the request.
+        transaction: TransactionId,
+        /// The id for later requests.
+        connection: ConnectionId,
     },
-    /// Peers, packed in 6 or 18 bytes as the packet's own family has it.
+    /// Peers in 6 bytes each over IPv4 and 18 bytes each over IPv6.
     Announce {
-        /// The request's.
-        transaction: Transaction,
+        /// The number from the request.
+        transaction: TransactionId,
         /// Seconds until the next announce.
         interval: u32,
-        /// The swarm.
+        /// The totals of the swarm.
         counts: Counts,
-        /// Packed addresses.
+        /// Compact peer addresses.
         peers: &'a [u8],
     },
-    /// Counts, in the order of the request.
+    /// Totals in the order of the request.
     Scrape {
-        /// The request's.
-        transaction: Transaction,
-        /// Each torrent's.
+        /// The number from the request.
+        transaction: TransactionId,
+        /// One entry per torrent.
         counts: Vec<Counts>,
     },
-    /// A refusal.
+    /// An error message.
     Error {
-        /// The request's.
-        transaction: Transaction,
-        /// Its words.
+        /// The number from the request.
+        transaction: TransactionId,
+        /// The message.
         text: &'a [u8],
     },
 }
 
-/// Reads a tracker's packet; `None` if it is none.
+/// Parses a packet from a tracker; `None` if it is malformed.
 #[must_use]
-pub fn read_answer(packet: &[u8]) -> Option<Answer<'_>> {
+pub fn parse_response(packet: &[u8]) -> Option<Response<'_>> {
     let (head, rest) = packet.split_first_chunk::<8>()?;
     let (action, transaction) = (u32_at(head, 0), u32_at(head, 4));
     Some(match action {
-        CONNECT => Answer::Connect {
+        CONNECT => Response::Connect {
             transaction,
             connection: u64_at(rest.first_chunk::<8>()?, 0),
         },
         ANNOUNCE => {
             let (numbers, peers) = rest.split_first_chunk::<12>()?;
-            Answer::Announce {
+            Response::Announce {
                 transaction,
                 interval: u32_at(numbers, 0),
                 counts: Counts {
@@ -268,11 +268,11 @@ pub fn read_answer(packet: &[u8]) -> Option<Answer<'_>> {
                 peers,
             }
         }
-        SCRAPE => Answer::Scrape {
+        SCRAPE => Response::Scrape {
             transaction,
-            counts: rest.as_chunks::<12>().0.iter().map(read_counts).collect(),
+            counts: rest.as_chunks::<12>().0.iter().map(parse_counts).collect(),
         },
-        ERROR => Answer::Error {
+        ERROR => Response::Error {
             transaction,
             text: rest,
         },
@@ -280,7 +280,7 @@ pub fn read_answer(packet: &[u8]) -> Option<Answer<'_>> {
     })
 }
 
-fn read_counts(bytes: &[u8; 12]) -> Counts {
+fn parse_counts(bytes: &[u8; 12]) -> Counts {
     Counts {
         complete: u32_at(bytes, 0),
         downloaded: u32_at(bytes, 4),
@@ -288,27 +288,36 @@ fn read_counts(bytes: &[u8; 12]) -> Counts {
     }
 }
 
-/// Appends the answer to a connect.
-pub fn answer_connect(transaction: Transaction, connection: Connection, out: &mut Vec<u8>) {
-    answer_head(CONNECT, transaction, out);
+/// Appends a connect response.
+pub fn write_connect_response(
+    transaction: TransactionId,
+    connection: ConnectionId,
+    out: &mut Vec<u8>,
+) {
+    response_head(CONNECT, transaction, out);
     out.extend_from_slice(&connection.to_be_bytes());
 }
 
-/// Appends the answer to an announce up to its peers, which the caller appends packed.
-pub fn answer_announce(transaction: Transaction, interval: u32, counts: Counts, out: &mut Vec<u8>) {
-    answer_head(ANNOUNCE, transaction, out);
+/// Appends an announce response without its peers; the caller appends them in compact form.
+pub fn write_announce_response(
+    transaction: TransactionId,
+    interval: u32,
+    counts: Counts,
+    out: &mut Vec<u8>,
+) {
+    response_head(ANNOUNCE, transaction, out);
     out.extend_from_slice(&interval.to_be_bytes());
     out.extend_from_slice(&counts.incomplete.to_be_bytes());
     out.extend_from_slice(&counts.complete.to_be_bytes());
 }
 
-/// Appends the answer to a scrape.
-pub fn answer_scrape(
-    transaction: Transaction,
+/// Appends a scrape response.
+pub fn write_scrape_response(
+    transaction: TransactionId,
     torrents: impl IntoIterator<Item = Counts>,
     out: &mut Vec<u8>,
 ) {
-    answer_head(SCRAPE, transaction, out);
+    response_head(SCRAPE, transaction, out);
     for counts in torrents {
         out.extend_from_slice(&counts.complete.to_be_bytes());
         out.extend_from_slice(&counts.downloaded.to_be_bytes());
@@ -316,18 +325,23 @@ pub fn answer_scrape(
     }
 }
 
-/// Appends a refusal.
-pub fn answer_error(transaction: Transaction, text: &str, out: &mut Vec<u8>) {
-    answer_head(ERROR, transaction, out);
+/// Appends an error response.
+pub fn write_error_response(transaction: TransactionId, text: &str, out: &mut Vec<u8>) {
+    response_head(ERROR, transaction, out);
     out.extend_from_slice(text.as_bytes());
 }
 
-fn head(connection: Connection, action: u32, transaction: Transaction, out: &mut Vec<u8>) {
+fn request_head(
+    connection: ConnectionId,
+    action: u32,
+    transaction: TransactionId,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(&connection.to_be_bytes());
-    answer_head(action, transaction, out);
+    response_head(action, transaction, out);
 }
 
-fn answer_head(action: u32, transaction: Transaction, out: &mut Vec<u8>) {
+fn response_head(action: u32, transaction: TransactionId, out: &mut Vec<u8>) {
     out.extend_from_slice(&action.to_be_bytes());
     out.extend_from_slice(&transaction.to_be_bytes());
 }

@@ -1,8 +1,8 @@
-//! What is written reads back as it was, and no bytes make a reader panic.
+//! Everything that is written parses back to the same value, and no input makes a parser panic.
 
-use headworks_tracker_wire::answer::{self, Head, Reply};
 use headworks_tracker_wire::bencode::{self, DecodeError, Limits, Value, Writer};
-use headworks_tracker_wire::udp::{self, Answer, Request};
+use headworks_tracker_wire::response::{self, AnnounceResponse, ResponseFields};
+use headworks_tracker_wire::udp::{self, Request, Response};
 use headworks_tracker_wire::{
     Announce, Counts, Event, InfoHash, PeerId, RetryIn, compact, percent_decode, percent_encode,
     query, scrape,
@@ -96,25 +96,25 @@ fn write_value(value: &Value<'_>, writer: &mut Writer<'_>) {
 
 proptest! {
     #[test]
-    fn no_bytes_panic(bytes in vec(any::<u8>(), 0..300)) {
+    fn parsers_never_panic(bytes in vec(any::<u8>(), 0..300)) {
         let _ = bencode::decode(&bytes, Limits::default());
-        let _ = answer::read(&bytes);
-        let _ = scrape::read(&bytes);
-        let _ = query::announce(&bytes);
-        let _ = query::scrape(&bytes).count();
-        let _ = udp::read_request(&bytes);
-        let _ = udp::read_answer(&bytes);
+        let _ = response::parse(&bytes);
+        let _ = scrape::parse(&bytes);
+        let _ = query::parse_announce(&bytes);
+        let _ = query::parse_scrape(&bytes).count();
+        let _ = udp::parse_request(&bytes);
+        let _ = udp::parse_response(&bytes);
         let _ = udp::url_data(&bytes);
     }
 
     #[test]
-    fn no_bencode_panics(text in "[dlei0-9:a-z]{0,80}") {
-        let _ = answer::read(text.as_bytes());
-        let _ = scrape::read(text.as_bytes());
+    fn bencode_like_text_never_panics(text in "[dlei0-9:a-z]{0,80}") {
+        let _ = response::parse(text.as_bytes());
+        let _ = scrape::parse(text.as_bytes());
     }
 
     #[test]
-    fn what_decodes_encodes_to_itself(text in "(i-?[1-9][0-9]{0,8}e|l(i0e|2:ab){0,4}e|d(1:a(i7e|1:x)){0,3}e)") {
+    fn decoded_values_encode_to_the_same_bytes(text in "(i-?[1-9][0-9]{0,8}e|l(i0e|2:ab){0,4}e|d(1:a(i7e|1:x)){0,3}e)") {
         let value = bencode::decode(text.as_bytes(), Limits::default()).unwrap();
         let mut out = Vec::new();
         write_value(&value, &mut Writer::new(&mut out));
@@ -122,14 +122,14 @@ proptest! {
     }
 
     #[test]
-    fn any_integer_reads_back(number in any::<i64>()) {
+    fn integers_round_trip(number in any::<i64>()) {
         let mut out = Vec::new();
         Writer::new(&mut out).int(number);
         prop_assert_eq!(bencode::decode(&out, Limits::default()), Ok(Value::Int(number)));
     }
 
     #[test]
-    fn percent_reads_back(bytes in vec(any::<u8>(), 0..64)) {
+    fn percent_encoding_round_trips(bytes in vec(any::<u8>(), 0..64)) {
         let mut text = String::new();
         percent_encode(&bytes, &mut text);
         let mut out = [0; 64];
@@ -138,18 +138,18 @@ proptest! {
     }
 
     #[test]
-    fn a_query_reads_back(announce in announces()) {
+    fn announce_queries_round_trip(announce in announces()) {
         let mut text = String::new();
-        query::write(&announce, Some(b"id&="), &mut text);
-        prop_assert_eq!(query::announce(text.as_bytes()), Ok(announce));
+        query::write_announce(&announce, Some(b"id&="), &mut text);
+        prop_assert_eq!(query::parse_announce(text.as_bytes()), Ok(announce));
         prop_assert_eq!(query::value(text.as_bytes(), "trackerid"), Some(&b"id%26%3D"[..]));
     }
 
     #[test]
-    fn a_packet_reads_back(announce in announces(), connection in any::<u64>(), transaction in any::<u32>(), path in vec(any::<u8>(), 0..600)) {
+    fn udp_announces_round_trip(announce in announces(), connection in any::<u64>(), transaction in any::<u32>(), path in vec(any::<u8>(), 0..600)) {
         let mut packet = Vec::new();
         udp::write_announce(connection, transaction, &announce, &path, &mut packet);
-        let Ok(Request::Announce { connection: c, transaction: t, announce: a, options }) = udp::read_request(&packet) else {
+        let Ok(Request::Announce { connection: c, transaction: t, announce: a, options }) = udp::parse_request(&packet) else {
             panic!("an announce")
         };
         prop_assert_eq!((c, t), (connection, transaction));
@@ -158,32 +158,32 @@ proptest! {
     }
 
     #[test]
-    fn a_udp_answer_reads_back(transaction in any::<u32>(), interval in any::<u32>(), counts in counts(), peers in vec(any::<u8>(), 0..120)) {
+    fn udp_announce_responses_round_trip(transaction in any::<u32>(), interval in any::<u32>(), counts in counts(), peers in vec(any::<u8>(), 0..120)) {
         let mut packet = Vec::new();
-        udp::answer_announce(transaction, interval, counts, &mut packet);
+        udp::write_announce_response(transaction, interval, counts, &mut packet);
         packet.extend(&peers);
         let counts = Counts { downloaded: 0, ..counts };
-        prop_assert_eq!(udp::read_answer(&packet), Some(Answer::Announce { transaction, interval, counts, peers: &peers }));
+        prop_assert_eq!(udp::parse_response(&packet), Some(Response::Announce { transaction, interval, counts, peers: &peers }));
     }
 
     #[test]
-    fn a_udp_scrape_reads_back(transaction in any::<u32>(), hashes in vec(any::<[u8; 20]>(), 1..74), counts in vec(counts(), 1..74)) {
+    fn udp_scrapes_round_trip(transaction in any::<u32>(), hashes in vec(any::<[u8; 20]>(), 1..74), counts in vec(counts(), 1..74)) {
         let asked: Vec<_> = hashes.iter().copied().map(InfoHash).collect();
         let mut packet = Vec::new();
         udp::write_scrape(5, transaction, &asked, &mut packet);
-        prop_assert_eq!(udp::read_request(&packet), Ok(Request::Scrape { connection: 5, transaction, hashes: &hashes }));
+        prop_assert_eq!(udp::parse_request(&packet), Ok(Request::Scrape { connection: 5, transaction, hashes: &hashes }));
         packet.clear();
-        udp::answer_scrape(transaction, counts.iter().copied(), &mut packet);
-        prop_assert_eq!(udp::read_answer(&packet), Some(Answer::Scrape { transaction, counts }));
+        udp::write_scrape_response(transaction, counts.iter().copied(), &mut packet);
+        prop_assert_eq!(udp::parse_response(&packet), Some(Response::Scrape { transaction, counts }));
     }
 
     #[test]
-    fn a_compact_answer_reads_back(peers in vec(addresses(), 0..20), counts in counts(), interval in any::<u32>()) {
+    fn compact_responses_round_trip(peers in vec(addresses(), 0..20), counts in counts(), interval in any::<u32>()) {
         let (v4, v6) = packed(&peers);
-        let head = Head { interval, min_interval: 5, counts, external_ip: Some("192.0.2.7".parse().unwrap()), tracker_id: Some(b"me"), warning: Some("careful") };
+        let fields = ResponseFields { interval, min_interval: 5, counts, external_ip: Some("192.0.2.7".parse().unwrap()), tracker_id: Some(b"me"), warning: Some("careful") };
         let mut out = Vec::new();
-        answer::write_compact(&head, &v4, &v6, &mut out);
-        let Ok(Reply::Peers(read)) = answer::read(&out) else { panic!("peers") };
+        response::write_compact(&fields, &v4, &v6, &mut out);
+        let Ok(AnnounceResponse::Peers(read)) = response::parse(&out) else { panic!("peers") };
         let mut got: Vec<_> = read.peers.iter().map(|(peer, _)| *peer).collect();
         let mut expected = peers;
         got.sort();
@@ -191,28 +191,28 @@ proptest! {
         prop_assert_eq!(got, expected);
         prop_assert_eq!((read.interval, read.complete, read.incomplete), (Some(interval), Some(counts.complete), Some(counts.incomplete)));
         prop_assert_eq!((read.warning.as_deref(), read.tracker_id.as_deref()), (Some("careful"), Some(&b"me"[..])));
-        prop_assert_eq!(read.external_ip, head.external_ip);
+        prop_assert_eq!(read.external_ip, fields.external_ip);
     }
 
     #[test]
-    fn a_dictionary_answer_reads_back(peers in vec((proptest::option::of(any::<[u8; 20]>().prop_map(PeerId)), addresses()), 0..20)) {
+    fn dictionary_responses_round_trip(peers in vec((proptest::option::of(any::<[u8; 20]>().prop_map(PeerId)), addresses()), 0..20)) {
         let mut out = Vec::new();
-        answer::write_dict(&Head::default(), peers.iter().copied(), &mut out);
-        let Ok(Reply::Peers(read)) = answer::read(&out) else { panic!("peers") };
+        response::write_dict(&ResponseFields::default(), peers.iter().copied(), &mut out);
+        let Ok(AnnounceResponse::Peers(read)) = response::parse(&out) else { panic!("peers") };
         let expected: Vec<_> = peers.into_iter().map(|(id, peer)| (peer, id)).collect();
         prop_assert_eq!(read.peers, expected);
     }
 
     #[test]
-    fn a_scrape_answer_reads_back(torrents in vec((any::<[u8; 20]>().prop_map(InfoHash), counts()), 0..10)) {
+    fn scrape_responses_round_trip(torrents in vec((any::<[u8; 20]>().prop_map(InfoHash), counts()), 0..10)) {
         let mut out = Vec::new();
         scrape::write(torrents.iter().copied(), &mut out);
-        prop_assert_eq!(scrape::read(&out), Ok(torrents));
+        prop_assert_eq!(scrape::parse(&out), Ok(torrents));
     }
 }
 
 #[test]
-fn retry_in_has_many_forms() {
+fn retry_in_is_parsed_in_every_form() {
     let minutes = |n: u64| Some(RetryIn::After(Duration::from_secs(60 * n)));
     for (text, expected) in [
         ("8:retry ini5e", minutes(5)),
@@ -225,23 +225,23 @@ fn retry_in_has_many_forms() {
         ("8:retry inle", None),
         ("", None),
     ] {
-        let answer = format!("d14:failure reason4:busy{text}e");
+        let response = format!("d14:failure reason4:busy{text}e");
         let reason = "busy".to_owned();
         let retry_in = expected;
-        let expected = Ok(Reply::Failure { reason, retry_in });
-        assert_eq!(answer::read(answer.as_bytes()), expected, "{text}");
+        let expected = Ok(AnnounceResponse::Failure { reason, retry_in });
+        assert_eq!(response::parse(response.as_bytes()), expected, "{text}");
     }
 }
 
 #[test]
-fn a_failure_tells_seconds_and_minutes() {
+fn a_failure_carries_seconds_and_minutes() {
     let mut out = Vec::new();
-    answer::write_failure("busy", Some(90), &mut out);
+    response::write_failure("busy", Some(90), &mut out);
     assert_eq!(out, b"d14:failure reason4:busy8:intervali90e8:retry in1:2e");
 }
 
 #[test]
-fn limits_hold() {
+fn decoder_limits_are_enforced() {
     let deep = [b'l'; 17];
     assert_eq!(
         bencode::decode(&deep, Limits::default()),
@@ -270,15 +270,16 @@ fn limits_hold() {
 }
 
 #[test]
-fn queries_that_are_wrong_say_so() {
+fn invalid_queries_are_rejected_with_a_reason() {
     let good = "info_hash=%00%01%02%03%04%05%06%07%08%09abcdefghij&peer_id=01234567890123456789";
-    let read =
-        |rest: &str| query::announce(format!("{good}{rest}").as_bytes()).map_err(|e| e.to_string());
+    let read = |rest: &str| {
+        query::parse_announce(format!("{good}{rest}").as_bytes()).map_err(|e| e.to_string())
+    };
     assert_eq!(read(""), Err("missing port".into()));
     assert_eq!(read("&port=0"), Err("invalid port".into()));
     assert_eq!(read("&port=65536"), Err("invalid port".into()));
     assert!(read("&port=0&event=stopped").is_ok());
-    assert!(query::announce(b"info_hash=%0&peer_id=x").is_err());
+    assert!(query::parse_announce(b"info_hash=%0&peer_id=x").is_err());
     let odd = read("&port=1&numwant=99999999999&left=x&ip=%3A%3A1&key=zz&compact=0").unwrap();
     assert_eq!(
         (odd.numwant, odd.left, odd.ip),
@@ -289,15 +290,15 @@ fn queries_that_are_wrong_say_so() {
 }
 
 #[test]
-fn short_packets_are_told_apart() {
+fn short_packets_are_classified() {
     let mut packet = Vec::new();
     udp::write_announce(9, 8, &Announce::default(), b"", &mut packet);
     assert!(matches!(
-        udp::read_request(&packet[..97]),
+        udp::parse_request(&packet[..97]),
         Err(udp::RequestError::Invalid { transaction: 8, .. })
     ));
     assert_eq!(
-        udp::read_request(&packet[..15]),
-        Err(udp::RequestError::Foreign)
+        udp::parse_request(&packet[..15]),
+        Err(udp::RequestError::Unrecognized)
     );
 }

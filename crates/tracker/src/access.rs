@@ -1,5 +1,6 @@
-//! Who is served, and with what: lists of torrents in files, and networks of clients.
+//! Access lists: which torrents and clients are served, and which torrents are never forwarded.
 
+use crate::config::TrackerConfig;
 use headworks_service::bounded;
 use headworks_service::proxies::Network;
 use headworks_tracker_wire::InfoHash;
@@ -8,9 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-use crate::config::TrackerConfig;
-
-/// Who is served, and with what. Empty lists keep nobody out.
+/// The access lists. An absent list allows everything.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
     allowed: Option<Hashes>,
@@ -20,10 +19,9 @@ pub(crate) struct Access {
     denied_clients: Vec<Network>,
 }
 
-// The standard library's hash has a seed, and the lists are the operator's.
 type Hashes = HashSet<InfoHash>;
 
-/// Why a list of torrents cannot be used.
+/// The reason why a list of torrents cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AccessError {
@@ -32,22 +30,23 @@ pub enum AccessError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// A line names no torrent.
-    #[error("the list of torrents {}, line {line}: expected 40 (or 64) hexadecimal digits, got `{text}`", path.display())]
+    /// A line does not begin with an info hash.
+    #[error("invalid line {line} in the list of torrents {}: expected 40 (or 64) hexadecimal digits, got `{text}`", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Which line.
+        /// The number of the line.
         line: usize,
-        /// What is there.
+        /// The text instead of an info hash.
         text: String,
     },
 }
 
 impl Access {
+    /// Reads the lists that the section names.
     pub(crate) fn read(config: &TrackerConfig) -> Result<Access, AccessError> {
         let list = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
         Ok(Access {
@@ -59,29 +58,30 @@ impl Access {
         })
     }
 
-    /// What keeps this client from this torrent, in words for it.
-    pub(crate) fn refuses(&self, hash: &InfoHash, client: IpAddr) -> Option<&'static str> {
-        if self.refuses_client(client) {
+    /// Returns the message for a client that may not announce a torrent.
+    pub(crate) fn denies(&self, hash: &InfoHash, client: IpAddr) -> Option<&'static str> {
+        if self.denies_client(client) {
             return Some("this client is not served here");
         }
-        self.refuses_torrent(hash)
+        self.denies_torrent(hash)
             .then_some("this torrent is not served here")
     }
 
-    /// Whether a client is kept out. A denied network counts more than an allowed one.
-    pub(crate) fn refuses_client(&self, client: IpAddr) -> bool {
+    /// Whether a client is denied. A denied network takes precedence over an allowed one.
+    pub(crate) fn denies_client(&self, client: IpAddr) -> bool {
         let among = |networks: &[Network]| networks.iter().any(|network| network.contains(client));
         among(&self.denied_clients)
             || !self.allowed_clients.is_empty() && !among(&self.allowed_clients)
     }
 
-    pub(crate) fn refuses_torrent(&self, hash: &InfoHash) -> bool {
+    /// Whether a torrent is denied. A denied torrent takes precedence over an allowed one.
+    pub(crate) fn denies_torrent(&self, hash: &InfoHash) -> bool {
         let denied = |list: &Hashes| list.contains(hash);
         let missing = |list: &Hashes| !list.contains(hash);
         self.denied.as_ref().is_some_and(denied) || self.allowed.as_ref().is_some_and(missing)
     }
 
-    /// Whether no forwarder may hear of the torrent.
+    /// Whether announces of the torrent must not be forwarded.
     pub(crate) fn is_private(&self, hash: &InfoHash) -> bool {
         self.private
             .as_ref()
@@ -89,13 +89,13 @@ impl Access {
     }
 }
 
-/// Some twenty million torrents.
-const MOST: u64 = 1 << 30;
+/// The largest list in bytes, enough for twenty million torrents.
+const MAX_LIST: u64 = 1 << 30;
 
 fn read(path: &Path) -> Result<Hashes, AccessError> {
-    let text = bounded::read_up_to(path, MOST).and_then(|bytes| {
+    let text = bounded::read_up_to(path, MAX_LIST).and_then(|bytes| {
         let text = String::from_utf8(bytes);
-        text.map_err(|_| "it is not UTF-8".to_owned())
+        text.map_err(|_| "not UTF-8".to_owned())
     });
     let path = || path.to_owned();
     let text = text.map_err(|cause| AccessError::Read {
@@ -109,8 +109,8 @@ fn read(path: &Path) -> Result<Hashes, AccessError> {
     })
 }
 
-/// A torrent a line, with whatever remark after it; `#` begins a remark, too. The first line that
-/// is wrong is named.
+/// Parses a list with one info hash per line. The rest of a line is ignored, and so is everything
+/// after `#`. An error names the first invalid line and its text.
 pub(crate) fn parse(text: &str) -> Result<Hashes, (usize, String)> {
     let mut hashes = Hashes::new();
     for (number, line) in text.lines().enumerate() {
@@ -118,18 +118,18 @@ pub(crate) fn parse(text: &str) -> Result<Hashes, (usize, String)> {
         let Some(word) = line.split_whitespace().next() else {
             continue;
         };
-        let hash = hash(word).ok_or_else(|| {
-            let shown: String = word.chars().take(80).collect();
-            (number + 1, shown)
+        let hash = parse_hash(word).ok_or_else(|| {
+            let excerpt: String = word.chars().take(80).collect();
+            (number + 1, excerpt)
         })?;
         hashes.insert(hash);
     }
     Ok(hashes)
 }
 
-/// The torrent that hexadecimal digits name: 40, or 64 for version 2, of which trackers know the
+/// Parses an info hash of 40 hexadecimal digits, or of 64 for version 2, where trackers use the
 /// first 40.
-pub(crate) fn hash(word: &str) -> Option<InfoHash> {
+pub(crate) fn parse_hash(word: &str) -> Option<InfoHash> {
     let digits = word.bytes().all(|byte| byte.is_ascii_hexdigit());
     match word.len() {
         40 => InfoHash::from_hex(word),
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_read_line_by_line() {
+    fn lists_are_parsed_line_by_line() {
         let (one, two) = ("11".repeat(20), "22".repeat(32));
         let text = format!("# torrents\n{one}\n\n{two} a name # a remark\n");
         let hashes = parse(&text).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_counts_more_than_what_is_allowed() {
+    fn denied_entries_take_precedence_over_allowed_ones() {
         let networks = |text: &[&str]| text.iter().map(|text| text.parse().unwrap()).collect();
         let access = Access {
             allowed: Some(Hashes::from([InfoHash([1; 20]), InfoHash([2; 20])])),
@@ -165,15 +165,13 @@ mod tests {
             allowed_clients: networks(&["10.0.0.0/8", "fd00::/8"]),
             denied_clients: networks(&["10.9.0.0/16"]),
         };
-        let refuses = |hash: u8, client: &str| {
+        let denies = |hash: u8, client: &str| {
             access
-                .refuses(&InfoHash([hash; 20]), client.parse().unwrap())
+                .denies(&InfoHash([hash; 20]), client.parse().unwrap())
                 .is_some()
         };
-        assert!(
-            !refuses(1, "10.0.0.1") && !refuses(1, "::ffff:10.0.0.1") && !refuses(1, "fd00::1")
-        );
-        assert!(refuses(1, "10.9.0.1") && refuses(1, "192.0.2.1") && refuses(1, "::1"));
-        assert!(refuses(2, "10.0.0.1") && refuses(3, "10.0.0.1"));
+        assert!(!denies(1, "10.0.0.1") && !denies(1, "::ffff:10.0.0.1") && !denies(1, "fd00::1"));
+        assert!(denies(1, "10.9.0.1") && denies(1, "192.0.2.1") && denies(1, "::1"));
+        assert!(denies(2, "10.0.0.1") && denies(3, "10.0.0.1"));
     }
 }

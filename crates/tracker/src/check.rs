@@ -1,64 +1,69 @@
-//! Trying a list of forwarders without telling them of anything.
+//! A check of a list of forwarders, without announcing anything to them.
 
+use crate::client::TrackerClient;
 use crate::error::Error;
-use crate::forward::{Asker, Station};
-use crate::forwarders::Forwarder;
+use crate::forwarders::{Forwarder, ForwarderState};
 use futures_util::StreamExt;
 use headworks_service::outbound::Outbound;
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// Forwarders that are tried at once.
-const AT_ONCE: usize = 32;
+/// Forwarders checked concurrently.
+const CONCURRENCY: usize = 32;
 
-/// What became of one forwarder.
+/// The result for one forwarder.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Checked {
-    /// Its name.
+    /// The name of the forwarder.
     pub name: String,
     /// `http`, `https` or `udp`.
     pub transport: String,
-    /// Whether somebody is there who could be asked.
+    /// Whether announces could be forwarded to it.
     pub ok: bool,
-    /// How long that took to find out, in milliseconds.
+    /// The time of the check, in milliseconds.
     pub millis: u64,
-    /// What is wrong with it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    /// The error.
+    #[serde(rename = "trouble", skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
-/// Tries every forwarder of a list, in its order. None is told of a peer or asked for a torrent.
-/// Call it inside a tokio runtime.
+/// Probes every forwarder of a list and returns the results in its order. No peer and no torrent is
+/// revealed. Call it inside a tokio runtime.
 ///
 /// # Errors
-/// When this machine gives no socket.
+/// When no socket can be opened.
 pub async fn check(
     list: &[Forwarder],
     outbound: Outbound,
     timeout: Duration,
 ) -> Result<Vec<Checked>, Error> {
-    let asker = Asker::new(outbound)?;
-    let station = |forwarder: &Forwarder| Station::new(forwarder, &forwarder.name());
-    let stations: Vec<Station> = list.iter().filter_map(station).collect();
-    let tries = futures_util::stream::iter(&stations).map(|station| one(&asker, station, timeout));
-    Ok(tries.buffered(AT_ONCE).collect().await)
+    let client = TrackerClient::new(outbound)?;
+    let state = |forwarder: &Forwarder| ForwarderState::new(forwarder, &forwarder.name());
+    let forwarders: Vec<ForwarderState> = list.iter().filter_map(state).collect();
+    let forwarders = futures_util::stream::iter(&forwarders);
+    let checks = forwarders.map(|forwarder| check_one(&client, forwarder, timeout));
+    Ok(checks.buffered(CONCURRENCY).collect().await)
 }
 
-async fn one(asker: &Asker, station: &Station, timeout: Duration) -> Checked {
+async fn check_one(
+    client: &TrackerClient,
+    forwarder: &ForwarderState,
+    timeout: Duration,
+) -> Checked {
     let began = Instant::now();
-    let outcome = asker.probe(station, timeout).await;
+    let result = client.probe(forwarder, timeout).await;
     Checked {
-        name: station.name.clone(),
-        transport: station.uri.scheme_str().unwrap_or_default().to_owned(),
-        ok: outcome.is_ok(),
+        name: forwarder.name.clone(),
+        transport: forwarder.uri.scheme_str().unwrap_or_default().to_owned(),
+        ok: result.is_ok(),
         millis: began.elapsed().as_millis() as u64,
-        trouble: outcome.err().map(|error| error.to_string()),
+        error: result.err().map(|error| error.to_string()),
     }
 }
 
-/// The outcome as a table for people.
+/// Formats the results as a table.
 #[must_use]
 pub fn table(checked: &[Checked]) -> String {
     let width = checked
@@ -69,7 +74,7 @@ pub fn table(checked: &[Checked]) -> String {
         .max(4);
     let mut table = format!("{:width$}  {:9}  {:>8}  state\n", "name", "transport", "ms");
     for one in checked {
-        let state = one.trouble.as_deref().unwrap_or("ok");
+        let state = one.error.as_deref().unwrap_or("ok");
         let _ = writeln!(
             table,
             "{:width$}  {:9}  {:>8}  {state}",
@@ -77,6 +82,6 @@ pub fn table(checked: &[Checked]) -> String {
         );
     }
     let good = checked.iter().filter(|one| one.ok).count();
-    let _ = writeln!(table, "{good} of {} can be asked", checked.len());
+    let _ = writeln!(table, "{good} of {} forwarders reachable", checked.len());
     table
 }

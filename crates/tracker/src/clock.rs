@@ -1,8 +1,13 @@
-//! Seconds since 1970 that never go back: the one place where the announce plane reads a clock.
+//! The tracker's clock: the only module that reads the system time.
 
-use crate::swarm::Seconds;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+/// Seconds since 1970, or a number of seconds. Overflows in 2106.
+///
+/// Four bytes instead of eight, because every peer and every cached peer stores one.
+pub(crate) type Seconds = u32;
+
+/// A clock that never goes back.
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: Instant,
@@ -18,6 +23,8 @@ impl Clock {
         }
     }
 
+    /// Returns the system time at the start plus the monotonic time since, so that a clock
+    /// adjustment cannot expire every peer at once.
     pub(crate) fn now(&self) -> Seconds {
         self.base
             .saturating_add(self.start.elapsed().as_secs() as Seconds)

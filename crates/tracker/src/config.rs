@@ -1,166 +1,165 @@
-//! The `[tracker]` section: the keys, flags and environment names of the system that this replaces,
-//! and our own.
+//! The `[tracker]` section, with the keys, flags and environment names of the predecessor as
+//! aliases.
 
+use crate::forwarders::Forwarder;
+use crate::listen::Listen;
 use headworks_service::config::Objection;
 use headworks_service::proxies::{ClientHeader, Network};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::forwarders::Forwarder;
-use crate::listen::Listen;
-
 headworks_service::section! {
-    /// A tracker that answers clients from memory and asks every other tracker for them.
+    /// A tracker that answers clients from memory and forwards their announces to other trackers.
     pub struct TrackerConfig = "tracker", check = objections;
 
-    /// Where announces over HTTP are taken: an address, or `:6969` for every address of this
-    /// machine; empty for none.
+    /// Listening addresses for HTTP: an address, or `:6969` for all addresses of this machine;
+    /// empty to turn HTTP off.
     listen: Listen = Listen::loopback(6969), example("\":6969\""), file(&["listen"]), env(&["LISTEN"]), flag(&["-l"]), restart();
-    /// Where announces over UDP are taken, written alike.
+    /// Listening addresses for UDP, in the same form.
     udp_listen: Listen = Listen::loopback(6969), example("\":6969\""), file(&["udp_listen"]), env(&["UDP_LISTEN"]), flag(&["-u"]), restart();
-    /// Threads that answer; 0 for one a core.
+    /// Threads per transport; 0 for one per core.
     workers: usize = 0, restart();
-    /// Connections that may be open at once, on all threads together.
+    /// The most open HTTP connections, over all threads.
     max_connections: usize = 20_000, restart();
-    /// When a client should come back.
+    /// The time between two announces of a client.
     #[serde(with = "headworks_service::config::seconds")]
     announce_interval: Duration = Duration::from_secs(1800), file(&["announce_interval"]), env(&["ANNOUNCE_INTERVAL"]);
-    /// When the first client of a torrent should come back, while other trackers are being asked
-    /// for peers.
+    /// The time until the next announce while the first forwards of a torrent are pending.
     #[serde(with = "headworks_service::config::seconds")]
     first_interval: Duration = Duration::from_secs(90);
-    /// Peers in an answer if the client does not say how many it wants, and the most that it gets.
+    /// The most peers in a response, and the default if the client does not ask for a number.
     max_peers: u32 = 50;
-    /// How long a peer that was not heard of is kept. A plain number is minutes.
+    /// The time after which a peer that does not announce is removed. A plain number is minutes.
     #[serde(with = "headworks_service::config::minutes")]
     age: Duration = Duration::from_secs(180 * 60), file(&["age"]), env(&["AGE"]), flag(&["-a"]);
-    /// What the totals of a swarm count: `ip` counts an address once, `peer` every peer.
+    /// The unit of a swarm's totals: `ip` counts every IP address once, `peer` counts every peer.
     count_by: CountBy = CountBy::Ip, restart();
-    /// Whether a scrape that names no torrent is answered with all of them.
+    /// Whether a scrape without a torrent returns all torrents.
     full_scrape: bool = false;
-    /// Whether a client may name its own address with `ip=`. Left off, nobody can make others
-    /// connect to a stranger.
+    /// Whether a client may set its address with `ip=`. With it, a client can direct a swarm at any
+    /// address.
     allow_ip_parameter: bool = false;
-    /// Whether the client's address is in X-Real-IP, set by a trusted proxy.
+    /// Whether a trusted proxy passes the client's address in `X-Real-IP`.
     x_real_ip: bool = false, file(&["x_real_ip"]), env(&["X_REAL_IP"]), flag(&["-x"]);
-    /// Proxies whose word about the client's address counts. With `x_real_ip` and none named: those
-    /// on this machine.
+    /// Proxies that may report the client's address. With `x_real_ip` and an empty list: those on
+    /// this machine.
     trusted_proxies: Vec<Network> = Vec::new(), example("[\"127.0.0.1\", \"10.0.0.0/8\"]");
-    /// The header in which they name it.
+    /// The header in which they report it.
     client_header: ClientHeader = ClientHeader::XForwardedFor;
-    /// A file with the only torrents that are served, a hash in hexadecimal digits a line.
+    /// A file with the only torrents to serve, one hexadecimal info hash per line.
     allow_hashes_file: Option<PathBuf> = None, example("\"allowed.txt\"");
-    /// A file with torrents that are not served, written alike.
+    /// A file with torrents not to serve, in the same format.
     deny_hashes_file: Option<PathBuf> = None, example("\"denied.txt\"");
-    /// The only clients that are served, if any are named.
+    /// The only networks to serve; empty for all.
     allow_clients: Vec<Network> = Vec::new(), example("[\"10.0.0.0/8\", \"fd00::/8\"]");
-    /// Clients that are not served.
+    /// Networks not to serve.
     deny_clients: Vec<Network> = Vec::new(), example("[\"192.0.2.0/24\"]");
-    /// A file that keeps swarms and what forwarders said over a restart.
+    /// A file that keeps swarms and peers from forwarders across a restart.
     snapshot_file: Option<PathBuf> = None, example("\"/var/lib/headworks/tracker.snapshot\""), restart();
-    /// How often it is written, beside at the end.
+    /// The time between two snapshots. Another one is written at shutdown.
     #[serde(with = "headworks_service::config::seconds")]
     snapshot_interval: Duration = Duration::from_secs(300), restart();
-    /// Sent to clients as `tracker id`; they send it back.
+    /// The `tracker id` sent to clients, which they send back.
     tracker_id: String = String::new(), file(&["tracker_id"]), env(&["TRACKER_ID"]);
 
-    /// Trackers that are asked too.
+    /// Trackers to forward announces to.
     forwarders: Vec<Forwarder> = Vec::new(), example("[[tracker.forwarders]]\nuri = \"udp://tracker.example:1337/announce\""), file(&["forwarders"]);
-    /// A YAML file with more of them: a list of `uri`, and optionally `name`, `ip` and `host`.
+    /// A YAML file with more forwarders: a list of `uri`, and optionally `name`, `ip` and `host`.
     forwarders_file: Option<PathBuf> = None, example("\"forwarders.yml\""), file(&["forwarders_file", "forwards"]), env(&["FORWARDERS"]), flag(&["-f"]);
-    /// Which of them an announce goes to when not all can be asked: `shuffle` draws lots, `yield`
-    /// prefers those that lately named most new peers soonest, and tries others now and then.
+    /// The selection when an announce cannot go to all forwarders: `shuffle` is random, `yield`
+    /// prefers those that recently reported the most new peers soonest, and explores others.
     forwarder_selection: Selection = Selection::Shuffle;
-    /// Only ask: forwarders hear of no event and of no client's own name and totals, only what the
-    /// protocol needs.
+    /// Only ask for peers: forwarders receive no events, peer ids or totals of clients, only what
+    /// the protocol requires.
     ask_only: bool = false;
-    /// A file with torrents that no forwarder hears of: a hash in hexadecimal digits a line.
+    /// A file with torrents that are never forwarded, one hexadecimal info hash per line.
     never_forward_file: Option<PathBuf> = None, example("\"private.txt\"");
-    /// Forwarders that an announce is passed on to, at most.
+    /// The most forwarders per announce.
     max_forwarders_per_announce: usize = 100, file(&["max_forwarders_per_announce"]), env(&["MAX_FORWARDERS_PER_ANNOUNCE"]);
-    /// Peers from forwarders that are kept for a torrent, at most.
+    /// The most peers from forwarders kept per torrent.
     max_cached_peers: usize = 500;
-    /// Forwards that may wait.
+    /// The capacity of the forward queue.
     forwarder_queue_size: usize = 10_000, file(&["forwarder_queue_size"]), env(&["FORWARDER_QUEUE_SIZE"]), flag(&["-Q"]);
-    /// Forwards that run at once, always.
+    /// The number of workers, each with one forward at a time.
     forwarder_workers: usize = 10, file(&["forwarder_workers"]), env(&["FORWARDER_WORKERS"]), flag(&["-w"]);
-    /// Forwards that run at once when many wait.
+    /// The number of workers when the queue is filling up.
     max_forwarder_workers: usize = 20, file(&["max_forwarder_workers"]), env(&["MAX_FORWARDER_WORKERS"]), flag(&["-W"]);
-    /// Forwards to one forwarder that run at once.
+    /// The most concurrent forwards per forwarder.
     forwarder_concurrency: u32 = 4;
-    /// How full the queue is, in percent, when workers are added.
+    /// The fill of the queue, in percent, above which workers are added.
     queue_scale_threshold_pct: u8 = 60, file(&["queue_scale_threshold_pct"]), env(&["QUEUE_SCALE_THRESHOLD"]), flag(&["--queue-scale-threshold"]);
-    /// How full it is when an announce goes to fewer forwarders.
+    /// The fill of the queue, in percent, above which an announce goes to fewer forwarders.
     queue_throttle_threshold: u8 = 60, file(&["queue_throttle_threshold"]), env(&["QUEUE_THROTTLE_THRESHOLD"]), flag(&["--queue-throttle-threshold"]);
-    /// To how many then; 0 turns it off.
+    /// The most forwarders per announce then; 0 turns throttling off.
     queue_throttle_top_n: usize = 20, file(&["queue_throttle_top_n"]), env(&["QUEUE_THROTTLE_TOP"]), flag(&["--queue-throttle-top"]);
-    /// How full it is when new torrents are held to a rate; 0 turns it off.
+    /// The fill of the queue, in percent, above which new torrents are rate-limited; 0 turns it
+    /// off.
     queue_rate_limit_threshold: u8 = 80, file(&["queue_rate_limit_threshold"]), env(&["QUEUE_RATE_LIMIT_THRESHOLD"]), flag(&["--queue-rate-limit-threshold"]);
-    /// New torrents in a second then.
+    /// The rate of new torrents per second then.
     rate_limit_initial_per_sec: f64 = 100.0, file(&["rate_limit_initial_per_sec"]), env(&["RATE_LIMIT_INITIAL_PER_SEC"]), flag(&["--rate-limit-initial-ps"]);
-    /// And how many of them at once.
+    /// The burst of new torrents then.
     rate_limit_initial_burst: u32 = 200, file(&["rate_limit_initial_burst"]), env(&["RATE_LIMIT_INITIAL_BURST"]), flag(&["--rate-limit-initial-burst"]);
-    /// When a client that was held back should come again.
+    /// The retry time sent to a rate-limited client.
     #[serde(with = "headworks_service::config::seconds")]
     retry_period: Duration = Duration::from_secs(300), file(&["retry_period"]), env(&["RETRY_PERIOD"]);
-    /// What a client is told that is held back: `refuse` fails its announce, `serve` answers with
-    /// what there is.
+    /// The response to a client whose announce cannot be forwarded: `refuse` sends a failure,
+    /// `serve` sends the known peers.
     overload: Overload = Overload::Refuse;
-    /// How long a forwarder is left alone that has too much to do.
+    /// The suspension of an overloaded forwarder.
     #[serde(with = "headworks_service::config::seconds")]
     forwarder_suspend_seconds: Duration = Duration::from_secs(300), file(&["forwarder_suspend_seconds"]), env(&["FORWARDER_SUSPEND_SECONDS"]), flag(&["--forwarder-suspend"]);
-    /// How long a forwarder may take to answer.
+    /// The timeout of a request to a forwarder.
     #[serde(with = "headworks_service::config::seconds")]
     forward_timeout: Duration = Duration::from_secs(30), file(&["forward_timeout"]), env(&["FORWARD_TIMEOUT"]), flag(&["-t"]);
-    /// How often a forwarder is tried that does not answer, in all.
+    /// The number of attempts per forward.
     forwarder_retry_attempts: u32 = 5, file(&["forwarder_retry_attempts"]), env(&["FORWARDER_RETRY_ATTEMPTS"]);
-    /// The first pause between two attempts, in milliseconds; it doubles.
+    /// The first pause between two attempts, in milliseconds. It doubles with each attempt.
     forwarder_retry_base_ms: u64 = 500, file(&["forwarder_retry_base_ms"]), env(&["FORWARDER_RETRY_BASE_MS"]);
-    /// Failures in a row that suspend a forwarder; 0 for never.
+    /// The number of consecutive failures that suspends a forwarder; 0 for never.
     forwarder_fail_threshold: u32 = 10, file(&["forwarder_fail_threshold"]), env(&["FORWARDER_FAIL_THRESHOLD"]);
-    /// How soon a forwarder that was given up is looked at again; the pause doubles up to an hour.
+    /// The pause before a disabled forwarder is probed. It doubles up to an hour.
     #[serde(with = "headworks_service::config::seconds")]
     forwarder_probe_seconds: Duration = Duration::from_secs(300);
 }
 
-/// What the totals of a swarm count.
+/// The unit of a swarm's totals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum CountBy {
-    /// An address once.
+    /// Every IP address once.
     Ip,
     /// Every peer.
     Peer,
 }
 
-/// Which forwarders an announce goes to when not all can be asked.
+/// The selection of forwarders when an announce cannot go to all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Selection {
-    /// Any.
+    /// Random.
     Shuffle,
-    /// Those that were worth most lately.
+    /// The highest score first, with some exploration.
     Yield,
 }
 
-/// What a client is told that is held back.
+/// The response to a client whose announce cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Overload {
-    /// Its announce fails, with words and a time.
+    /// A failure with a retry time.
     Refuse,
-    /// It gets what there is, and a short interval.
+    /// The known peers and a short interval.
     Serve,
 }
 
 fn objections(config: &TrackerConfig) -> Vec<Objection> {
     let mut objections = Vec::new();
-    let mut object = |wrong: bool, key, text: &str| {
-        if wrong {
+    let mut object = |invalid: bool, key, text: &str| {
+        if invalid {
             objections.push(Objection::new(key, text));
         }
     };
@@ -173,22 +172,22 @@ fn objections(config: &TrackerConfig) -> Vec<Objection> {
     object(
         !rate.is_finite() || rate < 0.0,
         "rate_limit_initial_per_sec",
-        "a positive number, or 0",
+        "must be 0 or a positive number",
     );
     object(
         config.forwarder_workers == 0,
         "forwarder_workers",
-        "at least one is needed",
+        "must be at least 1",
     );
     object(
         config.forwarder_queue_size == 0,
         "forwarder_queue_size",
-        "at least one is needed",
+        "must be at least 1",
     );
     object(
         config.forwarder_concurrency == 0,
         "forwarder_concurrency",
-        "at least one is needed",
+        "must be at least 1",
     );
     object(
         !(1..=2000).contains(&config.max_peers),
@@ -198,12 +197,12 @@ fn objections(config: &TrackerConfig) -> Vec<Objection> {
     object(
         config.announce_interval < Duration::from_secs(10),
         "announce_interval",
-        "at least ten seconds: clients would do nothing else",
+        "must be at least 10 seconds",
     );
     object(
         config.snapshot_interval.is_zero(),
         "snapshot_interval",
-        "must be more than nothing",
+        "must be more than 0",
     );
     for forwarder in &config.forwarders {
         if let Err(problem) = forwarder.check() {

@@ -1,18 +1,18 @@
-//! What happened so far, in numbers. Each thread counts for itself; whoever reads adds up.
+//! Event counters. Each thread has its own set; readers add them up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident;)*) => {
-        /// One thread's counters.
+        /// The counters of one thread, aligned so that two threads never share a cache line.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(crate) struct Counters {
             $($(#[doc = $doc])+ pub(crate) $name: Count,)*
         }
 
-        /// All threads' counters.
+        /// The sums over all threads.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(crate) struct Totals {
             $($(#[doc = $doc])+ pub(crate) $name: u64,)*
@@ -31,7 +31,7 @@ counters! {
     http_announces;
     /// Scrapes over HTTP.
     http_scrapes;
-    /// Requests over HTTP that made no sense.
+    /// Invalid requests over HTTP.
     http_bad;
     /// Connects over UDP.
     udp_connects;
@@ -39,25 +39,26 @@ counters! {
     udp_announces;
     /// Scrapes over UDP.
     udp_scrapes;
-    /// Packets that were no request, or had no good connection id.
+    /// Packets that were not a request or had no valid connection id.
     udp_bad;
-    /// Answers that the system did not take.
+    /// Responses that the socket did not accept.
     udp_unsent;
-    /// Connections taken.
+    /// Connections accepted.
     connections;
-    /// Connections closed because there were too many, or for being silent.
+    /// Connections closed because there were too many or because they were idle.
     connections_dropped;
-    /// Announces that were refused because the queue was too full.
+    /// First announces rejected by the rate limit.
     rate_limited;
     /// Forwards that found the queue full.
     dropped_full;
-    /// Of those, the ones for which another of the same announce had found it full just before.
+    /// Of those, the forwards dropped without a try, because another one had just found the queue
+    /// full.
     untried;
-    /// Announces that went to fewer forwarders because the queue was full.
+    /// Forwarders left out because the queue was filling up.
     throttled;
 }
 
-/// A number that only grows.
+/// A counter.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 

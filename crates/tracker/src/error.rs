@@ -1,4 +1,4 @@
-//! What keeps a tracker from starting.
+//! The error of starting or reconfiguring a tracker.
 
 use crate::access::AccessError;
 use crate::forwarders::ListError;
@@ -7,39 +7,39 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// What keeps a tracker from starting.
+/// The reason why a tracker cannot start or a configuration cannot be applied.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An address cannot be had.
+    /// A listening address is unavailable.
     #[error("cannot listen on {0}: {1}; choose another with `-l` (HTTP) or `-u` (UDP)")]
     Bind(SocketAddr, io::Error),
-    /// The system refuses what threads need.
-    #[error("cannot start the threads that answer: {0}")]
+    /// The system refuses threads, sockets or random numbers.
+    #[error("cannot start the announce threads: {0}")]
     Threads(io::Error),
-    /// The list of forwarders is wrong.
+    /// The list of forwarders is invalid.
     #[error(transparent)]
     List(#[from] ListError),
-    /// A list of torrents is wrong.
+    /// A list of torrents is invalid.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// More forwarders than there are numbers for, with those that earlier lists had.
+    /// More forwarders than there are ids, including those of earlier lists.
     #[error(
-        "{0} forwarders since the start are too many: restart to forget those that are no longer listed"
+        "too many forwarders: {0} were listed since the start, the limit is 65535; restart to forget those that are no longer listed"
     )]
     TooManyForwarders(usize),
-    /// What is named as the snapshot cannot be one.
-    #[error("the snapshot {}: {cause}; name another with `snapshot_file`", path.display())]
+    /// The snapshot file cannot be used.
+    #[error("cannot use the snapshot {}: {cause}; choose another file with `snapshot_file`", path.display())]
     Snapshot {
-        /// What is named.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         cause: String,
     },
-    /// The queue's settings cannot work.
-    #[error("the forward queue: {0}")]
+    /// The settings of the forward queue are invalid.
+    #[error("invalid settings of the forward queue: {0}")]
     Queue(#[from] headworks_core::ConfigError),
-    /// The client for forwarders cannot be made.
+    /// The client for forwarders cannot be created.
     #[error(transparent)]
     Outbound(#[from] headworks_service::Error),
 }

@@ -1,41 +1,43 @@
-//! Why a torrent is as it is: where each peer came from, which forwarder was asked when and is due
-//! when, and why one was not.
+//! The explanation of a torrent: the origin of each peer, and for each forwarder its last announce,
+//! its due time and the reason why it is skipped.
 
-use crate::forward::{Station, Status};
-use crate::plan::Plan;
-use crate::plane::Plane;
-use crate::swarm::{Asked, Known, Seconds, Swarm};
+use crate::active_config::ActiveConfig;
+use crate::announce::AnnounceHandler;
+use crate::clock::Seconds;
+use crate::forwarders::{ForwarderId, ForwarderState, Status};
+use crate::swarms::{AnnounceRecord, ForwarderSchedule, Swarm};
 use headworks_service::config::show_duration;
 use headworks_service::panel::{Explanation, Fact};
 use headworks_tracker_wire::{InfoHash, PeerId, compact};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Peers of each origin that are named, at most.
-const PEERS: usize = 200;
+/// The most local peers and the most cached peers listed.
+const MAX_PEERS: usize = 200;
 
-/// What is known of a torrent; nothing if nobody announced it and no list names it.
-pub(crate) fn explain(plane: &Plane, hash: &InfoHash) -> Option<Explanation> {
-    let (shared, plan) = (&plane.shared, plane.shared.plan());
-    let look = Look {
-        plane,
-        plan: &plan,
-        now: shared.clock.now(),
+/// Explains a torrent; `None` if it has no swarm and no list names it.
+pub(crate) fn explain(announces: &AnnounceHandler, hash: &InfoHash) -> Option<Explanation> {
+    let (state, active) = (&announces.state, announces.state.active());
+    let explainer = Explainer {
+        announces,
+        active: &active,
+        now: state.clock.now(),
     };
     let (denied, private) = (
-        plan.access.refuses_torrent(hash),
-        plan.access.is_private(hash),
+        active.access.denies_torrent(hash),
+        active.access.is_private(hash),
     );
-    let told = shared.swarms.look(hash, |swarm| look.swarm(swarm, private));
-    if told.is_none() && !denied && !private {
+    let explain = |swarm: &Swarm| explainer.swarm(swarm, private);
+    let explained = state.swarms.read(hash, explain);
+    if explained.is_none() && !denied && !private {
         return None;
     }
-    let (mut summary, mut facts) = told.unwrap_or_else(|| ("nobody is in it".into(), Vec::new()));
+    let (mut summary, mut facts) = explained.unwrap_or_else(|| ("no peers".into(), Vec::new()));
     if denied {
-        summary += "; a list keeps it from being served";
+        summary += "; not served: an access list denies it";
     }
     if private {
-        let text = "no forwarder is asked: `never_forward_file` names it";
+        let text = "off: `never_forward_file` names this torrent";
         facts.insert(0, fact("forwarding", text.into()));
     }
     Some(Explanation {
@@ -50,22 +52,22 @@ fn fact(name: impl Into<String>, value: String) -> Fact {
     Fact { name, value }
 }
 
-struct Look<'a> {
-    plane: &'a Plane,
-    plan: &'a Plan,
+struct Explainer<'a> {
+    announces: &'a AnnounceHandler,
+    active: &'a ActiveConfig,
     now: Seconds,
 }
 
-impl Look<'_> {
+impl Explainer<'_> {
     fn swarm(&self, swarm: &Swarm, private: bool) -> (String, Vec<Fact>) {
-        let nothing = Known::default();
-        let known = swarm.known.as_deref().unwrap_or(&nothing);
-        let counts = swarm.counts(self.plane.shared.count_by);
+        let empty = AnnounceRecord::default();
+        let record = swarm.record.as_deref().unwrap_or(&empty);
+        let counts = swarm.counts(self.announces.state.count_by);
         let summary = format!(
-            "{} local peers, {} from forwarders; {} forwards on their way",
+            "{} local peers, {} from forwarders; {} forwards pending",
             swarm.local_peers(),
-            known.len(),
-            known.flying()
+            record.len(),
+            record.pending()
         );
         let mut facts = vec![
             fact("complete", counts.complete.to_string()),
@@ -75,108 +77,111 @@ impl Look<'_> {
         if !private {
             let due = match swarm.due {
                 due if due > self.now => format!("in {}", span(due - self.now)),
-                _ => "with the next announce".into(),
+                _ => "at the next announce".into(),
             };
-            facts.push(fact("forwarders are looked at again", due));
+            facts.push(fact("next selection of forwarders", due));
         }
-        for (number, station) in self.plan.forwarders() {
-            let name = format!("forwarder {}", station.name);
-            facts.push(fact(name, self.forwarder(station, known.asked(number))));
+        for (id, forwarder) in self.active.listed_forwarders() {
+            let name = format!("forwarder {}", forwarder.name);
+            facts.push(fact(name, self.forwarder(forwarder, record.schedule(id))));
         }
-        self.local(swarm, known, &mut facts);
-        self.found(known, &mut facts);
+        self.local_peers(swarm, record, &mut facts);
+        self.cached_peers(record, &mut facts);
         (summary, facts)
     }
 
-    fn local(&self, swarm: &Swarm, known: &Known, facts: &mut Vec<Fact>) {
+    fn local_peers(&self, swarm: &Swarm, record: &AnnounceRecord, facts: &mut Vec<Fact>) {
         let v4 = swarm.v4.iter();
-        let v4 = v4.map(|(at, id, seeder, heard)| (compact::unpack4(&at), id, seeder, heard));
+        let v4 = v4.map(|(at, id, seeder, last)| (compact::unpack4(&at), id, seeder, last));
         let v6 = swarm.v6.iter();
-        let v6 = v6.map(|(at, id, seeder, heard)| (compact::unpack6(&at), id, seeder, heard));
-        for (at, id, seeder, heard) in v4.chain(v6).take(PEERS) {
-            facts.push(self.peer(at, &id, seeder, heard, known));
+        let v6 = v6.map(|(at, id, seeder, last)| (compact::unpack6(&at), id, seeder, last));
+        for (address, id, seeder, last_announce) in v4.chain(v6).take(MAX_PEERS) {
+            facts.push(self.local_peer(address, &id, seeder, last_announce, record));
         }
-        let left = swarm.local_peers().saturating_sub(PEERS);
+        let left = swarm.local_peers().saturating_sub(MAX_PEERS);
         if left > 0 {
             facts.push(fact("more local peers", left.to_string()));
         }
     }
 
-    fn peer(
+    fn local_peer(
         &self,
-        at: SocketAddr,
+        address: SocketAddr,
         id: &PeerId,
         seeder: bool,
-        heard: Seconds,
-        known: &Known,
+        last_announce: Seconds,
+        record: &AnnounceRecord,
     ) -> Fact {
         let kind = if seeder { "seeder" } else { "leecher" };
-        let told = known.told(id).into_iter();
-        let told: Vec<&str> = told.filter_map(|number| self.name(number)).collect();
-        let mut text = format!("{kind} that announced itself {} ago", self.ago(heard));
-        if !told.is_empty() {
-            text += &format!("; told to {}", told.join(", "));
+        let forwarders = record.announced_to(id).into_iter();
+        let names: Vec<&str> = forwarders.filter_map(|id| self.name(id)).collect();
+        let mut text = format!("{kind}, last announce {} ago", self.since(last_announce));
+        if !names.is_empty() {
+            text += &format!("; announced to {}", names.join(", "));
         }
-        fact(format!("peer {at}"), text)
+        fact(format!("peer {address}"), text)
     }
 
-    fn found(&self, known: &Known, facts: &mut Vec<Fact>) {
-        let v4 = known.v4.iter();
-        let v4 = v4.map(|(at, number, seen)| (compact::unpack4(&at), number, seen));
-        let v6 = known.v6.iter();
-        let v6 = v6.map(|(at, number, seen)| (compact::unpack6(&at), number, seen));
-        for (at, number, seen) in v4.chain(v6).take(PEERS) {
-            let by = self.name(number).unwrap_or("a forwarder no longer listed");
-            let text = format!("first named by {by}, last seen {} ago", self.ago(seen));
-            facts.push(fact(format!("peer {at}"), text));
+    fn cached_peers(&self, record: &AnnounceRecord, facts: &mut Vec<Fact>) {
+        let v4 = record.v4.iter();
+        let v4 = v4.map(|(at, id, last)| (compact::unpack4(&at), id, last));
+        let v6 = record.v6.iter();
+        let v6 = v6.map(|(at, id, last)| (compact::unpack6(&at), id, last));
+        for (address, id, last_seen) in v4.chain(v6).take(MAX_PEERS) {
+            let by = self.name(id).unwrap_or("a forwarder no longer listed");
+            let text = format!(
+                "first reported by {by}, last seen {} ago",
+                self.since(last_seen)
+            );
+            facts.push(fact(format!("peer {address}"), text));
         }
-        let left = known.len().saturating_sub(PEERS);
+        let left = record.len().saturating_sub(MAX_PEERS);
         if left > 0 {
             facts.push(fact("more peers from forwarders", left.to_string()));
         }
     }
 
-    /// What was asked of a forwarder, and why it is not asked now.
-    fn forwarder(&self, station: &Station, asked: Asked) -> String {
-        let mut text = match asked.last {
+    /// Describes the last announce to a forwarder and the reason why it is skipped now.
+    fn forwarder(&self, forwarder: &ForwarderState, schedule: ForwarderSchedule) -> String {
+        let mut text = match schedule.last {
             0 => "never asked".to_owned(),
             last => format!(
                 "asked {} ago, {} new peers",
-                self.ago(last),
-                asked.contributed
+                self.since(last),
+                schedule.contributed
             ),
         };
-        let trouble = station.trouble.lock().clone();
-        match station.status() {
-            Status::Active if asked.due > self.now => {
-                text += &format!("; due in {}", span(asked.due - self.now));
+        let last_error = forwarder.last_error.lock().clone();
+        match forwarder.status() {
+            Status::Active if schedule.due > self.now => {
+                text += &format!("; due in {}", span(schedule.due - self.now));
             }
-            Status::Active => text += "; may be asked",
+            Status::Active => text += "; due",
             Status::Suspended => {
-                let left = self.suspended_for(station).unwrap_or_default();
+                let left = self.suspended_for(forwarder).unwrap_or_default();
                 text += &format!("; skipped: suspended for {}", show(left));
             }
-            Status::Probation => text += "; on probation: one at a time is tried",
+            Status::Probation => text += "; on probation: one request at a time",
             Status::Disabled => text += "; skipped: disabled",
             Status::Retired => text += "; skipped: no longer listed",
         }
-        if let Some(trouble) = trouble {
-            text += &format!("; last trouble: {trouble}");
+        if let Some(error) = last_error {
+            text += &format!("; last error: {error}");
         }
         text
     }
 
-    fn suspended_for(&self, station: &Station) -> Option<Duration> {
-        let until = (*station.until.lock())?;
-        Some(until.since(self.plane.forwarding.pool().now()))
+    fn suspended_for(&self, forwarder: &ForwarderState) -> Option<Duration> {
+        let until = (*forwarder.suspended_until.lock())?;
+        Some(until.since(self.announces.forwarding.pool().now()))
     }
 
-    fn name(&self, number: u16) -> Option<&str> {
-        let station = self.plan.stations.get(usize::from(number))?;
-        Some(&station.name)
+    fn name(&self, id: ForwarderId) -> Option<&str> {
+        let forwarder = self.active.forwarders.get(id.index())?;
+        Some(&forwarder.name)
     }
 
-    fn ago(&self, then: Seconds) -> String {
+    fn since(&self, then: Seconds) -> String {
         span(self.now.saturating_sub(then))
     }
 }
@@ -185,7 +190,7 @@ fn span(seconds: Seconds) -> String {
     show(Duration::from_secs(seconds.into()))
 }
 
-/// Whole seconds are enough.
+/// Formats a duration in whole seconds.
 fn show(duration: Duration) -> String {
     show_duration(Duration::from_secs(duration.as_secs()))
 }

@@ -1,13 +1,17 @@
-//! A BitTorrent tracker that answers from memory like the fastest, and asks every other tracker for
-//! its clients.
+//! A BitTorrent tracker that answers clients from memory and forwards their announces to other
+//! trackers in the background.
 //!
-//! Two planes. The announce plane (`serve`, `plane`, `swarm`) is a thread a core that handles each
-//! request to its end on the thread that received it. The forward plane (`forward`) is a pool that
-//! passes announces on to other trackers; a client's answer never waits for it. What the forwarders
-//! find goes into the swarm's record, and so into later answers.
+//! It has two planes. The announce plane (`serve`, `announce`, `swarms`) has one thread per core
+//! for each transport and handles every request to its end on the thread that received it. The
+//! forward plane (`forward`) is a pool that sends announces to the forwarders. It stores the peers
+//! that they report in the swarm, from where later responses take them. A response never waits for
+//! the forward plane.
 
 mod access;
+mod active_config;
+mod announce;
 pub mod check;
+mod client;
 mod clock;
 pub mod config;
 mod counters;
@@ -15,17 +19,17 @@ mod error;
 mod explain;
 mod forward;
 pub mod forwarders;
+#[doc(hidden)]
+pub mod fuzzing;
 mod listen;
 mod metrics;
 mod panel;
-mod plan;
-mod plane;
-#[doc(hidden)]
-pub mod reading;
+mod request;
 mod serve;
 mod snapshot;
+mod state;
 mod stats;
-mod swarm;
+mod swarms;
 mod tracker;
 
 pub use access::AccessError;

@@ -1,10 +1,10 @@
-//! Where to listen, as people write it.
+//! Listening addresses as the operator writes them.
 
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Addresses to listen on: `127.0.0.1:6969`, `[::1]:6969`, `:6969` or `*:6969` for all, several
-/// with commas, or nothing.
+/// Addresses to listen on: `127.0.0.1:6969`, `[::1]:6969`, or `:6969` and `*:6969` for all
+/// addresses. Several are separated by commas; an empty text means not to listen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Listen {
@@ -13,7 +13,7 @@ pub struct Listen {
 }
 
 impl Listen {
-    /// Only this machine.
+    /// Creates the loopback address with that port.
     #[must_use]
     pub fn loopback(port: u16) -> Listen {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -23,7 +23,7 @@ impl Listen {
         }
     }
 
-    /// The addresses, IPv6 ones meaning IPv6 alone.
+    /// Returns the addresses. An IPv6 address does not include IPv4.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses

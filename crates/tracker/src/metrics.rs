@@ -1,18 +1,17 @@
-//! The tracker for Prometheus.
+//! Prometheus metrics.
 
-use crate::forward::Status;
-use crate::plane::Plane;
+use crate::announce::AnnounceHandler;
+use crate::forwarders::Status;
 use crate::stats::queue;
 use headworks_core::ClassStats;
 use headworks_service::metrics::{Collect, Exposition, Family};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-const QUEUE_DEPTH: Family = Family::gauge("queue_depth", "Forwards that wait.");
-const QUEUE_CAPACITY: Family = Family::gauge("queue_capacity", "Forwards that may wait.");
+const QUEUE_DEPTH: Family = Family::gauge("queue_depth", "Queued forwards.");
+const QUEUE_CAPACITY: Family = Family::gauge("queue_capacity", "Capacity of the forward queue.");
 const QUEUE_FILL: Family = Family::gauge(
     "queue_fill_pct",
-    "Forwards that wait, in percent of those that may.",
+    "Queued forwards in percent of the capacity.",
 );
 const QUEUE_DROPPED: Family = Family::counter(
     "queue_dropped_full",
@@ -20,74 +19,71 @@ const QUEUE_DROPPED: Family = Family::counter(
 );
 const QUEUE_LIMITED: Family = Family::counter(
     "queue_rate_limited",
-    "First announces refused because the queue was too full.",
+    "First announces rejected by the rate limit.",
 );
 const QUEUE_THROTTLED: Family = Family::counter(
     "queue_throttled_forwarders",
-    "Forwarders left out because the queue was too full.",
+    "Forwarders left out because the queue was filling up.",
 );
-const WORKERS: Family = Family::gauge("forwarder_workers", "Workers that ask forwarders.");
-const STATUS: Family = Family::gauge("forwarder_status", "1 for the status that a forwarder has.");
+const WORKERS: Family = Family::gauge("forwarder_workers", "Workers that send forwards.");
+const STATUS: Family = Family::gauge(
+    "forwarder_status",
+    "1 for the current status of a forwarder, 0 for the others.",
+);
 const REQUESTS: Family = Family::counter("requests", "Requests by transport and kind.");
-const TORRENTS: Family = Family::gauge(
-    "headworks_tracker_torrents",
-    "Torrents, as the last purge left them.",
-);
-const PEERS: Family = Family::gauge(
-    "headworks_tracker_peers",
-    "Local peers, as the last purge left them.",
-);
-const ASKED: Family = Family::counter(
+const TORRENTS: Family = Family::gauge("headworks_tracker_torrents", "Torrents at the last count.");
+const PEERS: Family = Family::gauge("headworks_tracker_peers", "Local peers at the last count.");
+const FORWARDER_REQUESTS: Family = Family::counter(
     "headworks_tracker_forwarder_requests_total",
     "Requests to a forwarder.",
 );
-const FAILED: Family = Family::counter(
+const FORWARDER_FAILURES: Family = Family::counter(
     "headworks_tracker_forwarder_failures_total",
     "Requests to a forwarder that failed.",
 );
-const UNIQUE: Family = Family::counter(
+const UNIQUE_PEERS: Family = Family::counter(
     "headworks_tracker_forwarder_unique_peers_total",
-    "Peers that a forwarder was the first to name.",
+    "Peers that a forwarder was the first to report.",
 );
-const BAD: Family = Family::counter(
-    "headworks_tracker_bad_requests_total",
-    "Requests that were none.",
-);
+const BAD_REQUESTS: Family =
+    Family::counter("headworks_tracker_bad_requests_total", "Invalid requests.");
 const UNSENT: Family = Family::counter(
     "headworks_tracker_udp_unsent_total",
-    "Answers that the system did not take.",
+    "UDP responses that the socket did not accept.",
 );
-const CONNECTIONS: Family =
-    Family::counter("headworks_tracker_connections_total", "Connections taken.");
+const CONNECTIONS: Family = Family::counter(
+    "headworks_tracker_connections_total",
+    "Connections accepted.",
+);
 const DROPPED: Family = Family::counter(
     "headworks_tracker_connections_dropped_total",
-    "Connections closed because there were too many, or for being silent.",
+    "Connections closed because there were too many or because they were idle.",
 );
 const NETWORK_DOWN: Family = Family::gauge(
     "headworks_tracker_network_down",
-    "1 while our own network is taken to be down.",
+    "1 while an outage of this machine's own network is assumed.",
 );
 
 const OFFERED: Family = Family::counter(
     "headworks_tracker_forwards_offered_total",
-    "Forwards that were to be queued.",
+    "Forwards that were offered to the queue.",
 );
 const FORWARDS: Family = Family::counter(
     "headworks_tracker_forwards_total",
-    "Forwards, by how they ended. Together with what waits and runs they are all that were offered.",
+    "Forwards by end. With the queued and running ones they add up to the offered ones.",
 );
 
-/// Everything, for the tracker's own `/metrics`.
-pub(crate) fn metrics(plane: &Plane) -> String {
+/// Returns all metrics, for the tracker's own `/metrics`.
+pub(crate) fn render(announces: &AnnounceHandler) -> String {
     let mut out = Exposition::default();
-    bare(plane, &mut out);
-    own(plane, &mut out);
+    write_unprefixed(announces, &mut out);
+    write_prefixed(announces, &mut out);
     out.to_string()
 }
 
-/// The names of the system before this one, exactly.
-fn bare(plane: &Plane, out: &mut Exposition) {
-    let (queue, totals) = (queue(plane), plane.shared.totals());
+/// Writes the metrics with the names of the predecessor.
+fn write_unprefixed(announces: &AnnounceHandler, out: &mut Exposition) {
+    let (queue, totals) = (queue(announces), announces.state.totals());
     out.family(&QUEUE_DEPTH).sample(&[], queue.depth as f64);
     out.family(&QUEUE_CAPACITY)
         .sample(&[], queue.capacity as f64);
@@ -110,54 +106,53 @@ fn bare(plane: &Plane, out: &mut Exposition) {
         out.family(&REQUESTS)
             .sample(&[("transport", transport), ("kind", kind)], count as f64);
     }
-    for (_, station) in plane.shared.plan().forwarders() {
+    for (_, forwarder) in announces.state.active().listed_forwarders() {
         for status in Status::LISTED {
-            let labels = [("name", station.name.as_str()), ("status", status.word())];
-            let is = f64::from(u8::from(station.status() == status));
-            out.family(&STATUS).sample(&labels, is);
+            let labels = [("name", forwarder.name.as_str()), ("status", status.name())];
+            let value = f64::from(u8::from(forwarder.status() == status));
+            out.family(&STATUS).sample(&labels, value);
         }
     }
 }
 
-fn own(plane: &Plane, out: &mut Exposition) {
-    let (shared, totals) = (&plane.shared, plane.shared.totals());
-    let (torrents, peers) = &shared.sizes;
-    out.family(&TORRENTS)
-        .sample(&[], torrents.load(Ordering::Relaxed) as f64);
-    out.family(&PEERS)
-        .sample(&[], peers.load(Ordering::Relaxed) as f64);
-    out.family(&BAD)
+/// Writes the metrics with our own prefix.
+fn write_prefixed(announces: &AnnounceHandler, out: &mut Exposition) {
+    let (state, totals) = (&announces.state, announces.state.totals());
+    let (torrents, peers) = state.sizes();
+    out.family(&TORRENTS).sample(&[], torrents as f64);
+    out.family(&PEERS).sample(&[], peers as f64);
+    out.family(&BAD_REQUESTS)
         .sample(&[("transport", "http")], totals.http_bad as f64);
-    out.family(&BAD)
+    out.family(&BAD_REQUESTS)
         .sample(&[("transport", "udp")], totals.udp_bad as f64);
     out.family(&UNSENT).sample(&[], totals.udp_unsent as f64);
     out.family(&CONNECTIONS)
         .sample(&[], totals.connections as f64);
     out.family(&DROPPED)
         .sample(&[], totals.connections_dropped as f64);
-    let down = f64::from(u8::from(plane.forwarding.watch.is_down()));
+    let down = f64::from(u8::from(announces.forwarding.outage.is_down()));
     out.family(&NETWORK_DOWN).sample(&[], down);
-    forwards(plane, out);
-    for (_, station) in shared.plan().forwarders() {
-        let (labels, numbers) = ([("name", station.name.as_str())], &station.numbers);
-        out.family(&ASKED)
-            .sample(&labels, numbers.requests.get() as f64);
-        out.family(&FAILED)
-            .sample(&labels, numbers.failures.get() as f64);
-        out.family(&UNIQUE)
-            .sample(&labels, numbers.contributed.get() as f64);
+    write_forwards(announces, out);
+    for (_, forwarder) in state.active().listed_forwarders() {
+        let (labels, counters) = ([("name", forwarder.name.as_str())], &forwarder.counters);
+        out.family(&FORWARDER_REQUESTS)
+            .sample(&labels, counters.requests.get() as f64);
+        out.family(&FORWARDER_FAILURES)
+            .sample(&labels, counters.failures.get() as f64);
+        out.family(&UNIQUE_PEERS)
+            .sample(&labels, counters.contributed.get() as f64);
     }
 }
 
-fn forwards(plane: &Plane, out: &mut Exposition) {
-    let view = plane.forwarding.pool().inspect();
+fn write_forwards(announces: &AnnounceHandler, out: &mut Exposition) {
+    let view = announces.forwarding.pool().inspect();
     let sum = |count: fn(&ClassStats) -> u64| -> f64 {
         view.classes
             .iter()
             .map(|class| count(&class.stats))
             .sum::<u64>() as f64
     };
-    let untried = plane.shared.totals().untried as f64;
+    let untried = announces.state.totals().untried as f64;
     let offered = untried + sum(|stats| stats.admitted + stats.refused_in_all());
     out.family(&OFFERED).sample(&[], offered);
     for (end, count) in [
@@ -175,11 +170,12 @@ fn forwards(plane: &Plane, out: &mut Exposition) {
     }
 }
 
-/// What the admin listener shows: only names that are ours alone.
-pub(crate) struct Collector(pub(crate) Arc<Plane>);
+/// The collector for the admin listener. It has only prefixed names, because other applications
+/// share that page.
+pub(crate) struct TrackerCollector(pub(crate) Arc<AnnounceHandler>);
 
-impl Collect for Collector {
+impl Collect for TrackerCollector {
     fn collect(&self, out: &mut Exposition) {
-        own(&self.0, out);
+        write_prefixed(&self.0, out);
     }
 }

@@ -1,9 +1,9 @@
-//! What the console shows of the tracker.
+//! The tracker's panel in the console.
 
 use crate::access;
+use crate::announce::AnnounceHandler;
 use crate::explain::explain;
-use crate::forward::{Station, Status};
-use crate::plane::Plane;
+use crate::forwarders::{ForwarderState, Status};
 use crate::stats::{self, Queue};
 use futures_util::future::BoxFuture;
 use headworks_core::TargetState;
@@ -17,28 +17,37 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Torrents that are shown: the largest.
-const TORRENTS: usize = 50;
-/// Looking for them may take one part in so many of the time.
-const SHARE: u32 = 100;
+/// The number of torrents listed, the largest ones.
+const MAX_TORRENTS: usize = 50;
+/// The search for the largest torrents takes at most one part in this many of the time, because it
+/// locks every shard in turn.
+const SEARCH_SHARE: u32 = 100;
 
 /// The tracker's panel.
 pub(crate) struct TrackerPanel {
-    plane: Arc<Plane>,
+    announces: Arc<AnnounceHandler>,
     largest: Mutex<Largest>,
 }
 
-/// The largest torrents, as they were last looked for.
+/// The result of the last search for the largest torrents.
 #[derive(Default)]
 struct Largest {
     next: Option<Instant>,
-    torrents: Vec<(usize, InfoHash, Counts, usize)>,
+    torrents: Vec<TorrentSize>,
+}
+
+/// One torrent in the list of the largest.
+struct TorrentSize {
+    hash: InfoHash,
+    local: usize,
+    cached: usize,
+    counts: Counts,
 }
 
 impl TrackerPanel {
-    pub(crate) fn new(plane: Arc<Plane>) -> TrackerPanel {
+    pub(crate) fn new(announces: Arc<AnnounceHandler>) -> TrackerPanel {
         TrackerPanel {
-            plane,
+            announces,
             largest: Mutex::default(),
         }
     }
@@ -50,8 +59,8 @@ impl Panel for TrackerPanel {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let queue = stats::queue(&self.plane);
-        // Looking through them counts them.
+        let queue = stats::queue(&self.announces);
+        // Before the sizes: the search counts torrents and peers.
         let torrents = self.torrents();
         Snapshot {
             title: "Tracker".into(),
@@ -76,7 +85,7 @@ impl Panel for TrackerPanel {
         };
         let seconds = Parameter {
             name: "seconds".into(),
-            title: "For how many seconds".into(),
+            title: "Seconds".into(),
             kind: ParameterKind::Whole,
             required: false,
             now: None,
@@ -85,14 +94,14 @@ impl Panel for TrackerPanel {
             Action {
                 name: "suspend".into(),
                 title: "Suspend".into(),
-                doc: "Leaves a forwarder alone for a while; what waits for it waits longer.".into(),
+                doc: "Sends nothing to a forwarder for a while. Its queued forwards wait.".into(),
                 destructive: false,
                 parameters: vec![forwarder(), seconds],
             },
             Action {
                 name: "enable".into(),
                 title: "Enable".into(),
-                doc: "Asks a suspended or disabled forwarder again.".into(),
+                doc: "Uses a suspended or disabled forwarder again.".into(),
                 destructive: false,
                 parameters: vec![forwarder()],
             },
@@ -104,7 +113,7 @@ impl Panel for TrackerPanel {
         action: &'a str,
         args: &'a Args,
     ) -> BoxFuture<'a, Result<Done, PanelError>> {
-        let done = self.take(action, args);
+        let done = self.run(action, args);
         Box::pin(async move { done })
     }
 
@@ -113,59 +122,64 @@ impl Panel for TrackerPanel {
     }
 
     fn explain<'a>(&'a self, subject: &'a str) -> BoxFuture<'a, Result<Explanation, PanelError>> {
-        let hash = access::hash(subject.trim());
-        let told = hash.and_then(|hash| explain(&self.plane, &hash));
-        Box::pin(async move { told.ok_or_else(|| PanelError::unknown_subject(subject)) })
+        let hash = access::parse_hash(subject.trim());
+        let explanation = hash.and_then(|hash| explain(&self.announces, &hash));
+        Box::pin(async move { explanation.ok_or_else(|| PanelError::unknown_subject(subject)) })
     }
 }
 
 impl TrackerPanel {
-    fn take(&self, action: &str, args: &Args) -> Result<Done, PanelError> {
+    fn run(&self, action: &str, args: &Args) -> Result<Done, PanelError> {
         let name = args.get("forwarder").and_then(|name| name.as_str());
         let name = name.unwrap_or_default();
-        let (plan, forwarding) = (self.plane.shared.plan(), &self.plane.forwarding);
-        let found = plan.find(name);
-        let (number, station) =
-            found.ok_or_else(|| PanelError::argument("forwarder", "there is none of that name"))?;
+        let (active, forwarding) = (self.announces.state.active(), &self.announces.forwarding);
+        let found = active.find_forwarder(name);
+        let (id, forwarder) =
+            found.ok_or_else(|| PanelError::argument("forwarder", "no forwarder has that name"))?;
         match action {
             "suspend" => {
                 let seconds = args.get("seconds").and_then(serde_json::Value::as_u64);
-                let usual = plan.config.forwarder_suspend_seconds;
+                let usual = active.config.forwarder_suspend_seconds;
                 let time = seconds.map_or(usual, Duration::from_secs);
                 let until = forwarding.pool().now() + time;
-                forwarding.set(number, TargetState::Suspended { until });
+                forwarding.set_forwarder_state(id, TargetState::Suspended { until });
                 let time = headworks_service::config::show_duration(time);
-                Ok(Done::new(format!("{name} is left alone for {time}")))
+                Ok(Done::new(format!("{name} is suspended for {time}")))
             }
             "enable" => {
-                station.never.store(false, Ordering::Relaxed);
-                forwarding.set(number, TargetState::Active);
-                Ok(Done::new(format!("{name} is asked again")))
+                forwarder.declined.store(false, Ordering::Relaxed);
+                forwarding.set_forwarder_state(id, TargetState::Active);
+                Ok(Done::new(format!("{name} is enabled")))
             }
             other => Err(PanelError::unknown_action(other)),
         }
     }
 
     fn health(&self, queue: &Queue) -> Health {
-        let plan = self.plane.shared.plan();
-        let all = plan.forwarders().count();
-        let out = plan.forwarders().filter(|(_, s)| !s.is_usable()).count();
-        let limit = f64::from(plan.config.queue_rate_limit_threshold);
-        if self.plane.forwarding.watch.is_down() {
-            return Health::Bad("every forwarder fails: this machine's network is down".into());
+        let active = self.announces.state.active();
+        let all = active.listed_forwarders().count();
+        let unusable = active
+            .listed_forwarders()
+            .filter(|(_, forwarder)| !forwarder.is_usable())
+            .count();
+        let limit = f64::from(active.config.queue_rate_limit_threshold);
+        if self.announces.forwarding.outage.is_down() {
+            return Health::Bad("network down: every request to a forwarder failed".into());
         }
         if limit > 0.0 && queue.fill_pct >= limit {
-            return Health::Warning("the queue is full: new torrents are held to a rate".into());
+            return Health::Warning(
+                "the forward queue is filling up: new torrents are rate-limited".into(),
+            );
         }
-        match out {
+        match unusable {
             0 => Health::Good,
-            out if out == all => Health::Warning("no forwarder can be asked".into()),
-            out => Health::Warning(format!("{out} of {all} forwarders cannot be asked")),
+            unusable if unusable == all => Health::Warning("all forwarders are unavailable".into()),
+            unusable => Health::Warning(format!("{unusable} of {all} forwarders are unavailable")),
         }
     }
 
     fn load(&self, queue: &Queue) -> Series {
-        let totals = self.plane.shared.totals();
+        let totals = self.announces.state.totals();
         let total = |name: &str, value: u64| line(name, LineKind::Total, value as f64, None);
         Series {
             unit: Unit::Count,
@@ -173,33 +187,33 @@ impl TrackerPanel {
                 total("announces over HTTP", totals.http_announces),
                 total("announces over UDP", totals.udp_announces),
                 total("scrapes", totals.http_scrapes + totals.udp_scrapes),
-                total("refused", queue.rate_limited),
-                total("dropped", queue.dropped_full),
+                total("rejected", queue.rate_limited),
+                total("forwards dropped", queue.dropped_full),
             ],
         }
     }
 
     fn fill(&self, queue: &Queue) -> Series {
-        let config = &self.plane.shared.plan().config;
+        let config = &self.announces.state.active().config;
         let level = |name: &str, value: f64, limit: Option<f64>| {
             line(name, LineKind::Level, value, limit.filter(|l| *l > 0.0))
         };
         let percent = |threshold: u8| Some(f64::from(threshold) * queue.capacity as f64 / 100.0);
-        let waiting = queue.depth as f64;
+        let queued = queue.depth as f64;
         Series {
             unit: Unit::Count,
             lines: vec![
                 level(
-                    "waiting, until fewer are asked",
-                    waiting,
+                    "queued, of throttle threshold",
+                    queued,
                     percent(config.queue_throttle_threshold),
                 ),
                 level(
-                    "waiting, until torrents are held back",
-                    waiting,
+                    "queued, of rate limit threshold",
+                    queued,
                     percent(config.queue_rate_limit_threshold),
                 ),
-                level("waiting, until full", waiting, Some(queue.capacity as f64)),
+                level("queued, of capacity", queued, Some(queue.capacity as f64)),
                 level("delayed", queue.delayed as f64, None),
                 level(
                     "running",
@@ -211,34 +225,32 @@ impl TrackerPanel {
     }
 
     fn size(&self) -> Series {
-        let (torrents, peers) = &self.plane.shared.sizes;
+        let (torrents, peers) = self.announces.state.sizes();
         let level = |name: &str, value: usize| line(name, LineKind::Level, value as f64, None);
         Series {
             unit: Unit::Count,
-            lines: vec![
-                level("torrents", torrents.load(Ordering::Relaxed)),
-                level("local peers", peers.load(Ordering::Relaxed)),
-            ],
+            lines: vec![level("torrents", torrents), level("local peers", peers)],
         }
     }
 
     fn forwarders(&self) -> Paged {
-        let plan = self.plane.shared.plan();
-        let now = self.plane.forwarding.pool().now();
-        let rows = plan.forwarders().map(|(_, station)| {
-            let left = station.until.lock().map(|until| until.since(now));
-            Row::new(&station.name, forwarder(station, left))
+        let active = self.announces.state.active();
+        let now = self.announces.forwarding.pool().now();
+        let rows = active.listed_forwarders().map(|(_, forwarder)| {
+            let until = *forwarder.suspended_until.lock();
+            let left = until.map(|until| until.since(now));
+            Row::new(&forwarder.name, forwarder_cells(forwarder, left))
         });
         let names = [
             ("forwarder", Unit::Count),
             ("state", Unit::Count),
             ("suspended for", Unit::Seconds),
-            ("last trouble", Unit::Count),
+            ("last error", Unit::Count),
             ("requests", Unit::Count),
             ("failures", Unit::Count),
             ("latency", Unit::Seconds),
             ("unique peers", Unit::Count),
-            ("new peers an announce", Unit::Count),
+            ("new peers per announce", Unit::Count),
         ];
         Paged::new(&names, rows.collect(), None)
     }
@@ -247,20 +259,20 @@ impl TrackerPanel {
         let mut largest = self.largest.lock();
         let now = Instant::now();
         if largest.next.is_none_or(|next| next <= now) {
-            largest.torrents = self.look_for_largest();
-            let pause = (now.elapsed() * SHARE).max(Duration::from_secs(1));
+            largest.torrents = self.find_largest();
+            let pause = (now.elapsed() * SEARCH_SHARE).max(Duration::from_secs(1));
             largest.next = Some(now + pause);
         }
-        let rows = largest.torrents.iter().map(|(local, hash, counts, found)| {
+        let rows = largest.torrents.iter().map(|torrent| {
             let numbers = [
-                *local as f64,
-                *found as f64,
-                f64::from(counts.complete),
-                f64::from(counts.incomplete),
+                torrent.local as f64,
+                torrent.cached as f64,
+                f64::from(torrent.counts.complete),
+                f64::from(torrent.counts.incomplete),
             ];
-            let cells = [Cell::Text(hash.to_string())].into_iter();
+            let cells = [Cell::Text(torrent.hash.to_string())].into_iter();
             Row::new(
-                hash.to_string(),
+                torrent.hash.to_string(),
                 cells.chain(numbers.map(Cell::Number)).collect(),
             )
         });
@@ -274,51 +286,57 @@ impl TrackerPanel {
         Paged::new(&names, rows.collect(), None)
     }
 
-    fn look_for_largest(&self) -> Vec<(usize, InfoHash, Counts, usize)> {
-        let shared = &self.plane.shared;
-        let (mut largest, by) = (Vec::new(), shared.count_by);
+    /// Finds the largest torrents, and counts all torrents and peers on the way.
+    fn find_largest(&self) -> Vec<TorrentSize> {
+        let state = &self.announces.state;
+        let (mut largest, by) = (Vec::new(), state.count_by);
         let (mut torrents, mut peers) = (0, 0);
-        shared.swarms.each(|hash, swarm| {
-            let found = swarm.known.as_ref().map_or(0, |known| known.len());
+        state.swarms.for_each(|hash, swarm| {
             let local = swarm.local_peers();
             (torrents, peers) = (torrents + 1, peers + local);
-            largest.push((local, *hash, swarm.counts(by), found));
-            if largest.len() >= 4 * TORRENTS {
+            largest.push(TorrentSize {
+                hash: *hash,
+                local,
+                cached: swarm.cached_peers(),
+                counts: swarm.counts(by),
+            });
+            if largest.len() >= 4 * MAX_TORRENTS {
                 keep_largest(&mut largest);
             }
         });
         keep_largest(&mut largest);
-        shared.sizes.0.store(torrents, Ordering::Relaxed);
-        shared.sizes.1.store(peers, Ordering::Relaxed);
+        state.set_sizes(torrents, peers);
         largest
     }
 }
 
-fn keep_largest(torrents: &mut Vec<(usize, InfoHash, Counts, usize)>) {
-    torrents
-        .sort_unstable_by_key(|(local, hash, _, found)| (std::cmp::Reverse(local + found), *hash));
-    torrents.truncate(TORRENTS);
+fn keep_largest(torrents: &mut Vec<TorrentSize>) {
+    torrents.sort_unstable_by_key(|torrent| {
+        let peers = torrent.local + torrent.cached;
+        (std::cmp::Reverse(peers), torrent.hash)
+    });
+    torrents.truncate(MAX_TORRENTS);
 }
 
-fn forwarder(station: &Station, suspended: Option<Duration>) -> Vec<Cell> {
-    let health = match station.status() {
+fn forwarder_cells(forwarder: &ForwarderState, suspended: Option<Duration>) -> Vec<Cell> {
+    let health = match forwarder.status() {
         Status::Active => Health::Good,
-        Status::Disabled => Health::Bad(Status::Disabled.word().to_owned()),
-        status => Health::Warning(status.word().to_owned()),
+        Status::Disabled => Health::Bad(Status::Disabled.name().to_owned()),
+        status => Health::Warning(status.name().to_owned()),
     };
-    let trouble = station.trouble.lock().clone();
-    let lately = station.worth.lately();
+    let last_error = forwarder.last_error.lock().clone();
+    let averages = forwarder.score.averages();
     let number = |number: Option<f64>| number.map_or(Cell::Empty, Cell::Number);
     vec![
-        station.name.as_str().into(),
+        forwarder.name.as_str().into(),
         Cell::Health(health),
         number(suspended.map(|left| left.as_secs_f64())),
-        trouble.map_or(Cell::Empty, Cell::Text),
-        (station.numbers.requests.get() as f64).into(),
-        (station.numbers.failures.get() as f64).into(),
-        number(lately.map(|(_, seconds)| f64::from(seconds))),
-        (station.numbers.contributed.get() as f64).into(),
-        number(lately.map(|(peers, _)| f64::from(peers))),
+        last_error.map_or(Cell::Empty, Cell::Text),
+        (forwarder.counters.requests.get() as f64).into(),
+        (forwarder.counters.failures.get() as f64).into(),
+        number(averages.map(|(_, seconds)| f64::from(seconds))),
+        (forwarder.counters.contributed.get() as f64).into(),
+        number(averages.map(|(peers, _)| f64::from(peers))),
     ]
 }
 

@@ -1,18 +1,18 @@
-//! The tracker in numbers, for people and programs.
+//! Statistics for `/stats`, as text and as JSON.
 
-use crate::forward::Station;
-use crate::plane::Plane;
-use crate::swarm::Seconds;
+use crate::announce::AnnounceHandler;
+use crate::clock::Seconds;
+use crate::forwarders::ForwarderState;
 use headworks_tracker_wire::compact;
 use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Clients that are shown, at most.
-const CLIENTS: usize = 10_000;
+/// The most clients listed.
+const MAX_CLIENTS: usize = 10_000;
 
-/// The tracker in numbers. The queue's fields are called what the system before this one called
-/// them.
+/// The statistics. The names of the queue's fields are those of the predecessor, which dashboards
+/// rely on.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Stats {
     torrents: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Stats {
     requests: Requests,
     queue: Queue,
     forwarders: Vec<ForwarderStats>,
-    /// Only for whoever has the token.
+    /// Present only for a request with the admin token.
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<Vec<ClientStats>>,
 }
@@ -66,7 +66,7 @@ struct ForwarderStats {
     answers: u64,
     failures: u64,
     unique_peers_contributed: u64,
-    /// New peers for an announce, as it was lately.
+    /// A moving average.
     new_peers_per_announce: Option<f64>,
     average_response_ms: Option<f64>,
     interval_seconds: Option<u64>,
@@ -74,10 +74,10 @@ struct ForwarderStats {
 }
 
 impl Stats {
-    pub(crate) fn of(plane: &Plane) -> Stats {
-        let totals = plane.shared.totals();
+    pub(crate) fn of(announces: &AnnounceHandler) -> Stats {
+        let totals = announces.state.totals();
         let (mut torrents, mut peers) = (0, 0);
-        plane.shared.swarms.each(|_, swarm| {
+        announces.state.swarms.for_each(|_, swarm| {
             torrents += 1;
             peers += swarm.local_peers() as u64;
         });
@@ -93,43 +93,43 @@ impl Stats {
                 udp_scrapes: totals.udp_scrapes,
                 udp_bad: totals.udp_bad,
             },
-            queue: queue(plane),
-            forwarders: forwarders(plane),
+            queue: queue(announces),
+            forwarders: forwarders(announces),
             clients: None,
         }
     }
 
-    /// With clients' addresses, the first of them.
-    pub(crate) fn with_clients(&mut self, plane: &Plane) {
-        let now = plane.shared.clock.now();
+    /// Adds the clients' addresses, up to a limit.
+    pub(crate) fn add_clients(&mut self, announces: &AnnounceHandler) {
+        let now = announces.state.clock.now();
         let mut clients = Vec::new();
-        plane.shared.swarms.each(|hash, swarm| {
+        announces.state.swarms.for_each(|hash, swarm| {
             let torrent = hash.to_string();
-            let mut add = |address, seeder, heard: Seconds| {
-                if clients.len() < CLIENTS {
+            let mut add = |address, seeder, last_announce: Seconds| {
+                if clients.len() < MAX_CLIENTS {
                     clients.push(ClientStats {
                         address,
                         torrent: torrent.clone(),
                         seeder,
-                        heard_seconds_ago: now.saturating_sub(heard),
+                        heard_seconds_ago: now.saturating_sub(last_announce),
                     });
                 }
             };
-            for (at, _, seeder, heard) in swarm.v4.iter() {
-                add(compact::unpack4(&at), seeder, heard);
+            for (address, _, seeder, last_announce) in swarm.v4.iter() {
+                add(compact::unpack4(&address), seeder, last_announce);
             }
-            for (at, _, seeder, heard) in swarm.v6.iter() {
-                add(compact::unpack6(&at), seeder, heard);
+            for (address, _, seeder, last_announce) in swarm.v6.iter() {
+                add(compact::unpack6(&address), seeder, last_announce);
             }
         });
         self.clients = Some(clients);
     }
 }
 
-/// How full the queue is, and what that led to.
-pub(crate) fn queue(plane: &Plane) -> Queue {
-    let totals = plane.shared.totals();
-    let config = &plane.shared.plan().config;
+/// Returns the state of the forward queue.
+pub(crate) fn queue(announces: &AnnounceHandler) -> Queue {
+    let totals = announces.state.totals();
+    let config = &announces.state.active().config;
     let counted = Queue {
         capacity: config.forwarder_queue_size as u64,
         max_workers: config.max_forwarder_workers as u64,
@@ -138,18 +138,19 @@ pub(crate) fn queue(plane: &Plane) -> Queue {
         throttled_forwarders: totals.throttled,
         ..Queue::default()
     };
-    // Looked at first: what is handed in meanwhile is rather counted twice than not at all.
-    let behind = plane.forwarding.behind();
-    let metrics = plane.forwarding.pool().metrics();
+    // Read before the pool: a forward that is submitted in between is counted twice rather than not
+    // at all.
+    let backlog = announces.forwarding.backlog();
+    let metrics = announces.forwarding.pool().metrics();
     let view = metrics.view;
-    let depth = view.waiting + behind;
+    let depth = view.waiting + backlog;
     Queue {
         depth,
         fill_pct: 100.0 * depth as f64 / view.capacity.max(1) as f64,
         delayed: view.delayed,
         running: view.running,
         active_workers: metrics.workers,
-        // What lost its place to an event had found the queue full, too.
+        // A forward displaced by an event was dropped because the queue was full, too.
         dropped_full: counted.dropped_full
             + view
                 .classes
@@ -160,32 +161,33 @@ pub(crate) fn queue(plane: &Plane) -> Queue {
     }
 }
 
-fn forwarders(plane: &Plane) -> Vec<ForwarderStats> {
-    let one = |station: &Station| {
-        let numbers = &station.numbers;
-        let answers = numbers.answers.get();
-        let average = numbers.micros.get() as f64 / 1000.0 / answers.max(1) as f64;
+fn forwarders(announces: &AnnounceHandler) -> Vec<ForwarderStats> {
+    let one = |forwarder: &ForwarderState| {
+        let counters = &forwarder.counters;
+        let answers = counters.answers.get();
+        let average = counters.micros.get() as f64 / 1000.0 / answers.max(1) as f64;
         ForwarderStats {
-            name: station.name.clone(),
-            status: station.status().word(),
-            requests: numbers.requests.get(),
+            name: forwarder.name.clone(),
+            status: forwarder.status().name(),
+            requests: counters.requests.get(),
             answers,
-            failures: numbers.failures.get(),
-            unique_peers_contributed: numbers.contributed.get(),
-            new_peers_per_announce: station
-                .worth
-                .lately()
-                .map(|(peers, _)| tenths(peers.into())),
-            average_response_ms: (answers > 0).then_some(tenths(average)),
-            interval_seconds: numbers.interval.lock().map(|interval| interval.as_secs()),
-            last_trouble: station.trouble.lock().clone(),
+            failures: counters.failures.get(),
+            unique_peers_contributed: counters.contributed.get(),
+            new_peers_per_announce: forwarder
+                .score
+                .averages()
+                .map(|(peers, _)| round_to_tenths(peers.into())),
+            average_response_ms: (answers > 0).then_some(round_to_tenths(average)),
+            interval_seconds: counters.interval.lock().map(|interval| interval.as_secs()),
+            last_trouble: forwarder.last_error.lock().clone(),
         }
     };
-    let plan = plane.shared.plan();
-    plan.forwarders().map(|(_, station)| one(station)).collect()
+    let active = announces.state.active();
+    let listed = active.listed_forwarders();
+    listed.map(|(_, forwarder)| one(forwarder)).collect()
 }
 
-fn tenths(number: f64) -> f64 {
+fn round_to_tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
@@ -239,8 +241,8 @@ impl fmt::Display for Stats {
             if let Some(average) = one.average_response_ms {
                 write!(f, ", {average:.1} ms")?;
             }
-            if let Some(trouble) = &one.last_trouble {
-                write!(f, ", last trouble: {trouble}")?;
+            if let Some(error) = &one.last_trouble {
+                write!(f, ", last error: {error}")?;
             }
             writeln!(f)?;
         }
@@ -248,7 +250,7 @@ impl fmt::Display for Stats {
             let kind = if one.seeder { "seeder" } else { "leecher" };
             writeln!(
                 f,
-                "client {}: {kind} of {}, heard {} s ago",
+                "client {}: {kind} of {}, last announce {} s ago",
                 one.address, one.torrent, one.heard_seconds_ago
             )?;
         }

@@ -1,14 +1,16 @@
-//! A tracker from start to end.
+//! The tracker: starts every part, applies configurations and stops in order.
 
+use crate::active_config::ActiveConfig;
+use crate::announce::AnnounceHandler;
+use crate::client::TrackerClient;
 use crate::config::TrackerConfig;
 use crate::error::Error;
-use crate::forward::{Asker, Background, Forwarding};
-use crate::metrics::Collector;
+use crate::forward::{ForwardRuntime, Forwarding};
+use crate::metrics::TrackerCollector;
 use crate::panel::TrackerPanel;
-use crate::plan::Plan;
-use crate::plane::{Plane, Shared};
-use crate::serve::{self, Serving};
+use crate::serve::{self, Server};
 use crate::snapshot;
+use crate::state::TrackerState;
 use headworks_service::config::Secret;
 use headworks_service::metrics::Collect;
 use headworks_service::outbound::Outbound;
@@ -21,183 +23,191 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often peers are looked for that were not heard of.
-const PURGE: Duration = Duration::from_secs(60);
-/// How long forwards that run may take when the program ends.
+/// The time between two searches for expired peers.
+const PURGE_INTERVAL: Duration = Duration::from_secs(60);
+/// The time that running forwards have to finish at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A tracker at work. It ends with the [`Shutdown`] that it was started under. Clones are handles
-/// on the same one.
+/// A handle on a running tracker, which stops with the [`Shutdown`] that it was started under.
+/// Clones are handles on the same tracker.
 #[derive(Clone)]
 pub struct Tracker {
-    plane: Arc<Plane>,
+    announces: Arc<AnnounceHandler>,
     http: Vec<SocketAddr>,
     udp: Vec<SocketAddr>,
 }
 
 impl Tracker {
-    /// Binds its addresses, reads the lists and starts to serve. Call it inside a tokio runtime.
+    /// Binds the listening addresses, reads the lists and starts to serve. Call it inside a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// When an address is taken or a list cannot be used.
+    /// When an address is in use, or a list or the snapshot cannot be used.
     pub fn start(
         config: &TrackerConfig,
         outbound: Outbound,
         shutdown: &Shutdown,
     ) -> Result<Tracker, Error> {
-        let shared = Arc::new(Shared::new(Plan::new(config, &[])?));
-        let behind = Background::new().map_err(Error::Threads)?;
-        let entered = behind.enter();
-        let forwarding = Forwarding::start(&shared, Asker::new(outbound)?, shutdown)?;
+        let state = Arc::new(TrackerState::new(ActiveConfig::new(config, &[])?));
+        let runtime = ForwardRuntime::new().map_err(Error::Threads)?;
+        // Everything that forwards spawn runs on their own low-priority runtime.
+        let entered = runtime.enter();
+        let forwarding = Forwarding::start(&state, TrackerClient::new(outbound)?, shutdown)?;
         drop(entered);
-        let plane = Arc::new(Plane { shared, forwarding });
+        let announces = Arc::new(AnnounceHandler { state, forwarding });
         if let Some(path) = &config.snapshot_file {
-            let torrents =
-                snapshot::load(&plane.shared, &names(&plane), path).map_err(|cause| {
-                    Error::Snapshot {
-                        path: path.clone(),
-                        cause,
-                    }
-                })?;
-            tracing::info!(torrents, "loaded from the snapshot");
+            let names = forwarder_names(&announces);
+            let torrents = snapshot::load(&announces.state, &names, path);
+            let torrents = torrents.map_err(|cause| Error::Snapshot {
+                path: path.clone(),
+                cause,
+            })?;
+            tracing::info!(torrents, "snapshot loaded");
         }
-        let serving = serve::start(&plane)?;
-        let (http, udp) = (serving.http.clone(), serving.udp.clone());
-        keep(&plane, serving, behind, config, shutdown);
-        Ok(Tracker { plane, http, udp })
+        let server = serve::start(&announces)?;
+        let (http, udp) = (server.http.clone(), server.udp.clone());
+        spawn_maintenance(&announces, server, runtime, config, shutdown);
+        Ok(Tracker {
+            announces,
+            http,
+            udp,
+        })
     }
 
-    /// Where announces over HTTP are taken.
+    /// Returns the addresses for announces over HTTP.
     #[must_use]
     pub fn http(&self) -> &[SocketAddr] {
         &self.http
     }
 
-    /// Where announces over UDP are taken.
+    /// Returns the addresses for announces over UDP.
     #[must_use]
     pub fn udp(&self) -> &[SocketAddr] {
         &self.udp
     }
 
-    /// Its numbers, for the admin listener.
+    /// Returns the metrics for the admin listener.
     #[must_use]
     pub fn collector(&self) -> Arc<dyn Collect> {
-        Arc::new(Collector(self.plane.clone()))
+        Arc::new(TrackerCollector(self.announces.clone()))
     }
 
-    /// What it shows of itself.
+    /// Returns the panel of the tracker.
     #[must_use]
     pub fn panel(&self) -> Arc<dyn Panel> {
-        Arc::new(TrackerPanel::new(self.plane.clone()))
+        Arc::new(TrackerPanel::new(self.announces.clone()))
     }
 
-    /// What the engine of its forwards shows of itself.
+    /// Returns the panel of the pool that sends the forwards.
     #[must_use]
     pub fn engine(&self) -> Arc<dyn Panel> {
-        let plane = self.plane.clone();
-        let view = move || plane.forwarding.pool().inspect();
+        let announces = self.announces.clone();
+        let view = move || announces.forwarding.pool().inspect();
         Arc::new(EnginePanel::new("tracker-engine", "Tracker's engine", view))
     }
 
-    /// How many forwarders it asks.
+    /// Returns the number of listed forwarders.
     #[must_use]
     pub fn forwarders(&self) -> usize {
-        self.plane.shared.plan().forwarders().count()
+        let active = self.announces.state.active();
+        active.listed_forwarders().count()
     }
 
-    /// Shows clients' addresses on `/stats` to whoever has `token`. Without it, nobody sees them
-    /// there.
+    /// Shows clients' addresses on `/stats` for requests with `token`. Without a token they are
+    /// never shown.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
+    /// When the system has no random numbers.
     pub fn show_clients_to(&self, token: &Secret) -> Result<(), Error> {
-        let door = Door::new(Some(token))?;
-        let _ = self.plane.shared.door.set(door);
+        let auth = Door::new(Some(token))?;
+        let _ = self.announces.state.client_auth.set(auth);
         Ok(())
     }
 
-    /// Puts a new configuration in force, with the lists that it names, without dropping a
-    /// connection. Keys that only count from the next start stay as they were.
+    /// Applies a new configuration and the lists that it names, without dropping a connection. Keys
+    /// that need a restart keep their values.
     ///
     /// # Errors
-    /// When it cannot be; then nothing has changed.
+    /// When the configuration cannot be applied. The old one then stays active.
     pub fn apply(&self, config: &TrackerConfig) -> Result<(), Error> {
-        let plan = Plan::new(config, &self.plane.shared.plan().stations)?;
-        self.take(Arc::new(plan)).map(drop)
+        let active = ActiveConfig::new(config, &self.announces.state.active().forwarders)?;
+        self.activate(Arc::new(active)).map(drop)
     }
 
-    /// Puts a plan in force, and says which one was.
-    fn take(&self, plan: Arc<Plan>) -> Result<Arc<Plan>, Error> {
-        let Plane { shared, forwarding } = &*self.plane;
-        forwarding.make_room(&plan)?;
-        let before = shared.plan.swap(plan);
-        shared.swarms.all_due();
-        forwarding.watch.look();
-        Ok(before)
+    /// Makes a configuration the active one and returns the previous one.
+    fn activate(&self, active: Arc<ActiveConfig>) -> Result<Arc<ActiveConfig>, Error> {
+        let AnnounceHandler { state, forwarding } = &*self.announces;
+        // The pool must know every forwarder before an announce can select it.
+        forwarding.reconfigure(&active)?;
+        let previous = state.active.swap(active);
+        state.swarms.mark_all_due();
+        forwarding.outage.notify();
+        Ok(previous)
     }
 
-    /// Follows the configuration as it is reloaded.
+    /// Applies the configuration at every reload.
     pub fn follow(&self, reloader: &Reloader) {
         let tracker = self.clone();
         reloader.follow(move |config| {
-            let stations = &tracker.plane.shared.plan().stations;
-            let plan = Plan::new(&config.section::<TrackerConfig>(), stations);
-            let taken = plan.and_then(|plan| tracker.take(Arc::new(plan)));
+            let forwarders = &tracker.announces.state.active().forwarders;
+            let active = ActiveConfig::new(&config.section::<TrackerConfig>(), forwarders);
+            let activated = active.and_then(|active| tracker.activate(Arc::new(active)));
             let keeps = |error| format!("the tracker keeps its configuration: {error}");
-            let before = taken.map_err(keeps)?;
+            let previous = activated.map_err(keeps)?;
             let tracker = tracker.clone();
             Ok(Box::new(move || {
-                if let Err(error) = tracker.take(before) {
-                    tracing::error!(%error, "the tracker's plan from before cannot be put back");
+                if let Err(error) = tracker.activate(previous) {
+                    tracing::error!(%error, "cannot restore the tracker's previous configuration");
                 }
             }))
         });
     }
 }
 
-/// The forwarders' names, in their places.
-fn names(plane: &Plane) -> Vec<String> {
-    let plan = plane.shared.plan();
-    plan.stations.iter().map(|s| s.name.clone()).collect()
+/// Returns the forwarders' names, by id.
+fn forwarder_names(announces: &AnnounceHandler) -> Vec<String> {
+    let active = announces.state.active();
+    active.forwarders.iter().map(|f| f.name.clone()).collect()
 }
 
-fn save(plane: &Plane, path: &Path) {
-    if let Err(error) = snapshot::save(&plane.shared, &names(plane), path) {
-        tracing::error!(path = %path.display(), %error, "the snapshot cannot be written");
+fn save(announces: &AnnounceHandler, path: &Path) {
+    let names = forwarder_names(announces);
+    if let Err(error) = snapshot::save(&announces.state, &names, path) {
+        tracing::error!(path = %path.display(), %error, "cannot write the snapshot");
     }
 }
 
-/// Purges and saves now and then, and ends everything in order: no more requests, then no more
-/// forwards.
-fn keep(
-    plane: &Arc<Plane>,
-    serving: Serving,
-    behind: Background,
+/// Starts the task that removes expired peers, writes snapshots and, at shutdown, stops the
+/// announce threads before the forwards.
+fn spawn_maintenance(
+    announces: &Arc<AnnounceHandler>,
+    server: Server,
+    runtime: ForwardRuntime,
     config: &TrackerConfig,
     shutdown: &Shutdown,
 ) {
-    let (plane, stop) = (plane.clone(), shutdown.token());
+    let (announces, stop) = (announces.clone(), shutdown.token());
     let path = config.snapshot_file.as_deref().map(Arc::<Path>::from);
     let mut saves = tokio::time::interval(config.snapshot_interval);
     saves.reset();
     shutdown.spawn("tracker", async move {
-        let mut purges = tokio::time::interval(PURGE);
+        let mut purges = tokio::time::interval(PURGE_INTERVAL);
         loop {
-            let (at_work, path) = (plane.clone(), path.clone());
+            let (handler, path) = (announces.clone(), path.clone());
             let work = tokio::select! {
                 () = stop.cancelled() => break,
-                _ = purges.tick() => tokio::task::spawn_blocking(move || at_work.shared.purge()),
+                _ = purges.tick() => tokio::task::spawn_blocking(move || handler.state.purge()),
                 _ = saves.tick(), if path.is_some() => tokio::task::spawn_blocking(move || {
-                    path.iter().for_each(|path| save(&at_work, path));
+                    path.iter().for_each(|path| save(&handler, path));
                 }),
             };
             let _ = work.await;
         }
-        let _ = tokio::task::spawn_blocking(move || serving.stop()).await;
-        plane.forwarding.shutdown(GRACE).await;
-        drop(behind);
+        let _ = tokio::task::spawn_blocking(move || server.stop()).await;
+        announces.forwarding.shutdown(GRACE).await;
+        drop(runtime);
         if let Some(path) = path {
-            let _ = tokio::task::spawn_blocking(move || save(&plane, &path)).await;
+            let _ = tokio::task::spawn_blocking(move || save(&announces, &path)).await;
         }
     });
 }

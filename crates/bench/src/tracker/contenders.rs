@@ -1,4 +1,4 @@
-//! The contenders, each a process of its own.
+//! The contenders, each in its own process.
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,34 +10,35 @@ use headworks_tracker_wire::udp;
 
 use crate::process::Process;
 
-/// The CPU of whoever is measured, and that of the load.
+/// The CPU of the measured contender.
 pub(super) const CONTENDER: &str = "0";
+/// The CPU of the load.
 pub(super) const LOAD: &str = "1";
-/// Both, for what is to be measured as it would run.
+/// Both CPUs, for a measurement under realistic conditions.
 pub(super) const BOTH: &str = "0,1";
 
-/// A command that has only these CPUs.
+/// Returns a command that is pinned to these CPUs.
 pub(super) fn pinned(cpus: &str, program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", cpus]).arg(program);
     command
 }
 
-/// This program in another role, on these CPUs.
+/// Starts this program in another role on these CPUs.
 pub(super) fn role(cpus: &str, role: &str, settings: &str) -> Process {
-    let program = std::env::current_exe().expect("this program is a file");
+    let program = std::env::current_exe().expect("the path of this program");
     let mut command = pinned(cpus, &program);
     command.args(["tracker", "--role", role, "--settings", settings]);
     Process::spawn_announcing(&mut command)
 }
 
-/// Our tracker with these settings of its section beside those of every comparison.
+/// Starts our tracker with additional settings of its section.
 pub(super) fn ours(settings: &str) -> Process {
     role(CONTENDER, "ours", settings)
 }
 
-/// Whether a command can be run; says how to get it if it cannot.
-pub(super) fn is_there(command: &Path, how: &str) -> bool {
+/// Whether a command can be run. Prints how to install it if not.
+pub(super) fn is_installed(command: &Path, how: &str) -> bool {
     let tried = Command::new(command)
         .arg("--help")
         .stdout(Stdio::null())
@@ -45,14 +46,14 @@ pub(super) fn is_there(command: &Path, how: &str) -> bool {
         .status();
     if tried.is_err() {
         eprintln!(
-            "{} is not there: `{how}`, and name it with its flag",
+            "{} is not installed: run `{how}` and pass its path with its flag",
             command.display()
         );
     }
     tried.is_ok()
 }
 
-/// One of aquatic's trackers with its default configuration, but for `changes`.
+/// Starts one of aquatic's trackers with its default configuration and some changes.
 pub(super) fn aquatic(command: &Path, changes: &[(&str, &str)], udp: bool) -> Process {
     let address = Process::free();
     let address_text = format!("\"{address}\"");
@@ -62,18 +63,18 @@ pub(super) fn aquatic(command: &Path, changes: &[(&str, &str)], udp: bool) -> Pr
     let mut pinned = pinned(CONTENDER, command);
     pinned.arg("-c").arg(&file);
     let ready = if udp {
-        gives_an_id
+        issues_connection_id
     } else {
         Process::takes_connections
     };
     Process::spawn_at(&mut pinned, address, ready)
 }
 
-/// A file with the program's own default configuration, but for `changes`.
+/// Writes a program's default configuration with some changes to a file.
 pub(super) fn configured(command: &Path, changes: &[(&str, &str)]) -> PathBuf {
     let printed = Command::new(command).arg("-p").output();
-    let printed = printed.expect("it prints its configuration").stdout;
-    let printed = String::from_utf8(printed).expect("it is text");
+    let printed = printed.expect("the default configuration").stdout;
+    let printed = String::from_utf8(printed).expect("UTF-8");
     let line = |line: &str| {
         let key = line.split('=').next().unwrap_or_default().trim();
         let change = changes.iter().find(|(changed, _)| *changed == key);
@@ -87,8 +88,8 @@ pub(super) fn configured(command: &Path, changes: &[(&str, &str)]) -> PathBuf {
     file
 }
 
-/// Whether somebody answers a connect there.
-fn gives_an_id(address: SocketAddr) -> bool {
+/// Whether a UDP tracker answers a connect request.
+fn issues_connection_id(address: SocketAddr) -> bool {
     let answered = || -> std::io::Result<usize> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_read_timeout(Some(Duration::from_millis(200)))?;

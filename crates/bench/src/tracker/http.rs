@@ -1,4 +1,4 @@
-//! Over HTTP on connections that stay open, beside aquatic_http and a bare hyper responder.
+//! HTTP on persistent connections, compared with aquatic_http and a bare hyper server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use headworks_tracker_wire::{Announce, query};
 
-use super::contenders::{CONTENDER, aquatic, is_there, ours, role};
+use super::contenders::{CONTENDER, aquatic, is_installed, ours, role};
 use super::roles::PEERS;
-use super::{Found, OURS, Options, compare};
+use super::{OURS, Options, Samples, compare};
 use crate::process::Process;
 use crate::report::Report;
 
 const AQUATIC: &str = "aquatic_http";
 const HYPER: &str = "bare hyper responder";
-/// Connections, each with one request at a time.
+/// Connections with one request in flight each.
 const CONNECTIONS: usize = 64;
 const TORRENTS: u32 = 100;
 const PEERS_EACH: u32 = 100;
@@ -26,25 +26,25 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     let body = Load::new(ours.address).body_length();
     let hyper = role(CONTENDER, "hyper", &body.to_string());
     let mut contenders = vec![(ours_name.as_str(), ours), (HYPER, hyper)];
-    if is_there(&options.aquatic_http, "cargo install aquatic_http") {
+    if is_installed(&options.aquatic_http, "cargo install aquatic_http") {
         let peers = PEERS.to_string();
         let process = aquatic(&options.aquatic_http, &[("max_peers", &peers)], false);
         fill(process.address);
-        // The peers are the same; its head is shorter than ours, and its body has fewer fields.
+        // Only the peers are compared: aquatic sends a shorter head and fewer fields.
         let [theirs, own] = [&process, &contenders[0].1].map(|one| Load::new(one.address).peers());
         let off = (own / theirs - 1.0).abs();
-        let what = format!("peers in an answer of {ours_name} ÷ {AQUATIC}, off by");
-        report.bound(what, off, 0.02);
+        let name = format!("peers per response of {ours_name} ÷ {AQUATIC}, off by");
+        report.bound(name, off, 0.02);
         contenders.push((AQUATIC, process));
     }
-    let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
+    let mut samples: Vec<Samples> = contenders.iter().map(|_| Samples::default()).collect();
     for _ in 0..options.rounds {
-        for ((_, process), found) in contenders.iter().zip(&mut found) {
-            round(options, process, found);
+        for ((_, process), samples) in contenders.iter().zip(&mut samples) {
+            round(options, process, samples);
         }
     }
-    for ((name, _), found) in contenders.iter().zip(found) {
-        found.tell(name, "bytes", report);
+    for ((name, _), samples) in contenders.iter().zip(samples) {
+        samples.report(name, "bytes", report);
     }
     compare(report, &ours_name, AQUATIC, 0.25, false);
     compare(report, &ours_name, HYPER, 1.0 / 0.6, true);
@@ -53,26 +53,26 @@ pub(super) fn run(options: &Options, report: &mut Report) {
 fn fill(address: SocketAddr) {
     let mut load = Load::new(address);
     for number in 0..TORRENTS * PEERS_EACH / CONNECTIONS as u32 + 1 {
-        load.turn(number);
+        load.exchange(number);
     }
 }
 
-fn round(options: &Options, process: &Process, found: &mut Found) {
+fn round(options: &Options, process: &Process, samples: &mut Samples) {
     let mut load = Load::new(process.address);
     let time = Duration::from_secs(options.seconds);
     let (before, start) = (process.cpu(), Instant::now());
-    let (mut turns, mut bytes) = (0, 0);
+    let (mut exchanges, mut bytes) = (0, 0);
     while start.elapsed() < time {
-        bytes += load.turn(turns);
-        turns += 1;
+        bytes += load.exchange(exchanges);
+        exchanges += 1;
     }
     let (cpu, seconds) = (process.cpu() - before, start.elapsed().as_secs_f64());
-    let answers = f64::from(turns) * CONNECTIONS as f64;
-    found.add(cpu, seconds, answers, bytes as f64 / answers);
+    let responses = f64::from(exchanges) * CONNECTIONS as f64;
+    samples.add(cpu, seconds, responses, bytes as f64 / responses);
 }
 
-/// Connections that are written to in turn and then read in turn: the server always has many to
-/// answer.
+/// Connections that are first all written and then all read, so that the server always has many
+/// requests ready.
 struct Load {
     streams: Vec<TcpStream>,
     buffer: Vec<u8>,
@@ -83,8 +83,8 @@ impl Load {
         let streams = (0..CONNECTIONS).map(|_| {
             let stream = TcpStream::connect(address).expect("a connection");
             stream.set_nodelay(true).expect("a socket option");
-            let patience = Some(Duration::from_secs(20));
-            stream.set_read_timeout(patience).expect("a socket option");
+            let timeout = Some(Duration::from_secs(20));
+            stream.set_read_timeout(timeout).expect("a socket option");
             stream
         });
         Load {
@@ -93,33 +93,37 @@ impl Load {
         }
     }
 
-    /// A request on every connection, and its answer; returns how many bytes those were.
-    fn turn(&mut self, turn: u32) -> usize {
+    /// Sends a request on every connection and reads the responses. Returns their size in bytes.
+    fn exchange(&mut self, round: u32) -> usize {
         for (number, stream) in self.streams.iter_mut().enumerate() {
-            let request = request(turn.wrapping_mul(CONNECTIONS as u32) + number as u32);
-            stream.write_all(request.as_bytes()).expect("it is taken");
+            let request = request(round.wrapping_mul(CONNECTIONS as u32) + number as u32);
+            stream
+                .write_all(request.as_bytes())
+                .expect("the socket accepts it");
         }
         let buffer = &mut self.buffer;
         self.streams
             .iter_mut()
-            .map(|stream| answer(stream, buffer).0)
+            .map(|stream| read_response(stream, buffer).0)
             .sum()
     }
 
-    /// How many peers an answer has, on average over a turn.
+    /// Returns the average number of peers per response.
     fn peers(&mut self) -> f64 {
         let mut peers = 0;
         for (number, stream) in (0..).zip(&mut self.streams) {
             let request = request(number);
-            stream.write_all(request.as_bytes()).expect("it is taken");
-            let (length, _) = answer(stream, &mut self.buffer);
+            stream
+                .write_all(request.as_bytes())
+                .expect("the socket accepts it");
+            let (length, _) = read_response(stream, &mut self.buffer);
             let text = String::from_utf8_lossy(&self.buffer[..length]);
-            let after = text.split("5:peers").nth(1).expect("it has peers");
+            let after = text.split("5:peers").nth(1).expect("a peers field");
             let size: usize = after
                 .split(':')
                 .next()
                 .and_then(|size| size.parse().ok())
-                .expect("they are packed");
+                .expect("compact peers");
             peers += size / 6;
         }
         peers as f64 / CONNECTIONS as f64
@@ -129,18 +133,18 @@ impl Load {
         let stream = &mut self.streams[0];
         stream
             .write_all(request(0).as_bytes())
-            .expect("it is taken");
-        let (all, head) = answer(stream, &mut self.buffer);
+            .expect("the socket accepts it");
+        let (all, head) = read_response(stream, &mut self.buffer);
         all - head
     }
 }
 
-/// Reads one answer: its bytes, and those of its head.
-fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> (usize, usize) {
+/// Reads one response. Returns its size and the size of its head.
+fn read_response(stream: &mut TcpStream, buffer: &mut [u8]) -> (usize, usize) {
     let (mut length, mut wanted) = (0, None);
     loop {
-        let read = stream.read(&mut buffer[length..]).expect("an answer");
-        assert!(read > 0, "the connection stays open");
+        let read = stream.read(&mut buffer[length..]).expect("a response");
+        assert!(read > 0, "the connection closed");
         length += read;
         let seen = &buffer[..length];
         if wanted.is_none()
@@ -150,7 +154,7 @@ fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> (usize, usize) {
             let size = head
                 .split("content-length:")
                 .nth(1)
-                .expect("it says its length");
+                .expect("a content length");
             let size = size.lines().next().unwrap_or_default().trim();
             wanted = Some((end + 4, size.parse::<usize>().expect("a number")));
         }
@@ -161,7 +165,7 @@ fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> (usize, usize) {
     }
 }
 
-/// Announce number `number` of all peers in turn.
+/// Returns the request of announce number `number`, which cycles through all peers.
 fn request(number: u32) -> String {
     let peer = number % (TORRENTS * PEERS_EACH);
     let mut announce = Announce {
@@ -175,6 +179,6 @@ fn request(number: u32) -> String {
     announce.peer_id.0 = *b"-HW0001-............";
     announce.peer_id.0[8..12].copy_from_slice(&peer.to_be_bytes());
     let mut path = String::from("GET /announce?");
-    query::write(&announce, None, &mut path);
+    query::write_announce(&announce, None, &mut path);
     path + " HTTP/1.1\r\nHost: tracker.example:6969\r\nUser-Agent: bench/1\r\nAccept-Encoding: gzip\r\n\r\n"
 }

@@ -1,9 +1,9 @@
-//! `headworks-bench tracker`: what an answer costs the tracker, in us and in others.
+//! `headworks-bench tracker`: the CPU time per response, compared with other trackers.
 //!
-//! Every contender is a process of its own, held to one CPU while the load has the other, so that
-//! its CPU time is its own: what is compared is CPU time an answer, taken in interleaved rounds.
-//! aquatic's own load tester asks over UDP. Nobody is a seeder in it, because we send seeders no
-//! seeders and aquatic does: the answers would not be the same.
+//! Every contender is a separate process pinned to one CPU; the load has the other one. The CPU
+//! time per response is compared in interleaved rounds. Over UDP the load comes from aquatic's own
+//! load tester. It runs without seeders: aquatic sends seeders to seeders and this tracker does
+//! not, so the responses would differ.
 
 mod bad;
 mod contenders;
@@ -24,16 +24,16 @@ const OURS: &str = "headworks tracker";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Interleaved rounds; the median of them counts.
+    /// Interleaved rounds, of which the median is reported.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// How long each contender is asked in a round.
+    /// Seconds of load per contender and round.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Peers when memory is measured.
+    /// Peers for the measurement of memory.
     #[arg(long, default_value_t = 1_000_000)]
     peers: u32,
-    /// Only these parts: udp, http, warm, bad, memory.
+    /// The parts to run: udp, http, warm, bad, memory.
     #[arg(long, value_delimiter = ',', default_values = ["udp", "http", "warm", "bad", "memory"])]
     only: Vec<String>,
     /// The command of aquatic_udp.
@@ -48,16 +48,17 @@ pub(crate) struct Options {
     /// The command of aquatic_http.
     #[arg(long, value_name = "COMMAND", default_value = "aquatic_http")]
     aquatic_http: PathBuf,
-    /// Be one of the processes. For the bench itself.
+    /// Run as one of the processes. For internal use.
     #[arg(long, hide = true)]
     role: Option<String>,
-    /// What the role needs to know. For the bench itself.
+    /// The settings of the role. For internal use.
     #[arg(long, hide = true, default_value = "")]
     settings: String,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Exit with 4 if a bound is missed, or cannot be looked at because a peer is not installed.
+    /// Exit with code 4 if a bound is missed, or cannot be checked because a contender is not
+    /// installed.
     #[arg(long)]
     check: bool,
 }
@@ -66,7 +67,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     if let Some(role) = &options.role {
         return roles::run(role, &options.settings);
     }
-    hold_to(1);
+    pin_to(1);
     let mut report = Report::new(options.rounds);
     type Part = fn(&Options, &mut Report);
     let parts: [(&str, Part); 5] = [
@@ -85,55 +86,61 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     report.exit(options.check)
 }
 
-/// Holds this process to one CPU: the load must not have the contender's.
-fn hold_to(cpu: usize) {
+/// Pins this process to one CPU, so that the load does not use the contender's.
+fn pin_to(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        eprintln!("the load is not held to CPU {cpu}: {error}");
+        eprintln!("cannot pin the load to CPU {cpu}: {error}");
     }
 }
 
-/// What rounds against one contender found.
+/// The measurements of one contender, one per round.
 #[derive(Default)]
-struct Found {
-    /// CPU time an answer, in nanoseconds.
+struct Samples {
+    /// CPU time per response, in nanoseconds.
     cpu: Vec<f64>,
-    /// Answers a second.
+    /// Responses per second.
     rate: Vec<f64>,
-    /// Bytes, or peers, in an answer.
+    /// Bytes or peers per response.
     size: Vec<f64>,
 }
 
-impl Found {
-    fn add(&mut self, cpu: f64, seconds: f64, answers: f64, size: f64) {
-        self.cpu.push(cpu / answers);
-        self.rate.push(answers / seconds);
+impl Samples {
+    fn add(&mut self, cpu: f64, seconds: f64, responses: f64, size: f64) {
+        self.cpu.push(cpu / responses);
+        self.rate.push(responses / seconds);
         self.size.push(size);
     }
 
-    fn tell(self, name: &str, unit: &'static str, report: &mut Report) {
+    fn report(self, name: &str, unit: &'static str, report: &mut Report) {
         if self.cpu.is_empty() {
             return;
         }
         report.row(
-            &format!("{name}, CPU an answer"),
+            &format!("{name}, CPU per response"),
             "ns",
             median(self.cpu),
             None,
         );
-        report.row(&format!("{name}, answers"), "/s", median(self.rate), None);
-        report.row(&format!("{name}, an answer"), unit, median(self.size), None);
+        report.row(&format!("{name}, responses"), "/s", median(self.rate), None);
+        report.row(
+            &format!("{name}, response size"),
+            unit,
+            median(self.size),
+            None,
+        );
     }
 }
 
-/// Holds our CPU time an answer to a multiple of another's, and the size of the answers to ± 2 %.
+/// Bounds our CPU time per response by a multiple of another contender's and, with `same`, the size
+/// of the responses to ± 2 % of its size.
 fn compare(report: &mut Report, ours: &str, other: &str, at_most: f64, same: bool) {
-    let name = |name: &str, what: &str| format!("{name}, {what}");
-    let cpu = |one: &str| name(one, "CPU an answer");
+    let name = |name: &str, row: &str| format!("{name}, {row}");
+    let cpu = |one: &str| name(one, "CPU per response");
     let missing = |report: &Report, one: &str| report.value(&cpu(one)).is_none();
     if missing(report, ours) || missing(report, other) {
-        // Not a number is within no bound.
+        // NaN is within no bound.
         return report.bound(
             format!("{ours} ÷ {other}: not installed"),
             f64::NAN,
@@ -142,8 +149,8 @@ fn compare(report: &mut Report, ours: &str, other: &str, at_most: f64, same: boo
     }
     report.ratio(&cpu(ours), &cpu(other), at_most);
     let sizes = (
-        report.value(&name(ours, "an answer")),
-        report.value(&name(other, "an answer")),
+        report.value(&name(ours, "response size")),
+        report.value(&name(other, "response size")),
     );
     if let (Some(ours_size), Some(other_size), true) = (sizes.0, sizes.1, same) {
         let off = (ours_size / other_size - 1.0).abs();
@@ -151,7 +158,7 @@ fn compare(report: &mut Report, ours: &str, other: &str, at_most: f64, same: boo
     }
 }
 
-/// Where a process listens for HTTP and UDP alike.
+/// Returns the loopback address with a port.
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }

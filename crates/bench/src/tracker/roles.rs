@@ -1,5 +1,5 @@
-//! What this program is when the bench starts it again: our tracker, a bare hyper responder, or
-//! forwarders that misbehave.
+//! The roles in which the bench starts itself again: our tracker, a bare hyper server, or
+//! misbehaving forwarders.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -21,12 +21,12 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Peers in an answer, in every comparison.
+/// The peers per response in every comparison.
 pub(super) const PEERS: usize = 30;
 
 pub(super) fn run(role: &str, settings: &str) -> ExitCode {
     if role == "misbehaving" {
-        // It shares its CPU with the load, which must not wait for it.
+        // The forwarders share a CPU with the load, which must not wait for them.
         let _ = rustix::process::setpriority_process(None, 19);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -37,7 +37,7 @@ pub(super) fn run(role: &str, settings: &str) -> ExitCode {
     runtime.block_on(async {
         match role {
             "ours" => ours(settings).await,
-            "hyper" => hyper(settings.parse().expect("the size of an answer")).await,
+            "hyper" => hyper(settings.parse().expect("the size of a response")).await,
             "misbehaving" => misbehaving().await,
             _ => panic!("no such role: {role}"),
         }
@@ -45,23 +45,22 @@ pub(super) fn run(role: &str, settings: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The parent reads one line and no more.
-fn say(what: impl std::fmt::Display) {
-    println!("{what}");
+/// Prints the line that the parent process reads.
+fn announce_address(address: impl std::fmt::Display) {
+    println!("{address}");
     let _ = std::io::stdout().flush();
 }
 
 async fn ours(settings: &str) {
     let shutdown = Shutdown::new();
-    // A port that was free may be somebody else's a moment later.
+    // A free port may be taken by another process before it is bound.
     let tracker = (0..10).find_map(|_| start(settings, &shutdown));
     let tracker = tracker.expect("a free port");
-    say(tracker.http()[0]);
+    announce_address(tracker.http()[0]);
     shutdown.requested().await;
 }
 
-/// On one port for both transports, so that one address says it all; nothing if it was taken
-/// meanwhile.
+/// Starts the tracker on one port for both transports; `None` if the port was taken meanwhile.
 fn start(settings: &str, shutdown: &Shutdown) -> Option<Tracker> {
     let port = crate::process::Process::free().port();
     let text = format!(
@@ -79,10 +78,10 @@ fn start(settings: &str, shutdown: &Shutdown) -> Option<Tracker> {
     }
 }
 
-/// The least that a server of hyper's can do: the same bytes for every request.
+/// Serves the same bytes for every request: the least work of a hyper server.
 async fn hyper(size: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    say(listener.local_addr().expect("it is bound"));
+    announce_address(listener.local_addr().expect("a bound address"));
     let body = Bytes::from(vec![b'x'; size]);
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -93,20 +92,20 @@ async fn hyper(size: usize) {
         let service = service_fn(move |_| {
             let body = Full::new(body.clone());
             let answer = Response::builder().header("content-type", "text/plain");
-            async move { Ok::<_, Infallible>(answer.body(body).expect("an answer")) }
+            async move { Ok::<_, Infallible>(answer.body(body).expect("a response")) }
         });
         let connection = hyper::server::conn::http1::Builder::new();
         tokio::spawn(connection.serve_connection(TokioIo::new(stream), service));
     }
 }
 
-/// An HTTP tracker that misbehaves in a way that the path names.
+/// Serves an HTTP tracker that misbehaves as the path says.
 async fn misbehaving() {
-    // Made before anybody waits: packing and filling would take CPU from whoever is measured.
+    // Created before the measurement, because compressing takes CPU time.
     LazyLock::force(&LARGE);
     LazyLock::force(&BOMB);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    say(listener.local_addr().expect("it is bound"));
+    announce_address(listener.local_addr().expect("a bound address"));
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(misbehave(stream));
     }
@@ -122,11 +121,11 @@ async fn misbehave(mut stream: TcpStream) -> std::io::Result<()> {
     let path = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
     let status = |line: &str| format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n").into_bytes();
-    let answer = match path {
+    let bytes = match path {
         b"/429" => status("429 X"),
         b"/500" => status("500 X"),
         b"/404" => status("404 X"),
-        b"/lie" => lie(),
+        b"/lie" => impossible_peers(),
         b"/large" => return trickle(stream, &LARGE).await,
         b"/bomb" => BOMB.clone(),
         b"/drip" => {
@@ -139,24 +138,25 @@ async fn misbehave(mut stream: TcpStream) -> std::io::Result<()> {
         }
         _ => std::future::pending().await,
     };
-    stream.write_all(&answer).await?;
+    stream.write_all(&bytes).await?;
     stream.shutdown().await
 }
 
-fn answer(body: &[u8], encoding: &str) -> Vec<u8> {
+fn response(body: &[u8], encoding: &str) -> Vec<u8> {
     let length = body.len();
     let head = format!("HTTP/1.1 200 OK\r\n{encoding}Content-Length: {length}\r\n\r\n");
     [head.as_bytes(), body].concat()
 }
 
-/// Two thousand peers that nobody can reach.
-fn lie() -> Vec<u8> {
+/// Returns a response with two thousand impossible peers.
+fn impossible_peers() -> Vec<u8> {
     let peers = [0u8, 0, 0, 0, 0, 1].repeat(2000);
     let body = [b"d8:intervali1e5:peers12000:".as_slice(), &peers, b"e"].concat();
-    answer(&body, "")
+    response(&body, "")
 }
 
-/// As fast as a far side could: what this machine moves in a millisecond would be in its own way.
+/// Sends bytes at the speed of a remote server. At the speed of loopback they would disturb the
+/// measurement.
 async fn trickle(mut stream: TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     for part in bytes.chunks(64 << 10) {
         stream.write_all(part).await?;
@@ -165,9 +165,9 @@ async fn trickle(mut stream: TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-static LARGE: LazyLock<Vec<u8>> = LazyLock::new(|| answer(&vec![b'd'; 10 << 20], ""));
+static LARGE: LazyLock<Vec<u8>> = LazyLock::new(|| response(&vec![b'd'; 10 << 20], ""));
 
-/// A gzip that is a thousand times larger inside.
+/// A gzip response that decompresses to a thousand times its size.
 static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     let zeros = vec![0; 1 << 20];
@@ -175,5 +175,5 @@ static BOMB: LazyLock<Vec<u8>> = LazyLock::new(|| {
         packed.write_all(&zeros).expect("memory takes everything");
     }
     let packed = packed.finish().expect("memory takes everything");
-    answer(&packed, "Content-Encoding: gzip\r\n")
+    response(&packed, "Content-Encoding: gzip\r\n")
 });

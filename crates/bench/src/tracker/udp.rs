@@ -1,11 +1,11 @@
-//! Over UDP, beside aquatic_udp, under aquatic's own load tester.
+//! UDP, compared with aquatic_udp under aquatic's own load tester.
 
 use std::path::Path;
 use std::time::Instant;
 
-use super::contenders::{LOAD, aquatic, configured, is_there, ours, pinned};
+use super::contenders::{LOAD, aquatic, configured, is_installed, ours, pinned};
 use super::roles::PEERS;
-use super::{Found, OURS, Options, compare};
+use super::{OURS, Options, Samples, compare};
 use crate::process::Process;
 use crate::report::Report;
 
@@ -14,10 +14,10 @@ const URING: &str = "aquatic_udp (io_uring)";
 
 pub(super) fn run(options: &Options, report: &mut Report) {
     let ours_name = format!("{OURS}, UDP");
-    let tester = is_there(&options.load_test, "cargo install aquatic_udp_load_test");
-    let mio = tester && is_there(&options.aquatic_udp, "cargo install aquatic_udp");
+    let tester = is_installed(&options.load_test, "cargo install aquatic_udp_load_test");
+    let mio = tester && is_installed(&options.aquatic_udp, "cargo install aquatic_udp");
     let how = "cargo install aquatic_udp --features io-uring --root ELSEWHERE";
-    let uring = tester && is_there(&options.aquatic_udp_uring, how);
+    let uring = tester && is_installed(&options.aquatic_udp_uring, how);
     let mut contenders: Vec<(&str, Starter<'_>)> = Vec::new();
     if tester {
         contenders.push((&ours_name, Box::new(|| ours(""))));
@@ -30,27 +30,27 @@ pub(super) fn run(options: &Options, report: &mut Report) {
             contenders.push((name, Box::new(|| aquatic(command, &response_peers(), true))));
         }
     }
-    let mut found: Vec<Found> = contenders.iter().map(|_| Found::default()).collect();
+    let mut samples: Vec<Samples> = contenders.iter().map(|_| Samples::default()).collect();
     for _ in 0..options.rounds {
-        for ((_, start), found) in contenders.iter().zip(&mut found) {
-            round(options, &start(), found);
+        for ((_, start), samples) in contenders.iter().zip(&mut samples) {
+            round(options, &start(), samples);
         }
     }
-    for ((name, _), found) in contenders.iter().zip(found) {
-        found.tell(name, "peers", report);
+    for ((name, _), samples) in contenders.iter().zip(samples) {
+        samples.report(name, "peers", report);
     }
     compare(report, &ours_name, MIO, 1.0, true);
     compare(report, &ours_name, URING, 1.0, true);
 }
 
-/// Starts a contender anew, so that every round begins with an empty tracker.
+/// Starts a contender, so that every round begins with an empty tracker.
 type Starter<'a> = Box<dyn Fn() -> Process + 'a>;
 
 fn response_peers() -> [(&'static str, &'static str); 1] {
     [("max_response_peers", "30")]
 }
 
-fn round(options: &Options, process: &Process, found: &mut Found) {
+fn round(options: &Options, process: &Process, samples: &mut Samples) {
     let peers = PEERS.to_string();
     let (server, seconds) = (
         format!("\"{}\"", process.address),
@@ -59,8 +59,8 @@ fn round(options: &Options, process: &Process, found: &mut Found) {
     let changes = [
         ("server_address", server.as_str()),
         ("duration", &seconds),
-        // Few enough that all of them have announced themselves soon: then answers are as large
-        // with a slower tracker.
+        // Few enough that all of them have announced soon, so that responses are equally large with
+        // a slower tracker.
         ("number_of_torrents", "10000"),
         ("number_of_peers", "20000"),
         ("announce_peers_wanted", &peers),
@@ -68,28 +68,28 @@ fn round(options: &Options, process: &Process, found: &mut Found) {
     ];
     let file = configured(&options.load_test, &changes);
     let (before, start) = (process.cpu(), Instant::now());
-    let said = ask(&options.load_test, &file);
+    let output = run_load_test(&options.load_test, &file);
     let (cpu, seconds) = (process.cpu() - before, start.elapsed().as_secs_f64());
-    // The tester's last second may be cut short: its own average counts, over its own time.
-    let number = |label: &str| number_after(&said, label).unwrap_or(f64::NAN);
-    let ran = number("Test ran for ");
-    let answers = number("Average responses per second: ") * ran;
-    found.add(
+    // The tester may cut its last second short, so its own average over its own time is used.
+    let number = |label: &str| number_after(&output, label).unwrap_or(f64::NAN);
+    let duration = number("Test ran for ");
+    let responses = number("Average responses per second: ") * duration;
+    samples.add(
         cpu,
         seconds,
-        answers,
+        responses,
         number("Peers per announce response: "),
     );
 }
 
-fn ask(tester: &Path, file: &Path) -> String {
+fn run_load_test(tester: &Path, file: &Path) -> String {
     let mut command = pinned(LOAD, tester);
     let output = command.arg("-c").arg(file).output();
     let output = output.expect("the load tester runs");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The last number that follows a label.
+/// Returns the number after the last occurrence of a label.
 fn number_after(text: &str, label: &str) -> Option<f64> {
     let (_, rest) = text.rsplit_once(label)?;
     let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.');

@@ -1,14 +1,14 @@
-//! Reading bencode that a stranger wrote.
+//! A decoder for untrusted bencode.
 
 use super::Value;
 use thiserror::Error;
 
-/// What a reader puts up with.
+/// Limits on the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How deep lists and dictionaries may be nested.
+    /// The deepest nesting of lists and dictionaries.
     pub depth: usize,
-    /// How many values there may be in all.
+    /// The total number of values.
     pub values: usize,
 }
 
@@ -21,28 +21,28 @@ impl Default for Limits {
     }
 }
 
-/// Why bytes are not bencode, and where.
+/// The first error in the input, with its byte offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// They end in the middle of a value.
-    #[error("ends in the middle of a value")]
+    /// The input ends in the middle of a value.
+    #[error("input ends in the middle of a value")]
     Truncated,
-    /// A byte that cannot be there.
-    #[error("an unexpected byte at {0}")]
+    /// A byte that starts no value.
+    #[error("unexpected byte at offset {0}")]
     Unexpected(usize),
-    /// A number that is none, or too large.
-    #[error("a bad number at {0}")]
+    /// A malformed number, or one that does not fit an `i64`.
+    #[error("malformed or too large number at offset {0}")]
     Number(usize),
-    /// Nested deeper than the limit.
+    /// The nesting exceeds the limit.
     #[error("nested too deeply")]
     Depth,
-    /// More values than the limit.
+    /// The number of values exceeds the limit.
     #[error("too many values")]
     Values,
 }
 
-/// Reads one value. Bytes after it are ignored: trackers behind broken servers append line ends.
+/// Decodes one value. Trailing bytes are ignored, because some trackers append a line break.
 ///
 /// ```
 /// use headworks_tracker_wire::bencode::{Limits, decode};
@@ -51,23 +51,23 @@ pub enum DecodeError {
 /// ```
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error in the input.
 pub fn decode(bytes: &[u8], limits: Limits) -> Result<Value<'_>, DecodeError> {
-    let mut reader = Reader {
+    let mut decoder = Decoder {
         bytes,
         at: 0,
         left: limits.values,
     };
-    reader.value(limits.depth)
+    decoder.value(limits.depth)
 }
 
-struct Reader<'a> {
+struct Decoder<'a> {
     bytes: &'a [u8],
     at: usize,
     left: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Decoder<'a> {
     fn value(&mut self, depth: usize) -> Result<Value<'a>, DecodeError> {
         self.left = self.left.checked_sub(1).ok_or(DecodeError::Values)?;
         match self.peek()? {
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
             .ok_or(DecodeError::Truncated)
     }
 
-    /// A decimal number that ends with `end`, which is read too.
+    /// Parses a decimal number and consumes the `end` byte after it.
     fn number(&mut self, end: u8) -> Result<i64, DecodeError> {
         let (start, negative) = (self.at, self.peek()? == b'-');
         self.at += usize::from(negative);

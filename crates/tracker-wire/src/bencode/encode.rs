@@ -1,6 +1,6 @@
-//! Writing bencode.
+//! An encoder that appends to a buffer.
 
-/// Appends bencode to a buffer. Who writes a dictionary keeps its keys in order.
+/// Appends bencode to a buffer. The caller must write dictionary keys in sorted order.
 ///
 /// ```
 /// use headworks_tracker_wire::bencode::Writer;
@@ -14,12 +14,12 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Appends to `out`.
+    /// Creates a writer that appends to `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Writer { out }
     }
 
-    /// An integer.
+    /// Writes an integer.
     pub fn int(&mut self, number: i64) -> &mut Self {
         self.out.push(b'i');
         if number < 0 {
@@ -30,20 +30,21 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// A string.
+    /// Writes a byte string.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.string_of(bytes.len()).extend_from_slice(bytes);
+        self.string_header(bytes.len()).extend_from_slice(bytes);
         self
     }
 
-    /// The head of a string of `length` bytes, which the caller appends to the buffer.
-    pub fn string_of(&mut self, length: usize) -> &mut Vec<u8> {
+    /// Writes the length of a byte string and returns the buffer, to which the caller appends
+    /// `length` bytes.
+    pub fn string_header(&mut self, length: usize) -> &mut Vec<u8> {
         self.digits(length as u64);
         self.out.push(b':');
         self.out
     }
 
-    /// Opens a dictionary: a string and a value in turn, then [`end`](Self::end).
+    /// Opens a dictionary: alternating keys and values follow, then [`end`](Self::end).
     pub fn begin_dict(&mut self) -> &mut Self {
         self.out.push(b'd');
         self
@@ -55,7 +56,7 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// Closes what was opened last.
+    /// Closes the innermost list or dictionary.
     pub fn end(&mut self) -> &mut Self {
         self.out.push(b'e');
         self

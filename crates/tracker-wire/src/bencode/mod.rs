@@ -6,7 +6,7 @@ mod encode;
 pub use decode::{DecodeError, Limits, decode};
 pub use encode::Writer;
 
-/// A value, borrowing its strings from what was decoded.
+/// A decoded value that borrows its byte strings from the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// `i42e`
@@ -15,12 +15,12 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
     /// `l…e`
     List(Vec<Value<'a>>),
-    /// `d…e`, in the order in which it was written.
+    /// `d…e`, in the order of the input.
     Dict(Vec<(&'a [u8], Value<'a>)>),
 }
 
 impl<'a> Value<'a> {
-    /// The value of `key`, if this is a dictionary that has it. Of several the first counts.
+    /// Returns the value of `key` if this is a dictionary. Of repeated keys the first one counts.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Value<'a>> {
         match self {
@@ -32,7 +32,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, if it is one. Some trackers write numbers as strings.
+    /// Returns the integer. Strings of digits are accepted, because some trackers send those.
     #[must_use]
     pub fn number(&self) -> Option<i64> {
         match self {
@@ -42,27 +42,11 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes, if it is a string.
+    /// Returns the bytes if this is a string.
     #[must_use]
     pub fn bytes(&self) -> Option<&'a [u8]> {
         match self {
             Value::Bytes(bytes) => Some(bytes),
-            _ => None,
-        }
-    }
-
-    /// The string as text, whatever its bytes are.
-    #[must_use]
-    pub fn text(&self) -> Option<String> {
-        self.bytes()
-            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-    }
-
-    /// The elements, if it is a list.
-    #[must_use]
-    pub fn list(&self) -> Option<&[Value<'a>]> {
-        match self {
-            Value::List(list) => Some(list),
             _ => None,
         }
     }

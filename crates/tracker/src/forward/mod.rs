@@ -1,242 +1,316 @@
-//! The forward plane: announces go on to other trackers, which are slow, refuse, or ask for
-//! patience.
+//! The forward plane: sends clients' announces to other trackers, the *forwarders*, in the
+//! background.
 //!
-//! A pool with one bound: events first, then first announces, then the rest. The announce plane
-//! hands work in and goes on; what forwarders answer is put into the swarm's own record by
-//! [`desk`].
+//! [`Forwarding`] is its entrance. The announce threads hand announces to the submitter
+//! ([`submit`]), which selects forwarders ([`select`]) and queues one job per forwarder in a pool.
+//! The pool calls the handler ([`handler`]), which sends the request and stores the reported peers
+//! in the swarm. A response to a client never waits for any of this.
 //!
-//! While a forward for a torrent and a forwarder is on its way, that forwarder is not asked for the
-//! torrent again, whoever announces: what it answers is for all of them.
+//! The pool has one bound for all jobs and three classes: events, first announces of a torrent,
+//! other announces. While a forward of a torrent to a forwarder is pending, no second one is made
+//! for other peers: the reported peers are shared by all of them.
 
-mod ask;
-mod background;
-mod choose;
-mod clerk;
-mod desk;
-mod door;
-mod flights;
-mod http;
-mod intake;
-mod judge;
-mod station;
-mod udp;
-mod watch;
-mod worth;
+mod handler;
+mod in_flight;
+mod job;
+mod outage;
+mod outcome;
+mod probe;
+mod rate_limit;
+mod runtime;
+mod select;
+mod submit;
 
-pub(crate) use ask::{Ask, AskError, Asker};
-pub(crate) use background::Background;
-pub(crate) use clerk::Later;
-pub(crate) use http::unpacked;
-pub(crate) use station::{Station, Status};
+pub(crate) use job::ForwardJob;
+pub(crate) use outage::OutageDetector;
+pub(crate) use runtime::ForwardRuntime;
+pub(crate) use submit::PendingSubmissions;
 
+use crate::active_config::ActiveConfig;
+use crate::client::TrackerClient;
 use crate::config::TrackerConfig;
 use crate::counters::Counters;
 use crate::error::Error;
-use crate::plan::Plan;
-use crate::plane::{Call, Shared};
-use crate::swarm::{Asked, Packed, Seconds, Swarms};
-use clerk::Clerk;
-use desk::Desk;
-use door::{Limiter, TurnedAway};
+use crate::forwarders::ForwarderId;
+use crate::request::AnnounceRequest;
+use crate::state::TrackerState;
+use crate::swarms::Swarm;
+use handler::ForwardHandler;
 use headworks_core::{
-    Backoff, Bound, Class, ClassConfig, Config, KeySeed, Limits, OnSuspend, Policy, Reason,
-    TargetConfig, TargetId, TargetState, Thresholds,
+    Backoff, Bound, ClassConfig, Config, KeySeed, Limits, OnSuspend, Policy, Pressure, Reason,
+    TargetConfig, TargetState, Thresholds,
 };
 use headworks_pool::{Pool, Workers};
 use headworks_service::shutdown::Shutdown;
-use headworks_tracker_wire::{Announce, Event, PeerId};
-use intake::Intake;
-use std::net::IpAddr;
+use headworks_tracker_wire::{Announce, PeerId};
+use probe::Prober;
+use rate_limit::{LastRejected, RateLimiter};
+use select::{Fanout, RECHECK};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-use watch::Watch;
+use std::time::{Duration, Instant};
+use submit::{PendingAnnounce, SelectedForwards, Submission, SubmitQueue, Submitted, Submitter};
 
-/// What is to be passed on, and to whom.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Forward {
-    pub(crate) announce: Announce,
-    pub(crate) client: IpAddr,
-    /// The peer in its swarm.
-    pub(crate) at: Packed,
-    pub(crate) forwarder: u16,
-    /// How the torrent stood with the forwarder before: as it will again if this comes to nothing.
-    pub(crate) before: Asked,
-    /// What came of it is in the swarm's record already.
-    pub(crate) settled: bool,
+/// The fill of the queue, in percent and including the backlog, below which a forward is certain to
+/// find room. All work of the announce can then be deferred.
+const FULL: u32 = 100;
+
+/// The first half of forwarding an announce: the part that needs its swarm.
+pub(crate) enum Admission {
+    /// No forwarder is to be asked now.
+    NotNeeded,
+    /// First announces are rate-limited, and this one exceeds the rate.
+    RateLimited,
+    /// The client found the queue full a moment ago.
+    RecentlyFull(Pressure),
+    /// Forwarders are selected later.
+    Deferred(PendingAnnounce),
+    /// The queue may be full: one forward is tried at once.
+    Selected(SelectedForwards),
 }
 
-impl Forward {
-    /// The job's name: announces of a peer are one kind, whether it started or not.
-    fn kind(&self) -> Event {
-        match self.announce.event {
-            Event::Started => Event::None,
-            event => event,
-        }
-    }
-
-    pub(crate) fn is_announce(&self) -> bool {
-        self.kind() == Event::None
-    }
-}
-
-/// What became of an announce that was to be passed on.
+/// The result of forwarding an announce, as far as it affects the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offered {
+pub(crate) enum Forwarded {
     /// At least one forwarder will be asked.
     Queued,
-    /// Nobody is to be asked now.
-    Nothing,
-    /// It is the first of its torrent, and those are held to a rate.
-    Busy,
-    /// It is the first of its torrent, and nothing could be queued.
-    Full,
+    /// No forwarder is asked.
+    NotNeeded,
+    /// The first announce of a torrent exceeds the rate.
+    RateLimited,
+    /// The first announce of a torrent found the queue full.
+    QueueFull,
 }
 
 /// The forward plane.
 pub(crate) struct Forwarding {
-    pub(crate) watch: Arc<Watch>,
-    intake: Intake,
-    clerk: Clerk,
-    limiter: Limiter,
-    turned_away: TurnedAway,
+    pub(crate) outage: Arc<OutageDetector>,
+    submitter: Submitter,
+    queue: SubmitQueue,
+    limiter: RateLimiter,
+    last_rejected: LastRejected,
 }
 
 impl Forwarding {
-    /// Starts the pool and whoever watches over it.
+    /// Starts the pool, the submit task and the probe task on the current runtime.
     pub(crate) fn start(
-        shared: &Arc<Shared>,
-        asker: Asker,
+        state: &Arc<TrackerState>,
+        client: TrackerClient,
         shutdown: &Shutdown,
     ) -> Result<Forwarding, Error> {
-        let plan = shared.plan();
+        let active = state.active();
         let random =
             || getrandom::u64().map_err(|e| Error::Threads(std::io::Error::other(e.to_string())));
-        let watch = Arc::new(Watch::new());
-        let mut own = *b"-HW0001-............";
-        own[8..16].copy_from_slice(&random()?.to_be_bytes());
-        let desk = Desk {
-            shared: shared.clone(),
-            asker: Arc::new(asker),
-            flights: Arc::default(),
-            watch: watch.clone(),
-            own: PeerId(own),
+        let outage = Arc::new(OutageDetector::new());
+        let client = Arc::new(client);
+        let mut own_id = *b"-HW0001-............";
+        own_id[8..16].copy_from_slice(&random()?.to_be_bytes());
+        let handler = ForwardHandler {
+            state: state.clone(),
+            client: client.clone(),
+            in_flight: Arc::default(),
+            outage: outage.clone(),
+            own_id: PeerId(own_id),
         };
-        let asker = desk.asker.clone();
-        let pool = Pool::new(pool_config(&plan), workers(&plan.config), desk)?;
+        let pool = Pool::new(pool_config(&active), workers(&active.config), handler)?;
         let seed = KeySeed::new(random()?, random()?);
-        watch::spawn(&watch, &pool, shared, &asker, shutdown);
-        let intake = Intake {
+        Prober::new(outage.clone(), pool.clone(), state.clone(), client).spawn(shutdown);
+        let submitter = Submitter {
             pool,
-            shared: shared.clone(),
+            state: state.clone(),
             seed,
         };
         Ok(Forwarding {
-            watch,
-            clerk: Clerk::start(intake.clone()),
-            intake,
-            limiter: Limiter::default(),
-            turned_away: TurnedAway::default(),
+            outage,
+            queue: SubmitQueue::start(submitter.clone()),
+            submitter,
+            limiter: RateLimiter::default(),
+            last_rejected: LastRejected::default(),
         })
     }
 
-    pub(crate) fn pool(&self) -> &Pool<Forward> {
-        &self.intake.pool
+    pub(crate) fn pool(&self) -> &Pool<ForwardJob> {
+        &self.submitter.pool
     }
 
-    fn swarms(&self) -> &Swarms {
-        &self.intake.shared.swarms
+    /// Returns the largest number of forwards that the submit queue still holds.
+    pub(crate) fn backlog(&self) -> u64 {
+        self.queue.backlog()
     }
 
-    /// Forwards that are on their way to the pool, at most.
-    pub(crate) fn behind(&self) -> u64 {
-        self.clerk.behind()
+    /// Queues the collected submissions. Call it when the responses are sent.
+    pub(crate) fn submit_pending(&self, pending: &mut PendingSubmissions, counters: &Counters) {
+        self.queue.push_all(pending, &self.submitter, counters);
     }
 
-    /// The clients have their answers: what was left for later is on its way to the pool from now
-    /// on.
-    pub(crate) fn hand_in(&self, later: &mut Later, counters: &Counters) {
-        self.clerk.bring(later, &self.intake, counters);
-    }
-
-    /// Ends it when nobody announces any more: what waits is called off, and what runs may take so
-    /// long.
+    /// Stops forwarding, after the announce threads have ended. Queued forwards are cancelled;
+    /// running ones have `grace` to finish.
     pub(crate) async fn shutdown(&self, grace: Duration) {
-        self.clerk.caught_up().await;
-        self.intake.pool.clone().shutdown(grace).await;
+        self.queue.flush().await;
+        self.submitter.pool.clone().shutdown(grace).await;
     }
 
-    /// Makes room for a new plan: from then on it can be in force. Forwarders that it no longer
-    /// lists are asked nothing more; those that wanted no more of us get another chance.
-    pub(crate) fn make_room(&self, plan: &Plan) -> Result<(), Error> {
-        self.intake.pool.reconfigure(pool_config(plan))?;
-        self.intake.pool.set_workers(workers(&plan.config));
-        for (number, station) in plan.forwarders() {
-            if station.never.swap(false, Ordering::Relaxed) {
-                self.set(number, TargetState::Active);
+    /// Applies a new configuration to the pool, before it becomes the active one. Forwarders that
+    /// it no longer lists receive nothing more; those that declined get another chance.
+    pub(crate) fn reconfigure(&self, active: &ActiveConfig) -> Result<(), Error> {
+        self.pool().reconfigure(pool_config(active))?;
+        self.pool().set_workers(workers(&active.config));
+        for (id, forwarder) in active.listed_forwarders() {
+            if forwarder.declined.swap(false, Ordering::Relaxed) {
+                self.set_forwarder_state(id, TargetState::Active);
             }
         }
         Ok(())
     }
 
-    /// Puts a forwarder into a state.
-    pub(crate) fn set(&self, forwarder: u16, state: TargetState) {
-        let target = TargetId::new(u32::from(forwarder));
-        self.intake.pool.set_target(target, state);
+    /// Suspends, disables or enables a forwarder.
+    pub(crate) fn set_forwarder_state(&self, forwarder: ForwarderId, state: TargetState) {
+        self.pool().set_target(forwarder.target(), state);
     }
 
-    /// A peer completed: every forwarder that can be asked hears of it.
-    pub(crate) fn completed(&self, call: &Call<'_>) {
-        for (forwarder, station) in call.plan.forwarders() {
-            if station.is_usable() {
-                self.event(call, forwarder);
+    /// Decides what becomes of an announce whose torrent is due, and notes it in the swarm. The
+    /// caller holds the lock of the swarm's shard, so this takes no lock of the pool.
+    pub(crate) fn admit(
+        &self,
+        request: &AnnounceRequest<'_>,
+        first: bool,
+        swarm: &mut Swarm,
+    ) -> Admission {
+        if self.outage.is_down() {
+            swarm.due = request.now + RECHECK;
+            return Admission::NotNeeded;
+        }
+        let (active, counters) = (request.active, request.counters);
+        let pressure = self.pool().pressure(self.queue.backlog());
+        if first && pressure.limits() && !self.limiter.try_acquire(Instant::now(), &active.config) {
+            counters.rate_limited.add(1);
+            return Admission::RateLimited;
+        }
+        let announce = PendingAnnounce {
+            job: ForwardJob::new(request, ForwarderId::default()),
+            first,
+            now: request.now,
+            random: request.random,
+        };
+        if pressure.fill() < FULL {
+            swarm.due = request.now + RECHECK;
+            swarm.record_mut().begin_selection();
+            return Admission::Deferred(announce);
+        }
+        if first && self.last_rejected.matches(request.client, Instant::now()) {
+            return Admission::RecentlyFull(pressure);
+        }
+        let submitter = &self.submitter;
+        let selected = submitter.select(&announce, active, swarm, pressure, counters);
+        Admission::Selected(SelectedForwards::new(announce, selected))
+    }
+
+    /// Forwards an admitted announce. Except for one forward that may find the queue full,
+    /// everything is left in `pending`.
+    pub(crate) fn forward(
+        &self,
+        request: &AnnounceRequest<'_>,
+        admission: Admission,
+        pending: &mut PendingSubmissions,
+    ) -> Forwarded {
+        match admission {
+            Admission::NotNeeded => Forwarded::NotNeeded,
+            Admission::RateLimited => Forwarded::RateLimited,
+            Admission::RecentlyFull(pressure) => drop_all(request, pressure),
+            Admission::Deferred(announce) => {
+                pending.push(Submission::Select(announce));
+                Forwarded::Queued
+            }
+            Admission::Selected(forwards) => {
+                let forwarded = self.try_one(request, forwards, pending);
+                if forwarded == Forwarded::QueueFull {
+                    self.last_rejected.record(request.client, Instant::now());
+                }
+                forwarded
             }
         }
     }
 
-    /// Takes back the announces of a peer that have not begun.
-    pub(crate) fn take_back(&self, announce: &Announce) {
-        let hash = &announce.info_hash;
-        let asked = self.swarms().with_known(hash, |swarm| {
-            let known = swarm.known.as_ref()?;
-            Some(known.all_asked().map(|(forwarder, _)| forwarder).collect())
+    /// Submits the first forward that finds room and leaves the others in `pending`.
+    fn try_one(
+        &self,
+        request: &AnnounceRequest<'_>,
+        mut forwards: SelectedForwards,
+        pending: &mut PendingSubmissions,
+    ) -> Forwarded {
+        let submitted = self
+            .submitter
+            .submit_until(&mut forwards, 1, request.counters);
+        if forwards.remaining() > 0 {
+            pending.push(Submission::Submit(forwards));
+            return Forwarded::Queued;
+        }
+        let limits = request.active.config.queue_rate_limit_threshold > 0;
+        match submitted {
+            Submitted { queued: 1.., .. } => Forwarded::Queued,
+            Submitted { full: 1.., .. } if forwards.announce.first && limits => {
+                Forwarded::QueueFull
+            }
+            Submitted { .. } => Forwarded::NotNeeded,
+        }
+    }
+
+    /// Forwards `completed` to every usable forwarder.
+    pub(crate) fn completed(&self, request: &AnnounceRequest<'_>) {
+        for (id, forwarder) in request.active.listed_forwarders() {
+            if forwarder.is_usable() {
+                self.submit_event(request, id);
+            }
+        }
+    }
+
+    /// Cancels the queued announces of a peer that has stopped.
+    pub(crate) fn cancel_announces(&self, announce: &Announce) {
+        let swarms = &self.submitter.state.swarms;
+        let forwarders = swarms.with_existing(&announce.info_hash, |swarm| {
+            let record = swarm.record.as_ref()?;
+            Some(record.schedules().map(|(forwarder, _)| forwarder).collect())
         });
-        let asked: Option<Vec<u16>> = asked.flatten();
-        for forwarder in asked.unwrap_or_default() {
-            let key = self.intake.key(announce, forwarder, Event::None);
-            if let Some(ticket) = self.intake.pool.find(key) {
-                self.intake.pool.cancel(ticket);
-            }
+        let forwarders = forwarders.flatten().unwrap_or_default();
+        self.submitter.cancel(announce, forwarders);
+    }
+
+    /// Forwards `stopped` to the forwarders that the peer was announced to.
+    pub(crate) fn stopped(&self, request: &AnnounceRequest<'_>, forwarders: &[ForwarderId]) {
+        for forwarder in forwarders {
+            self.submit_event(request, *forwarder);
         }
     }
 
-    /// A peer left: the forwarders that were told of it hear that, too.
-    pub(crate) fn stopped(&self, call: &Call<'_>, told: &[u16]) {
-        for forwarder in told {
-            self.event(call, *forwarder);
-        }
-    }
-
-    fn event(&self, call: &Call<'_>, forwarder: u16) {
-        let forward = self.forward(call, forwarder, Asked::default());
-        if let Err(reason) = self.intake.submit(forward, Class(0)) {
+    fn submit_event(&self, request: &AnnounceRequest<'_>, forwarder: ForwarderId) {
+        let forward = ForwardJob::new(request, forwarder);
+        if let Err(reason) = self.submitter.submit(forward, job::EVENTS) {
             if matches!(reason, Reason::Full | Reason::TargetFull) {
-                call.counters.dropped_full.add(1);
+                request.counters.dropped_full.add(1);
             }
-            let name = &call.plan.stations[usize::from(forwarder)].name;
-            tracing::debug!(forwarder = name, %reason, "an event is not passed on");
+            let name = &request.active.forwarders[forwarder.index()].name;
+            tracing::debug!(forwarder = name, %reason, "event not forwarded");
         }
     }
+}
 
-    fn forward(&self, call: &Call<'_>, forwarder: u16, before: Asked) -> Forward {
-        Forward {
-            announce: *call.announce,
-            client: call.client,
-            at: call.at(),
-            forwarder,
-            before,
-            settled: false,
-        }
+/// Counts every forward of an announce as dropped, without a try on the pool.
+fn drop_all(request: &AnnounceRequest<'_>, pressure: Pressure) -> Forwarded {
+    let forwarders = request.active.listed_forwarders();
+    let usable = forwarders.filter(|(_, forwarder)| forwarder.is_usable());
+    let (usable, fanout) = (
+        usable.count(),
+        Fanout::new(&request.active.config, pressure),
+    );
+    let dropped = usable.min(fanout.limit);
+    if fanout.throttled {
+        request.counters.throttled.add((usable - dropped) as u64);
+    }
+    request.counters.untried.add(dropped as u64);
+    request.counters.dropped_full.add(dropped as u64);
+    match dropped {
+        0 => Forwarded::NotNeeded,
+        _ => Forwarded::QueueFull,
     }
 }
 
@@ -250,8 +324,8 @@ fn workers(config: &TrackerConfig) -> Workers {
     workers
 }
 
-fn pool_config(plan: &Plan) -> Config {
-    let config = &plan.config;
+fn pool_config(active: &ActiveConfig) -> Config {
+    let config = &active.config;
     let target = |listed: &bool| TargetConfig {
         enabled: *listed,
         limits: Limits {
@@ -263,7 +337,7 @@ fn pool_config(plan: &Plan) -> Config {
         ..TargetConfig::default()
     };
     let events = ClassConfig {
-        displaces: Some(Class(2)),
+        displaces: Some(job::ANNOUNCES),
         ..ClassConfig::weight(1)
     };
     let base = Duration::from_millis(config.forwarder_retry_base_ms);
@@ -271,19 +345,15 @@ fn pool_config(plan: &Plan) -> Config {
         policy: Policy::Strict,
         classes: vec![events, ClassConfig::weight(1), ClassConfig::weight(1)],
         bound: Bound::Shared(config.forwarder_queue_size),
-        // More than there are places: who finds a target's own places taken displaces nobody.
+        // One more than the bound of the queue, so that the limit of a single target is never what
+        // a job meets first: such a refusal displaces nothing.
         max_waiting: Some(config.forwarder_queue_size + 1),
         delayed_bound: config.forwarder_queue_size.max(100_000),
         bookings: 0,
-        targets: plan.listed.iter().map(target).collect(),
+        targets: active.listed.iter().map(target).collect(),
         on_suspend: OnSuspend::Delay,
         backoff: Backoff::new(base, base * 64),
         attempts: config.forwarder_retry_attempts.max(1),
         ..Config::default()
     }
-}
-
-/// Seconds of a duration, at least one.
-pub(crate) fn seconds(duration: Duration) -> Seconds {
-    duration.as_secs().clamp(1, u64::from(Seconds::MAX / 4)) as Seconds
 }

@@ -1,41 +1,43 @@
-//! The threads of the announce plane: one a core for HTTP and one a core for UDP, each with sockets
-//! of its own, each request handled where it came in.
+//! The announce threads: one per core for HTTP and one per core for UDP. Each has its own sockets
+//! and handles every request that arrives on them to its end.
 
 mod connection_id;
+mod cpu_slice;
 pub(crate) mod http;
-mod pages;
-mod prompt;
+mod random;
 mod sockets;
 mod udp;
-mod worker;
 
+use crate::announce::AnnounceHandler;
 use crate::error::Error;
-use crate::plane::Plane;
 use connection_id::ConnectionIds;
+use http::HttpWorker;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{SockaddrIn, SockaddrIn6};
+use random::Random;
 use socket2::SockRef;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use udp::UdpPort;
-use worker::Worker;
+use udp::UdpWorker;
 
-/// The threads at work.
-pub(crate) struct Serving {
+/// The running announce threads.
+pub(crate) struct Server {
     threads: Vec<JoinHandle<()>>,
-    bells: Vec<Arc<EventFd>>,
-    sockets: Vec<UdpSocket>,
+    /// Wake the HTTP threads from epoll.
+    stop_events: Vec<Arc<EventFd>>,
+    /// The sockets of the UDP threads, to wake them from receiving.
+    udp_sockets: Vec<UdpSocket>,
     stop: Arc<AtomicBool>,
     pub(crate) http: Vec<SocketAddr>,
     pub(crate) udp: Vec<SocketAddr>,
 }
 
 /// Binds every socket and starts the threads.
-pub(crate) fn start(plane: &Arc<Plane>) -> Result<Serving, Error> {
-    let config = &plane.shared.plan().config;
+pub(crate) fn start(announces: &Arc<AnnounceHandler>) -> Result<Server, Error> {
+    let config = &announces.state.active().config;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let count = match config.workers {
         0 => cores(),
@@ -43,61 +45,62 @@ pub(crate) fn start(plane: &Arc<Plane>) -> Result<Serving, Error> {
     };
     let tcp = sockets::tcp(config.listen.addresses(), count)?;
     let udp = sockets::udp(config.udp_listen.addresses(), count)?;
-    let mut serving = Serving {
+    let mut server = Server {
         threads: Vec::new(),
-        bells: Vec::new(),
-        sockets: Vec::new(),
+        stop_events: Vec::new(),
+        udp_sockets: Vec::new(),
         stop: Arc::default(),
         http: tcp[0].iter().filter_map(|s| s.local_addr().ok()).collect(),
         udp: udp[0].iter().filter_map(|s| s.local_addr().ok()).collect(),
     };
-    let most = config.max_connections.div_ceil(count).max(1);
-    if !serving.http.is_empty() {
+    let max_connections = config.max_connections.div_ceil(count).max(1);
+    if !server.http.is_empty() {
         for listeners in tcp {
-            serving.http(plane, listeners, most)?;
+            server.spawn_http(announces, listeners, max_connections)?;
         }
     }
-    let ids = ConnectionIds::new((random()?, random()?));
+    let ids = ConnectionIds::new((random_seed()?, random_seed()?));
     for socket in udp.into_iter().flatten() {
-        serving.udp(plane, socket, ids.clone())?;
+        server.spawn_udp(announces, socket, ids.clone())?;
     }
-    Ok(serving)
+    Ok(server)
 }
 
-impl Serving {
-    /// Starts a thread of HTTP.
-    fn http(
+impl Server {
+    /// Starts an HTTP thread.
+    fn spawn_http(
         &mut self,
-        plane: &Arc<Plane>,
+        announces: &Arc<AnnounceHandler>,
         listeners: Vec<TcpListener>,
-        most: usize,
+        max_connections: usize,
     ) -> Result<(), Error> {
-        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
-        let bell = Arc::new(bell.map_err(|error| Error::Threads(error.into()))?);
-        let (plane, signal, seed) = (plane.clone(), bell.clone(), random()?);
-        self.bells.push(bell);
-        // Made in its own thread: its buffers are not for handing around.
+        let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        let stop = Arc::new(stop.map_err(|error| Error::Threads(error.into()))?);
+        self.stop_events.push(stop.clone());
+        let (announces, random) = (announces.clone(), Random::new(random_seed()?));
+        // The worker is created in its own thread, so that its buffers are allocated there.
         self.spawn(move || {
-            let worker = Worker::new(plane, signal, most, seed).listen(listeners);
-            worker.map(Worker::work)
+            let worker = HttpWorker::new(announces, stop, max_connections, random);
+            worker.listen(listeners).map(HttpWorker::run)
         })
     }
 
-    /// Starts a thread of UDP.
-    fn udp(
+    /// Starts a UDP thread.
+    fn spawn_udp(
         &mut self,
-        plane: &Arc<Plane>,
+        announces: &Arc<AnnounceHandler>,
         socket: UdpSocket,
         ids: ConnectionIds,
     ) -> Result<(), Error> {
-        let (plane, stop, seed) = (plane.clone(), self.stop.clone(), random()?);
-        self.sockets
+        let (announces, stop) = (announces.clone(), self.stop.clone());
+        let random = Random::new(random_seed()?);
+        self.udp_sockets
             .push(socket.try_clone().map_err(Error::Threads)?);
         self.spawn(move || {
             if socket.local_addr()?.is_ipv4() {
-                UdpPort::<SockaddrIn>::new(socket).work(&plane, &ids, seed, &stop);
+                UdpWorker::<SockaddrIn>::new(socket).run(&announces, &ids, random, &stop);
             } else {
-                UdpPort::<SockaddrIn6>::new(socket).work(&plane, &ids, seed, &stop);
+                UdpWorker::<SockaddrIn6>::new(socket).run(&announces, &ids, random, &stop);
             }
             Ok(())
         })
@@ -109,11 +112,11 @@ impl Serving {
     ) -> Result<(), Error> {
         let name = format!("announce {}", self.threads.len());
         let work = move || {
-            if let Err(error) = prompt::take_short_turns() {
-                tracing::debug!(%error, "clients may wait longer when the machine is busy");
+            if let Err(error) = cpu_slice::request_short_slice() {
+                tracing::debug!(%error, "no short time slice: clients may wait longer when the machine is busy");
             }
             if let Err(error) = work() {
-                tracing::error!(%error, "a thread of the announce plane does not start");
+                tracing::error!(%error, "an announce thread cannot start");
             }
         };
         let thread = std::thread::Builder::new().name(name).spawn(work);
@@ -121,24 +124,25 @@ impl Serving {
         Ok(())
     }
 
-    /// Ends the threads, each after the request it is at.
+    /// Stops the threads, each after its current request.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        for bell in &self.bells {
-            let _ = bell.write(1);
+        for event in &self.stop_events {
+            let _ = event.write(1);
         }
-        for socket in &self.sockets {
-            // It says that there is no connection to shut, and wakes whoever waits for packets.
+        for socket in &self.udp_sockets {
+            // The call fails, because a UDP socket has no connection, but it wakes the receiving
+            // thread.
             let _ = SockRef::from(socket).shutdown(Shutdown::Both);
         }
         for thread in self.threads {
             if thread.join().is_err() {
-                tracing::error!("a thread of the announce plane panicked");
+                tracing::error!("an announce thread panicked");
             }
         }
     }
 }
 
-fn random() -> Result<u64, Error> {
+fn random_seed() -> Result<u64, Error> {
     getrandom::u64().map_err(|error| Error::Threads(io::Error::other(error.to_string())))
 }

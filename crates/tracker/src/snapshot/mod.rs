@@ -1,91 +1,54 @@
-//! What survives a restart: swarms, what forwarders found, when each is due and whom it was told
-//! of.
+//! Snapshots: swarms and their records of forwarded announces, saved across a restart.
 //!
-//! One file, written beside itself and renamed, with a version in front and a checksum behind. A
-//! damaged file is set aside with a warning: a tracker without memory is better than none.
+//! A snapshot is one file, written to a temporary name and renamed. A damaged file is moved aside
+//! with a warning, because a tracker without its past is better than no tracker.
 
-mod read;
-mod write;
+mod decode;
+mod encode;
+mod format;
 
-use crate::plan::Plan;
-use crate::plane::Shared;
-use headworks_tracker_wire::{InfoHash, PeerId};
-use siphasher::sip::SipHasher13;
-use std::hash::Hasher;
+use crate::active_config::ActiveConfig;
+use crate::state::TrackerState;
+use format::{MAGIC, SavedTorrent, SnapshotError, checksum};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use thiserror::Error;
 
-use crate::swarm::{Asked, Packed, Seconds};
-
-/// The last byte is the version.
-const MAGIC: &[u8; 8] = b"HWTRACK\x01";
-
-/// Why a file is not what it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(crate) enum SnapshotError {
-    #[error("it is no snapshot of a tracker")]
-    Foreign,
-    #[error("it has version {0}, and this program reads version 1")]
-    Version(u8),
-    #[error("it is damaged")]
-    Damaged,
-}
-
-/// One torrent as it is saved.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Saved {
-    pub(crate) hash: InfoHash,
-    pub(crate) downloaded: u32,
-    /// Local peers: address, name, whether it has everything, when it was heard of.
-    pub(crate) peers: Vec<(Packed, PeerId, bool, Seconds)>,
-    /// Found peers: address, forwarder, when it was seen.
-    pub(crate) found: Vec<(Packed, u16, Seconds)>,
-    pub(crate) asked: Vec<(u16, Asked)>,
-    pub(crate) told: Vec<(PeerId, u16)>,
-}
-
-fn checksum(bytes: &[u8]) -> u64 {
-    let mut hasher = SipHasher13::new_with_keys(0x6865_6164, 0x776f_726b);
-    hasher.write(bytes);
-    hasher.finish()
-}
-
-/// Saves everything at `path`. `names` are the forwarders', in order.
-pub(crate) fn save(shared: &Shared, names: &[String], path: &Path) -> io::Result<()> {
-    let bytes = write::encode(shared, names);
-    let beside = beside(path, "new");
-    let mut file = std::fs::File::create(&beside)?;
+/// Saves all swarms at `path`. `names` are the names of the forwarders, by id.
+pub(crate) fn save(state: &TrackerState, names: &[String], path: &Path) -> io::Result<()> {
+    let bytes = encode::encode(state, names);
+    let temporary = with_suffix(path, "new");
+    let mut file = std::fs::File::create(&temporary)?;
     file.write_all(&bytes)?;
     file.sync_all()?;
-    std::fs::rename(&beside, path)
+    std::fs::rename(&temporary, path)
 }
 
-/// Loads what was saved at `path`, and says how many torrents that were. A damaged one is set
-/// aside.
+/// Loads the snapshot at `path`, if there is one, and returns its number of torrents. A damaged
+/// file is moved aside.
 ///
 /// # Errors
-/// When there is something else, which would be overwritten, or nothing can be written there.
-pub(crate) fn load(shared: &Shared, names: &[String], path: &Path) -> Result<usize, String> {
+/// When `path` is another kind of file, which saving would overwrite, or when nothing can be
+/// written there.
+pub(crate) fn load(state: &TrackerState, names: &[String], path: &Path) -> Result<usize, String> {
     let bytes = match std::fs::metadata(path) {
-        Ok(about) if !about.is_file() => return Err("it is not a regular file".into()),
+        Ok(metadata) if !metadata.is_file() => return Err("not a regular file".into()),
         Ok(_) => std::fs::read(path),
         Err(error) => Err(error),
     };
     let bytes = match bytes {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // Better now than when everything is to be saved.
-            let new = beside(path, "new");
-            let made = std::fs::File::create(&new);
-            made.map_err(|error| format!("cannot be written: {error}"))?;
+            // A path that cannot be written is reported now, not when the first snapshot is lost.
+            let new = with_suffix(path, "new");
+            let created = std::fs::File::create(&new);
+            created.map_err(|error| format!("cannot be written: {error}"))?;
             let _ = std::fs::remove_file(new);
             return Ok(0);
         }
         Err(error) => return Err(format!("cannot be read: {error}")),
     };
-    let decoded = match read::decode(&bytes, names) {
-        // One that was cut short is damaged.
+    let decoded = match decode::decode(&bytes, names) {
+        // A file that is shorter than the magic bytes but begins like them was truncated.
         Err(error @ SnapshotError::Foreign) if !MAGIC.starts_with(&bytes) => {
             return Err(error.to_string());
         }
@@ -95,61 +58,62 @@ pub(crate) fn load(shared: &Shared, names: &[String], path: &Path) -> Result<usi
         Ok(torrents) => {
             let count = torrents.len();
             for saved in torrents {
-                restore(shared, names.len(), saved);
+                restore(state, names.len(), saved);
             }
-            shared.purge();
+            state.purge();
             count
         }
         Err(error) => {
-            let aside = beside(path, "damaged");
+            let aside = with_suffix(path, "damaged");
             let moved = std::fs::rename(path, &aside).is_ok();
-            tracing::warn!(path = %path.display(), %error, moved, aside = %aside.display(), "the snapshot cannot be used: starting without it");
+            tracing::warn!(path = %path.display(), %error, moved, aside = %aside.display(), "snapshot unusable: starting without it");
             0
         }
     })
 }
 
-/// Reads the bytes as a file, and as the body of a whole one; for fuzzers.
-pub(crate) fn try_to_read(bytes: &[u8]) {
+/// Decodes the bytes as a file, and as the body of a file with a valid checksum. For fuzzers.
+pub(crate) fn try_decode(bytes: &[u8]) {
     let names = ["a".to_owned(), "b".to_owned()];
-    let _ = read::decode(bytes, &names);
+    let _ = decode::decode(bytes, &names);
     let mut whole = [&MAGIC[..], bytes].concat();
     let sum = checksum(&whole);
     whole.extend_from_slice(&sum.to_le_bytes());
-    let shared = Shared::new(Plan::default());
-    for saved in read::decode(&whole, &names).unwrap_or_default() {
-        restore(&shared, names.len(), saved);
+    let state = TrackerState::new(ActiveConfig::default());
+    for saved in decode::decode(&whole, &names).unwrap_or_default() {
+        restore(&state, names.len(), saved);
     }
 }
 
-fn beside(path: &Path, extension: &str) -> PathBuf {
+fn with_suffix(path: &Path, extension: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(extension);
     name.into()
 }
 
-fn restore(shared: &Shared, forwarders: usize, saved: Saved) {
-    let (by, most) = (shared.count_by, shared.plan().config.max_cached_peers);
-    shared.swarms.with(&saved.hash, |swarm| {
+/// Adds a saved torrent to the swarms. `forwarders` is the number of known forwarders.
+fn restore(state: &TrackerState, forwarders: usize, saved: SavedTorrent) {
+    let (by, limit) = (state.count_by, state.active().config.max_cached_peers);
+    state.swarms.with_or_insert(&saved.hash, |swarm| {
         swarm.downloaded = saved.downloaded;
-        for (at, id, seeder, heard) in saved.peers {
-            swarm.hear(heard, at, id, seeder, by);
+        for (address, id, seeder, last_announce) in saved.peers {
+            swarm.upsert_peer(last_announce, address, id, seeder, by);
         }
-        for (at, forwarder, seen) in saved.found {
-            swarm.find(seen, at, forwarder, most, by);
+        for (address, forwarder, last_seen) in saved.cached {
+            swarm.upsert_cached(last_seen, address, forwarder, limit, by);
         }
-        if saved.asked.is_empty() && saved.told.is_empty() {
+        if saved.schedules.is_empty() && saved.announced.is_empty() {
             return;
         }
-        let known = swarm.known_mut();
-        for (forwarder, asked) in saved.asked {
-            known.remember(forwarder, asked);
+        let record = swarm.record_mut();
+        for (forwarder, schedule) in saved.schedules {
+            record.restore(forwarder, schedule);
         }
-        for (peer, forwarder) in saved.told {
-            known.tell(peer, forwarder);
+        for (peer, forwarder) in saved.announced {
+            record.mark_announced(peer, forwarder);
         }
-        swarm.due = known.earliest(forwarders);
+        swarm.due = record.earliest_due(forwarders);
     });
 }
 

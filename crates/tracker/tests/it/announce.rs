@@ -1,8 +1,8 @@
-//! The announce plane, over real sockets.
+//! The announce plane over real sockets.
 
 use crate::support::{Client, Running, announce};
-use headworks_tracker_wire::answer::{self, Reply};
-use headworks_tracker_wire::udp::{self, Answer};
+use headworks_tracker_wire::response::{self, AnnounceResponse};
+use headworks_tracker_wire::udp::{self, Response};
 use headworks_tracker_wire::{Event, query, scrape};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -25,13 +25,13 @@ async fn clients_find_each_other_over_both_transports() {
         b"/announce",
         &mut packet,
     );
-    let answer = client.exchange(&packet).expect("an answer");
-    let Some(Answer::Announce {
+    let answer = client.exchange(&packet).expect("a response");
+    let Some(Response::Announce {
         transaction: 77,
         interval: 1800,
         counts,
         peers,
-    }) = udp::read_answer(&answer)
+    }) = udp::parse_response(&answer)
     else {
         panic!("{answer:?}")
     };
@@ -49,15 +49,15 @@ async fn clients_find_each_other_over_both_transports() {
     );
     packet.clear();
     udp::write_announce(id, 78, &announce(1, 2, Event::Completed), b"", &mut packet);
-    client.exchange(&packet).expect("an answer");
+    client.exchange(&packet).expect("a response");
     assert!(
         running.peers(&seeder).await.is_empty(),
-        "a seeder needs no seeder"
+        "a seeder gets no seeders"
     );
 
     let mut path = String::from("/scrape?info_hash=");
     headworks_tracker_wire::percent_encode(&seeder.info_hash.0, &mut path);
-    let counts = scrape::read(&running.get(&path).await).unwrap()[0].1;
+    let counts = scrape::parse(&running.get(&path).await).unwrap()[0].1;
     assert_eq!((counts.complete, counts.downloaded), (1, 1));
     assert!(
         running
@@ -69,16 +69,16 @@ async fn clients_find_each_other_over_both_transports() {
     running.announce(&announce(1, 1, Event::Stopped)).await;
     packet.clear();
     udp::write_announce(id, 79, &announce(1, 2, Event::Stopped), b"", &mut packet);
-    client.exchange(&packet).expect("an answer");
+    client.exchange(&packet).expect("a response");
     assert!(
         running.stats().await.contains("torrents: 0\n"),
-        "empty torrents go"
+        "empty torrents are removed"
     );
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_thousand_announces_in_one_burst_are_all_answered() {
+async fn a_burst_of_two_thousand_announces_is_answered_completely() {
     let running = Running::start("");
     let client = Client::at("127.0.0.1:0", running.udp());
     let id = client.connect();
@@ -89,10 +89,10 @@ async fn two_thousand_announces_in_one_burst_are_all_answered() {
             let Some(packet) = receiver.receive() else {
                 break;
             };
-            let Some(Answer::Announce { transaction, .. }) = udp::read_answer(&packet) else {
-                panic!("no announce")
+            let Some(Response::Announce { transaction, .. }) = udp::parse_response(&packet) else {
+                panic!("not an announce response")
             };
-            assert!(seen.insert(transaction), "each answer once");
+            assert!(seen.insert(transaction), "one response per request");
         }
         seen
     });
@@ -112,7 +112,7 @@ async fn two_thousand_announces_in_one_burst_are_all_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forged_and_foreign_connection_ids_get_nothing() {
+async fn invalid_connection_ids_get_no_response() {
     let running = Running::start("");
     let client = Client::at("127.0.0.1:0", running.udp());
     let id = client.connect();
@@ -126,19 +126,19 @@ async fn forged_and_foreign_connection_ids_get_nothing() {
     running
         .shows("/stats", "0 announces, 0 scrapes, 2 bad")
         .await;
-    // What is answered next is the answer to the next request: the bad ones got none.
+    // The next response belongs to the next request, so the invalid ones got none.
     packet.clear();
     udp::write_announce(id, 7, &announce(1, 1, Event::None), b"", &mut packet);
-    let answer = client.exchange(&packet).expect("an answer");
+    let answer = client.exchange(&packet).expect("a response");
     assert!(matches!(
-        udp::read_answer(&answer),
-        Some(Answer::Announce { transaction: 7, .. })
+        udp::parse_response(&answer),
+        Some(Response::Announce { transaction: 7, .. })
     ));
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_follow_each_other_on_one_connection() {
+async fn one_connection_serves_pipelined_requests() {
     let running = Running::start("tracker_id = 'me'\n");
     let at = running.http();
     let read = tokio::task::spawn_blocking(move || {
@@ -146,11 +146,11 @@ async fn requests_follow_each_other_on_one_connection() {
         let mut requests = String::new();
         for peer in 0..100 {
             requests.push_str("GET /announce.php?");
-            query::write(&announce(1, peer, Event::Started), None, &mut requests);
+            query::write_announce(&announce(1, peer, Event::Started), None, &mut requests);
             requests.push_str(" HTTP/1.1\r\nHost: t\r\n\r\n");
         }
         requests.push_str("GET /healthz HTTP/1.0\r\n\r\n");
-        // In pieces that end anywhere.
+        // In pieces that end at arbitrary bytes.
         for piece in requests.as_bytes().chunks(997) {
             stream.write_all(piece).unwrap();
         }
@@ -169,7 +169,7 @@ async fn requests_follow_each_other_on_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn numwant_and_forms() {
+async fn responses_respect_numwant_and_the_requested_form() {
     let running = Running::start("");
     for peer in 0..80 {
         running.announce(&announce(1, peer, Event::None)).await;
@@ -180,9 +180,9 @@ async fn numwant_and_forms() {
         assert_eq!(running.peers(&asks).await.len(), got, "{want:?}");
     }
     let mut path = String::from("/announce?");
-    query::write(&announce(1, 3, Event::None), None, &mut path);
+    query::write_announce(&announce(1, 3, Event::None), None, &mut path);
     let dictionaries = running.get(&path.replace("compact=1", "compact=0")).await;
-    let Ok(Reply::Peers(peers)) = answer::read(&dictionaries) else {
+    let Ok(AnnounceResponse::Peers(peers)) = response::parse(&dictionaries) else {
         panic!()
     };
     assert!(peers.peers.iter().all(|(_, id)| id.is_some()));
@@ -193,7 +193,7 @@ async fn numwant_and_forms() {
     let nameless = running
         .get(&path.replace("compact=1", "compact=0&no_peer_id=1"))
         .await;
-    let Ok(Reply::Peers(peers)) = answer::read(&nameless) else {
+    let Ok(AnnounceResponse::Peers(peers)) = response::parse(&nameless) else {
         panic!()
     };
     assert!(peers.peers.len() == 50 && peers.peers.iter().all(|(_, id)| id.is_none()));

@@ -1,7 +1,7 @@
-//! Forwarders that fail in every way there is: what becomes of them, and what clients notice of it.
+//! Forwarders that fail in every possible way: their status, and what clients notice.
 
 use crate::support::{
-    Forwarder, Manner, Running, address, announce, http_uri, listed, udp_uri, until,
+    Behaviour, Forwarder, Running, address, announce, http_uri, listed, udp_uri, until,
 };
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -19,14 +19,15 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     [head.into_bytes(), body].concat()
 }
 
-/// What `/stats` says of a tracker with one good forwarder and this one, which fails.
+/// Starts a tracker with a good forwarder and one with the given behaviour, and waits until
+/// `/stats` shows the expected state of the latter.
 async fn shows(
-    manner: Manner,
+    behaviour: Behaviour,
     settings: &str,
     expected: &[&str],
 ) -> (Running, Forwarder, Forwarder) {
-    let good = Forwarder::http(Manner::Peers(vec![address("192.0.2.9:9")])).await;
-    let bad = Forwarder::http(manner).await;
+    let good = Forwarder::http(Behaviour::Peers(vec![address("192.0.2.9:9")])).await;
+    let bad = Forwarder::http(behaviour).await;
     let settings = format!(
         "forward_timeout = '500ms'\nforwarder_retry_base_ms = 10\nforwarder_retry_attempts = 3\n{settings}\n{}",
         listed([http_uri(&good), http_uri(&bad)])
@@ -41,93 +42,93 @@ async fn shows(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn errors_lead_to_the_states_that_they_should() {
-    let huge = Manner::Body(vec![b'x'; 10 << 20]);
-    let bomb = Manner::Raw(gzip(&vec![b'0'; 64 << 20]));
-    for (manner, expected) in [
+async fn every_error_leads_to_its_status() {
+    let huge = Behaviour::Body(vec![b'x'; 10 << 20]);
+    let bomb = Behaviour::Raw(gzip(&vec![b'0'; 64 << 20]));
+    for (behaviour, expected) in [
         (
-            Manner::status(404),
-            "disabled, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: status 404",
+            Behaviour::status(404),
+            "disabled, 1 requests, 0 answers, 1 failures, 0 unique peers, last error: status 404",
         ),
-        (Manner::status(403), "disabled, 1 requests"),
-        (Manner::status(429), "suspended, 1 requests"),
+        (Behaviour::status(403), "disabled, 1 requests"),
+        (Behaviour::status(429), "suspended, 1 requests"),
         (
-            Manner::status(500),
-            "active, 3 requests, 0 answers, 3 failures, 0 unique peers, last trouble: status 500",
-        ),
-        (
-            Manner::Silent,
-            "active, 3 requests, 0 answers, 3 failures, 0 unique peers, last trouble: no answer in time",
+            Behaviour::status(500),
+            "active, 3 requests, 0 answers, 3 failures, 0 unique peers, last error: status 500",
         ),
         (
-            Manner::Drip,
-            "active, 3 requests, 0 answers, 3 failures, 0 unique peers, last trouble: no answer in time",
+            Behaviour::Silent,
+            "active, 3 requests, 0 answers, 3 failures, 0 unique peers, last error: no response in time",
+        ),
+        (
+            Behaviour::Drip,
+            "active, 3 requests, 0 answers, 3 failures, 0 unique peers, last error: no response in time",
         ),
         (
             huge,
-            "active, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: the answer is too large",
+            "active, 1 requests, 0 answers, 1 failures, 0 unique peers, last error: the response is too large",
         ),
         (
             bomb,
-            "active, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: the answer is too large",
+            "active, 1 requests, 0 answers, 1 failures, 0 unique peers, last error: the response is too large",
         ),
         (
-            Manner::Body(b"<html>".to_vec()),
-            "active, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: not a tracker's answer",
+            Behaviour::Body(b"<html>".to_vec()),
+            "active, 1 requests, 0 answers, 1 failures, 0 unique peers, last error: not a tracker's response",
         ),
         (
-            Manner::Body(b"d14:failure reason4:nopee".to_vec()),
+            Behaviour::Body(b"d14:failure reason4:nopee".to_vec()),
             "active, 1 requests, 1 answers",
         ),
         (
-            Manner::Body(b"d14:failure reason1:x8:retry in5:nevere".to_vec()),
+            Behaviour::Body(b"d14:failure reason1:x8:retry in5:nevere".to_vec()),
             "disabled, 1 requests",
         ),
     ] {
-        let what = format!("{manner:.60?}");
-        let (running, _bad, _good) = shows(manner, "", &[expected]).await;
+        let description = format!("{behaviour:.60?}");
+        let (running, _bad, _good) = shows(behaviour, "", &[expected]).await;
         running.shows("/stats", "1 unique peers").await;
         assert_eq!(
             running.peers(&announce(1, 2, Event::None)).await.len(),
             2,
-            "{what}"
+            "{description}"
         );
         running.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn good_answers_come_in_many_forms() {
+async fn every_form_of_a_valid_response_is_accepted() {
     let peers = b"d8:intervali900e5:peers6:\xc0\x00\x02\x05\x00\x05e";
-    let body = Manner::Body(peers.to_vec());
+    let body = Behaviour::Body(peers.to_vec());
     let other = Forwarder::http(body.clone()).await;
     let redirect = format!(
         "HTTP/1.1 302 Found\r\nLocation: http://{}/other\r\nContent-Length: 0\r\n\r\n",
         other.address
     );
-    for manner in [
+    for behaviour in [
         body,
-        Manner::Raw(gzip(peers)),
-        Manner::Raw(redirect.into_bytes()),
+        Behaviour::Raw(gzip(peers)),
+        Behaviour::Raw(redirect.into_bytes()),
     ] {
         let (running, _bad, _good) = shows(
-            manner,
+            behaviour,
             "",
             &["active, 1 requests, 1 answers, 0 failures, 1 unique peers"],
         )
         .await;
         running.stop().await;
     }
-    let round = Manner::Raw(
+    let round = Behaviour::Raw(
         b"HTTP/1.1 302 Found\r\nLocation: /announce\r\nContent-Length: 0\r\n\r\n".to_vec(),
     );
-    let (running, _bad, _good) = shows(round, "", &["active, 1 requests, 0 answers, 1 failures, 0 unique peers, last trouble: too many redirects"]).await;
+    let (running, _bad, _good) = shows(round, "", &["active, 1 requests, 0 answers, 1 failures, 0 unique peers, last error: too many redirects"]).await;
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lies_are_not_passed_on() {
-    let lies = [
+async fn impossible_addresses_are_dropped() {
+    let addresses = [
         "0.0.0.0:1",
         "224.0.0.1:1",
         "255.255.255.255:1",
@@ -135,7 +136,7 @@ async fn lies_are_not_passed_on() {
         "192.0.2.7:7",
     ];
     let (running, _liar, _good) = shows(
-        Manner::Peers(lies.map(address).to_vec()),
+        Behaviour::Peers(addresses.map(address).to_vec()),
         "",
         &["active, 1 requests, 1 answers, 0 failures, 1 unique peers"],
     )
@@ -149,14 +150,14 @@ async fn lies_are_not_passed_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_healed_forwarder_comes_back() {
+async fn a_recovered_forwarder_is_used_again() {
     let (running, bad, _good) = shows(
-        Manner::status(404),
+        Behaviour::status(404),
         "forwarder_probe_seconds = '100ms'",
         &["disabled"],
     )
     .await;
-    bad.set(Manner::Peers(vec![address("192.0.2.8:8")]));
+    bad.set(Behaviour::Peers(vec![address("192.0.2.8:8")]));
     running
         .shows("/stats", &format!("forwarder {}: probation", bad.address))
         .await;
@@ -169,19 +170,19 @@ async fn a_healed_forwarder_comes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_connection_disables_and_a_silent_udp_forwarder_only_fails() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
-    let silent = Forwarder::udp(Manner::Silent).await;
+    let silent = Forwarder::udp(Behaviour::Silent).await;
     let settings = format!(
         "forward_timeout = '300ms'\nforwarder_retry_base_ms = 10\nforwarder_retry_attempts = 2\n{}",
-        listed([format!("http://{nobody}/announce"), udp_uri(&silent)])
+        listed([format!("http://{closed}/announce"), udp_uri(&silent)])
     );
     let running = Running::start(&settings);
     running.announce(&announce(1, 1, Event::None)).await;
     running
-        .shows("/stats", &format!("forwarder {nobody}: disabled"))
+        .shows("/stats", &format!("forwarder {closed}: disabled"))
         .await;
     running
         .shows(
@@ -196,9 +197,9 @@ async fn a_refused_connection_disables_and_a_silent_udp_forwarder_only_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_all_fail_it_is_our_own_network() {
+async fn an_outage_of_our_own_network_blames_no_forwarder() {
     let bad: Vec<_> =
-        futures_util::future::join_all((0..6).map(|_| Forwarder::http(Manner::Silent))).await;
+        futures_util::future::join_all((0..6).map(|_| Forwarder::http(Behaviour::Silent))).await;
     let settings = format!(
         "forward_timeout = '300ms'\nforwarder_retry_base_ms = 10\n{}",
         listed(bad.iter().map(http_uri))
@@ -213,37 +214,37 @@ async fn when_all_fail_it_is_our_own_network() {
     assert_eq!(
         stats.matches(": active,").count(),
         6,
-        "nobody is blamed:\n{stats}"
+        "no forwarder is blamed:\n{stats}"
     );
     for one in &bad {
-        one.set(Manner::Peers(vec![]));
+        one.set(Behaviour::Peers(vec![]));
     }
     running
         .shows("/metrics", "\nheadworks_tracker_network_down 0\n")
         .await;
-    until("those that waited go out", || {
-        bad.iter().all(|one| one.heard().len() >= 2)
+    until("the delayed forwards are sent", || {
+        bad.iter().all(|one| one.received().len() >= 2)
     })
     .await;
     let first = announce(1, 1, Event::None).info_hash;
-    let all = bad.iter().flat_map(Forwarder::heard);
+    let all = bad.iter().flat_map(Forwarder::received);
     assert!(
-        all.clone().all(|heard| heard.hash == first),
-        "nothing was queued meanwhile: {:?}",
+        all.clone().all(|received| received.hash == first),
+        "nothing was queued during the outage: {:?}",
         all.collect::<Vec<_>>()
     );
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn retry_in_is_obeyed() {
+async fn retry_in_delays_the_forward() {
     let (running, busy, _good) = shows(
-        Manner::Body(b"d14:failure reason4:busy8:retry ini1ee".to_vec()),
+        Behaviour::Body(b"d14:failure reason4:busy8:retry ini1ee".to_vec()),
         "",
         &["active, 1 requests, 1 answers"],
     )
     .await;
     running.shows("/stats", "delayed 1").await;
-    assert_eq!(busy.heard().len(), 1);
+    assert_eq!(busy.received().len(), 1);
     running.stop().await;
 }

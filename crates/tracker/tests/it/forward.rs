@@ -1,33 +1,34 @@
-//! The forward plane: who is asked, told and believed.
+//! The forward plane: selection of forwarders, events, and the forward queue.
 
 use crate::support::{
-    Forwarder, Manner, Running, address, announce, http_uri, listed, udp_uri, until,
+    Behaviour, Forwarder, Running, address, announce, http_uri, listed, udp_uri, until,
 };
 use headworks_tracker_wire::Event;
-use headworks_tracker_wire::answer::Reply;
+use headworks_tracker_wire::response::AnnounceResponse;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_forwarders_find_is_in_the_next_answer() {
-    let http = Forwarder::http(Manner::Peers(vec![
+async fn peers_from_forwarders_are_in_the_next_response() {
+    let http = Forwarder::http(Behaviour::Peers(vec![
         address("192.0.2.1:1"),
         address("[2001:db8::1]:2"),
     ]))
     .await;
-    let udp = Forwarder::udp(Manner::Peers(vec![
+    let udp = Forwarder::udp(Behaviour::Peers(vec![
         address("192.0.2.1:1"),
         address("192.0.2.3:3"),
     ]))
     .await;
     let running = Running::start(&listed([http_uri(&http), udp_uri(&udp)]));
-    let Reply::Peers(first) = running.announce(&announce(1, 1, Event::Started)).await else {
+    let AnnounceResponse::Peers(first) = running.announce(&announce(1, 1, Event::Started)).await
+    else {
         panic!()
     };
-    assert_eq!(first.interval, Some(90), "it is asked back soon");
+    assert_eq!(first.interval, Some(90), "the client is to come back soon");
     assert!(first.peers.is_empty());
     running.shows("/stats", "1 answers").await;
     until("both are asked", || {
-        http.heard().len() == 1 && udp.heard().len() == 1
+        http.received().len() == 1 && udp.received().len() == 1
     })
     .await;
     assert_eq!(
@@ -35,22 +36,23 @@ async fn what_forwarders_find_is_in_the_next_answer() {
         (vec![Event::Started], vec![Event::Started])
     );
     assert!(
-        udp.lines
+        udp.requests
             .lock()
             .unwrap()
             .contains(&"/announce?passkey=k".to_owned()),
-        "the path travels"
+        "the path is sent as an option"
     );
 
-    let everybody = ["192.0.2.1:1", "192.0.2.3:3", "[2001:db8::1]:2"].map(address);
-    let end = std::time::Instant::now() + crate::support::PATIENCE;
+    let all_peers = ["192.0.2.1:1", "192.0.2.3:3", "[2001:db8::1]:2"].map(address);
+    let end = std::time::Instant::now() + crate::support::TIMEOUT;
     loop {
-        let Reply::Peers(next) = running.announce(&announce(1, 1, Event::None)).await else {
+        let AnnounceResponse::Peers(next) = running.announce(&announce(1, 1, Event::None)).await
+        else {
             panic!()
         };
         let mut peers: Vec<_> = next.peers.iter().map(|(at, _)| *at).collect();
         peers.sort();
-        if peers == everybody {
+        if peers == all_peers {
             assert_eq!(next.interval, Some(1800));
             assert_eq!((next.complete, next.incomplete), (Some(3), Some(1)));
             break;
@@ -58,9 +60,9 @@ async fn what_forwarders_find_is_in_the_next_answer() {
         assert!(std::time::Instant::now() < end, "{peers:?}");
     }
     assert_eq!(
-        (http.heard().len(), udp.heard().len()),
+        (http.received().len(), udp.received().len()),
         (1, 1),
-        "nobody is asked before his time"
+        "no forwarder is asked before it is due"
     );
     let stats = running.stats().await;
     assert!(!stats.contains("passkey"), "{stats}");
@@ -68,24 +70,24 @@ async fn what_forwarders_find_is_in_the_next_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_told_started_is_told_stopped_after_it() {
-    let quick = Forwarder::http(Manner::Peers(vec![])).await;
-    let slow = Forwarder::http(Manner::Silent).await;
+async fn stopped_follows_an_announce_in_flight() {
+    let quick = Forwarder::http(Behaviour::Peers(vec![])).await;
+    let slow = Forwarder::http(Behaviour::Silent).await;
     let settings = format!(
         "forward_timeout = '1s'\nforwarder_retry_attempts = 2\n{}",
         listed([http_uri(&quick), http_uri(&slow)])
     );
     let running = Running::start(&settings);
     running.announce(&announce(1, 1, Event::Started)).await;
-    until("both hear started", || {
-        quick.heard().len() == 1 && slow.heard().len() == 1
+    until("both receive started", || {
+        quick.received().len() == 1 && slow.received().len() == 1
     })
     .await;
-    slow.set(Manner::Peers(vec![]));
+    slow.set(Behaviour::Peers(vec![]));
     running.announce(&announce(1, 1, Event::Stopped)).await;
-    // The slow one is still busy with `started` when the peer leaves.
+    // The slow one has not answered `started` when the peer leaves.
     assert_eq!(slow.events(), [Event::Started]);
-    until("both hear stopped", || {
+    until("both receive stopped", || {
         quick.events() == [Event::Started, Event::Stopped]
             && slow.events() == [Event::Started, Event::Stopped]
     })
@@ -95,36 +97,39 @@ async fn who_was_told_started_is_told_stopped_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_not_told_yet_is_told_nothing() {
-    let slow = Forwarder::http(Manner::Silent).await;
+async fn a_queued_announce_of_a_stopped_peer_is_cancelled() {
+    let slow = Forwarder::http(Behaviour::Silent).await;
     let settings = format!(
         "forwarder_workers = 1\nmax_forwarder_workers = 1\nforward_timeout = '2s'\nforwarder_retry_attempts = 1\n{}",
         listed([http_uri(&slow)])
     );
     let running = Running::start(&settings);
     running.announce(&announce(1, 1, Event::Started)).await;
-    until("the only worker is busy", || slow.heard().len() == 1).await;
-    slow.set(Manner::Peers(vec![]));
+    until("the only worker is busy", || slow.received().len() == 1).await;
+    slow.set(Behaviour::Peers(vec![]));
     running.announce(&announce(2, 2, Event::Started)).await;
     running.announce(&announce(2, 2, Event::Stopped)).await;
     running.announce(&announce(3, 3, Event::Started)).await;
-    until("the third is told of", || slow.heard().len() == 2).await;
-    assert_eq!(slow.heard()[1].hash, announce(3, 3, Event::None).info_hash);
+    until("the third is announced", || slow.received().len() == 2).await;
+    assert_eq!(
+        slow.received()[1].hash,
+        announce(3, 3, Event::None).info_hash
+    );
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn completed_goes_to_everybody() {
-    let one = Forwarder::http(Manner::Peers(vec![])).await;
-    let other = Forwarder::udp(Manner::Peers(vec![])).await;
+async fn completed_goes_to_every_forwarder() {
+    let one = Forwarder::http(Behaviour::Peers(vec![])).await;
+    let other = Forwarder::udp(Behaviour::Peers(vec![])).await;
     let running = Running::start(&listed([http_uri(&one), udp_uri(&other)]));
     running.announce(&announce(1, 1, Event::Started)).await;
-    until("both hear of it", || {
-        one.heard().len() == 1 && other.heard().len() == 1
+    until("both receive the announce", || {
+        one.received().len() == 1 && other.received().len() == 1
     })
     .await;
     running.announce(&announce(1, 1, Event::Completed)).await;
-    until("both hear again", || {
+    until("both receive completed", || {
         one.events().last() == Some(&Event::Completed)
             && other.events().last() == Some(&Event::Completed)
     })
@@ -134,36 +139,37 @@ async fn completed_goes_to_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_queue_refuses_first_announces_in_words_and_lets_events_in() {
-    let slow = Forwarder::http(Manner::Silent).await;
+async fn a_full_queue_rejects_first_announces_and_accepts_events() {
+    let slow = Forwarder::http(Behaviour::Silent).await;
     let settings = format!(
         "forwarder_queue_size = 10\nforwarder_workers = 1\nmax_forwarder_workers = 1\nforwarder_concurrency = 1\nrate_limit_initial_burst = 1\nrate_limit_initial_per_sec = 0.001\nretry_period = '120s'\nforward_timeout = '20s'\n{}",
         listed([http_uri(&slow)])
     );
     let running = Running::start(&settings);
-    // One runs, eight wait: eighty percent.
+    // One runs and eight are queued: eighty percent.
     for hash in 0..9 {
         assert!(
             matches!(
                 running.announce(&announce(hash, 1, Event::None)).await,
-                Reply::Peers(_)
+                AnnounceResponse::Peers(_)
             ),
             "{hash}"
         );
-        until("the worker is busy", || !slow.heard().is_empty()).await;
+        until("the worker is busy", || !slow.received().is_empty()).await;
         running.queues(hash + 1, hash).await;
     }
     assert!(
         matches!(
             running.announce(&announce(9, 1, Event::None)).await,
-            Reply::Peers(_)
+            AnnounceResponse::Peers(_)
         ),
-        "the one token"
+        "the only token"
     );
     running.queues(10, 9).await;
-    let Reply::Failure { reason, retry_in } = running.announce(&announce(10, 1, Event::None)).await
+    let AnnounceResponse::Failure { reason, retry_in } =
+        running.announce(&announce(10, 1, Event::None)).await
     else {
-        panic!("it is limited")
+        panic!("not rate-limited")
     };
     assert_eq!(reason, "tracker busy, retry in 120 seconds");
     assert_eq!(
@@ -180,15 +186,15 @@ async fn a_full_queue_refuses_first_announces_in_words_and_lets_events_in() {
         ),
         (9.0, 10.0)
     );
-    // The torrent of the first is known to its forwarder: its peer's completion must get in.
+    // An event is accepted even now.
     running.announce(&announce(0, 1, Event::Completed)).await;
     assert_eq!(running.metric("queue_depth").await, 10.0);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_queue_without_a_limit_says_nothing() {
-    let slow = Forwarder::http(Manner::Silent).await;
+async fn a_full_queue_rejects_only_with_a_rate_limit() {
+    let slow = Forwarder::http(Behaviour::Silent).await;
     for (threshold, overload, refused) in [
         (100, "refuse", true),
         (0, "refuse", false),
@@ -199,19 +205,19 @@ async fn a_full_queue_without_a_limit_says_nothing() {
             listed([http_uri(&slow)])
         );
         let running = Running::start(&settings);
-        let before = slow.heard().len();
+        let before = slow.received().len();
         running.announce(&announce(0, 1, Event::None)).await;
-        until("the worker is busy", || slow.heard().len() == before + 1).await;
+        until("the worker is busy", || slow.received().len() == before + 1).await;
         for hash in 1..3 {
             running.announce(&announce(hash, 1, Event::None)).await;
             running.queues(hash + 1, hash).await;
         }
         match running.announce(&announce(3, 2, Event::None)).await {
-            Reply::Failure { reason, .. } => assert!(
+            AnnounceResponse::Failure { reason, .. } => assert!(
                 refused && reason == "tracker queue full, retry in 30 minutes",
                 "{reason}"
             ),
-            Reply::Peers(peers) => {
+            AnnounceResponse::Peers(peers) => {
                 assert!(!refused);
                 let soon = if overload == "serve" { 90 } else { 1800 };
                 assert_eq!(peers.interval, Some(soon));
@@ -224,8 +230,8 @@ async fn a_full_queue_without_a_limit_says_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_torrent_that_found_the_queue_full_rests() {
-    let slow = Forwarder::http(Manner::Silent).await;
+async fn a_torrent_that_found_the_queue_full_backs_off() {
+    let slow = Forwarder::http(Behaviour::Silent).await;
     let uris = (0..3).map(|n| format!("http://{}/announce?n={n}", slow.address));
     let settings = format!(
         "forwarder_queue_size = 3\nforwarder_workers = 1\nmax_forwarder_workers = 1\nforward_timeout = '20s'\n{}",
@@ -233,9 +239,9 @@ async fn a_torrent_that_found_the_queue_full_rests() {
     );
     let running = Running::start(&settings);
     running.announce(&announce(1, 1, Event::None)).await;
-    until("the worker is busy", || slow.heard().len() == 1).await;
+    until("the worker is busy", || slow.received().len() == 1).await;
     running.queues(3, 2).await;
-    // One of its three finds a place.
+    // One of its three forwards finds room.
     running.announce(&announce(2, 1, Event::None)).await;
     running.shows("/metrics", "queue_dropped_full 2").await;
     running.announce(&announce(2, 1, Event::None)).await;
@@ -244,8 +250,8 @@ async fn a_torrent_that_found_the_queue_full_rests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_pressure_fewer_are_asked() {
-    let slow = Forwarder::http(Manner::Silent).await;
+async fn a_filling_queue_throttles_the_fanout() {
+    let slow = Forwarder::http(Behaviour::Silent).await;
     let uris = (0..10).map(|n| format!("http://{}/announce?n={n}", slow.address));
     let settings = format!(
         "forwarder_queue_size = 100\nforwarder_workers = 1\nmax_forwarder_workers = 1\nqueue_throttle_threshold = 5\nqueue_throttle_top_n = 3\nmax_forwarders_per_announce = 8\n{}",
@@ -253,24 +259,24 @@ async fn under_pressure_fewer_are_asked() {
     );
     let running = Running::start(&settings);
     running.announce(&announce(1, 1, Event::None)).await;
-    until("the worker is busy", || slow.heard().len() == 1).await;
-    // Eight at most.
+    until("the worker is busy", || slow.received().len() == 1).await;
+    // The configured limit of eight.
     running.queues(8, 7).await;
     running.announce(&announce(2, 1, Event::None)).await;
-    // Three under pressure.
+    // Three above the throttle threshold.
     running.queues(11, 10).await;
     assert_eq!(running.metric("queue_throttled_forwarders").await, 7.0);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_forgets_nothing() {
+async fn a_restart_keeps_peers_and_announcements() {
     let path = std::env::temp_dir().join(format!("headworks-warm-{}", std::process::id()));
-    let far = Forwarder::http(Manner::Peers(vec![address("192.0.2.1:1")])).await;
+    let forwarder = Forwarder::http(Behaviour::Peers(vec![address("192.0.2.1:1")])).await;
     let settings = format!(
         "snapshot_file = '{}'\n{}",
         path.display(),
-        listed([http_uri(&far)])
+        listed([http_uri(&forwarder)])
     );
     let running = Running::start(&settings);
     running.announce(&announce(1, 1, Event::Started)).await;
@@ -281,11 +287,11 @@ async fn a_restart_forgets_nothing() {
     assert_eq!(
         peers.len(),
         2,
-        "the local peer and the found one: {peers:?}"
+        "the local peer and the cached one: {peers:?}"
     );
     running.announce(&announce(1, 1, Event::Stopped)).await;
-    until("the forwarder hears that it left", || {
-        far.events() == [Event::Started, Event::Stopped]
+    until("the forwarder receives stopped", || {
+        forwarder.events() == [Event::Started, Event::Stopped]
     })
     .await;
     running.stop().await;

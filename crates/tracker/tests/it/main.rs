@@ -1,4 +1,4 @@
-//! A tracker as its clients and its forwarders see it.
+//! The tracker as its clients and its forwarders see it.
 
 mod announce;
 mod bad_forwarders;

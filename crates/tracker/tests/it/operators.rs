@@ -1,18 +1,18 @@
-//! What operators can do: lists, reloads, modes, and seeing what goes on.
+//! The operator's view: access lists, reloads, modes, statistics and the panel.
 
 use crate::support::{
-    Forwarder, Manner, PATIENCE, Running, address, announce, config, http_uri, listed, udp_uri,
+    Behaviour, Forwarder, Running, TIMEOUT, address, announce, config, http_uri, listed, udp_uri,
     until,
 };
 use headworks_service::panel::{Args, Panel, PanelError};
-use headworks_tracker_wire::answer::Reply;
-use headworks_tracker_wire::udp::{self, Answer};
+use headworks_tracker_wire::response::AnnounceResponse;
+use headworks_tracker_wire::udp::{self, Response};
 use headworks_tracker_wire::{Event, InfoHash};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// A file that ends with its test.
+/// A temporary file.
 struct File(PathBuf);
 
 impl File {
@@ -44,51 +44,51 @@ fn hash(number: u32) -> InfoHash {
 
 async fn failure(running: &Running, number: u32) -> Option<String> {
     match running.announce(&announce(number, 1, Event::None)).await {
-        Reply::Failure { reason, .. } => Some(reason),
+        AnnounceResponse::Failure { reason, .. } => Some(reason),
         _ => None,
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_say_who_is_served_and_are_read_again() {
+async fn access_lists_apply_and_are_reloaded() {
     let denied = File::new("denied", &format!("{} # not this one\n", hash(1)));
     let settings = format!("deny_hashes_file = '{}'\n", denied.path());
     let running = Running::start(&settings);
-    let words = "this torrent is not served here";
-    assert_eq!(failure(&running, 1).await.as_deref(), Some(words));
+    let message = "this torrent is not served here";
+    assert_eq!(failure(&running, 1).await.as_deref(), Some(message));
     assert_eq!(failure(&running, 2).await, None);
     let client = crate::support::Client::at("127.0.0.1:0", running.udp());
     let mut packet = Vec::new();
-    let told = announce(1, 1, Event::None);
-    udp::write_announce(client.connect(), 5, &told, b"", &mut packet);
+    let denied_announce = announce(1, 1, Event::None);
+    udp::write_announce(client.connect(), 5, &denied_announce, b"", &mut packet);
     let answer = client.exchange(&packet).unwrap();
-    let Some(Answer::Error { transaction, text }) = udp::read_answer(&answer) else {
+    let Some(Response::Error { transaction, text }) = udp::parse_response(&answer) else {
         panic!("{answer:?}")
     };
-    assert_eq!((transaction, text), (5, words.as_bytes()));
+    assert_eq!((transaction, text), (5, message.as_bytes()));
 
     denied.write(&format!("{}\n", hash(2)));
     running.tracker.apply(&config(&settings)).unwrap();
     assert_eq!(failure(&running, 1).await, None);
-    assert_eq!(failure(&running, 2).await.as_deref(), Some(words));
+    assert_eq!(failure(&running, 2).await.as_deref(), Some(message));
     let scrape = running
         .get(&format!("/scrape?info_hash={}", escaped(hash(2))))
         .await;
-    let counts = headworks_tracker_wire::scrape::read(&scrape).unwrap();
-    assert_eq!(counts[0].1.incomplete, 0, "its peers are not shown, either");
+    let counts = headworks_tracker_wire::scrape::parse(&scrape).unwrap();
+    assert_eq!(counts[0].1.incomplete, 0, "a denied torrent has no totals");
 
-    // A list that cannot be used changes nothing.
+    // An invalid list changes nothing.
     denied.write("nonsense\n");
     let error = running.tracker.apply(&config(&settings)).unwrap_err();
     assert!(error.to_string().contains("line 1"), "{error}");
-    assert_eq!(failure(&running, 2).await.as_deref(), Some(words));
+    assert_eq!(failure(&running, 2).await.as_deref(), Some(message));
 
     running
         .tracker
         .apply(&config("deny_clients = ['127.0.0.0/8']\n"))
         .unwrap();
-    let words = "this client is not served here";
-    assert_eq!(failure(&running, 3).await.as_deref(), Some(words));
+    let message = "this client is not served here";
+    assert_eq!(failure(&running, 3).await.as_deref(), Some(message));
     running
         .tracker
         .apply(&config("allow_clients = ['127.0.0.1', '::1']\n"))
@@ -104,10 +104,10 @@ fn escaped(hash: InfoHash) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forwarders_come_and_go_with_a_reload() {
+async fn a_reload_adds_and_removes_forwarders() {
     let (old, new) = (
-        Forwarder::http(Manner::Peers(vec![address("192.0.2.1:1")])).await,
-        Forwarder::http(Manner::Peers(vec![address("192.0.2.2:2")])).await,
+        Forwarder::http(Behaviour::Peers(vec![address("192.0.2.1:1")])).await,
+        Forwarder::http(Behaviour::Peers(vec![address("192.0.2.2:2")])).await,
     );
     let running = Running::start("");
     running.announce(&announce(1, 1, Event::Started)).await;
@@ -116,30 +116,33 @@ async fn forwarders_come_and_go_with_a_reload() {
         .apply(&config(&listed([http_uri(&old)])))
         .unwrap();
     running.announce(&announce(1, 1, Event::None)).await;
-    until("the first is asked", || old.heard().len() == 1).await;
+    until("the first is asked", || old.received().len() == 1).await;
     running
         .tracker
         .apply(&config(&listed([http_uri(&new)])))
         .unwrap();
     assert_eq!(running.tracker.forwarders(), 1);
     running.announce(&announce(1, 1, Event::None)).await;
-    until("the new one is asked", || new.heard().len() == 1).await;
+    until("the new one is asked", || new.received().len() == 1).await;
     running.announce(&announce(2, 2, Event::Started)).await;
-    until("and for others", || new.heard().len() == 2).await;
-    assert_eq!(old.heard().len(), 1, "the other is no longer listed");
+    until("the new one is asked for another torrent", || {
+        new.received().len() == 2
+    })
+    .await;
+    assert_eq!(old.received().len(), 1, "the other is no longer listed");
     let stats = running.stats().await;
     assert!(!stats.contains(&old.address.to_string()), "{stats}");
-    // Back in its place, and asked again.
+    // Listed again, with its old id.
     let both = listed([http_uri(&old), http_uri(&new)]);
     running.tracker.apply(&config(&both)).unwrap();
     running.announce(&announce(3, 3, Event::Started)).await;
-    until("it is asked again", || old.heard().len() == 2).await;
+    until("it is asked again", || old.received().len() == 2).await;
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn never_is_until_the_reload() {
-    let forwarder = Forwarder::http(Manner::Body(
+async fn a_reload_enables_a_forwarder_that_declined() {
+    let forwarder = Forwarder::http(Behaviour::Body(
         b"d14:failure reason2:no8:retry in5:nevere".to_vec(),
     ))
     .await;
@@ -153,9 +156,9 @@ async fn never_is_until_the_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn private_torrents_stay_here() {
+async fn private_torrents_are_not_forwarded() {
     let private = File::new("private", &hash(1).to_string());
-    let forwarder = Forwarder::http(Manner::Peers(vec![])).await;
+    let forwarder = Forwarder::http(Behaviour::Peers(vec![])).await;
     let settings = format!(
         "never_forward_file = '{}'\n{}",
         private.path(),
@@ -166,14 +169,22 @@ async fn private_torrents_stay_here() {
         running.announce(&announce(1, 1, event)).await;
     }
     running.announce(&announce(2, 2, Event::Started)).await;
-    until("the other is passed on", || !forwarder.heard().is_empty()).await;
-    assert!(forwarder.heard().iter().all(|heard| heard.hash == hash(2)));
+    until("the other is forwarded", || {
+        !forwarder.received().is_empty()
+    })
+    .await;
+    assert!(
+        forwarder
+            .received()
+            .iter()
+            .all(|received| received.hash == hash(2))
+    );
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ask_only_tells_nothing_of_a_client() {
-    let peers = Manner::Peers(vec![address("192.0.2.1:1")]);
+async fn ask_only_reveals_nothing_about_a_client() {
+    let peers = Behaviour::Peers(vec![address("192.0.2.1:1")]);
     let (http, udp) = (
         Forwarder::http(peers.clone()).await,
         Forwarder::udp(peers).await,
@@ -187,22 +198,22 @@ async fn ask_only_tells_nothing_of_a_client() {
     (started.uploaded, started.downloaded) = (77, 78);
     running.announce(&started).await;
     until("both are asked", || {
-        http.heard().len() == 1 && udp.heard().len() == 1
+        http.received().len() == 1 && udp.received().len() == 1
     })
     .await;
-    for heard in [http.heard()[0], udp.heard()[0]] {
-        assert_eq!(heard.event, Event::None);
-        assert_ne!(heard.peer, started.peer_id);
+    for received in [http.received()[0], udp.received()[0]] {
+        assert_eq!(received.event, Event::None);
+        assert_ne!(received.peer, started.peer_id);
     }
-    let line = http.lines.lock().unwrap()[0].clone();
+    let line = http.requests.lock().unwrap()[0].clone();
     assert!(line.contains("uploaded=0&downloaded=0&left=1"), "{line}");
     assert!(!line.contains("key="), "{line}");
     running.announce(&announce(1, 1, Event::Completed)).await;
     running.announce(&announce(1, 1, Event::Stopped)).await;
-    // A second torrent is asked for after whatever might have been queued before it.
+    // Anything queued before would be sent before the second torrent.
     running.announce(&announce(2, 2, Event::Started)).await;
     until("the second is asked for", || {
-        http.heard().len() == 2 && udp.heard().len() == 2
+        http.received().len() == 2 && udp.received().len() == 2
     })
     .await;
     assert_eq!(http.events(), [Event::None, Event::None]);
@@ -210,9 +221,9 @@ async fn ask_only_tells_nothing_of_a_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_that_are_worth_most_are_preferred() {
-    let barren = Forwarder::http(Manner::Peers(vec![])).await;
-    let rich = Forwarder::http(Manner::Peers(
+async fn yield_prefers_forwarders_with_a_high_score() {
+    let poor = Forwarder::http(Behaviour::Peers(vec![])).await;
+    let rich = Forwarder::http(Behaviour::Peers(
         (1..40)
             .map(|n| address(&format!("192.0.2.{n}:1")))
             .collect(),
@@ -220,16 +231,16 @@ async fn those_that_are_worth_most_are_preferred() {
     .await;
     let settings = format!(
         "forwarder_selection = 'yield'\nmax_forwarders_per_announce = 1\n{}",
-        listed([http_uri(&barren), http_uri(&rich)])
+        listed([http_uri(&poor), http_uri(&rich)])
     );
     let running = Running::start(&settings);
     for number in 0..200 {
-        let asked = || barren.heard().len() + rich.heard().len();
+        let asked = || poor.received().len() + rich.received().len();
         running.announce(&announce(number, 1, Event::Started)).await;
         until("one is asked", || asked() == number as usize + 1).await;
     }
-    let (few, many) = (barren.heard().len(), rich.heard().len());
-    assert!(few > 1, "others are tried now and then");
+    let (few, many) = (poor.received().len(), rich.received().len());
+    assert!(few > 1, "others are explored");
     assert!(many > 4 * few, "{many} against {few}");
     let name = rich.address.to_string();
     running
@@ -248,20 +259,20 @@ async fn those_that_are_worth_most_are_preferred() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tracker_id_is_sent_back() {
     let body = b"d8:intervali900e5:peers0:10:tracker id3:a&be".to_vec();
-    let forwarder = Forwarder::http(Manner::Body(body)).await;
+    let forwarder = Forwarder::http(Behaviour::Body(body)).await;
     let running = Running::start(&listed([http_uri(&forwarder)]));
     running.announce(&announce(1, 1, Event::Started)).await;
     running.shows("/stats", "1 answers").await;
     running.announce(&announce(2, 2, Event::Started)).await;
-    until("it is asked again", || forwarder.heard().len() == 2).await;
-    let lines = forwarder.lines.lock().unwrap().clone();
-    assert!(!lines[0].contains("trackerid"), "{}", lines[0]);
-    assert!(lines[1].contains("&trackerid=a%26b"), "{}", lines[1]);
+    until("it is asked again", || forwarder.received().len() == 2).await;
+    let requests = forwarder.requests.lock().unwrap().clone();
+    assert!(!requests[0].contains("trackerid"), "{}", requests[0]);
+    assert!(requests[1].contains("&trackerid=a%26b"), "{}", requests[1]);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_addresses_are_for_whoever_has_the_token() {
+async fn clients_addresses_need_the_token() {
     let running = Running::start("");
     running.announce(&announce(1, 1, Event::Started)).await;
     assert!(!running.stats().await.contains("127.0.0.1"));
@@ -273,7 +284,7 @@ async fn clients_addresses_are_for_whoever_has_the_token() {
     let right = running.get("/stats?token=a+token+for+this+test").await;
     assert!(
         !String::from_utf8(right).unwrap().contains("client"),
-        "it is taken as it is written"
+        "a token in the query is not decoded"
     );
     let text = running.with_token("/stats", token).await;
     assert!(
@@ -292,8 +303,8 @@ fn args(value: &serde_json::Value) -> Args {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_panel_shows_explains_and_acts() {
-    let forwarder = Forwarder::http(Manner::Peers(vec![address("192.0.2.1:1")])).await;
-    let quiet = Forwarder::http(Manner::Peers(vec![])).await;
+    let forwarder = Forwarder::http(Behaviour::Peers(vec![address("192.0.2.1:1")])).await;
+    let quiet = Forwarder::http(Behaviour::Peers(vec![])).await;
     let running = Running::start(&listed([http_uri(&forwarder), http_uri(&quiet)]));
     let (panel, quiet) = (running.tracker.panel(), quiet.address.to_string());
     let suspend = args(&json!({"forwarder": quiet, "seconds": 500}));
@@ -314,18 +325,22 @@ async fn the_panel_shows_explains_and_acts() {
     running.shows("/stats", "1 answers").await;
 
     let torrent = hash(1).to_string();
-    let told = explained(&*panel, &torrent, "peer 192.0.2.1:1").await;
-    assert_eq!(told.subject, torrent);
-    assert!(told.summary.starts_with("1 local peers, 1 from forwarders"));
+    let explanation = explained(&*panel, &torrent, "peer 192.0.2.1:1").await;
+    assert_eq!(explanation.subject, torrent);
+    assert!(
+        explanation
+            .summary
+            .starts_with("1 local peers, 1 from forwarders")
+    );
     let value = |name: &str| {
-        let fact = told.facts.iter().find(|fact| fact.name == name);
-        fact.unwrap_or_else(|| panic!("no {name} in {told:?}"))
+        let fact = explanation.facts.iter().find(|fact| fact.name == name);
+        fact.unwrap_or_else(|| panic!("no {name} in {explanation:?}"))
             .value
             .clone()
     };
-    let by = format!("first named by {}", forwarder.address);
+    let by = format!("first reported by {}", forwarder.address);
     assert!(value("peer 192.0.2.1:1").starts_with(&by));
-    assert!(value("peer 127.0.0.1:10001").contains(&format!("told to {}", forwarder.address)));
+    assert!(value("peer 127.0.0.1:10001").contains(&format!("announced to {}", forwarder.address)));
     let asked = value(&format!("forwarder {}", forwarder.address));
     assert!(asked.contains("1 new peers; due in 1"), "{asked}");
     let skipped = value(&format!("forwarder {quiet}"));
@@ -339,40 +354,39 @@ async fn the_panel_shows_explains_and_acts() {
     let enable = args(&json!({"forwarder": quiet}));
     panel.act("enable", &enable).await.unwrap();
     running.shows("/stats", &format!("{quiet}: active")).await;
-    let nobody = args(&json!({"forwarder": "nobody"}));
-    assert!(panel.act("enable", &nobody).await.is_err());
+    let unknown = args(&json!({"forwarder": "unknown"}));
+    assert!(panel.act("enable", &unknown).await.is_err());
     let shown = serde_json::to_string(&panel.snapshot()).unwrap();
-    for text in [torrent.as_str(), &quiet, "waiting, until full"] {
+    for text in [torrent.as_str(), &quiet, "queued, of capacity"] {
         assert!(shown.contains(text), "{text} in {shown}");
     }
     running.stop().await;
 }
 
-/// The explanation, once it has the fact.
+/// Waits until an explanation has a fact, and returns it.
 async fn explained(
     panel: &dyn Panel,
     torrent: &str,
     fact: &str,
 ) -> headworks_service::panel::Explanation {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
-        let told = panel.explain(torrent).await.unwrap();
-        if told.facts.iter().any(|one| one.name == fact) {
-            return told;
+        let explanation = panel.explain(torrent).await.unwrap();
+        if explanation.facts.iter().any(|one| one.name == fact) {
+            return explanation;
         }
-        assert!(Instant::now() < end, "{told:?}");
+        assert!(Instant::now() < end, "{explanation:?}");
         tokio::task::yield_now().await;
     }
 }
 
-/// Sockets that share a port are shared by two trackers without a word, and each client would find
-/// half the peers.
+/// Two trackers could share a port without an error, and each client would find half of the peers.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_tracker_on_a_taken_port_is_refused() {
+async fn a_second_tracker_on_the_same_port_is_rejected() {
     let first = Running::start("");
     for taken in [first.http(), first.udp()] {
         let second = Running::try_listening(&taken.to_string(), "");
-        let refused = second.err().expect("it is refused").to_string();
+        let refused = second.err().expect("an error").to_string();
         assert!(refused.contains(&taken.to_string()), "{refused}");
     }
     first.stop().await;

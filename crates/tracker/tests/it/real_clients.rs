@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that goes with its test.
+/// A temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -25,7 +25,7 @@ impl Drop for Folder {
     }
 }
 
-/// Seeds through one tracker, downloads through another.
+/// Seeds a file through one tracker and downloads it through another.
 async fn download(seeders: String, leechers: String, address: &str, client: &str) {
     let folder = Folder::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/download.py");
@@ -38,15 +38,15 @@ async fn download(seeders: String, leechers: String, address: &str, client: &str
         .await
         .unwrap();
     let output = output.expect("python3 is installed");
-    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         output.status.success(),
-        "{client} by {seeders} and {leechers}: {words}"
+        "{client} by {seeders} and {leechers}: {errors}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn find_each_other_over_http_and_udp_and_both_families() {
+async fn clients_find_each_other_over_both_transports_and_families() {
     let running = Running::start("");
     let (http, udp) = (running.http(), running.udp());
     for uri in [
@@ -69,17 +69,17 @@ async fn find_each_other_over_http_and_udp_and_both_families() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn find_a_seeder_that_only_another_tracker_knows() {
+async fn clients_find_a_seeder_known_only_to_a_forwarder() {
     let other = Running::start("");
     for forwarder in [
         format!("http://{}/announce", other.http()),
         format!("udp://{}/announce", other.udp()),
     ] {
-        let near = Running::start(&crate::support::listed([forwarder]));
+        let tracker = Running::start(&crate::support::listed([forwarder]));
         let seeders = format!("http://{}/announce", other.http());
-        let leechers = format!("http://{}/announce", near.http());
+        let leechers = format!("http://{}/announce", tracker.http());
         download(seeders, leechers, "127.0.0.1", "libtorrent").await;
-        near.stop().await;
+        tracker.stop().await;
     }
     other.stop().await;
 }

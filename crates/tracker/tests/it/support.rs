@@ -1,11 +1,11 @@
-//! A tracker, clients for it, and forwarders that behave as they are told.
+//! A tracker, clients for it, and forwarders with configurable behaviour.
 
 use headworks_service::config::{Schema, Sources};
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use headworks_service::shutdown::Shutdown;
 use headworks_tracker::{Tracker, TrackerConfig};
-use headworks_tracker_wire::answer::{self, Reply};
-use headworks_tracker_wire::udp::{self, Answer, Request};
+use headworks_tracker_wire::response::{self, AnnounceResponse};
+use headworks_tracker_wire::udp::{self, Request, Response};
 use headworks_tracker_wire::{Announce, Counts, Event, InfoHash, PeerId, query};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -13,15 +13,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Long enough for the slowest machine; nothing waits this long when all is well.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The time after which a wait fails. Long enough for the slowest machine; no passing test waits so
+/// long.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Running {
     pub(crate) tracker: Tracker,
     shutdown: Shutdown,
 }
 
-/// The section with these settings, in TOML.
+/// Loads the section from settings in TOML.
 pub(crate) fn config(settings: &str) -> Arc<TrackerConfig> {
     let sources = Sources::new().text("headworks.toml", format!("[tracker]\n{settings}"));
     let schema = Schema::shared().with::<TrackerConfig>();
@@ -32,17 +33,17 @@ pub(crate) fn config(settings: &str) -> Arc<TrackerConfig> {
 }
 
 impl Running {
-    /// A tracker on loopback with these settings of its section, in TOML.
+    /// Starts a tracker on loopback with settings of its section in TOML.
     pub(crate) fn start(settings: &str) -> Running {
         Running::listening("127.0.0.1:0", settings)
     }
 
-    /// The same at another address.
+    /// Starts a tracker at an address.
     pub(crate) fn listening(at: &str, settings: &str) -> Running {
         Running::try_listening(at, settings).unwrap()
     }
 
-    /// The same, if it can.
+    /// Starts a tracker at an address, or returns its error.
     pub(crate) fn try_listening(
         at: &str,
         settings: &str,
@@ -58,7 +59,7 @@ impl Running {
     }
 
     pub(crate) async fn stop(self) {
-        assert!(self.shutdown.drain(PATIENCE).await.left.is_empty());
+        assert!(self.shutdown.drain(TIMEOUT).await.left.is_empty());
     }
 
     pub(crate) fn http(&self) -> SocketAddr {
@@ -69,7 +70,7 @@ impl Running {
         self.tracker.udp()[0]
     }
 
-    /// The body at a path.
+    /// Returns the body at a path.
     pub(crate) async fn get(&self, path: &str) -> Vec<u8> {
         let (at, path) = (self.http(), path.to_owned());
         tokio::task::spawn_blocking(move || get(at, &path, ""))
@@ -77,7 +78,7 @@ impl Running {
             .unwrap()
     }
 
-    /// The text at a path, for whoever has a token.
+    /// Returns the text at a path, requested with a token.
     pub(crate) async fn with_token(&self, path: &str, token: &str) -> String {
         let (at, path) = (self.http(), path.to_owned());
         let header = format!("Authorization: Bearer {token}\r\n");
@@ -85,16 +86,16 @@ impl Running {
         String::from_utf8(answer.unwrap()).unwrap()
     }
 
-    pub(crate) async fn announce(&self, announce: &Announce) -> Reply {
+    pub(crate) async fn announce(&self, announce: &Announce) -> AnnounceResponse {
         let mut path = String::from("/announce?");
-        query::write(announce, None, &mut path);
+        query::write_announce(announce, None, &mut path);
         let body = self.get(&path).await;
-        answer::read(&body).unwrap_or_else(|error| panic!("{error}: {}", body.escape_ascii()))
+        response::parse(&body).unwrap_or_else(|error| panic!("{error}: {}", body.escape_ascii()))
     }
 
-    /// The addresses in an answer.
+    /// Announces and returns the addresses in the response.
     pub(crate) async fn peers(&self, announce: &Announce) -> Vec<SocketAddr> {
-        let Reply::Peers(peers) = self.announce(announce).await else {
+        let AnnounceResponse::Peers(peers) = self.announce(announce).await else {
             panic!("a failure")
         };
         peers.peers.into_iter().map(|(at, _)| at).collect()
@@ -104,7 +105,7 @@ impl Running {
         String::from_utf8(self.get("/stats").await).unwrap()
     }
 
-    /// The number of a metric.
+    /// Returns the value of a metric.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let text = String::from_utf8(self.get("/metrics").await).unwrap();
         let line = text
@@ -115,30 +116,31 @@ impl Running {
             .unwrap()
     }
 
-    /// Waits until so many forwards were handed in, of which so many wait and none is on its way.
+    /// Waits until `offered` forwards were offered to the queue and `waiting` of them are still
+    /// queued.
     pub(crate) async fn queues(&self, offered: u32, waiting: u32) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let wanted = (f64::from(offered), f64::from(waiting));
         loop {
             let offered = self.metric("headworks_tracker_forwards_offered_total");
-            let seen = (offered.await, self.metric("queue_depth").await);
-            if seen == wanted {
+            let current = (offered.await, self.metric("queue_depth").await);
+            if current == wanted {
                 return;
             }
-            assert!(Instant::now() < end, "never {wanted:?} but {seen:?}");
+            assert!(Instant::now() < end, "expected {wanted:?}, got {current:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
     /// Waits until a page holds `text`.
     pub(crate) async fn shows(&self, page: &str, text: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let body = String::from_utf8(self.get(page).await).unwrap();
             if body.contains(text) {
                 return;
             }
-            assert!(Instant::now() < end, "never `{text}` but\n{body}");
+            assert!(Instant::now() < end, "expected `{text}` in\n{body}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -146,7 +148,7 @@ impl Running {
 
 fn get(at: SocketAddr, path: &str, headers: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: t\r\n{headers}Connection: close\r\n\r\n"
@@ -162,15 +164,15 @@ fn get(at: SocketAddr, path: &str, headers: &str) -> Vec<u8> {
 }
 
 /// Waits for a condition.
-pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
+pub(crate) async fn until(description: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < end, "never: {what}");
+        assert!(Instant::now() < end, "timed out: {description}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Peer number `peer` of torrent number `hash`.
+/// Creates an announce of peer number `peer` in torrent number `hash`.
 pub(crate) fn announce(hash: u32, peer: u16, event: Event) -> Announce {
     let mut announce = Announce {
         port: 10_000 + peer,
@@ -190,7 +192,7 @@ pub(crate) struct Client(pub(crate) UdpSocket, pub(crate) SocketAddr);
 impl Client {
     pub(crate) fn at(from: &str, to: SocketAddr) -> Client {
         let socket = UdpSocket::bind(from).unwrap();
-        // A burst of answers must find room at the client, too.
+        // A burst of responses must fit into the socket.
         socket2::SockRef::from(&socket)
             .set_recv_buffer_size(4 << 20)
             .unwrap();
@@ -214,8 +216,8 @@ impl Client {
     pub(crate) fn connect(&self) -> u64 {
         let mut packet = Vec::new();
         udp::write_connect(1, &mut packet);
-        match udp::read_answer(&self.exchange(&packet).expect("an answer")) {
-            Some(Answer::Connect {
+        match udp::parse_response(&self.exchange(&packet).expect("a response")) {
+            Some(Response::Connect {
                 transaction: 1,
                 connection,
             }) => connection,
@@ -224,42 +226,42 @@ impl Client {
     }
 }
 
-/// How a forwarder behaves.
+/// The behaviour of a forwarder.
 #[derive(Clone, Debug)]
-pub(crate) enum Manner {
-    /// Names these peers.
+pub(crate) enum Behaviour {
+    /// Reports these peers.
     Peers(Vec<SocketAddr>),
-    /// Answers these bytes, whatever they are.
+    /// Responds with this body.
     Body(Vec<u8>),
-    /// Answers with this head and body.
+    /// Responds with these bytes, head and body.
     Raw(Vec<u8>),
-    /// Takes the request and says nothing.
+    /// Accepts the request and never responds.
     Silent,
-    /// A byte a second.
+    /// Sends one byte per second.
     Drip,
 }
 
-impl Manner {
-    pub(crate) fn status(status: u16) -> Manner {
-        Manner::Raw(format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").into_bytes())
+impl Behaviour {
+    pub(crate) fn status(status: u16) -> Behaviour {
+        Behaviour::Raw(format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").into_bytes())
     }
 }
 
-/// What a forwarder heard.
+/// An announce that a forwarder received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedAnnounce {
     pub(crate) hash: InfoHash,
     pub(crate) peer: PeerId,
     pub(crate) event: Event,
 }
 
-/// An HTTP tracker that behaves as it is told and writes down what it hears.
+/// A tracker with a configurable behaviour that logs its requests.
 #[derive(Clone)]
 pub(crate) struct Forwarder {
     pub(crate) address: SocketAddr,
-    pub(crate) manner: Arc<Mutex<Manner>>,
-    pub(crate) heard: Arc<Mutex<Vec<Heard>>>,
-    pub(crate) lines: Arc<Mutex<Vec<String>>>,
+    pub(crate) behaviour: Arc<Mutex<Behaviour>>,
+    pub(crate) received: Arc<Mutex<Vec<ReceivedAnnounce>>>,
+    pub(crate) requests: Arc<Mutex<Vec<String>>>,
     _task: Arc<Task>,
 }
 
@@ -272,88 +274,92 @@ impl Drop for Task {
 }
 
 impl Forwarder {
-    pub(crate) async fn http(manner: Manner) -> Forwarder {
+    /// Starts an HTTP tracker.
+    pub(crate) async fn http(behaviour: Behaviour) -> Forwarder {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let manner = Arc::new(Mutex::new(manner));
-        let (heard, lines) = (
-            Arc::<Mutex<Vec<Heard>>>::default(),
+        let behaviour = Arc::new(Mutex::new(behaviour));
+        let (received, requests) = (
+            Arc::<Mutex<Vec<ReceivedAnnounce>>>::default(),
             Arc::<Mutex<Vec<String>>>::default(),
         );
-        let shared = (manner.clone(), heard.clone(), lines.clone());
+        let shared = (behaviour.clone(), received.clone(), requests.clone());
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (manner, heard, lines) = shared.clone();
-                tokio::spawn(serve(stream, manner, heard, lines));
+                let (behaviour, received, requests) = shared.clone();
+                tokio::spawn(serve(stream, behaviour, received, requests));
             }
         });
         let task = Arc::new(Task(task));
         Forwarder {
             address,
-            manner,
-            heard,
-            lines,
+            behaviour,
+            received,
+            requests,
             _task: task,
         }
     }
 
-    /// A UDP tracker: peers or silence.
-    pub(crate) async fn udp(manner: Manner) -> Forwarder {
+    /// Starts a UDP tracker. It reports peers or stays silent.
+    pub(crate) async fn udp(behaviour: Behaviour) -> Forwarder {
         let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
-        let manner = Arc::new(Mutex::new(manner));
-        let (heard, lines) = (
-            Arc::<Mutex<Vec<Heard>>>::default(),
+        let behaviour = Arc::new(Mutex::new(behaviour));
+        let (received, requests) = (
+            Arc::<Mutex<Vec<ReceivedAnnounce>>>::default(),
             Arc::<Mutex<Vec<String>>>::default(),
         );
-        let shared = (manner.clone(), heard.clone(), lines.clone());
+        let shared = (behaviour.clone(), received.clone(), requests.clone());
         let task = tokio::spawn(async move {
             let mut buffer = [0; 4096];
             while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
-                let (manner, heard, lines) = &shared;
-                let answer = udp_answer(&buffer[..length], manner, heard, lines);
-                if let Some(answer) = answer {
-                    let _ = socket.send_to(&answer, from).await;
+                let (behaviour, received, requests) = &shared;
+                let response = udp_response(&buffer[..length], behaviour, received, requests);
+                if let Some(response) = response {
+                    let _ = socket.send_to(&response, from).await;
                 }
             }
         });
         let task = Arc::new(Task(task));
         Forwarder {
             address,
-            manner,
-            heard,
-            lines,
+            behaviour,
+            received,
+            requests,
             _task: task,
         }
     }
 
-    pub(crate) fn set(&self, manner: Manner) {
-        *self.manner.lock().unwrap() = manner;
+    pub(crate) fn set(&self, behaviour: Behaviour) {
+        *self.behaviour.lock().unwrap() = behaviour;
     }
 
-    pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+    pub(crate) fn received(&self) -> Vec<ReceivedAnnounce> {
+        self.received.lock().unwrap().clone()
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
-        self.heard().iter().map(|heard| heard.event).collect()
+        self.received()
+            .iter()
+            .map(|received| received.event)
+            .collect()
     }
 }
 
-fn udp_answer(
+fn udp_response(
     packet: &[u8],
-    manner: &Mutex<Manner>,
-    heard: &Mutex<Vec<Heard>>,
-    lines: &Mutex<Vec<String>>,
+    behaviour: &Mutex<Behaviour>,
+    received: &Mutex<Vec<ReceivedAnnounce>>,
+    requests: &Mutex<Vec<String>>,
 ) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    let Manner::Peers(peers) = manner.lock().unwrap().clone() else {
+    let Behaviour::Peers(peers) = behaviour.lock().unwrap().clone() else {
         return None;
     };
-    match udp::read_request(packet).ok()? {
+    match udp::parse_request(packet).ok()? {
         Request::Connect { transaction } => {
-            lines.lock().unwrap().push("connect".into());
-            udp::answer_connect(transaction, 99, &mut out);
+            requests.lock().unwrap().push("connect".into());
+            udp::write_connect_response(transaction, 99, &mut out);
         }
         Request::Announce {
             connection: 99,
@@ -361,16 +367,16 @@ fn udp_answer(
             announce,
             options,
         } => {
-            heard.lock().unwrap().push(Heard {
+            received.lock().unwrap().push(ReceivedAnnounce {
                 hash: announce.info_hash,
                 peer: announce.peer_id,
                 event: announce.event,
             });
-            lines
+            requests
                 .lock()
                 .unwrap()
                 .push(String::from_utf8(udp::url_data(options)).unwrap());
-            udp::answer_announce(transaction, 900, Counts::default(), &mut out);
+            udp::write_announce_response(transaction, 900, Counts::default(), &mut out);
             for peer in peers {
                 let SocketAddr::V4(peer) = peer else { continue };
                 out.extend(headworks_tracker_wire::compact::pack4(
@@ -380,7 +386,7 @@ fn udp_answer(
             }
         }
         Request::Announce { transaction, .. } => {
-            udp::answer_error(transaction, "connection id", &mut out);
+            udp::write_error_response(transaction, "connection id", &mut out);
         }
         Request::Scrape { .. } => return None,
     }
@@ -389,9 +395,9 @@ fn udp_answer(
 
 async fn serve(
     mut stream: tokio::net::TcpStream,
-    manner: Arc<Mutex<Manner>>,
-    heard: Arc<Mutex<Vec<Heard>>>,
-    lines: Arc<Mutex<Vec<String>>>,
+    behaviour: Arc<Mutex<Behaviour>>,
+    received: Arc<Mutex<Vec<ReceivedAnnounce>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 ) {
     let mut input = Vec::new();
     loop {
@@ -403,40 +409,40 @@ async fn serve(
         };
         let head = String::from_utf8(input.drain(..end + 4).collect()).unwrap();
         let line = head.lines().next().unwrap();
-        lines.lock().unwrap().push(head.clone());
+        requests.lock().unwrap().push(head.clone());
         let query = line
             .split(' ')
             .nth(1)
             .unwrap()
             .split_once('?')
             .map_or("", |(_, query)| query);
-        if let Ok(announce) = query::announce(query.as_bytes()) {
-            heard.lock().unwrap().push(Heard {
+        if let Ok(announce) = query::parse_announce(query.as_bytes()) {
+            received.lock().unwrap().push(ReceivedAnnounce {
                 hash: announce.info_hash,
                 peer: announce.peer_id,
                 event: announce.event,
             });
         }
-        let manner = manner.lock().unwrap().clone();
-        let body = match manner {
-            Manner::Peers(peers) => {
+        let behaviour = behaviour.lock().unwrap().clone();
+        let body = match behaviour {
+            Behaviour::Peers(peers) => {
                 let mut body = Vec::new();
-                let head = answer::Head {
+                let head = response::ResponseFields {
                     interval: 900,
-                    ..answer::Head::default()
+                    ..response::ResponseFields::default()
                 };
-                answer::write_dict(&head, peers.iter().map(|peer| (None, *peer)), &mut body);
+                response::write_dict(&head, peers.iter().map(|peer| (None, *peer)), &mut body);
                 body
             }
-            Manner::Body(body) => body,
-            Manner::Raw(bytes) => {
+            Behaviour::Body(body) => body,
+            Behaviour::Raw(bytes) => {
                 if stream.write_all(&bytes).await.is_err() {
                     return;
                 }
                 continue;
             }
-            Manner::Silent => std::future::pending().await,
-            Manner::Drip => {
+            Behaviour::Silent => std::future::pending().await,
+            Behaviour::Drip => {
                 let _ = stream
                     .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
                     .await;
@@ -457,7 +463,7 @@ async fn serve(
     }
 }
 
-/// The forwarders as a section lists them.
+/// Lists forwarders as a section does.
 pub(crate) fn listed(uris: impl IntoIterator<Item = String>) -> String {
     let one = |uri| format!("[[tracker.forwarders]]\nuri = '{uri}'\n");
     uris.into_iter().map(one).collect()

@@ -1,48 +1,51 @@
-//! One connection: bytes in, requests in order, bytes out.
+//! One HTTP connection: reads requests, passes them to the handler and writes the responses in
+//! order.
 
-use super::{Desk, PLAIN, head};
-use crate::serve::http::request::{MAX_HEAD, Parsed, parse};
-use crate::swarm::Seconds;
+use super::handler::HttpHandler;
+use super::request::{MAX_HEAD, Parsed, parse};
+use super::response::{PLAIN_TEXT, write_head};
+use crate::clock::Seconds;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
 
-/// Answers that may wait for a client that does not read; more, and the connection ends.
+/// The most bytes that wait for a client to read them; beyond it the connection is closed.
 const MAX_UNSENT: usize = 1 << 20;
 
-/// A connection.
-pub(crate) struct Connection {
-    pub(crate) stream: TcpStream,
+/// An HTTP connection.
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
     peer: IpAddr,
-    /// The beginning of a request.
+    /// The received part of an incomplete request.
     partial: Vec<u8>,
-    /// What the client has not taken yet.
+    /// Bytes of responses that the socket has not accepted yet.
     unsent: Vec<u8>,
-    /// No more requests: it ends when everything is sent.
+    /// Whether the connection closes once everything is sent.
     closing: bool,
-    /// When it last began a request or ended one: a byte now and then keeps nothing open.
-    pub(crate) heard: Seconds,
+    /// The time at which the last request began or ended. A client that sends a byte now and then
+    /// does not extend it.
+    pub(super) last_active: Seconds,
 }
 
-/// What a connection waits for.
+/// The readiness that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// For requests.
+pub(super) enum Interest {
+    /// Requests to read.
     Read,
-    /// For the client to take what is unsent.
+    /// Room for unsent bytes.
     Write,
-    /// For nothing: it is over.
-    End,
+    /// None: the connection is to be closed.
+    Close,
 }
 
-/// A thread's buffers for connections.
-pub(crate) struct Buffers {
+/// The buffers of one thread, shared by its connections.
+pub(super) struct IoBuffers {
     input: Box<[u8; MAX_HEAD]>,
     output: Vec<u8>,
 }
 
-impl Buffers {
-    pub(crate) fn new() -> Buffers {
-        Buffers {
+impl IoBuffers {
+    pub(super) fn new() -> IoBuffers {
+        IoBuffers {
             input: Box::new([0; MAX_HEAD]),
             output: Vec::with_capacity(64 * 1024),
         }
@@ -50,38 +53,42 @@ impl Buffers {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, peer: IpAddr, now: Seconds) -> Connection {
+    pub(super) fn new(stream: TcpStream, peer: IpAddr, now: Seconds) -> Connection {
         Connection {
             stream,
             peer: peer.to_canonical(),
             partial: Vec::new(),
             unsent: Vec::new(),
             closing: false,
-            heard: now,
+            last_active: now,
         }
     }
 
-    /// Something can be read: answers every request that is there.
-    pub(crate) fn read(&mut self, desk: &mut Desk<'_>, buffers: &mut Buffers) -> Turn {
-        let Buffers { input, output } = buffers;
+    /// Reads from the socket and responds to every complete request.
+    pub(super) fn read(
+        &mut self,
+        handler: &mut HttpHandler<'_>,
+        buffers: &mut IoBuffers,
+    ) -> Interest {
+        let IoBuffers { input, output } = buffers;
         let length = match self.stream.read(&mut input[..]) {
-            Ok(0) => return Turn::End,
+            Ok(0) => return Interest::Close,
             Ok(length) => length,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return self.turn(),
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Turn::Read,
-            Err(_) => return Turn::End,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return self.interest(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Interest::Read,
+            Err(_) => return Interest::Close,
         };
         output.clear();
         if self.partial.is_empty() {
-            self.heard = desk.now;
-            let used = self.requests(&input[..length], desk, output);
+            self.last_active = handler.now;
+            let used = self.handle_requests(&input[..length], handler, output);
             self.partial.extend_from_slice(&input[used..length]);
         } else {
             let mut partial = std::mem::take(&mut self.partial);
             partial.extend_from_slice(&input[..length]);
-            let used = self.requests(&partial, desk, output);
+            let used = self.handle_requests(&partial, handler, output);
             if used > 0 {
-                self.heard = desk.now;
+                self.last_active = handler.now;
             }
             partial.drain(..used);
             self.partial = partial;
@@ -92,21 +99,26 @@ impl Connection {
         self.send(output)
     }
 
-    /// Answers the requests at the beginning of `bytes`, and says how many bytes they were.
-    fn requests(&mut self, bytes: &[u8], desk: &mut Desk<'_>, out: &mut Vec<u8>) -> usize {
+    /// Handles the complete requests at the beginning of `bytes` and returns their length.
+    fn handle_requests(
+        &mut self,
+        bytes: &[u8],
+        handler: &mut HttpHandler<'_>,
+        out: &mut Vec<u8>,
+    ) -> usize {
         let mut used = 0;
         while !self.closing && used < bytes.len() {
             match parse(&bytes[used..]) {
                 Parsed::Request(request, length) => {
-                    desk.answer(self.peer, &request, out);
+                    handler.handle(self.peer, &request, out);
                     self.closing = !request.keep_alive;
                     used += length;
                 }
                 Parsed::Partial => break,
-                Parsed::Bad(status, words) => {
-                    desk.counters.http_bad.add(1);
-                    head(status, PLAIN, words.len(), false, out);
-                    out.extend_from_slice(words.as_bytes());
+                Parsed::Invalid(status, message) => {
+                    handler.counters.http_bad.add(1);
+                    write_head(status, PLAIN_TEXT, message.len(), false, out);
+                    out.extend_from_slice(message.as_bytes());
                     self.closing = true;
                 }
             }
@@ -114,42 +126,42 @@ impl Connection {
         if self.closing { bytes.len() } else { used }
     }
 
-    fn send(&mut self, output: &[u8]) -> Turn {
+    fn send(&mut self, output: &[u8]) -> Interest {
         if self.unsent.is_empty() {
             match write_some(&mut self.stream, output) {
                 Some(sent) => self.unsent.extend_from_slice(&output[sent..]),
-                None => return Turn::End,
+                None => return Interest::Close,
             }
         } else {
             self.unsent.extend_from_slice(output);
         }
         if self.unsent.len() > MAX_UNSENT {
-            return Turn::End;
+            return Interest::Close;
         }
-        self.turn()
+        self.interest()
     }
 
-    /// The client takes more.
-    pub(crate) fn write(&mut self) -> Turn {
+    /// Writes unsent bytes, because the socket has room.
+    pub(super) fn write(&mut self) -> Interest {
         match write_some(&mut self.stream, &self.unsent) {
             Some(sent) => {
                 self.unsent.drain(..sent);
-                self.turn()
+                self.interest()
             }
-            None => Turn::End,
+            None => Interest::Close,
         }
     }
 
-    fn turn(&self) -> Turn {
+    fn interest(&self) -> Interest {
         match (self.unsent.is_empty(), self.closing) {
-            (false, _) => Turn::Write,
-            (true, true) => Turn::End,
-            (true, false) => Turn::Read,
+            (false, _) => Interest::Write,
+            (true, true) => Interest::Close,
+            (true, false) => Interest::Read,
         }
     }
 }
 
-/// Writes as much as the client takes now; `None` if it takes no more at all.
+/// Writes as much as the socket accepts; `None` if the connection is broken.
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> Option<usize> {
     let mut sent = 0;
     while sent < bytes.len() {

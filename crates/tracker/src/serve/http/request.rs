@@ -1,68 +1,68 @@
-//! The head of an HTTP/1.1 request, read as far as a tracker needs it.
+//! A parser for the head of an HTTP/1.1 request, as far as a tracker needs it.
 
 use memchr::memmem;
 
-/// A longer head is refused: a scrape of a hundred torrents fits.
+/// The longest head accepted. A scrape of a hundred torrents fits.
 pub(crate) const MAX_HEAD: usize = 16 * 1024;
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request<'a> {
-    /// The path, undecoded.
+    /// The path, percent-encoded.
     pub(crate) path: &'a [u8],
-    /// What follows the question mark.
+    /// The query without its question mark.
     pub(crate) query: &'a [u8],
     /// Whether the connection stays open.
     pub(crate) keep_alive: bool,
-    /// Whether the answer goes without its body.
+    /// Whether the response has no body (`HEAD`).
     pub(crate) head_only: bool,
-    /// The lines of the head, for whoever wants to know more.
+    /// The header lines, not parsed.
     pub(crate) headers: &'a [u8],
 }
 
-/// What some bytes are.
+/// The result of parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parsed<'a> {
-    /// A request of so many bytes.
+    /// A request and its length in bytes.
     Request(Request<'a>, usize),
-    /// The beginning of one.
+    /// The beginning of a request.
     Partial,
-    /// Nothing that can be answered: the status, and words.
-    Bad(u16, &'static str),
+    /// An invalid request: the status and the message of the response.
+    Invalid(u16, &'static str),
 }
 
-/// Reads the first request in `bytes`.
+/// Parses the first request in `bytes`.
 pub(crate) fn parse(bytes: &[u8]) -> Parsed<'_> {
     let Some(end) = memmem::find(bytes, b"\r\n\r\n") else {
         if bytes.len() >= MAX_HEAD {
-            return Parsed::Bad(431, "the request is too long");
+            return Parsed::Invalid(431, "the request head is too long");
         }
         return Parsed::Partial;
     };
     if end > MAX_HEAD {
-        return Parsed::Bad(431, "the request is too long");
+        return Parsed::Invalid(431, "the request head is too long");
     }
     let head = &bytes[..end];
     let line_end = memmem::find(head, b"\r\n").unwrap_or(head.len());
     let (line, headers) = head.split_at(line_end);
     let Some((method, target, version)) = request_line(line) else {
-        return Parsed::Bad(400, "this is no HTTP request");
+        return Parsed::Invalid(400, "malformed request line");
     };
     let head_only = match method {
         b"GET" => false,
         b"HEAD" => true,
-        _ => return Parsed::Bad(405, "only GET is understood"),
+        _ => return Parsed::Invalid(405, "only GET and HEAD are supported"),
     };
     let mut keep_alive = match version {
         b"HTTP/1.1" => true,
         b"HTTP/1.0" => false,
-        _ => return Parsed::Bad(505, "only HTTP/1.1 is understood"),
+        _ => return Parsed::Invalid(505, "only HTTP/1.0 and HTTP/1.1 are supported"),
     };
-    for (name, value) in lines(headers) {
+    for (name, value) in header_lines(headers) {
         if name.eq_ignore_ascii_case(b"connection") {
-            keep_alive = persists(value, keep_alive);
+            keep_alive = is_persistent(value, keep_alive);
         } else if has_body(name, value) {
-            return Parsed::Bad(400, "a request must have no body");
+            return Parsed::Invalid(400, "a request must not have a body");
         }
     }
     let (path, query) = split_target(target);
@@ -85,7 +85,7 @@ fn request_line(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     (!target.is_empty()).then_some((method, target, version))
 }
 
-/// A target may be a whole address, as proxies send it.
+/// Splits a target into path and query. Proxies send the whole URI as target.
 fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
     let target = match target.strip_prefix(b"http://") {
         Some(rest) => &rest[memchr::memchr(b'/', rest).unwrap_or(rest.len())..],
@@ -97,15 +97,15 @@ fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The header lines, names and values.
-pub(crate) fn lines(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+/// Returns the names and values of the header lines.
+pub(crate) fn header_lines(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     headers.split(|byte| *byte == b'\n').filter_map(|line| {
         let at = memchr::memchr(b':', line)?;
         Some((&line[..at], line[at + 1..].trim_ascii()))
     })
 }
 
-fn persists(value: &[u8], default: bool) -> bool {
+fn is_persistent(value: &[u8], default: bool) -> bool {
     let words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     words.fold(default, |keep, word| {
         if word.eq_ignore_ascii_case(b"close") {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read() {
+    fn requests_are_parsed() {
         let read = request("GET /announce?a=1&b=?2 HTTP/1.1\r\nHost: x\r\nUser-Agent: y\r\n\r\n");
         assert_eq!(
             (read.path, read.query),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_so() {
+    fn invalid_requests_get_their_status() {
         assert_eq!(parse(b"GET / HTTP/1.1\r\nHost: x\r\n"), Parsed::Partial);
         for (status, text) in [
             (405, "POST / HTTP/1.1\r\n\r\n"),
@@ -159,17 +159,17 @@ mod tests {
             (400, "GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"),
             (400, "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"),
         ] {
-            let Parsed::Bad(got, _) = parse(text.as_bytes()) else {
+            let Parsed::Invalid(got, _) = parse(text.as_bytes()) else {
                 panic!("{text}")
             };
             assert_eq!(got, status, "{text}");
         }
-        assert!(matches!(parse(&[b'a'; MAX_HEAD]), Parsed::Bad(431, _)));
+        assert!(matches!(parse(&[b'a'; MAX_HEAD]), Parsed::Invalid(431, _)));
     }
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "(GET|HEAD|POST)? ?[ -~\r\n]{0,60}(\r\n\r\n)?") {
+        fn the_parser_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "(GET|HEAD|POST)? ?[ -~\r\n]{0,60}(\r\n\r\n)?") {
             parse(&bytes);
             parse(text.as_bytes());
         }

@@ -1,0 +1,35 @@
+//! The error of a request to a forwarder.
+
+use thiserror::Error;
+
+/// The reason why a forwarder gave no usable response. It never contains the forwarder's URI.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ClientError {
+    /// No response within the timeout.
+    #[error("no response in time")]
+    Timeout,
+    /// The host name does not resolve.
+    #[error("the host does not exist")]
+    NoSuchHost,
+    /// Nothing listens on the port.
+    #[error("connection refused")]
+    Refused,
+    /// There is no route to the host.
+    #[error("unreachable")]
+    Unreachable,
+    /// A network error that may go away.
+    #[error("{0}")]
+    Transient(String),
+    /// An HTTP status other than 200.
+    #[error("status {0}")]
+    Status(u16),
+    /// The response exceeds the size limit.
+    #[error("the response is too large")]
+    TooLarge,
+    /// A redirect to an unusable address, or one too many.
+    #[error("too many redirects")]
+    Redirects,
+    /// The response is malformed.
+    #[error("not a tracker's response: {0}")]
+    Malformed(String),
+}

@@ -1,0 +1,221 @@
+//! Announces over HTTP and HTTPS.
+
+use super::error::ClientError;
+use super::query::AnnounceQuery;
+use crate::forwarders::ForwarderState;
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+use headworks_service::outbound::{Outbound, is_unknown};
+use headworks_tracker_wire::query;
+use headworks_tracker_wire::response::{self, AnnounceResponse};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT};
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::{Body, Incoming};
+use std::io::{self, ErrorKind, Read};
+
+/// The largest response accepted, compressed and decompressed. Two thousand peers as dictionaries
+/// fit several times.
+const MAX_RESPONSE: usize = 512 * 1024;
+/// The most redirects followed per request.
+const MAX_REDIRECTS: usize = 3;
+
+/// The HTTP side of the tracker client.
+pub(super) struct HttpClient {
+    outbound: Outbound,
+}
+
+impl HttpClient {
+    pub(super) fn new(outbound: Outbound) -> HttpClient {
+        HttpClient { outbound }
+    }
+
+    pub(super) async fn announce(
+        &self,
+        query: &AnnounceQuery<'_>,
+    ) -> Result<AnnounceResponse, ClientError> {
+        let mut text = String::new();
+        let id = query.forwarder.tracker_id.lock().clone();
+        query::write_announce(&query.announce, id.as_deref(), &mut text);
+        let uri = with_query(&query.forwarder.uri, &text);
+        let response = self.get_following(query.forwarder, uri).await?;
+        let status = response.status().as_u16();
+        let body = read_body(response).await;
+        // Some trackers send a regular failure response with an error status. A rate limit takes
+        // precedence over its text.
+        match (status, body) {
+            (200, body) => {
+                response::parse(&body?).map_err(|error| ClientError::Malformed(error.to_string()))
+            }
+            (429, _) => Err(ClientError::Status(429)),
+            (_, Ok(body)) => match response::parse(&body) {
+                Ok(failure @ AnnounceResponse::Failure { .. }) if status < 500 => Ok(failure),
+                _ => Err(ClientError::Status(status)),
+            },
+            (_, Err(_)) => Err(ClientError::Status(status)),
+        }
+    }
+
+    /// Succeeds unless the status shows that no tracker is there or that it rejects us.
+    pub(super) async fn probe(&self, forwarder: &ForwarderState) -> Result<(), ClientError> {
+        let uri = forwarder.uri.to_string();
+        let response = self.get_following(forwarder, uri).await?;
+        match response.status().as_u16() {
+            status @ (403 | 404 | 429 | 500..=599) => Err(ClientError::Status(status)),
+            // A probe carries no torrent, so 400 is the proper response of a working tracker.
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a GET request and follows redirects.
+    async fn get_following(
+        &self,
+        forwarder: &ForwarderState,
+        uri: String,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let mut uri: Uri = uri
+            .parse()
+            .map_err(|_| ClientError::Malformed("the address is invalid".into()))?;
+        let mut host = forwarder.host.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.get(uri.clone(), host.take().as_deref()).await?;
+            let location = response.headers().get(LOCATION);
+            let location = location.and_then(|location| location.to_str().ok());
+            match (response.status().as_u16(), location) {
+                (301 | 302 | 303 | 307 | 308, Some(location)) => {
+                    uri = redirect_target(&uri, location).ok_or(ClientError::Redirects)?;
+                }
+                _ => return Ok(response),
+            }
+        }
+        Err(ClientError::Redirects)
+    }
+
+    async fn get(&self, uri: Uri, host: Option<&str>) -> Result<Response<Incoming>, ClientError> {
+        let mut request = Request::get(uri)
+            .header(USER_AGENT, concat!("headworks/", env!("CARGO_PKG_VERSION")))
+            .header(ACCEPT_ENCODING, "gzip");
+        if let Some(host) = host {
+            request = request.header(HOST, host);
+        }
+        let request = request
+            .body(Empty::<Bytes>::new())
+            .map_err(|_| ClientError::Malformed("the request is invalid".into()))?;
+        let response = self.outbound.send(request).await;
+        response.map_err(|error| client_error(&error))
+    }
+}
+
+/// Appends the announce to a URI. An existing query stays, because it may hold a passkey.
+fn with_query(uri: &Uri, announce: &str) -> String {
+    let separator = match uri.query() {
+        None => "?",
+        Some("") => "",
+        Some(_) => "&",
+    };
+    let mut text = uri.to_string();
+    text.push_str(separator);
+    text.push_str(announce);
+    text
+}
+
+/// Resolves a redirect. Only HTTP addresses and absolute paths are followed.
+fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
+    let to: Uri = location.parse().ok()?;
+    match (to.scheme_str(), to.host()) {
+        (Some("http" | "https"), Some(_)) => Some(to),
+        (None, None) if location.starts_with('/') => {
+            let mut parts = from.clone().into_parts();
+            parts.path_and_query = location.parse().ok();
+            Uri::from_parts(parts).ok()
+        }
+        _ => None,
+    }
+}
+
+async fn read_body(response: Response<Incoming>) -> Result<Vec<u8>, ClientError> {
+    let compressed = response.headers().get(CONTENT_ENCODING);
+    let compressed =
+        compressed.is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"gzip"));
+    // A declared length that is too large is rejected before anything is read.
+    if response.body().size_hint().lower() > MAX_RESPONSE as u64 {
+        return Err(ClientError::TooLarge);
+    }
+    let body = Limited::new(response.into_body(), MAX_RESPONSE)
+        .collect()
+        .await;
+    let body = body.map_err(
+        |error| match error.is::<http_body_util::LengthLimitError>() {
+            true => ClientError::TooLarge,
+            false => ClientError::Transient(format!("cannot read the response: {error}")),
+        },
+    )?;
+    let body = body.to_bytes().to_vec();
+    if !compressed {
+        return Ok(body);
+    }
+    gunzip(&body)
+}
+
+/// Decompresses gzip up to the size limit, so that a small response cannot fill the memory.
+pub(crate) fn gunzip(body: &[u8]) -> Result<Vec<u8>, ClientError> {
+    let mut plain = Vec::new();
+    let limit = MAX_RESPONSE as u64 + 1;
+    match GzDecoder::new(body).take(limit).read_to_end(&mut plain) {
+        Ok(length) if length > MAX_RESPONSE => Err(ClientError::TooLarge),
+        Ok(_) => Ok(plain),
+        Err(_) => Err(ClientError::Malformed("invalid gzip data".into())),
+    }
+}
+
+/// Converts a transport error by its innermost cause that is specific enough.
+fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut message = error.to_string();
+    while let Some(error) = cause {
+        message = error.to_string();
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            match error.kind() {
+                ErrorKind::ConnectionRefused => return ClientError::Refused,
+                ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+                    return ClientError::Unreachable;
+                }
+                ErrorKind::TimedOut => return ClientError::Timeout,
+                _ if is_unknown(error) => return ClientError::NoSuchHost,
+                _ => {}
+            }
+        }
+        cause = error.source();
+    }
+    match message.starts_with("not connected within") {
+        true => ClientError::Timeout,
+        false => ClientError::Transient(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passkeys_stay_in_the_uri() {
+        let with = |uri: &str| with_query(&uri.parse().unwrap(), "a=1");
+        assert_eq!(with("http://h/announce"), "http://h/announce?a=1");
+        assert_eq!(
+            with("http://h/abc/announce?passkey=s"),
+            "http://h/abc/announce?passkey=s&a=1"
+        );
+        assert_eq!(with("http://h/announce?"), "http://h/announce?a=1");
+        assert_eq!(with("http://h"), "http://h/?a=1");
+    }
+
+    #[test]
+    fn only_http_redirects_are_followed() {
+        let from: Uri = "http://h/announce?a=1".parse().unwrap();
+        let to = |location| redirect_target(&from, location).map(|uri| uri.to_string());
+        assert_eq!(to("https://o/x").as_deref(), Some("https://o/x"));
+        assert_eq!(to("/y?b=2").as_deref(), Some("http://h/y?b=2"));
+        assert_eq!(to("file:///etc/passwd"), None);
+        assert_eq!(to("udp://x:1"), None);
+    }
+}

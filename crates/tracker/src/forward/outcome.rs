@@ -1,0 +1,161 @@
+//! The outcome of a forward: what a response or an error means for the job, for the forwarder and
+//! for the time of the next announce. No other module decides this.
+
+use crate::client::ClientError;
+use headworks_tracker_wire::RetryIn;
+use headworks_tracker_wire::response::AnnounceResponse;
+use std::time::Duration;
+
+/// A `retry in` below this delays the job. For a longer one the job is done and the torrent is due
+/// again at that time, so that the job does not occupy the queue.
+const MAX_DELAY: Duration = Duration::from_secs(600);
+/// The time until the next announce after an error.
+const AFTER_ERROR: Duration = Duration::from_secs(60);
+/// The shortest and the longest interval accepted from a forwarder, in seconds.
+const INTERVALS: (u64, u64) = (60, 24 * 3600);
+
+/// The outcome of a request to a forwarder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) job: JobOutcome,
+    pub(super) forwarder: ForwarderHealth,
+    /// Whether the network failed, on either side.
+    pub(super) network_failure: bool,
+}
+
+/// The outcome for the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JobOutcome {
+    /// The job is done. The torrent is due at the forwarder again after this time.
+    Done(Duration),
+    /// The job is retried with backoff, and fails after the last attempt.
+    Retry,
+    /// The job is retried after this time.
+    RetryAfter(Duration),
+    /// The job failed. The torrent is due at the forwarder again after this time.
+    Failed(Duration),
+}
+
+/// The outcome for the forwarder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ForwarderHealth {
+    /// The forwarder works.
+    Healthy,
+    /// The request failed. Many failures in a row suspend the forwarder.
+    Fault,
+    /// The forwarder is overloaded and is suspended.
+    Overloaded,
+    /// The forwarder does not exist or rejects us. It is disabled and probed from time to time.
+    Unavailable,
+    /// The forwarder answered `retry in: never`. It is disabled and not probed.
+    Declined,
+}
+
+impl Outcome {
+    /// Classifies a result. `usual` is our own announce interval.
+    pub(super) fn of(
+        result: &Result<AnnounceResponse, ClientError>,
+        suspend: Duration,
+        usual: Duration,
+    ) -> Outcome {
+        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Unavailable};
+        let (job, forwarder) = match result {
+            Ok(AnnounceResponse::Peers(peers)) => {
+                let asked = peers.interval.map_or(usual.as_secs(), u64::from);
+                let least = peers.min_interval.map_or(0, u64::from);
+                let interval = asked.max(least).clamp(INTERVALS.0, INTERVALS.1);
+                (JobOutcome::Done(Duration::from_secs(interval)), Healthy)
+            }
+            Ok(AnnounceResponse::Failure { retry_in, .. }) => match retry_in {
+                Some(RetryIn::After(wait)) if *wait < MAX_DELAY => {
+                    (JobOutcome::RetryAfter(*wait), Healthy)
+                }
+                Some(RetryIn::After(wait)) => (JobOutcome::Done(*wait), Healthy),
+                Some(RetryIn::Never) => (JobOutcome::Failed(usual), Declined),
+                None => (JobOutcome::Done(usual), Healthy),
+            },
+            Ok(_) => (JobOutcome::Failed(AFTER_ERROR), Fault),
+            Err(error) => match error {
+                ClientError::Timeout
+                | ClientError::Transient(_)
+                | ClientError::Status(500..=599) => (JobOutcome::Retry, Fault),
+                ClientError::Status(429) => (JobOutcome::RetryAfter(suspend), Overloaded),
+                ClientError::NoSuchHost
+                | ClientError::Refused
+                | ClientError::Unreachable
+                | ClientError::Status(400 | 403 | 404) => {
+                    (JobOutcome::Failed(AFTER_ERROR), Unavailable)
+                }
+                ClientError::Status(_)
+                | ClientError::TooLarge
+                | ClientError::Malformed(_)
+                | ClientError::Redirects => (JobOutcome::Failed(AFTER_ERROR), Fault),
+            },
+        };
+        let network_failure = matches!(
+            result,
+            Err(ClientError::Timeout
+                | ClientError::Transient(_)
+                | ClientError::NoSuchHost
+                | ClientError::Refused
+                | ClientError::Unreachable)
+        );
+        Outcome {
+            job,
+            forwarder,
+            network_failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headworks_tracker_wire::response;
+
+    #[test]
+    fn every_result_has_its_outcome() {
+        use ForwarderHealth::{Declined, Fault, Healthy, Overloaded, Unavailable};
+        use JobOutcome::{Done, Failed, Retry, RetryAfter};
+        let secs = Duration::from_secs;
+        let text = |text: &str| Ok(response::parse(text.as_bytes()).unwrap());
+        let failure = |rest: &str| text(&format!("d14:failure reason1:x{rest}e"));
+        for (result, job, forwarder) in [
+            (text("d8:intervali900e5:peers0:e"), Done(secs(900)), Healthy),
+            (
+                text("d8:intervali1e12:min intervali120ee"),
+                Done(secs(120)),
+                Healthy,
+            ),
+            (text("d8:intervali1ee"), Done(secs(60)), Healthy),
+            (text("d8:intervali99999999ee"), Done(secs(86400)), Healthy),
+            (text("de"), Done(secs(1800)), Healthy),
+            (failure(""), Done(secs(1800)), Healthy),
+            (failure("8:retry in1:9"), RetryAfter(secs(540)), Healthy),
+            (failure("8:retry ini10e"), Done(secs(600)), Healthy),
+            (failure("8:retry in5:never"), Failed(secs(1800)), Declined),
+            (Err(ClientError::Timeout), Retry, Fault),
+            (Err(ClientError::Status(503)), Retry, Fault),
+            (Err(ClientError::Transient("reset".into())), Retry, Fault),
+            (
+                Err(ClientError::Status(429)),
+                RetryAfter(secs(300)),
+                Overloaded,
+            ),
+            (Err(ClientError::Status(404)), Failed(secs(60)), Unavailable),
+            (Err(ClientError::Status(403)), Failed(secs(60)), Unavailable),
+            (Err(ClientError::NoSuchHost), Failed(secs(60)), Unavailable),
+            (Err(ClientError::Refused), Failed(secs(60)), Unavailable),
+            (Err(ClientError::Status(418)), Failed(secs(60)), Fault),
+            (Err(ClientError::TooLarge), Failed(secs(60)), Fault),
+            (
+                Err(ClientError::Malformed("html".into())),
+                Failed(secs(60)),
+                Fault,
+            ),
+        ] {
+            let got = Outcome::of(&result, secs(300), secs(1800));
+            assert_eq!((got.job, got.forwarder), (job, forwarder), "{result:?}");
+        }
+    }
+}

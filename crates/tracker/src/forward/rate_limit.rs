@@ -1,0 +1,83 @@
+//! Admission of first announces: a rate limit, and a short memory of the client that found the
+//! queue full.
+
+use crate::config::TrackerConfig;
+use parking_lot::Mutex;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// The time for which a client that found the queue full is rejected without another try.
+const REJECTION_MEMORY: Duration = Duration::from_millis(100);
+
+/// A token bucket for first announces. It starts full.
+#[derive(Default)]
+pub(super) struct RateLimiter(Mutex<Option<(f64, Instant)>>);
+
+impl RateLimiter {
+    /// Takes a token. Returns `false` if the bucket is empty.
+    pub(super) fn try_acquire(&self, now: Instant, config: &TrackerConfig) -> bool {
+        let burst = f64::from(config.rate_limit_initial_burst.max(1));
+        let rate = config.rate_limit_initial_per_sec.max(0.0);
+        let mut state = self.0.lock();
+        let level = state.map_or(burst, |(level, at)| {
+            let elapsed = now.saturating_duration_since(at).as_secs_f64();
+            (level + elapsed * rate).min(burst)
+        });
+        let admitted = level >= 1.0;
+        *state = Some((level - f64::from(u8::from(admitted)), now));
+        admitted
+    }
+}
+
+/// The last client that found the queue full. A client that announces a thousand torrents at once
+/// is rejected from here, without a thousand attempts on the pool while other clients wait.
+#[derive(Default)]
+pub(super) struct LastRejected(Mutex<Option<(IpAddr, Instant)>>);
+
+impl LastRejected {
+    pub(super) fn record(&self, client: IpAddr, now: Instant) {
+        *self.0.lock() = Some((client, now));
+    }
+
+    /// Whether this client found the queue full a moment ago.
+    pub(super) fn matches(&self, client: IpAddr, now: Instant) -> bool {
+        let last = *self.0.lock();
+        last.is_some_and(|(last, at)| {
+            last == client && now.saturating_duration_since(at) < REJECTION_MEMORY
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rejection_is_remembered_for_a_moment() {
+        let (last, start) = (LastRejected::default(), Instant::now());
+        let [one, other] = [1, 2].map(|last| IpAddr::from([127, 0, 0, last]));
+        assert!(!last.matches(one, start));
+        last.record(one, start);
+        assert!(last.matches(one, start + REJECTION_MEMORY / 2) && !last.matches(other, start));
+        assert!(!last.matches(one, start + REJECTION_MEMORY));
+    }
+
+    #[test]
+    fn a_burst_is_followed_by_the_rate() {
+        let (limiter, start) = (RateLimiter::default(), Instant::now());
+        let mut config = TrackerConfig::default();
+        (
+            config.rate_limit_initial_per_sec,
+            config.rate_limit_initial_burst,
+        ) = (10.0, 3);
+        let admitted = |after: u64, tries: usize| {
+            let now = start + Duration::from_millis(after);
+            (0..tries)
+                .filter(|_| limiter.try_acquire(now, &config))
+                .count()
+        };
+        assert_eq!(admitted(0, 10), 3);
+        assert_eq!(admitted(250, 10), 2);
+        assert_eq!(admitted(60_000, 10), 3, "no more than the burst");
+    }
+}

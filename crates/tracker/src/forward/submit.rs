@@ -1,0 +1,322 @@
+//! Submission of forwards to the pool.
+//!
+//! An announce may go to a hundred forwarders, but its response depends on one of them at most. The
+//! announce threads therefore only collect [`PendingSubmissions`]. Once their responses are sent,
+//! they move them into the [`SubmitQueue`], and a low-priority task submits the forwards: an
+//! announce thread takes the pool's lock only if it has to.
+
+use super::job::{ANNOUNCES, FIRST_ANNOUNCES, ForwardJob};
+use super::select::{self, Fanout, Selected};
+use crate::active_config::ActiveConfig;
+use crate::clock::Seconds;
+use crate::counters::Counters;
+use crate::forwarders::ForwarderId;
+use crate::state::TrackerState;
+use crate::swarms::Swarm;
+use headworks_core::{Class, Job, Key, KeySeed, Pressure, Reason};
+use headworks_pool::Pool;
+use headworks_tracker_wire::{Announce, Event};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::vec;
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
+
+/// Submissions that may wait. When the queue is full, the announce thread runs its submission
+/// itself, so announces never arrive faster than they can be submitted.
+const QUEUE_SIZE: usize = 256;
+/// The time for which a torrent that found the pool full is not forwarded.
+const BACK_OFF: Seconds = 10;
+
+/// An announce to be forwarded.
+pub(crate) struct PendingAnnounce {
+    /// The job for each selected forwarder, except for the forwarder.
+    pub(super) job: ForwardJob,
+    /// Whether its torrent was never forwarded before.
+    pub(super) first: bool,
+    pub(super) now: Seconds,
+    pub(super) random: u32,
+}
+
+/// An announce with the selected forwarders that it has not been submitted for.
+pub(crate) struct SelectedForwards {
+    pub(super) announce: PendingAnnounce,
+    remaining: vec::IntoIter<Selected>,
+}
+
+impl SelectedForwards {
+    pub(super) fn new(announce: PendingAnnounce, selected: Vec<Selected>) -> SelectedForwards {
+        SelectedForwards {
+            announce,
+            remaining: selected.into_iter(),
+        }
+    }
+
+    pub(super) fn remaining(&self) -> usize {
+        self.remaining.len()
+    }
+}
+
+/// The numbers of forwards that were queued and that found the pool full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Submitted {
+    pub(super) queued: usize,
+    pub(super) full: u64,
+}
+
+/// Work for the submit task.
+pub(super) enum Submission {
+    /// Selects forwarders for an announce and submits the forwards.
+    Select(PendingAnnounce),
+    /// Submits forwards to forwarders that are already selected.
+    Submit(SelectedForwards),
+    /// Reports that everything queued before it is submitted.
+    Flush(oneshot::Sender<()>),
+}
+
+impl Submission {
+    /// Returns the largest number of forwards that this can become.
+    fn max_forwards(&self, state: &TrackerState) -> u64 {
+        let count = match self {
+            Submission::Select(_) => {
+                let active = state.active();
+                let limit = active.config.max_forwarders_per_announce;
+                active.listed_forwarders().count().min(limit)
+            }
+            Submission::Submit(forwards) => forwards.remaining(),
+            Submission::Flush(_) => 0,
+        };
+        count as u64
+    }
+}
+
+/// Submissions that an announce thread collects until its responses are sent.
+#[derive(Default)]
+pub(crate) struct PendingSubmissions(Vec<Submission>);
+
+impl PendingSubmissions {
+    pub(super) fn push(&mut self, submission: Submission) {
+        self.0.push(submission);
+    }
+}
+
+/// A bounded queue in front of the task that submits forwards to the pool.
+pub(super) struct SubmitQueue {
+    sender: mpsc::Sender<(Submission, u64)>,
+    /// Forwards that the queued submissions can become.
+    backlog: Arc<AtomicU64>,
+}
+
+impl SubmitQueue {
+    /// Starts the submit task on the current runtime.
+    pub(super) fn start(submitter: Submitter) -> SubmitQueue {
+        let (sender, mut receiver) = mpsc::channel(QUEUE_SIZE);
+        let backlog = Arc::new(AtomicU64::new(0));
+        let remaining = backlog.clone();
+        let counters = submitter.state.new_counters();
+        tokio::spawn(async move {
+            while let Some((submission, forwards)) = receiver.recv().await {
+                submitter.run(submission, &counters);
+                remaining.fetch_sub(forwards, Ordering::Release);
+            }
+        });
+        SubmitQueue { sender, backlog }
+    }
+
+    /// Returns the largest number of forwards that the queued submissions can become.
+    pub(super) fn backlog(&self) -> u64 {
+        self.backlog.load(Ordering::Acquire)
+    }
+
+    /// Queues everything in `pending`, or runs it here if the queue is full.
+    pub(super) fn push_all(
+        &self,
+        pending: &mut PendingSubmissions,
+        submitter: &Submitter,
+        counters: &Counters,
+    ) {
+        for submission in pending.0.drain(..) {
+            let forwards = submission.max_forwards(&submitter.state);
+            self.backlog.fetch_add(forwards, Ordering::Relaxed);
+            let refused = self.sender.try_send((submission, forwards));
+            if let Err(
+                TrySendError::Full((submission, _)) | TrySendError::Closed((submission, _)),
+            ) = refused
+            {
+                submitter.run(submission, counters);
+                self.backlog.fetch_sub(forwards, Ordering::Release);
+            }
+        }
+    }
+
+    /// Waits until everything queued so far is submitted.
+    pub(super) async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        // If the task has ended, the queue is empty.
+        if self.sender.send((Submission::Flush(done), 0)).await.is_ok() {
+            let _ = flushed.await;
+        }
+    }
+}
+
+/// Selects forwarders and submits forwards to the pool.
+#[derive(Clone)]
+pub(super) struct Submitter {
+    pub(super) pool: Pool<ForwardJob>,
+    pub(super) state: Arc<TrackerState>,
+    pub(super) seed: KeySeed,
+}
+
+impl Submitter {
+    fn run(&self, submission: Submission, counters: &Counters) {
+        match submission {
+            Submission::Select(announce) => {
+                self.select_and_submit(announce, self.pool.pressure(0), counters);
+            }
+            Submission::Submit(mut forwards) => {
+                self.submit_until(&mut forwards, usize::MAX, counters);
+            }
+            Submission::Flush(done) => drop(done.send(())),
+        }
+    }
+
+    /// Selects forwarders for an announce; fewer if the pool is filling up. The caller holds the
+    /// lock of the swarm's shard.
+    pub(super) fn select(
+        &self,
+        announce: &PendingAnnounce,
+        active: &ActiveConfig,
+        swarm: &mut Swarm,
+        pressure: Pressure,
+        counters: &Counters,
+    ) -> Vec<Selected> {
+        let fanout = Fanout::new(&active.config, pressure);
+        let (now, random) = (announce.now, announce.random);
+        let (selected, left_out) = select::select(now, random, active, swarm, fanout.limit);
+        if fanout.throttled {
+            counters.throttled.add(left_out as u64);
+        }
+        selected
+    }
+
+    /// Makes the selection that was announced in the swarm's record, unless the peer has left.
+    fn select_and_submit(
+        &self,
+        announce: PendingAnnounce,
+        pressure: Pressure,
+        counters: &Counters,
+    ) {
+        let active = self.state.active();
+        let job = &announce.job;
+        let select = |swarm: &mut Swarm| {
+            if let Some(record) = &mut swarm.record {
+                record.end_selection();
+            }
+            let present = swarm.contains(&job.address);
+            present.then(|| self.select(&announce, &active, swarm, pressure, counters))
+        };
+        let hash = &job.announce.info_hash;
+        let selected = self.state.swarms.with_existing(hash, select);
+        if let Some(selected) = selected.flatten() {
+            let mut forwards = SelectedForwards::new(announce, selected);
+            self.submit_until(&mut forwards, usize::MAX, counters);
+        }
+    }
+
+    /// Submits forwards until `enough` of them are queued.
+    pub(super) fn submit_until(
+        &self,
+        forwards: &mut SelectedForwards,
+        enough: usize,
+        counters: &Counters,
+    ) -> Submitted {
+        let class = match forwards.announce.first {
+            true => FIRST_ANNOUNCES,
+            false => ANNOUNCES,
+        };
+        let mut submitted = Submitted::default();
+        let mut refused = Vec::new();
+        while submitted.queued < enough
+            && let Some((forwarder, previous)) = forwards.remaining.next()
+        {
+            let job = ForwardJob {
+                forwarder,
+                previous,
+                ..forwards.announce.job
+            };
+            match self.submit(job, class) {
+                Ok(()) => submitted.queued += 1,
+                // The forwards of an announce share a class and a flow: if the queue is full for
+                // one, it is full for the others.
+                Err(Reason::Full) => {
+                    let untried = forwards.remaining.len() as u64;
+                    counters.untried.add(untried);
+                    submitted.full += 1 + untried;
+                    refused.push((forwarder, previous));
+                    refused.extend(forwards.remaining.by_ref());
+                }
+                Err(reason) => {
+                    submitted.full += u64::from(reason == Reason::TargetFull);
+                    refused.push((forwarder, previous));
+                }
+            }
+        }
+        if !refused.is_empty() {
+            self.revert(&forwards.announce, refused, submitted);
+        }
+        if submitted.full > 0 {
+            counters.dropped_full.add(submitted.full);
+            tracing::debug!(dropped = submitted.full, "the forward queue is full");
+        }
+        submitted
+    }
+
+    /// Takes forwards that the pool refused out of the swarm's record.
+    fn revert(&self, announce: &PendingAnnounce, refused: Vec<Selected>, submitted: Submitted) {
+        // A torrent that no forwarder was asked for is tried with every announce, because its
+        // clients have no peers yet.
+        let back_off = submitted.full > 0 && !(announce.first && submitted.queued == 0);
+        let pause = if back_off { BACK_OFF } else { 0 };
+        let hash = &announce.job.announce.info_hash;
+        self.state.swarms.with_or_insert(hash, |swarm| {
+            let record = swarm.record_mut();
+            for (forwarder, previous) in refused {
+                record.cancel_forward(forwarder, previous);
+            }
+            swarm.due = announce.now + pause;
+        });
+    }
+
+    /// Submits one forward.
+    pub(super) fn submit(&self, forward: ForwardJob, class: Class) -> Result<(), Reason> {
+        let key = self.key(&forward.announce, forward.forwarder, forward.key_event());
+        let mut job = Job::new(forward)
+            .class(class)
+            .flow(self.seed.flow(&forward.client))
+            .targets(forward.forwarder.target())
+            .key(key);
+        if forward.is_announce() {
+            // Of the announces of a torrent that are delayed for one forwarder, one is enough for
+            // all peers. Events are never merged.
+            let name = (forward.announce.info_hash, forward.forwarder);
+            job = job.delay_key(self.seed.key(&name));
+        }
+        let ticket = self.pool.submit(job);
+        ticket.map(drop).map_err(|refused| refused.reason)
+    }
+
+    /// Cancels the queued announces of a peer to the given forwarders.
+    pub(super) fn cancel(&self, announce: &Announce, forwarders: Vec<ForwarderId>) {
+        for forwarder in forwarders {
+            let key = self.key(announce, forwarder, Event::None);
+            if let Some(ticket) = self.pool.find(key) {
+                self.pool.cancel(ticket);
+            }
+        }
+    }
+
+    fn key(&self, announce: &Announce, forwarder: ForwarderId, event: Event) -> Key {
+        let name = (announce.info_hash, forwarder, announce.peer_id, event as u8);
+        self.seed.key(&name)
+    }
+}

@@ -1,0 +1,8 @@
+//! Forwarders: the other trackers that announces are forwarded to.
+
+mod list;
+mod score;
+mod state;
+
+pub use list::{Forwarder, ListError, parse, read};
+pub(crate) use state::{ForwarderId, ForwarderState, Status};

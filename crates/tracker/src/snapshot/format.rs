@@ -1,0 +1,43 @@
+//! The format of a snapshot file: a version in front, a checksum at the end, little-endian numbers.
+
+use crate::clock::Seconds;
+use crate::forwarders::ForwarderId;
+use crate::swarms::{ForwarderSchedule, PackedAddress};
+use headworks_tracker_wire::{InfoHash, PeerId};
+use siphasher::sip::SipHasher13;
+use std::hash::Hasher;
+use thiserror::Error;
+
+/// The first bytes of a file. The last of them is the version.
+pub(super) const MAGIC: &[u8; 8] = b"HWTRACK\x01";
+
+/// The reason why a file is not a valid snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(super) enum SnapshotError {
+    #[error("not a snapshot of a tracker")]
+    Foreign,
+    #[error("the file has version {0}, but this program reads version 1")]
+    Version(u8),
+    #[error("the file is damaged")]
+    Damaged,
+}
+
+/// One torrent in a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SavedTorrent {
+    pub(super) hash: InfoHash,
+    pub(super) downloaded: u32,
+    /// Local peers: address, id, whether it is a seeder, and the time of its last announce.
+    pub(super) peers: Vec<(PackedAddress, PeerId, bool, Seconds)>,
+    /// Cached peers: address, forwarder, and the time of the last report.
+    pub(super) cached: Vec<(PackedAddress, ForwarderId, Seconds)>,
+    pub(super) schedules: Vec<(ForwarderId, ForwarderSchedule)>,
+    /// Peers and the forwarders that they were announced to.
+    pub(super) announced: Vec<(PeerId, ForwarderId)>,
+}
+
+pub(super) fn checksum(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new_with_keys(0x6865_6164, 0x776f_726b);
+    hasher.write(bytes);
+    hasher.finish()
+}

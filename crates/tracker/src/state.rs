@@ -1,0 +1,82 @@
+//! State shared by the announce threads, the forwards and the console.
+
+use crate::active_config::ActiveConfig;
+use crate::clock::{Clock, Seconds};
+use crate::config::CountBy;
+use crate::counters::{Counters, Totals};
+use crate::swarms::Swarms;
+use arc_swap::{ArcSwap, Guard};
+use headworks_service::token::Door;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// State shared by all parts of the tracker.
+pub(crate) struct TrackerState {
+    /// The active configuration. A reload swaps it while requests go on with the one they loaded.
+    pub(crate) active: ArcSwap<ActiveConfig>,
+    /// Fixed at the start, because every swarm keeps its totals in this way.
+    pub(crate) count_by: CountBy,
+    /// Checks who may see clients' addresses; unset until there is a token.
+    pub(crate) client_auth: OnceLock<Door>,
+    pub(crate) clock: Clock,
+    pub(crate) swarms: Swarms,
+    torrent_count: AtomicUsize,
+    peer_count: AtomicUsize,
+    counters: Mutex<Vec<Arc<Counters>>>,
+}
+
+impl TrackerState {
+    pub(crate) fn new(active: ActiveConfig) -> TrackerState {
+        TrackerState {
+            count_by: active.config.count_by,
+            active: ArcSwap::from_pointee(active),
+            client_auth: OnceLock::new(),
+            clock: Clock::new(),
+            swarms: Swarms::new(),
+            torrent_count: AtomicUsize::default(),
+            peer_count: AtomicUsize::default(),
+            counters: Mutex::default(),
+        }
+    }
+
+    /// Returns the active configuration.
+    pub(crate) fn active(&self) -> Guard<Arc<ActiveConfig>> {
+        self.active.load()
+    }
+
+    /// Registers and returns a new set of counters. Each thread has its own, so that counting
+    /// shares no cache line.
+    pub(crate) fn new_counters(&self) -> Arc<Counters> {
+        let counters = Arc::new(Counters::default());
+        self.counters.lock().push(counters.clone());
+        counters
+    }
+
+    /// Returns the sums of all threads' counters.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals::of(&self.counters.lock())
+    }
+
+    /// Removes peers that have not announced within the configured age.
+    pub(crate) fn purge(&self) {
+        let age = self.active().config.age.as_secs() as Seconds;
+        let before = self.clock.now().saturating_sub(age);
+        let (torrents, peers) = self.swarms.purge(before, self.count_by);
+        self.set_sizes(torrents, peers);
+    }
+
+    /// Stores the numbers of torrents and local peers, as the last walk over all swarms counted
+    /// them.
+    pub(crate) fn set_sizes(&self, torrents: usize, peers: usize) {
+        self.torrent_count.store(torrents, Ordering::Relaxed);
+        self.peer_count.store(peers, Ordering::Relaxed);
+    }
+
+    /// Returns the numbers of torrents and local peers at the last walk over all swarms. Counting
+    /// them now would lock every shard.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        let torrents = self.torrent_count.load(Ordering::Relaxed);
+        (torrents, self.peer_count.load(Ordering::Relaxed))
+    }
+}

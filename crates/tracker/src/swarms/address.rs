@@ -1,0 +1,43 @@
+//! Peer addresses in the compact form of the protocol.
+
+use headworks_tracker_wire::compact::{Compact4, Compact6, pack4, pack6};
+use std::net::IpAddr;
+
+/// A peer's IP address and port in compact form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PackedAddress {
+    V4(Compact4),
+    V6(Compact6),
+}
+
+impl PackedAddress {
+    /// Packs an address. An IPv4-mapped IPv6 address becomes IPv4, so that one peer has one
+    /// address.
+    pub(crate) fn new(ip: IpAddr, port: u16) -> PackedAddress {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => PackedAddress::V4(pack4(ip, port)),
+            IpAddr::V6(ip) => PackedAddress::V6(pack6(ip, port)),
+        }
+    }
+
+    /// Returns the address without its port as a number.
+    pub(super) fn ip_number(self) -> u128 {
+        match self {
+            PackedAddress::V4(packed) => ip_number(&packed),
+            PackedAddress::V6(packed) => ip_number(&packed),
+        }
+    }
+}
+
+/// Returns a compact address without its port as a number. IPv4 is mapped into IPv6, so that the
+/// two families cannot collide.
+pub(super) fn ip_number<const N: usize>(packed: &[u8; N]) -> u128 {
+    let mut bytes = [0; 16];
+    if N == 6 {
+        bytes[10..12].fill(0xff);
+        bytes[12..].copy_from_slice(&packed[..4]);
+    } else {
+        bytes.copy_from_slice(&packed[..16]);
+    }
+    u128::from_be_bytes(bytes)
+}

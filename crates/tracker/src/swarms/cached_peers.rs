@@ -1,0 +1,111 @@
+//! Peers that forwarders reported, of one address family.
+
+use super::sample::PeerSample;
+use crate::clock::Seconds;
+use crate::forwarders::ForwarderId;
+
+/// Peers that forwarders reported, sorted by address.
+#[derive(Debug)]
+pub(crate) struct CachedPeers<const N: usize> {
+    addresses: Vec<[u8; N]>,
+    origins: Vec<Origin>,
+}
+
+/// The forwarder that reported a peer first, and the time of the last report by any of them.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    forwarder: ForwarderId,
+    last_seen: Seconds,
+}
+
+impl<const N: usize> Default for CachedPeers<N> {
+    fn default() -> Self {
+        CachedPeers {
+            addresses: Vec::new(),
+            origins: Vec::new(),
+        }
+    }
+}
+
+impl<const N: usize> CachedPeers<N> {
+    pub(crate) fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Returns every peer with the forwarder that reported it first and the time of the last
+    /// report.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ([u8; N], ForwarderId, Seconds)> + '_ {
+        let all = self.addresses.iter().zip(&self.origins);
+        all.map(|(address, origin)| (*address, origin.forwarder, origin.last_seen))
+    }
+
+    pub(super) fn addresses(&self) -> &[[u8; N]] {
+        &self.addresses
+    }
+
+    /// Inserts or refreshes a peer. Returns whether it is new. Without `room` only known peers are
+    /// refreshed.
+    pub(super) fn upsert(
+        &mut self,
+        now: Seconds,
+        address: [u8; N],
+        forwarder: ForwarderId,
+        room: bool,
+    ) -> bool {
+        match self.addresses.binary_search(&address) {
+            Ok(index) => {
+                self.origins[index].last_seen = now;
+                false
+            }
+            Err(index) if room => {
+                let last_seen = now;
+                self.addresses.insert(index, address);
+                self.origins.insert(
+                    index,
+                    Origin {
+                        forwarder,
+                        last_seen,
+                    },
+                );
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Removes a peer. Returns whether it was there.
+    pub(super) fn remove(&mut self, address: &[u8; N]) -> bool {
+        let index = self.addresses.binary_search(address);
+        if let Ok(index) = index {
+            self.addresses.remove(index);
+            self.origins.remove(index);
+        }
+        index.is_ok()
+    }
+
+    /// Removes peers that were last reported before `before`.
+    pub(super) fn purge(&mut self, before: Seconds, mut removed: impl FnMut([u8; N])) {
+        let mut index = 0;
+        while index < self.addresses.len() {
+            if self.origins[index].last_seen >= before {
+                index += 1;
+                continue;
+            }
+            removed(self.addresses.remove(index));
+            self.origins.remove(index);
+        }
+    }
+
+    /// Appends at most `want` addresses to `out`.
+    pub(super) fn sample_peers(&self, want: usize, sample: &PeerSample, out: &mut Vec<u8>) {
+        let all = self.addresses.len();
+        if all == 0 || want == 0 {
+            return;
+        }
+        let (wrapped, first) = self.addresses.split_at(sample.start(all, want));
+        let first = &first[..first.len().min(want)];
+        out.extend_from_slice(first.as_flattened());
+        let rest = &wrapped[..wrapped.len().min(want - first.len())];
+        out.extend_from_slice(rest.as_flattened());
+    }
+}

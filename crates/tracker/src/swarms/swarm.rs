@@ -1,0 +1,207 @@
+//! One swarm: the local peers of a torrent and the record of its forwarded announces.
+
+use super::address::{PackedAddress, ip_number};
+use super::address_counts::{AddressCounts, Role};
+use super::announce_record::AnnounceRecord;
+use super::peers::{PeerChange, Peers};
+use super::sample::PeerSample;
+use crate::clock::Seconds;
+use crate::config::CountBy;
+use crate::forwarders::ForwarderId;
+use headworks_tracker_wire::compact::{Compact4, Compact6};
+use headworks_tracker_wire::{Counts, PeerId};
+
+/// The swarm of one torrent.
+#[derive(Debug, Default)]
+pub(crate) struct Swarm {
+    pub(crate) v4: Peers<6>,
+    pub(crate) v6: Peers<18>,
+    addresses: AddressCounts,
+    /// Completed downloads.
+    pub(crate) downloaded: u32,
+    /// The time before which no forwarder is due.
+    pub(crate) due: Seconds,
+    /// The record of forwarded announces; boxed, because most swarms of a tracker without
+    /// forwarders never have one.
+    pub(crate) record: Option<Box<AnnounceRecord>>,
+}
+
+impl Swarm {
+    /// Returns the number of local peers.
+    pub(crate) fn local_peers(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Returns the number of peers that forwarders reported.
+    pub(crate) fn cached_peers(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.len())
+    }
+
+    /// Whether the swarm can be dropped.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.local_peers() == 0 && self.record.as_ref().is_none_or(|record| record.is_idle())
+    }
+
+    /// Returns the totals for announce and scrape responses. Cached peers count as seeders.
+    pub(crate) fn counts(&self, by: CountBy) -> Counts {
+        let (complete, incomplete) = match by {
+            CountBy::Ip => self.addresses.totals(),
+            CountBy::Peer => {
+                let seeders = self.v4.seeders() + self.v6.seeders();
+                let complete = seeders + self.cached_peers();
+                (complete, self.local_peers() - seeders)
+            }
+        };
+        Counts {
+            complete: complete as u32,
+            incomplete: incomplete as u32,
+            downloaded: self.downloaded,
+        }
+    }
+
+    /// Inserts or refreshes a local peer.
+    pub(crate) fn upsert_peer(
+        &mut self,
+        now: Seconds,
+        address: PackedAddress,
+        id: PeerId,
+        seeder: bool,
+        by: CountBy,
+    ) -> PeerChange {
+        let change = match address {
+            PackedAddress::V4(address) => self.v4.upsert(address, id, seeder, now),
+            PackedAddress::V6(address) => self.v6.upsert(address, id, seeder, now),
+        };
+        let ip = address.ip_number();
+        match change {
+            PeerChange::Unchanged => {}
+            PeerChange::Inserted => {
+                // A cached peer that announces itself becomes a local peer.
+                let record = self.record.as_mut();
+                if record.is_some_and(|record| record.remove_cached(address)) {
+                    self.count(by, |counts| counts.remove(ip, Role::Seeder));
+                }
+                self.count(by, |counts| counts.add(ip, Role::of(seeder)));
+            }
+            PeerChange::RoleChanged => self.count(by, |counts| {
+                counts.remove(ip, Role::of(!seeder));
+                counts.add(ip, Role::of(seeder));
+            }),
+        }
+        change
+    }
+
+    /// Whether a local peer has that address.
+    pub(crate) fn contains(&self, address: &PackedAddress) -> bool {
+        match address {
+            PackedAddress::V4(address) => self.v4.contains(address),
+            PackedAddress::V6(address) => self.v6.contains(address),
+        }
+    }
+
+    /// Removes a local peer.
+    pub(crate) fn remove_peer(&mut self, address: PackedAddress, by: CountBy) {
+        let was_seeder = match address {
+            PackedAddress::V4(address) => self.v4.remove(&address),
+            PackedAddress::V6(address) => self.v6.remove(&address),
+        };
+        if let Some(seeder) = was_seeder {
+            let ip = address.ip_number();
+            self.count(by, |counts| counts.remove(ip, Role::of(seeder)));
+        }
+    }
+
+    /// Inserts or refreshes a peer that a forwarder reported, unless it is a local peer. Returns
+    /// whether it is new. At `limit` cached peers no new one is stored.
+    pub(crate) fn upsert_cached(
+        &mut self,
+        now: Seconds,
+        address: PackedAddress,
+        forwarder: ForwarderId,
+        limit: usize,
+        by: CountBy,
+    ) -> bool {
+        if self.contains(&address) {
+            return false;
+        }
+        let new = self
+            .record_mut()
+            .upsert_cached(now, address, forwarder, limit);
+        if new {
+            self.count(by, |counts| counts.add(address.ip_number(), Role::Seeder));
+        }
+        new
+    }
+
+    /// Removes local peers that last announced before `before` and cached peers that were last
+    /// reported before it. Returns the ids of the local ones.
+    pub(crate) fn purge(&mut self, before: Seconds, by: CountBy) -> Vec<PeerId> {
+        let mut removed = Vec::new();
+        let mut ips = Vec::new();
+        self.v4.purge(before, |address, id, seeder| {
+            removed.push(id);
+            ips.push((ip_number(&address), Role::of(seeder)));
+        });
+        self.v6.purge(before, |address, id, seeder| {
+            removed.push(id);
+            ips.push((ip_number(&address), Role::of(seeder)));
+        });
+        if let Some(record) = &mut self.record {
+            record.purge(before, |ip| ips.push((ip, Role::Seeder)));
+        }
+        for (ip, role) in ips {
+            self.count(by, |counts| counts.remove(ip, role));
+        }
+        removed
+    }
+
+    /// Drops the record of forwarded announces.
+    pub(crate) fn drop_record(&mut self, by: CountBy) {
+        if let Some(record) = self.record.take() {
+            for ip in record.ips() {
+                self.count(by, |counts| counts.remove(ip, Role::Seeder));
+            }
+        }
+        self.due = 0;
+    }
+
+    /// Returns the record of forwarded announces, creating it if necessary.
+    pub(crate) fn record_mut(&mut self) -> &mut AnnounceRecord {
+        self.record.get_or_insert_default()
+    }
+
+    fn count(&mut self, by: CountBy, change: impl FnOnce(&mut AddressCounts)) {
+        if by == CountBy::Ip {
+            change(&mut self.addresses);
+        }
+    }
+
+    /// Appends IPv4 addresses for a response: local peers first, then cached ones. `own` is the
+    /// address of the client.
+    pub(crate) fn sample_peers_v4(
+        &self,
+        sample: &PeerSample,
+        own: Option<&Compact4>,
+        out: &mut Vec<u8>,
+    ) {
+        let local = self.v4.sample_peers(sample, own, out);
+        if let Some(record) = &self.record {
+            let want = sample.want.saturating_sub(local);
+            record.v4.sample_peers(want, sample, out);
+        }
+    }
+
+    /// Appends IPv6 addresses for a response, like [`sample_peers_v4`](Self::sample_peers_v4).
+    pub(crate) fn sample_peers_v6(
+        &self,
+        sample: &PeerSample,
+        own: Option<&Compact6>,
+        out: &mut Vec<u8>,
+    ) {
+        let local = self.v6.sample_peers(sample, own, out);
+        if let Some(record) = &self.record {
+            let want = sample.want.saturating_sub(local);
+            record.v6.sample_peers(want, sample, out);
+        }
+    }
+}

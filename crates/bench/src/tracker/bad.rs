@@ -13,7 +13,7 @@ use nix::sys::time::TimeSpec;
 
 use super::contenders::{BOTH, LOAD, role};
 use super::{OURS, Options, loopback};
-use crate::measure::{median, undisturbed};
+use crate::measure::{median, without_steal};
 use crate::process::Process;
 use crate::report::Report;
 
@@ -41,7 +41,7 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     let contenders = [String::new(), settings(forwarders.address)];
     let pairs = (0..options.rounds * ROUNDS).map(|_| {
         // One at a time, so that pending forwards of one tracker do not disturb the other.
-        undisturbed(|| contenders.each_ref().map(|settings| p99(settings)))
+        without_steal(|| contenders.each_ref().map(|settings| p99(settings)))
     });
     let pairs: Vec<[f64; 2]> = pairs.collect();
     let median_of = |of: fn(&[f64; 2]) -> f64| median(pairs.iter().map(of).collect());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use support::Folder;
 
 /// Upper bound for slow machines; normally nothing takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A running `headworks up`; killed on drop.
 struct Up {

@@ -27,7 +27,7 @@ fn crowd(running: &Running, key: &'static str, many: usize) -> JoinSet<u16> {
 async fn a_tenant_is_limited_and_delays_no_other() {
     let release = Arc::new(Semaphore::new(0));
     let held = release.clone();
-    let upstream = Upstream::start(move |_| Reaction::When(held.clone())).await;
+    let upstream = Upstream::start(move |_| Reaction::When(held.clone(), 100)).await;
     let tenants = "
         scheduler_max_concurrent = 10
         [[gateway.key]]
@@ -67,8 +67,8 @@ async fn a_tenant_is_limited_and_delays_no_other() {
 async fn upstreams_of_a_model_share_by_weight() {
     let release = Arc::new(Semaphore::new(0));
     let (one, other) = (release.clone(), release.clone());
-    let large = Upstream::start(move |_| Reaction::When(one.clone())).await;
-    let small = Upstream::start(move |_| Reaction::When(other.clone())).await;
+    let large = Upstream::start(move |_| Reaction::When(one.clone(), 100)).await;
+    let small = Upstream::start(move |_| Reaction::When(other.clone(), 100)).await;
     let toml = [large.toml("large", "weight = 3"), small.toml("small", "")].concat();
     let running = Running::start(&toml);
     let clients = crowd(&running, "any", 40);

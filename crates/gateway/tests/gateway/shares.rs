@@ -19,43 +19,45 @@ fn actual_tokens(said: u64) -> u64 {
     }
 }
 
-/// An upstream whose usage is what `actual_tokens` returns.
-async fn upstream() -> Upstream {
-    Upstream::start(|call| {
+/// An upstream that answers one request per permit, with the usage that `actual_tokens` returns.
+async fn upstream() -> (Upstream, Arc<Semaphore>) {
+    let permits = Arc::new(Semaphore::new(0));
+    let release = permits.clone();
+    let upstream = Upstream::start(move |call| {
         let said = call.json()["max_tokens"].as_u64().unwrap();
-        let after = Duration::from_millis(1);
-        Reaction::Answer {
-            after,
-            tokens: actual_tokens(said),
-        }
-    })
-    .await
+        Reaction::When(permits.clone(), actual_tokens(said))
+    });
+    (upstream.await, release)
 }
 
 /// Runs clients that send requests in a loop, each with its own headers, until `calls` were made.
-/// Returns the tokens by `label`.
+/// Returns the tokens by label.
+///
+/// A request is answered only when `backlog` others are running or queued and every label has asked
+/// for more than can run, so that each always has work waiting, however slow this machine is.
 async fn crowd(
     running: &Running,
-    upstream: &Upstream,
+    (upstream, release): &(Upstream, Arc<Semaphore>),
     clients: &[(&'static str, &'static str, usize)],
-    calls: usize,
+    (calls, backlog): (usize, u64),
 ) -> HashMap<String, u64> {
-    let (stop, waiting) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut asking = Vec::new();
     let mut tasks = JoinSet::new();
     for (header, value, count) in clients.iter().copied() {
+        let pending = Arc::new(AtomicUsize::new(0));
+        asking.push(pending.clone());
         for n in 0..count {
-            let (client, stop, waiting) = (running.client(), stop.clone(), waiting.clone());
+            let (client, stop, pending) = (running.client(), stop.clone(), pending.clone());
             tasks.spawn(async move {
-                waiting.fetch_add(1, Ordering::SeqCst);
                 let mut turn = n;
                 while !stop.load(Ordering::SeqCst) {
                     let said = [20, 800, 100, 400][turn % 4];
                     turn += 1;
                     let label = [(header, value), ("x-label", value)];
+                    pending.fetch_add(1, Ordering::SeqCst);
                     let status = client.post(CHAT, &label, &chat(said, false)).await.status;
+                    pending.fetch_sub(1, Ordering::SeqCst);
                     assert!(status == 200 || status == 429, "{status}");
                     if status == 429 {
                         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -64,16 +66,20 @@ async fn crowd(
             });
         }
     }
-    // All clients run before counting begins, and none stops before it ends.
-    let all: usize = clients.iter().map(|(_, _, count)| count).sum();
-    until("all clients began", || {
-        waiting.load(Ordering::SeqCst) == all
-    })
-    .await;
-    until("the beginning is over", || upstream.count() >= calls / 10).await;
-    until("enough calls were made", || upstream.count() >= calls).await;
+    let all_wait = || {
+        let (at_work, waiting) = running.gateway.running_and_waiting();
+        let mut asking = asking.iter();
+        at_work + waiting >= backlog
+            && asking.all(|pending| pending.load(Ordering::SeqCst) >= 3 * SLOTS)
+    };
+    for call in 0..calls {
+        until("every client waits", all_wait).await;
+        release.add_permits(1);
+        until("the next call is made", || upstream.count() > call + SLOTS).await;
+    }
     let seen = upstream.calls();
     stop.store(true, Ordering::SeqCst);
+    release.add_permits(Semaphore::MAX_PERMITS / 2);
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
@@ -101,6 +107,8 @@ fn assert_shares(tokens: &HashMap<String, u64>, weights: &[(&str, u64)]) {
     }
 }
 
+/// Requests that run at once.
+const SLOTS: usize = 4;
 const FREE: &str =
     "scheduler_max_concurrent = 4\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0\n";
 
@@ -110,13 +118,13 @@ async fn classes_share_by_weight_despite_wrong_estimates() {
     let config = format!(
         "{FREE}scheduler_priority_levels = 4\nscheduler_weights = [1, 4, 2, 1]\ndefault_class = 1"
     );
-    let running = Running::before(&upstream, &config);
+    let running = Running::before(&upstream.0, &config);
     let clients = [
         ("x-priority", "1", 32),
         ("x-priority", "2", 32),
         ("x-priority", "3", 32),
     ];
-    let tokens = crowd(&running, &upstream, &clients, 6000).await;
+    let tokens = crowd(&running, &upstream, &clients, (3000, 96)).await;
     assert_shares(&tokens, &[("1", 4), ("2", 2), ("3", 1)]);
 }
 
@@ -135,10 +143,11 @@ async fn tenants_of_a_class_share_by_weight_whatever_their_load() {
         name = 'b'
         weight = 2
     ";
-    let running = Running::before(&upstream, &format!("{FREE}{tenants}"));
-    // The greedy tenant has more clients than the queue has places, so the queue is always full.
+    let running = Running::before(&upstream.0, &format!("{FREE}{tenants}"));
+    // The greedy tenant has more clients than the queue has places, so the queue is always full; up
+    // to half of its places are booked for clients that were told to retry.
     let clients = [("x-api-key", "a", 120), ("x-api-key", "b", 40)];
-    let tokens = crowd(&running, &upstream, &clients, 5000).await;
+    let tokens = crowd(&running, &upstream, &clients, (2500, 34)).await;
     assert_shares(&tokens, &[("a", 1), ("b", 2)]);
 }
 
@@ -189,7 +198,7 @@ async fn a_hundred_times_the_requests_give_no_larger_share() {
     const CALLS: usize = 100;
     let release = Arc::new(Semaphore::new(0));
     let gate = release.clone();
-    let upstream = Upstream::start(move |_| Reaction::When(gate.clone())).await;
+    let upstream = Upstream::start(move |_| Reaction::When(gate.clone(), 100)).await;
     let tenants = "
         scheduler_max_queue_depth = 20
         [[gateway.key]]

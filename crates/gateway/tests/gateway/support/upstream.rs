@@ -40,8 +40,8 @@ impl ReceivedRequest {
 pub(crate) enum Reaction {
     /// Respond after a while, with this usage.
     Answer { after: Duration, tokens: u64 },
-    /// Respond once the semaphore has a permit.
-    When(Arc<Semaphore>),
+    /// Respond once the semaphore has a permit, with this usage.
+    When(Arc<Semaphore>, u64),
     /// Send events at intervals, with a usage report at the end.
     Stream { events: usize, gap: Duration },
     /// Send large events without a pause or an end.
@@ -238,10 +238,10 @@ async fn perform(
             at_upstream.leave();
             answer(writer, *tokens).await
         }
-        Reaction::When(permits) => {
+        Reaction::When(permits, tokens) => {
             permits.acquire().await.unwrap().forget();
             at_upstream.leave();
-            answer(writer, 100).await
+            answer(writer, *tokens).await
         }
         Reaction::Status(status, headers) => {
             at_upstream.leave();

@@ -175,7 +175,7 @@ fn behind_std(permits: u32) -> Call {
         drive(
             &mut core.lock().expect("not poisoned"),
             Time::ZERO + start.elapsed(),
-        )
+        );
     })
 }
 

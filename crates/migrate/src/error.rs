@@ -76,14 +76,14 @@ pub enum Error {
     },
     /// What was asked does not fit where the job stands.
     #[error("{0}")]
-    NotNow(String),
+    Refused(String),
     /// A pattern, size or time cannot be read.
     #[error("{0}")]
     BadOption(String),
     /// A location makes no sense, or what is needed to use it is missing. Nothing has been asked of
     /// it yet.
     #[error("{side}: {error}")]
-    BadPlace {
+    BadLocation {
         /// Which one.
         side: &'static str,
         /// What is wrong with it.

@@ -2,7 +2,7 @@
 //!
 //! A [`Job`] holds a state file and two backends. [`Job::plan`] walks both trees and records every
 //! entry; [`Job::copy`] moves what is missing or different; [`Job::verify`] looks again. All of it
-//! can be killed at any instant and goes on where it was. [`State`] reads a state file, also while
+//! can be killed at any instant and goes on where it was. [`StateReader`] reads a state file, also while
 //! another process works on it.
 //!
 //! The state file is the truth, memory a window on it: the source's rows say what has to be there,
@@ -18,23 +18,28 @@ mod names;
 mod panel;
 mod plan;
 mod progress;
-mod state;
+mod queries;
+mod side;
 mod status;
 mod store;
 mod verify;
 
-pub use control::{Request, ask};
+pub use control::{Request, send_request};
 pub use copy::{CopyOptions, Delete, Deletion, Preflight};
 pub use error::{Error, Result};
 pub use filter::Filters;
-pub use headworks_storage::{Requests, shown};
+pub use headworks_storage::{Requests, display};
 pub use job::{Job, Settings};
 pub use panel::{MigrateConfig, Migrations};
-pub use progress::{Doing, Live, LiveSide, Pace, Phase, Progress, Round, SideProgress};
-pub use state::{Class, Count, Explained, Failed, Line, Outcome, State, Summary};
+pub use progress::{
+    Activity, Phase, Progress, ProgressSnapshot, RateMeter, Round, SideProgress, SideSnapshot,
+};
+pub use queries::{
+    Class, Count, EntryReport, Explanation, FailedEntry, Outcome, StateReader, Summary,
+};
 pub use status::{Difference, Status};
-pub use store::holder;
-pub use verify::{Verified, VerifyOptions};
+pub use store::lock_holder;
+pub use verify::{Verification, VerifyOptions};
 
 /// Nanoseconds since 1970.
 fn now() -> i64 {

@@ -24,19 +24,19 @@ pub(crate) fn staged(job: &str, name: &[u8]) -> Vec<u8> {
 
 /// The state file, where it is inside a tree that is migrated.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
+pub(crate) struct StateFileLocation {
     pub(crate) folder: Folder,
     pub(crate) name: Vec<u8>,
 }
 
-impl Own {
+impl StateFileLocation {
     /// Whether a name is the state file's, or that of a file beside it that belongs to it.
-    pub(crate) fn is(&self, folder: &Folder, name: &[u8]) -> bool {
-        let beside: [&[u8]; 5] = [b"", b"-wal", b"-shm", b"-journal", b"-lock"];
+    pub(crate) fn owns(&self, folder: &Folder, name: &[u8]) -> bool {
+        let suffixes: [&[u8]; 5] = [b"", b"-wal", b"-shm", b"-journal", b"-lock"];
         *folder == self.folder
             && name
                 .strip_prefix(self.name.as_slice())
-                .is_some_and(|rest| beside.contains(&rest))
+                .is_some_and(|rest| suffixes.contains(&rest))
     }
 
     pub(crate) fn path(&self) -> Vec<u8> {

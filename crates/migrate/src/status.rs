@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// How far the listing of a source folder is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Src {
+pub(crate) enum SrcState {
     Pending = 0,
     Successful = 1,
     Failed = 2,
@@ -16,7 +16,7 @@ pub(crate) enum Src {
 
 /// How far a source folder's counterpart is. The last three need no call to the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dst {
+pub(crate) enum DstState {
     Pending = 0,
     Successful = 1,
     Failed = 2,
@@ -25,26 +25,26 @@ pub(crate) enum Dst {
     Conflict = 5,
 }
 
-impl Src {
-    pub(crate) fn from_number(number: i64) -> Src {
+impl SrcState {
+    pub(crate) fn from_code(number: i64) -> SrcState {
         match number {
-            1 => Src::Successful,
-            2 => Src::Failed,
-            3 => Src::Excluded,
-            _ => Src::Pending,
+            1 => SrcState::Successful,
+            2 => SrcState::Failed,
+            3 => SrcState::Excluded,
+            _ => SrcState::Pending,
         }
     }
 }
 
-impl Dst {
-    pub(crate) fn from_number(number: i64) -> Dst {
+impl DstState {
+    pub(crate) fn from_code(number: i64) -> DstState {
         match number {
-            1 => Dst::Successful,
-            2 => Dst::Failed,
-            3 => Dst::Missing,
-            4 => Dst::Unknown,
-            5 => Dst::Conflict,
-            _ => Dst::Pending,
+            1 => DstState::Successful,
+            2 => DstState::Failed,
+            3 => DstState::Missing,
+            4 => DstState::Unknown,
+            5 => DstState::Conflict,
+            _ => DstState::Pending,
         }
     }
 }
@@ -129,7 +129,7 @@ impl Status {
 
     /// Whether it will stay out, or nobody knows, although it belongs there.
     #[must_use]
-    pub const fn is_trouble(self) -> bool {
+    pub const fn is_problem(self) -> bool {
         matches!(
             self,
             Status::TypeConflict | Status::NameConflict | Status::Unsupported | Status::Unknown
@@ -138,7 +138,7 @@ impl Status {
 
     /// Whether a copy has something to do for it.
     #[must_use]
-    pub const fn is_work(self) -> bool {
+    pub const fn needs_copy(self) -> bool {
         matches!(self, Status::Missing | Status::Different(_))
     }
 }
@@ -151,7 +151,7 @@ impl fmt::Display for Status {
 
 /// What both sides can express, and so what can be compared.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Compare {
+pub(crate) struct Comparison {
     pub(crate) precision: Option<Duration>,
     pub(crate) posix: bool,
     pub(crate) owners: bool,
@@ -160,15 +160,19 @@ pub(crate) struct Compare {
     pub(crate) markers: bool,
 }
 
-impl Compare {
-    pub(crate) fn new(source: Capabilities, destination: Capabilities, specials: bool) -> Compare {
+impl Comparison {
+    pub(crate) fn new(
+        source: Capabilities,
+        destination: Capabilities,
+        specials: bool,
+    ) -> Comparison {
         let precision = match (source.modified, destination.modified) {
             (Some(a), Some(b)) => Some(a.max(b)),
             // A time that one side cannot keep is known, if at all, from when we copied.
             (Some(a), None) | (None, Some(a)) => Some(a),
             (None, None) => None,
         };
-        Compare {
+        Comparison {
             precision,
             posix: source.posix && destination.posix,
             owners: source.posix && destination.owners,
@@ -185,15 +189,15 @@ impl Compare {
         if pair.excluded {
             return Status::Excluded;
         }
-        if pair.child_src == Some(Src::Failed) {
+        if pair.child_src == Some(SrcState::Failed) {
             return Status::Unknown;
         }
         match pair.parent_dst {
-            Dst::Unknown | Dst::Failed | Dst::Pending => return Status::Unknown,
-            Dst::Conflict => return Status::TypeConflict,
-            Dst::Missing | Dst::Successful => {}
+            DstState::Unknown | DstState::Failed | DstState::Pending => return Status::Unknown,
+            DstState::Conflict => return Status::TypeConflict,
+            DstState::Missing | DstState::Successful => {}
         }
-        if self.destination.refuses(&entry.name).is_some() {
+        if self.destination.name_problem(&entry.name).is_some() {
             return Status::NameConflict;
         }
         if self.is_unsupported(entry.kind) {

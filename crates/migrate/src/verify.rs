@@ -3,10 +3,10 @@
 use crate::error::{Error, Result};
 use crate::job::{Job, stage};
 use crate::progress::Phase;
-use crate::state::{State, leader, status};
+use crate::queries::{StateReader, first_link, status};
 use crate::status::Status;
-use crate::store::{FolderId, Pair, When, give_rows, path_of, read_pairs, set_meta};
-use headworks_storage::shown;
+use crate::store::{CommitMode, FolderId, Pair, path_of, read_pairs, set_meta, unpack_folder};
+use headworks_storage::display;
 use headworks_storage::{Backend, Kind};
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub struct VerifyOptions {
 /// What was found.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
-pub struct Verified {
+pub struct Verification {
     /// Entries that were looked at.
     pub entries: u64,
     /// Files whose bytes were compared.
@@ -39,15 +39,15 @@ pub struct Verified {
     pub left_out: u64,
 }
 
-impl Verified {
+impl Verification {
     /// Whether everything is as it should be.
     #[must_use]
-    pub fn is_good(&self) -> bool {
+    pub fn is_clean(&self) -> bool {
         self.differences.is_empty()
     }
 
     /// A line for the log.
-    fn words(&self, options: VerifyOptions) -> String {
+    fn log_line(&self, options: VerifyOptions) -> String {
         let how = match options.hash {
             true => format!("({} by hash)", self.hashed),
             false => "by attributes".to_owned(),
@@ -67,14 +67,14 @@ impl Verified {
     fn add(&mut self, path: &[u8], reason: String) {
         *self.differences.entry(reason.clone()).or_default() += 1;
         if self.examples.len() < 100 {
-            self.examples.push((shown(path).to_string(), reason));
+            self.examples.push((display(path).to_string(), reason));
         }
     }
 }
 
 const PAGE: usize = 2048;
 /// Looks at once.
-const AT_ONCE: usize = 16;
+const CONCURRENT_CHECKS: usize = 16;
 /// What is said of a file whose bytes are other ones.
 const DAMAGED: &str = "different (hash)";
 /// What is said of what is not there.
@@ -85,42 +85,50 @@ impl Job {
     ///
     /// # Errors
     /// When the state file cannot be used, or somebody asked to stop.
-    pub async fn verify(&self, options: VerifyOptions) -> Result<Verified> {
+    pub async fn verify(&self, options: VerifyOptions) -> Result<Verification> {
         let state = self.state()?;
         let total = state.summary()?.source.entries;
         self.progress.enter(Phase::Verify, total, 0);
-        let mut verified = Verified::default();
+        let mut verified = Verification::default();
         let mut after: (FolderId, Vec<u8>) = (0, Vec::new());
         loop {
             let pairs = read_pairs(state.connection(), &after, PAGE)?;
             let Some(last) = pairs.last() else { break };
             after = (last.parent, last.entry.name.clone());
-            let mut looks = tokio::task::JoinSet::new();
+            let mut checks = tokio::task::JoinSet::new();
             for pair in pairs {
                 if self.stop.is_cancelled() {
                     return Err(Error::Stopped);
                 }
-                let Some(look) = self.look(&state, pair, options)? else {
+                let Some(check) = self.prepare_check(&state, pair, options)? else {
                     verified.left_out += 1;
                     continue;
                 };
-                self.progress.hold(|| self.stop.is_cancelled()).await;
-                while looks.len() >= AT_ONCE {
-                    self.take(&mut verified, looks.join_next().await).await?;
+                self.progress
+                    .wait_while_paused(|| self.stop.is_cancelled())
+                    .await;
+                while checks.len() >= CONCURRENT_CHECKS {
+                    self.record_check(&mut verified, checks.join_next().await)
+                        .await?;
                 }
-                looks.spawn(look.run());
+                checks.spawn(check.run());
             }
-            while let Some(seen) = looks.join_next().await {
-                self.take(&mut verified, Some(seen)).await?;
+            while let Some(result) = checks.join_next().await {
+                self.record_check(&mut verified, Some(result)).await?;
             }
         }
-        let words = verified.words(options);
-        self.write(move |transaction| crate::store::log(transaction, &words))
+        let line = verified.log_line(options);
+        self.post_write(move |transaction| crate::store::log(transaction, &line))
             .await?;
         Ok(verified)
     }
 
-    fn look(&self, state: &State, pair: Pair, options: VerifyOptions) -> Result<Option<Look>> {
+    fn prepare_check(
+        &self,
+        state: &StateReader,
+        pair: Pair,
+        options: VerifyOptions,
+    ) -> Result<Option<EntryCheck>> {
         let known = status(state.connection(), &self.compare, &pair)?;
         if matches!(
             known,
@@ -140,13 +148,13 @@ impl Job {
             *size == pair.entry.size.cast_signed()
                 && (modified.is_none() || *modified == pair.entry.modified)
         });
-        let first = match leader(state.connection(), &pair)? {
+        let first = match first_link(state.connection(), &pair)? {
             Some((parent, name)) if self.compare.destination.hard_links => {
                 Some((path_of(state.connection(), parent)?, name))
             }
             _ => None,
         };
-        Ok(Some(Look {
+        Ok(Some(EntryCheck {
             pair,
             hash: hash.map(|(hash, ..)| hash),
             read: options.hash,
@@ -157,30 +165,32 @@ impl Job {
         }))
     }
 
-    async fn take(
+    async fn record_check(
         &self,
-        verified: &mut Verified,
-        seen: Option<std::result::Result<Seen, tokio::task::JoinError>>,
+        verified: &mut Verification,
+        result: Option<std::result::Result<CheckResult, tokio::task::JoinError>>,
     ) -> Result<()> {
-        let Some(Ok(seen)) = seen else { return Ok(()) };
+        let Some(Ok(result)) = result else {
+            return Ok(());
+        };
         verified.entries += 1;
-        self.progress.did(1, seen.bytes);
-        verified.hashed += u64::from(seen.hash.is_some());
-        let path = seen.path;
-        if let Some(reason) = seen.reason {
-            let (parent, name) = (seen.parent, seen.name);
+        self.progress.add_done(1, result.bytes);
+        verified.hashed += u64::from(result.hash.is_some());
+        let path = result.path;
+        if let Some(reason) = result.reason {
+            let (parent, name) = (result.parent, result.name);
             if reason == DAMAGED {
                 let write = move |transaction: &Transaction<'_>| {
-                    lost(transaction, parent, &name)?;
+                    forget_copy(transaction, parent, &name)?;
                     set_meta(transaction, "stage", stage::PLANNED)
                 };
-                self.write(write).await?;
+                self.post_write(write).await?;
             } else if reason == MISSING {
-                self.write(move |transaction| lost(transaction, parent, &name))
+                self.post_write(move |transaction| forget_copy(transaction, parent, &name))
                     .await?;
             }
             verified.add(&path, reason);
-        } else if let Some((hash, size, modified)) = seen.hash {
+        } else if let Some((hash, size, modified)) = result.hash {
             let write = move |transaction: &Transaction<'_>| {
                 let mut insert =
                     transaction.prepare_cached("INSERT OR REPLACE INTO hash VALUES (?,?,?,?)")?;
@@ -188,18 +198,19 @@ impl Job {
                     .execute(params![path, size, modified, hash])
                     .map(drop)
             };
-            self.write(write).await?;
+            self.post_write(write).await?;
         }
         Ok(())
     }
 
-    async fn write(
+    async fn post_write(
         &self,
         write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) -> Result<()> {
         let writer = self.writer.clone();
         let posted =
-            tokio::task::spawn_blocking(move || writer.post(When::Now, write, || {})).await;
+            tokio::task::spawn_blocking(move || writer.post(CommitMode::Barrier, write, || {}))
+                .await;
         posted.map_err(|_| Error::WriterGone)
     }
 }
@@ -209,14 +220,18 @@ impl Job {
 /// Of bytes that are not those that were copied no plan would know, because size and time are
 /// right: then the job is not done, and who runs it again copies from the plan that there is. What
 /// is missing the next pass will find.
-fn lost(transaction: &Transaction<'_>, parent: FolderId, name: &[u8]) -> rusqlite::Result<()> {
-    give_rows(transaction, parent)?;
+fn forget_copy(
+    transaction: &Transaction<'_>,
+    parent: FolderId,
+    name: &[u8],
+) -> rusqlite::Result<()> {
+    unpack_folder(transaction, parent)?;
     let delete = "DELETE FROM destination WHERE parent = ? AND name = ?";
     transaction.execute(delete, params![parent, name]).map(drop)
 }
 
 /// One entry to look at.
-struct Look {
+struct EntryCheck {
     pair: Pair,
     hash: Option<Vec<u8>>,
     read: bool,
@@ -224,10 +239,10 @@ struct Look {
     first: Option<(headworks_storage::Folder, Vec<u8>)>,
     source: Arc<dyn Backend>,
     destination: Arc<dyn Backend>,
-    compare: crate::status::Compare,
+    compare: crate::status::Comparison,
 }
 
-struct Seen {
+struct CheckResult {
     parent: FolderId,
     name: Vec<u8>,
     path: Vec<u8>,
@@ -236,10 +251,10 @@ struct Seen {
     bytes: u64,
 }
 
-impl Look {
-    async fn run(self) -> Seen {
+impl EntryCheck {
+    async fn run(self) -> CheckResult {
         let (reason, hash) = match self.compare().await {
-            Ok(seen) => seen,
+            Ok(result) => result,
             Err(error) => (Some(format!("cannot be read: {}", error.cause())), None),
         };
         let hash = hash.map(|hash| {
@@ -249,7 +264,7 @@ impl Look {
                 self.pair.entry.modified,
             )
         });
-        Seen {
+        CheckResult {
             parent: self.pair.parent,
             path: self.pair.path(),
             reason,
@@ -269,11 +284,11 @@ impl Look {
         // call for nothing.
         let derived = entry.kind == Kind::Folder && !self.compare.destination.folders;
         let below = folder.child(&entry.name);
-        let looked = match derived {
+        let stat = match derived {
             true => self.destination.stat(&below, None).await,
             false => self.destination.stat(folder, Some(&entry.name)).await,
         };
-        let there = match looked {
+        let there = match stat {
             Ok(there) => there,
             Err(error) if error.kind() == headworks_storage::ErrorKind::NotFound => {
                 return Ok((Some(MISSING.into()), None));
@@ -312,17 +327,17 @@ impl Look {
         let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
         let mut chunks = backend.read(folder, &entry.name, 0, entry.size).await?;
         let mut hasher = Sha256::new();
-        let mut came = 0;
+        let mut received = 0;
         while let Some(chunk) = chunks.next().await? {
-            came += chunk.len() as u64;
+            received += chunk.len() as u64;
             hasher.update(&chunk);
         }
-        match came == entry.size {
+        match received == entry.size {
             true => Ok(hasher.finalize().to_vec()),
             // Two sides that end at the same place would look the same.
-            false => Err(headworks_storage::Error::short(
+            false => Err(headworks_storage::Error::truncated(
                 &self.pair.path(),
-                came,
+                received,
                 entry.size,
             )),
         }

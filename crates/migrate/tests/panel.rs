@@ -1,9 +1,11 @@
 //! What the console is shown of jobs that run elsewhere, and what it can ask of them.
 
-use headworks_migrate::{CopyOptions, Filters, Job, MigrateConfig, Migrations, Settings, State};
+use headworks_migrate::{
+    CopyOptions, Filters, Job, MigrateConfig, Migrations, Settings, StateReader,
+};
 use headworks_service::panel::{Args, Body, Cell, Cursor, Panel, Row, Snapshot};
 use headworks_service::shutdown::Shutdown;
-use headworks_storage::shown;
+use headworks_storage::display;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,12 +159,12 @@ async fn failures_are_shown_with_their_cause_and_the_next_step() {
     let watched = Watched::new();
     let names = "synth://?seed=2&depth=1&dirs=2&files=1";
     let job = watched.plan(names).await;
-    let state = State::open(Path::new(&job)).unwrap();
+    let state = StateReader::open(Path::new(&job)).unwrap();
     let mut folder = String::new();
     state
-        .lines(|line| {
+        .entries(|line| {
             if line.kind == headworks_storage::Kind::Folder {
-                folder = shown(&line.path).to_string();
+                folder = display(&line.path).to_string();
             }
             Ok(())
         })
@@ -228,9 +230,12 @@ async fn a_synthetic_migration_can_be_started_watched_and_drained() {
     let drained = watched.shutdown.drain(Duration::from_secs(60)).await;
     assert!(drained.left.is_empty(), "{:?}", drained.left);
     let state = watched.folder.path().join("demo/synthetic-1.db");
-    assert_eq!(headworks_migrate::holder(&state), None);
+    assert_eq!(headworks_migrate::lock_holder(&state), None);
     assert_eq!(
-        State::open(&state).unwrap().fact("stage").unwrap(),
+        StateReader::open(&state)
+            .unwrap()
+            .meta_value("stage")
+            .unwrap(),
         "planning"
     );
 }

@@ -37,29 +37,29 @@ pub trait Chunks: Send {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>>;
 
     /// What the file was when its bytes began to come, and its metadata, if that came with them.
-    fn found(&self) -> Option<(&Entry, &Extended)> {
+    fn info(&self) -> Option<(&Entry, &Extended)> {
         None
     }
 
     /// What the file was once its last byte was read, if that is known without another call.
-    fn after(&self) -> Option<&Entry> {
+    fn entry_at_end(&self) -> Option<&Entry> {
         None
     }
 }
 
 /// What has to stand in the way of a new file, for it to be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Expect {
+pub enum Precondition {
     /// Whatever may be there.
     #[default]
-    Anything,
+    Any,
     /// Nothing.
-    Nothing,
+    Absent,
     /// That version of it, and no other.
     Version(Vec<u8>),
     /// What was listed: an entry of that type, size and time, or nothing any more. For storages
     /// that do not give versions.
-    Listed(Box<Entry>),
+    Unchanged(Box<Entry>),
 }
 
 /// What is to be written.
@@ -77,7 +77,7 @@ pub struct UploadPlan {
     /// Its metadata, for the same reason.
     pub extended: Extended,
     /// What may be overwritten, where the backend can make sure of it.
-    pub expect: Expect,
+    pub precondition: Precondition,
 }
 
 /// A file being written, invisible until [`finish`](Upload::finish).
@@ -121,18 +121,18 @@ pub trait Upload: Send {
 
 /// A file, symlink or special file to be copied by the storage itself.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct CopyItem {
     /// What it was when it was listed.
     pub entry: Entry,
     /// The name it has until it is complete.
     pub temp: Vec<u8>,
     /// What may be overwritten, where the backend can make sure of it.
-    pub expect: Expect,
+    pub precondition: Precondition,
 }
 
 /// What became of an order.
 #[derive(Clone, Debug)]
-pub enum Copied {
+pub enum CopyOutcome {
     /// It is there, and this is what it is.
     Done(Entry),
     /// The source is not what it was when it was listed, or changed meanwhile. Nothing was left
@@ -141,9 +141,9 @@ pub enum Copied {
 }
 
 /// An upload that was finished with another number of bytes than its plan said.
-pub(crate) fn incomplete(path: &[u8], came: u64, size: u64) -> Error {
-    let words = format!("{came} of {size} bytes came");
-    Error::new(ErrorKind::Temporary, "write", path, words)
+pub(crate) fn incomplete_upload(path: &[u8], received: u64, size: u64) -> Error {
+    let message = format!("{received} of {size} bytes came");
+    Error::new(ErrorKind::Temporary, "write", path, message)
 }
 
 fn unsupported<'a, T: Send + 'a>(
@@ -151,8 +151,8 @@ fn unsupported<'a, T: Send + 'a>(
     folder: &Folder,
 ) -> BoxFuture<'a, Result<T>> {
     let path = folder.as_bytes();
-    let words = "this storage cannot do that";
-    let error = Error::new(ErrorKind::Unsupported, operation, path, words);
+    let message = "this storage cannot do that";
+    let error = Error::new(ErrorKind::Unsupported, operation, path, message);
     Box::pin(std::future::ready(Err(error)))
 }
 
@@ -176,7 +176,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The same storage for whoever is about to list all of it, each folder once: it may fetch more
     /// than it is asked for, and answer later listings from that. `None` if it has no such way.
-    fn walked(&self) -> Option<Arc<dyn Backend>> {
+    fn for_walk(&self) -> Option<Arc<dyn Backend>> {
         None
     }
 
@@ -231,8 +231,8 @@ pub trait Backend: Send + Sync + 'static {
         &'a self,
         _source: &'a dyn Backend,
         _folder: &'a Folder,
-        _orders: &'a [Order],
-    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        _items: &'a [CopyItem],
+    ) -> Option<BoxFuture<'a, Vec<Result<CopyOutcome>>>> {
         None
     }
 
@@ -245,7 +245,7 @@ pub trait Backend: Send + Sync + 'static {
     fn make_node<'a>(
         &'a self,
         folder: &'a Folder,
-        _order: &'a Order,
+        _item: &'a CopyItem,
     ) -> BoxFuture<'a, Result<Entry>> {
         unsupported("make an entry in", folder)
     }
@@ -262,7 +262,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Sets time, owner, permissions and extended attributes.
-    fn settle<'a>(
+    fn set_attributes<'a>(
         &'a self,
         folder: &'a Folder,
         _name: Option<&'a [u8]>,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 /// Larger files are sent in parts, so that they can be gone on with.
-const DIRECT: u64 = 8 << 20;
+const MAX_BATCH_COPY: u64 = 8 << 20;
 
 /// Why a name cannot be expressed, if so.
-pub type Refused = fn(&[u8]) -> Option<&'static str>;
+pub type NameRule = fn(&[u8]) -> Option<&'static str>;
 
 /// What a backend can do.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct Capabilities {
     /// Content types and metadata of users are kept, as [`Extended`](crate::Extended).
     pub metadata: bool,
     /// Files up to this size are copied whole by [`copy_batch`](crate::Backend::copy_batch).
-    pub direct: u64,
+    pub max_batch_copy: u64,
     /// Owner and permissions are kept.
     pub posix: bool,
     /// We may give files to other owners.
@@ -49,7 +49,7 @@ pub struct Capabilities {
     /// Names are UTF-8.
     pub unicode_names: bool,
     /// Says why a name cannot be had, where that follows from other rules than these.
-    pub refused: Option<Refused>,
+    pub name_rule: Option<NameRule>,
     /// How many calls at once are a good start, and how many the most.
     pub workers: (usize, usize),
 }
@@ -66,7 +66,7 @@ impl Capabilities {
             modified: None,
             listed_times: true,
             metadata: false,
-            direct: DIRECT,
+            max_batch_copy: MAX_BATCH_COPY,
             posix: false,
             owners: false,
             extended: false,
@@ -77,14 +77,14 @@ impl Capabilities {
             longest_name: None,
             posix_names: true,
             unicode_names: false,
-            refused: None,
+            name_rule: None,
             workers: (4, 16),
         }
     }
 
     /// Why a name cannot be expressed here, if so.
     #[must_use]
-    pub fn refuses(&self, name: &[u8]) -> Option<&'static str> {
+    pub fn name_problem(&self, name: &[u8]) -> Option<&'static str> {
         if self
             .longest_name
             .is_some_and(|longest| name.len() > longest)
@@ -94,8 +94,8 @@ impl Capabilities {
         if self.unicode_names && std::str::from_utf8(name).is_err() {
             return Some("the name is not UTF-8");
         }
-        if let Some(words) = self.refused.and_then(|refused| refused(name)) {
-            return Some(words);
+        if let Some(message) = self.name_rule.and_then(|rule| rule(name)) {
+            return Some(message);
         }
         if !self.posix_names {
             return None;

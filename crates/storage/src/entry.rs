@@ -66,14 +66,14 @@ pub struct Entry {
 
 /// What a version begins with that is made of the time of the writing, where listings say nothing
 /// better.
-pub(crate) const WRITTEN: &[u8] = b"written ";
+pub(crate) const WRITTEN_PREFIX: &[u8] = b"written ";
 
 impl Entry {
     /// The version, if the storage itself knows it by that and takes it for a condition.
     #[must_use]
     pub fn etag(&self) -> Option<&Vec<u8>> {
         let version = self.version.as_ref();
-        version.filter(|version| !version.starts_with(WRITTEN))
+        version.filter(|version| !version.starts_with(WRITTEN_PREFIX))
     }
 
     /// An entry of which nothing more is known.

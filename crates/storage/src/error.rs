@@ -1,6 +1,6 @@
 //! What can go wrong at a storage, by what the caller can do about it.
 
-use crate::shown;
+use crate::display;
 use std::time::Duration;
 
 /// The result of a call to a backend.
@@ -70,7 +70,7 @@ impl Error {
         path: &[u8],
         cause: impl Into<String>,
     ) -> Error {
-        let path = shown(path).to_string();
+        let path = display(path).to_string();
         let cause = cause.into();
         Error {
             kind,
@@ -81,9 +81,13 @@ impl Error {
     }
 
     /// What the system answered.
-    pub(crate) fn system(operation: &'static str, path: &[u8], errno: rustix::io::Errno) -> Error {
+    pub(crate) fn from_errno(
+        operation: &'static str,
+        path: &[u8],
+        errno: rustix::io::Errno,
+    ) -> Error {
         Error::new(
-            of_errno(errno),
+            kind_of_errno(errno),
             operation,
             path,
             std::io::Error::from(errno).to_string(),
@@ -91,18 +95,18 @@ impl Error {
     }
 
     /// An entry that is not overwritten, because somebody else did since it was listed.
-    pub(crate) fn overtaken(operation: &'static str, path: &[u8]) -> Error {
-        let words =
+    pub(crate) fn conflict(operation: &'static str, path: &[u8]) -> Error {
+        let message =
             "somebody else wrote it since it was listed; plan again to see what is there now";
-        Error::new(ErrorKind::Changed, operation, path, words)
+        Error::new(ErrorKind::Changed, operation, path, message)
     }
 
     /// A file that ended before the size that was listed for it. The next attempt may get all of
     /// it.
     #[must_use]
-    pub fn short(path: &[u8], came: u64, size: u64) -> Error {
-        let words = format!("it ended after {came} of {size} bytes");
-        Error::new(ErrorKind::Temporary, "read", path, words)
+    pub fn truncated(path: &[u8], came: u64, size: u64) -> Error {
+        let message = format!("it ended after {came} of {size} bytes");
+        Error::new(ErrorKind::Temporary, "read", path, message)
     }
 
     /// What went wrong.
@@ -129,7 +133,7 @@ impl Error {
     }
 }
 
-fn of_errno(errno: rustix::io::Errno) -> ErrorKind {
+fn kind_of_errno(errno: rustix::io::Errno) -> ErrorKind {
     use rustix::io::Errno;
     match errno {
         Errno::NOENT => ErrorKind::NotFound,

@@ -23,44 +23,44 @@ mod azure;
 mod backend;
 mod capabilities;
 mod cloud;
+mod display;
 mod entry;
 mod error;
 #[doc(hidden)]
 pub mod failpoint;
 mod folder;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gcs;
 mod local;
 mod location;
-#[doc(hidden)]
-pub mod reading;
+mod recording;
 mod s3;
 mod sftp;
-mod shown;
 mod synth;
-mod traced;
 mod webdav;
 
 pub use azure::Azure;
 pub use backend::{
-    Backend, Chunks, Copied, Cursor, Expect, Extended, Listing, Order, Page, Requests, Upload,
-    UploadPlan,
+    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Page, Precondition,
+    Requests, Upload, UploadPlan,
 };
-pub use capabilities::{Capabilities, Refused, Space};
+pub use capabilities::{Capabilities, NameRule, Space};
+pub use display::{display, from_display};
 pub use entry::{Entry, Inode, Kind, Posix};
 pub use error::{Error, ErrorKind, Fault, Result};
 pub use folder::Folder;
 pub use gcs::Gcs;
 pub use local::{Local, on_this_thread};
-pub use location::{directory, open, remote};
+pub use location::{local_path, open, remote_path};
+pub use recording::Recording;
 pub use s3::S3;
 pub use sftp::Sftp;
-pub use shown::{shown, unshown};
-pub use synth::{Calls, Synth};
-pub use traced::Traced;
+pub use synth::{CallCounts, Synth};
 pub use webdav::WebDav;
 
 /// What divides the address, the place and the length of bytes that can go straight to a disk.
-const ALIGNED: usize = 4096;
+const DIRECT_IO_ALIGNMENT: usize = 4096;
 
 /// A future on the heap: what a trait object can return.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

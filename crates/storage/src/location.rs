@@ -1,6 +1,6 @@
 //! From what a user wrote to a backend.
 
-use crate::cloud::place::hidden;
+use crate::cloud::url::redacted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Azure, Backend, Gcs, Local, S3, Sftp, Synth, WebDav};
 use std::os::unix::ffi::OsStrExt;
@@ -49,17 +49,17 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     }
     match scheme(bytes) {
         Some(_) => {
-            let words = "this storage is not known; there are paths, file:, s3:, azblob:, gs:, sftp:, webdav: and synth: (write ./ before a path that looks like a URL)";
+            let message = "this storage is not known; there are paths, file:, s3:, azblob:, gs:, sftp:, webdav: and synth: (write ./ before a path that looks like a URL)";
             Err(Error::new(
                 ErrorKind::Unsupported,
                 "open",
-                &hidden(bytes),
-                words,
+                &redacted(bytes),
+                message,
             ))
         }
         None if looks_like_a_host(bytes) => {
-            let words = "a colon before the first slash means another machine to rsync and scp; write sftp://user@host/path for one, or ./ before a path";
-            Err(Error::new(ErrorKind::Unsupported, "open", bytes, words))
+            let message = "a colon before the first slash means another machine to rsync and scp; write sftp://user@host/path for one, or ./ before a path";
+            Err(Error::new(ErrorKind::Unsupported, "open", bytes, message))
         }
         None => local(bytes, bytes),
     }
@@ -76,7 +76,7 @@ fn looks_like_a_host(location: &[u8]) -> bool {
 /// Where a directory of this machine really is, behind symbolic links; nothing for other storages.
 /// What does not exist yet is taken to be made where its nearest folder is.
 #[must_use]
-pub fn directory(location: &std::ffi::OsStr) -> Option<PathBuf> {
+pub fn local_path(location: &std::ffi::OsStr) -> Option<PathBuf> {
     let bytes = location.as_bytes();
     let path = match bytes.strip_prefix(b"file:") {
         Some(path) => path.strip_prefix(b"//").unwrap_or(path),
@@ -95,14 +95,14 @@ pub fn directory(location: &std::ffi::OsStr) -> Option<PathBuf> {
 /// side's name; nothing for directories, and for what is computed.
 ///
 /// ```
-/// let place = |location: &str| headworks_storage::remote(location.as_ref());
+/// let place = |location: &str| headworks_storage::remote_path(location.as_ref());
 /// assert!(place("sftp://host/a/b").unwrap().starts_with(place("sftp://host/a/").unwrap()));
 /// assert!(!place("sftp://host/ab").unwrap().starts_with(place("sftp://host/a").unwrap()));
 /// assert_ne!(place("s3://bucket?endpoint=http://one"), place("s3://bucket?endpoint=http://two"));
 /// assert!(place("/data").is_none());
 /// ```
 #[must_use]
-pub fn remote(location: &std::ffi::OsStr) -> Option<PathBuf> {
+pub fn remote_path(location: &std::ffi::OsStr) -> Option<PathBuf> {
     let text = location.to_str()?;
     let (scheme, rest) = text.split_once("://")?;
     if matches!(scheme, "file" | "synth") {

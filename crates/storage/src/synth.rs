@@ -18,7 +18,7 @@ const CHUNK: u64 = 256 * 1024;
 
 /// How many calls a backend got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
+pub struct CallCounts {
     /// Folders whose listing was begun.
     pub lists: u64,
     /// Files of which reading was begun.
@@ -47,7 +47,7 @@ pub struct Synth {
 #[derive(Debug)]
 struct Inner {
     tree: Tree,
-    weather: Weather,
+    faults_planned: FaultPlan,
     page: usize,
     lists: AtomicU64,
     reads: AtomicU64,
@@ -59,7 +59,7 @@ struct Inner {
 
 /// What the far side does to calls.
 #[derive(Clone, Debug, Default)]
-struct Weather {
+struct FaultPlan {
     latency: Duration,
     /// Percent of calls that fail.
     errors: u64,
@@ -79,7 +79,7 @@ impl Synth {
     /// # Errors
     /// When a key is not known or its value makes no sense.
     pub fn parse(text: &str) -> Result<Synth> {
-        let mut weather = Weather::default();
+        let mut faults_planned = FaultPlan::default();
         let mut page = PAGE;
         let mut tree = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -87,20 +87,23 @@ impl Synth {
             let percent = || value.parse().ok().filter(|percent| *percent <= 100);
             match key {
                 "latency" => {
-                    weather.latency =
+                    faults_planned.latency =
                         duration(value).ok_or_else(|| bad(pair, "a time, as in 5ms"))?;
                 }
                 "errors" => {
-                    weather.errors = percent().ok_or_else(|| bad(pair, "percent from 0 to 100"))?;
-                }
-                "overload" => {
-                    weather.overload =
+                    faults_planned.errors =
                         percent().ok_or_else(|| bad(pair, "percent from 0 to 100"))?;
                 }
-                "deny" => weather.deny = Some(Folder::from_bytes(value.into()).as_bytes().to_vec()),
+                "overload" => {
+                    faults_planned.overload =
+                        percent().ok_or_else(|| bad(pair, "percent from 0 to 100"))?;
+                }
+                "deny" => {
+                    faults_planned.deny = Some(Folder::from_bytes(value.into()).as_bytes().to_vec())
+                }
                 "gone" => {
                     let calls = value.parse().map_err(|_| bad(pair, "a number of calls"))?;
-                    weather.gone = Some(calls);
+                    faults_planned.gone = Some(calls);
                 }
                 "page" => {
                     page = value
@@ -119,7 +122,7 @@ impl Synth {
             })?;
         let inner = Inner {
             tree: Tree::new(spec),
-            weather,
+            faults_planned,
             page: page.max(1),
             lists: AtomicU64::new(0),
             reads: AtomicU64::new(0),
@@ -134,8 +137,8 @@ impl Synth {
 
     /// How many calls it got so far.
     #[must_use]
-    pub fn calls(&self) -> Calls {
-        Calls {
+    pub fn calls(&self) -> CallCounts {
+        CallCounts {
             lists: self.inner.lists.load(Ordering::Relaxed),
             reads: self.inner.reads.load(Ordering::Relaxed),
             faults: self.inner.faults.load(Ordering::Relaxed),
@@ -150,8 +153,13 @@ impl Synth {
 }
 
 fn bad(pair: &str, expected: &str) -> Error {
-    let words = format!("expected {expected}");
-    Error::new(ErrorKind::Other, "read the setting", pair.as_bytes(), words)
+    let message = format!("expected {expected}");
+    Error::new(
+        ErrorKind::Other,
+        "read the setting",
+        pair.as_bytes(),
+        message,
+    )
 }
 
 fn duration(text: &str) -> Option<Duration> {
@@ -166,25 +174,25 @@ fn duration(text: &str) -> Option<Duration> {
 }
 
 impl Inner {
-    async fn weather(&self, operation: &'static str, path: &[u8]) -> Result<()> {
-        let Weather {
+    async fn inject_faults(&self, operation: &'static str, path: &[u8]) -> Result<()> {
+        let FaultPlan {
             latency,
             errors,
             overload,
             deny,
             gone,
-        } = &self.weather;
+        } = &self.faults_planned;
         if !latency.is_zero() {
             tokio::time::sleep(*latency).await;
         }
         let calls = self.calls.fetch_add(1, Ordering::Relaxed);
         if gone.is_some_and(|gone| calls >= gone) {
-            let words = "the storage went away, as ordered";
-            return Err(Error::new(ErrorKind::Gone, operation, path, words));
+            let message = "the storage went away, as ordered";
+            return Err(Error::new(ErrorKind::Gone, operation, path, message));
         }
         if operation == "list" && deny.as_deref() == Some(path) {
-            let words = "permission denied, as ordered";
-            return Err(Error::new(ErrorKind::Denied, operation, path, words));
+            let message = "permission denied, as ordered";
+            return Err(Error::new(ErrorKind::Denied, operation, path, message));
         }
         if *errors == 0 && *overload == 0 {
             return Ok(());
@@ -198,10 +206,10 @@ impl Inner {
             *times += 1;
             *times
         };
-        let drawn = Rng::new(self.tree.spec().seed ^ key).split(time).below(100);
-        let kind = match drawn {
-            drawn if drawn < *errors => ErrorKind::Temporary,
-            drawn if drawn < errors + overload => {
+        let roll = Rng::new(self.tree.spec().seed ^ key).split(time).below(100);
+        let kind = match roll {
+            roll if roll < *errors => ErrorKind::Temporary,
+            roll if roll < errors + overload => {
                 ErrorKind::Overload(Some(Duration::from_millis(20)))
             }
             _ => return Ok(()),
@@ -244,7 +252,7 @@ impl Listing for SynthListing {
                 return Ok(None);
             };
             if mark > 0 {
-                self.inner.weather("list", &self.path).await?;
+                self.inner.inject_faults("list", &self.path).await?;
             }
             let mut children = self.inner.tree.children_from(&self.folder, mark);
             let mut entries = Vec::new();
@@ -303,7 +311,7 @@ impl Backend for Synth {
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
         Box::pin(async move {
             self.inner.lists.fetch_add(1, Ordering::Relaxed);
-            self.inner.weather("list", folder.as_bytes()).await?;
+            self.inner.inject_faults("list", folder.as_bytes()).await?;
             let node = self.inner.find("list", folder, None)?;
             let mark = from.and_then(|from| from.as_slice().try_into().ok());
             let listing = SynthListing {
@@ -335,7 +343,7 @@ impl Backend for Synth {
     ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
         Box::pin(async move {
             self.inner.reads.fetch_add(1, Ordering::Relaxed);
-            self.inner.weather("read", &folder.join(name)).await?;
+            self.inner.inject_faults("read", &folder.join(name)).await?;
             let file = self.inner.find("read", folder, Some(name))?;
             let chunks = SynthChunks {
                 inner: self.inner.clone(),

@@ -4,7 +4,7 @@
 mod suite;
 
 use headworks_storage::{
-    Azure, Backend, Entry, ErrorKind, Expect, Folder, Gcs, Kind, Posix, S3, Sftp, UploadPlan,
+    Azure, Backend, Entry, ErrorKind, Folder, Gcs, Kind, Posix, Precondition, S3, Sftp, UploadPlan,
     WebDav,
 };
 use std::collections::BTreeSet;
@@ -113,10 +113,10 @@ async fn conditions(backend: &dyn Backend) {
     let mut like = Entry::new(*b"x", Kind::File);
     like.modified = Some(1_600_000_000_000_000_000);
     let first = suite::write(backend, &root, &like, b"theirs").await;
-    let write = async |expect: Expect, bytes: &'static [u8], modified: i64| {
+    let write = async |precondition: Precondition, bytes: &'static [u8], modified: i64| {
         let plan = UploadPlan {
             size: bytes.len() as u64,
-            expect,
+            precondition,
             ..UploadPlan::default()
         };
         let mut upload = backend.upload(&root, b"x", plan).await.unwrap();
@@ -125,18 +125,18 @@ async fn conditions(backend: &dyn Backend) {
         like.modified = Some(modified);
         upload.finish(like, Vec::new()).await
     };
-    let refused = write(Expect::Nothing, b"ours", 1).await.unwrap_err();
+    let refused = write(Precondition::Absent, b"ours", 1).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Changed, "{refused}");
     assert!(refused.to_string().contains("somebody else"), "{refused}");
     assert_eq!(suite::read(backend, &root, b"x", 0, 99).await, b"theirs");
     // What is there already, as it should be, is no conflict: an answer may get lost.
-    let again = write(Expect::Nothing, b"theirs", 1_600_000_000_000_000_000).await;
+    let again = write(Precondition::Absent, b"theirs", 1_600_000_000_000_000_000).await;
     assert_eq!(again.unwrap().version, first.version);
     let version = first.version.expect("an etag");
-    write(Expect::Version(version.clone()), b"ours", 1)
+    write(Precondition::Version(version.clone()), b"ours", 1)
         .await
         .unwrap();
-    let refused = write(Expect::Version(version), b"late", 2)
+    let refused = write(Precondition::Version(version), b"late", 2)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Changed);
@@ -227,10 +227,10 @@ async fn azure_writes_as_it_must() {
 #[tokio::test]
 async fn names_of_blobs_are_kept_to_the_byte() {
     let azure = container("keys", "&page=2").await;
-    let refuses = azure.capabilities().refused.expect("it refuses some");
+    let refuses = azure.capabilities().name_rule.expect("it refuses some");
     let (bad, good): (Vec<&str>, Vec<&str>) = KEYS
         .iter()
-        .partition(|key| refuses(key.as_bytes()).is_some());
+        .partition(|key| name_problem(key.as_bytes()).is_some());
     assert_eq!(bad, ["a/./c", ".", "..", "new\nline"]);
     keys(&azure, &good).await;
     for key in bad.iter().chain(&["back\\slash", "dot./x"]) {
@@ -338,7 +338,7 @@ async fn names_at_google_are_kept_to_the_byte() {
     let gcs = google("keys", "&page=2").await;
     let good: Vec<&str> = KEYS.into_iter().filter(|key| !key.contains('\n')).collect();
     keys(&gcs, &good).await;
-    assert!(gcs.capabilities().refuses(b"new\nline").is_some());
+    assert!(gcs.capabilities().name_problem(b"new\nline").is_some());
     let location = "gs://keys?anonymous".to_owned();
     let root = Gcs::open(location.as_bytes()).expect("a good location");
     let plan = UploadPlan::default();
@@ -407,18 +407,20 @@ async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
         mode: 0o100_444,
         ..posix
     });
-    let settled = sftp.settle(&root, Some(b"file"), &like, Vec::new()).await;
+    let settled = sftp
+        .set_attributes(&root, Some(b"file"), &like, Vec::new())
+        .await;
     assert_eq!(settled.unwrap().posix, like.posix);
     assert!(sftp.space().await.unwrap().is_some_and(|s| s.bytes > 0));
     let mut link = Entry::new(*b"link", Kind::Symlink);
     link.target = Some(b"../suite-posix".to_vec());
     link.modified = Some(1_400_000_000_000_000_000);
-    let order = headworks_storage::Order {
+    let item = headworks_storage::CopyItem {
         entry: link.clone(),
         temp: b".t".to_vec(),
-        expect: Expect::Anything,
+        precondition: Precondition::Any,
     };
-    let made = sftp.make_node(&root, &order).await.unwrap();
+    let made = sftp.make_node(&root, &item).await.unwrap();
     assert_eq!((made.target, made.modified), (link.target, link.modified));
     let inside = root.child(b"link");
     let mut listing = sftp.list(&inside, None).await.unwrap();

@@ -6,10 +6,10 @@
 //! be cut off anywhere and begun again. A result counts when its group is durable, and the
 //! destination was synced before that.
 
-mod early;
 mod files;
 mod folders;
 mod links;
+mod overlap;
 mod preflight;
 mod record;
 mod remove;
@@ -18,14 +18,14 @@ mod survey;
 mod tasks;
 mod transfer;
 
-pub(crate) use early::meanwhile;
+pub(crate) use overlap::copy_during_plan;
 pub use preflight::Preflight;
 pub use remove::Deletion;
 
 use crate::error::{Error, Result};
 use crate::job::{Job, stage};
 use crate::progress::Phase;
-use crate::state::Outcome;
+use crate::queries::Outcome;
 use crate::store::set_meta;
 use headworks_core::{Bound, Config, Cost, Job as PoolJob, Limits, Policy, Rate, TargetConfig};
 use headworks_pool::{Permits, Pool, Workers};
@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use survey::Surveyor;
-use tasks::{Copier, Copiers, Fatal, Task};
+use tasks::{Copier, CopyHandler, Fatal, Task};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -103,7 +103,7 @@ pub struct CopyOptions {
 }
 
 /// A run of copying: what its phases share.
-struct Copy<'a> {
+struct CopyRun<'a> {
     job: &'a Job,
     options: &'a CopyOptions,
     pass: i64,
@@ -112,7 +112,7 @@ struct Copy<'a> {
     copier: Arc<Copier>,
     surveyor: Surveyor,
     /// Tasks that may be handed in and not done at once.
-    room: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     fatal: Fatal,
     /// Whether both sides are disks of this machine.
     local: bool,
@@ -120,7 +120,7 @@ struct Copy<'a> {
 
 /// Tasks that wait in the pool, and so in memory; more if there are many workers, so that it can
 /// tell whether more are needed.
-const WAITING: usize = 64;
+const MAX_QUEUED_TASKS: usize = 64;
 
 impl Job {
     /// What copying would need and lose. Looks, and changes nothing.
@@ -128,7 +128,7 @@ impl Job {
     /// # Errors
     /// When a side or the state file cannot be used.
     pub async fn preflight(&self, options: &CopyOptions) -> Result<Preflight> {
-        preflight::look(self, options).await
+        preflight::estimate(self, options).await
     }
 
     /// Calls `each` for everything at the destination that copying would remove or move to
@@ -152,47 +152,48 @@ impl Job {
     pub async fn copy(&self, options: &CopyOptions) -> Result<Outcome> {
         match self.stage()?.as_str() {
             stage::PLANNING => {
-                let words = "the plan is not finished: run `headworks migrate plan` or `run` first";
-                return Err(Error::NotNow(words.into()));
+                let message =
+                    "the plan is not finished: run `headworks migrate plan` or `run` first";
+                return Err(Error::Refused(message.into()));
             }
             stage::DONE => return self.state()?.outcome(),
             stage::PLANNED => self.preflight(options).await?.check()?,
             // With other options than before, deletions may be more than is allowed.
             _ => preflight::deletions(self, options).await?.check()?,
         }
-        self.enter(stage::COPYING, "copy began or went on".into())
+        self.enter_stage(stage::COPYING, "copy began or went on".into())
             .await?;
-        let copied = Copy::new(self, options, None)?.run().await;
+        let copied = CopyRun::new(self, options, None)?.run().await;
         // What was done is worth keeping, also when the run was stopped.
         let flushed = self.writer.write(|_| Ok(())).await;
         copied.and(flushed)?;
         let outcome = self.state()?.outcome()?;
-        let words = outcome
+        let message = outcome
             .classes
             .iter()
             .map(|(class, count)| format!("{} {}", count.entries, class.word()));
-        let words = words.collect::<Vec<_>>().join(", ");
+        let message = message.collect::<Vec<_>>().join(", ");
         let json = serde_json::to_string(&outcome).unwrap_or_default();
         let keep =
             move |transaction: &rusqlite::Transaction<'_>| set_meta(transaction, "outcome", json);
         self.writer.write(keep).await?;
-        self.enter(stage::DONE, format!("copy finished: {words}"))
+        self.enter_stage(stage::DONE, format!("copy finished: {message}"))
             .await?;
         self.progress.enter(Phase::Done, 0, 0);
         Ok(outcome)
     }
 }
 
-impl<'a> Copy<'a> {
+impl<'a> CopyRun<'a> {
     fn new(
         job: &'a Job,
         options: &'a CopyOptions,
-        early: Option<CancellationToken>,
-    ) -> Result<Copy<'a>> {
-        let is_disk = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
-        let local = is_disk(&job.source) && is_disk(&job.destination);
+        plan_done: Option<CancellationToken>,
+    ) -> Result<CopyRun<'a>> {
+        let is_local = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
+        let local = is_local(&job.source) && is_local(&job.destination);
         let (base, most) = workers(job, options, local);
-        let waiting = WAITING.max(4 * most);
+        let max_queued = MAX_QUEUED_TASKS.max(4 * most);
         let limits = Limits {
             concurrent: u32::try_from(most).ok(),
             ..Limits::default()
@@ -204,8 +205,8 @@ impl<'a> Copy<'a> {
         };
         let config = Config {
             policy: Policy::Strict,
-            bound: Bound::Shared(waiting + most),
-            max_waiting: Some(waiting + most),
+            bound: Bound::Shared(max_queued + most),
+            max_waiting: Some(max_queued + most),
             targets: vec![target],
             ..Config::default()
         };
@@ -215,7 +216,7 @@ impl<'a> Copy<'a> {
         let surveyor = Surveyor::new(job, &state, options)?;
         let copier = Arc::new(Copier {
             local,
-            onto_disk: is_disk(&job.destination),
+            destination_is_local: is_local(&job.destination),
             source: job.source.clone(),
             destination: job.destination.clone(),
             writer: job.writer.clone(),
@@ -228,16 +229,20 @@ impl<'a> Copy<'a> {
             fatal: fatal.clone(),
             job: job.id.clone(),
             pass,
-            early,
+            plan_done,
         });
-        Ok(Copy {
+        Ok(CopyRun {
             job,
             options,
             pass,
-            pool: Pool::new(config, Workers::new(base, most), Copiers(copier.clone()))?,
+            pool: Pool::new(
+                config,
+                Workers::new(base, most),
+                CopyHandler(copier.clone()),
+            )?,
             copier,
             surveyor,
-            room: Arc::new(Semaphore::new(waiting)),
+            slots: Arc::new(Semaphore::new(max_queued)),
             fatal,
             local,
         })
@@ -245,35 +250,35 @@ impl<'a> Copy<'a> {
 
     async fn run(self) -> Result<()> {
         let done = self.phases().await;
-        let Copy { pool, .. } = self;
+        let CopyRun { pool, .. } = self;
         let _ = pool.shutdown(Duration::from_secs(3600)).await;
         done
     }
 
     async fn phases(&self) -> Result<()> {
-        self.make_way().await?;
+        self.quarantine_blocking_files().await?;
         self.make_folders().await?;
         self.copy_files().await?;
-        self.replace_others().await?;
+        self.replace_conflicting().await?;
         self.link_files().await?;
         self.delete_extra().await?;
         self.remove_replaced().await?;
-        self.settle_folders().await
+        self.set_folder_attributes().await
     }
 
     /// Hands a task in as soon as there is room for it.
-    async fn hand_in(
+    async fn submit(
         &self,
-        make: impl FnOnce(tokio::sync::OwnedSemaphorePermit) -> Task,
+        make_task: impl FnOnce(tokio::sync::OwnedSemaphorePermit) -> Task,
     ) -> Result<()> {
-        self.heed().await?;
-        let room = self
-            .room
+        self.apply_control().await?;
+        let slot = self
+            .slots
             .clone()
             .acquire_owned()
             .await
             .expect("it is never closed");
-        let job = PoolJob::new(make(room));
+        let job = PoolJob::new(make_task(slot));
         match self.pool.submit(job) {
             Ok(_) => Ok(()),
             Err(_) => unreachable!("there are as many places as permits"),
@@ -281,7 +286,7 @@ impl<'a> Copy<'a> {
     }
 
     /// Waits while paused; fails when somebody asked to stop or a side cannot be used.
-    async fn heed(&self) -> Result<()> {
+    async fn apply_control(&self) -> Result<()> {
         loop {
             if let Some((side, error)) = self.fatal() {
                 return Err(Error::Storage { side, error });
@@ -307,10 +312,10 @@ impl<'a> Copy<'a> {
     }
 
     /// Waits until everything handed in is done, and durable.
-    async fn settled(&self) -> Result<()> {
+    async fn drain(&self) -> Result<()> {
         self.pool.idle().await;
         self.job.writer.write(|_| Ok(())).await?;
-        self.heed().await
+        self.apply_control().await
     }
 }
 

@@ -1,6 +1,6 @@
 //! What copying would need and lose, before anything is written.
 
-use super::remove::{each_deletion, obstacle};
+use super::remove::{deletion_obstacle, each_deletion};
 use super::{CopyOptions, Delete};
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -43,36 +43,36 @@ impl Preflight {
     }
 }
 
-pub(super) async fn look(job: &Job, options: &CopyOptions) -> Result<Preflight> {
-    let mut found = Preflight::default();
+pub(super) async fn estimate(job: &Job, options: &CopyOptions) -> Result<Preflight> {
+    let mut preflight = Preflight::default();
     let mut tally = Tally::default();
     let state = job.state()?;
     // Then nothing is read, and a file takes one request.
-    let alone = job
+    let server_side = job
         .destination
         .copy_batch(&*job.source, &Folder::root(), &[])
         .is_some();
     state.scan(&job.compare, |pair, status| {
         tally.add(pair.entry.kind, status);
-        if status.is_work() {
-            found.entries += 1;
+        if status.needs_copy() {
+            preflight.entries += 1;
             if pair.entry.kind == Kind::File {
-                found.reads += match alone {
+                preflight.reads += match server_side {
                     true => 0,
                     false => job.source.requests_to_read(pair.entry.size),
                 };
             }
-            found.requests += match pair.entry.kind {
+            preflight.requests += match pair.entry.kind {
                 Kind::Folder if !job.compare.destination.folders => 0,
                 Kind::Folder => 2,
-                _ if alone => 1,
+                _ if server_side => 1,
                 _ => job.destination.requests_to_write(pair.entry.size),
             };
             if !matches!(
                 status,
                 Status::Different(crate::Difference::Metadata | crate::Difference::Link)
             ) {
-                found.bytes += pair.entry.size;
+                preflight.bytes += pair.entry.size;
             }
         }
         Ok(())
@@ -80,37 +80,39 @@ pub(super) async fn look(job: &Job, options: &CopyOptions) -> Result<Preflight> 
     let Preflight {
         deletes, obstacles, ..
     } = deletions(job, options).await?;
-    found.deletes = deletes;
-    found.obstacles.extend(obstacles);
-    space(job, &mut found).await?;
-    tally.tell(job, options, &mut found.losses);
-    Ok(found)
+    preflight.deletes = deletes;
+    preflight.obstacles.extend(obstacles);
+    check_space(job, &mut preflight).await?;
+    tally.add_losses(job, options, &mut preflight.losses);
+    Ok(preflight)
 }
 
 /// The part of it that is about deletions.
 pub(super) async fn deletions(job: &Job, options: &CopyOptions) -> Result<Preflight> {
-    let mut found = Preflight::default();
+    let mut preflight = Preflight::default();
     if options.delete == Delete::Keep {
-        return Ok(found);
+        return Ok(preflight);
     }
     let state = job.state()?;
-    found.deletes = each_deletion(job, options, |_| Ok(())).await?;
-    found
+    preflight.deletes = each_deletion(job, options, |_| Ok(())).await?;
+    preflight
         .obstacles
-        .extend(obstacle(&state, options, found.deletes)?);
-    Ok(found)
+        .extend(deletion_obstacle(&state, options, preflight.deletes)?);
+    Ok(preflight)
 }
 
-async fn space(job: &Job, found: &mut Preflight) -> Result<()> {
+async fn check_space(job: &Job, preflight: &mut Preflight) -> Result<()> {
     if !job.destination.capabilities().write {
-        found.obstacles.push("this storage can only be read".into());
+        preflight
+            .obstacles
+            .push("this storage can only be read".into());
         return Ok(());
     }
     match job.destination.writable().await {
         Ok(()) => {}
         // It will be made.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => found.obstacles.push(error.to_string()),
+        Err(error) => preflight.obstacles.push(error.to_string()),
     }
     let space = job.destination.space().await;
     let space = space.map_err(|error| Error::Storage {
@@ -120,19 +122,19 @@ async fn space(job: &Job, found: &mut Preflight) -> Result<()> {
     let Some(Space { bytes, entries }) = space else {
         return Ok(());
     };
-    found.free_bytes = Some(bytes);
-    found.free_entries = entries;
-    if bytes < found.bytes {
-        let words = format!(
+    preflight.free_bytes = Some(bytes);
+    preflight.free_entries = entries;
+    if bytes < preflight.bytes {
+        let obstacle = format!(
             "{} bytes are to be copied and {bytes} are free",
-            found.bytes
+            preflight.bytes
         );
-        found.obstacles.push(words);
+        preflight.obstacles.push(obstacle);
     }
-    if entries.is_some_and(|free| free < found.entries) {
-        found.obstacles.push(format!(
+    if entries.is_some_and(|free| free < preflight.entries) {
+        preflight.obstacles.push(format!(
             "{} entries are to be made and there is no room for so many",
-            found.entries
+            preflight.entries
         ));
     }
     Ok(())
@@ -157,28 +159,28 @@ impl Tally {
         }
     }
 
-    fn tell(&self, job: &Job, options: &CopyOptions, losses: &mut Vec<String>) {
+    fn add_losses(&self, job: &Job, options: &CopyOptions, losses: &mut Vec<String>) {
         let (here, there) = (job.source.capabilities(), job.destination.capabilities());
-        let mut tell = |count: u64, words: &str| {
+        let mut add = |count: u64, obstacle: &str| {
             if count > 0 {
-                losses.push(format!("{count} {words}"));
+                losses.push(format!("{count} {obstacle}"));
             }
         };
         if options.delete == Delete::Keep {
-            tell(
+            add(
                 self.type_conflicts,
                 "entries stay out because a folder stands where a file should, or the reverse (--delete clears the way)",
             );
         }
-        tell(
+        add(
             self.name_conflicts,
             "names that the destination cannot have",
         );
-        tell(
+        add(
             self.unsupported,
             "devices, pipes, sockets or links that the destination cannot have, or was not asked to (--specials)",
         );
-        tell(
+        add(
             self.unknown,
             "entries at or below folders that could not be listed",
         );

@@ -7,7 +7,7 @@ use super::CopyOptions;
 use crate::error::Result;
 use crate::filter::{Filter, covers, globs, matches};
 use crate::job::Job;
-use crate::state::State;
+use crate::queries::StateReader;
 use globset::GlobSet;
 use headworks_core::Backoff;
 use headworks_storage::{Backend, Entry, ErrorKind, Fault, Folder, Kind};
@@ -51,19 +51,19 @@ impl Protection {
 }
 
 /// A folder on the way down, and whether it stays because something in it does.
-struct Level {
+struct SurveyedFolder {
     path: Folder,
-    above: Option<usize>,
+    parent: Option<usize>,
     stays: bool,
 }
 
 impl Surveyor {
-    pub(crate) fn new(job: &Job, state: &State, options: &CopyOptions) -> Result<Surveyor> {
+    pub(crate) fn new(job: &Job, state: &StateReader, options: &CopyOptions) -> Result<Surveyor> {
         let protection = match options.delete_excluded {
             true => None,
             false => Some(Protection {
                 filter: job.filter.clone(),
-                rules: rules(state)?,
+                rules: load_rules(state)?,
             }),
         };
         Ok(Surveyor {
@@ -95,26 +95,26 @@ impl Surveyor {
         if entry.kind != Kind::Folder {
             return Ok(found);
         }
-        let mut levels = vec![Level {
+        let mut folders_seen = vec![SurveyedFolder {
             path: folder.child(&entry.name),
-            above: None,
+            parent: None,
             stays: false,
         }];
         let mut at = 0;
-        while at < levels.len() {
-            let path = levels[at].path.clone();
-            let (inside, folders) = self.inside(&path).await?;
+        while at < folders_seen.len() {
+            let path = folders_seen[at].path.clone();
+            let (inside, folders) = self.survey_folder(&path).await?;
             found.entries += inside.entries;
             found.protected += inside.protected;
             let mut kept = (inside.protected > 0).then_some(at);
-            while let Some(level) = kept.filter(|level| !levels[*level].stays) {
-                levels[level].stays = true;
+            while let Some(level) = kept.filter(|level| !folders_seen[*level].stays) {
+                folders_seen[level].stays = true;
                 found.entries -= 1;
-                kept = levels[level].above;
+                kept = folders_seen[level].parent;
             }
-            levels.extend(folders.into_iter().map(|path| Level {
+            folders_seen.extend(folders.into_iter().map(|path| SurveyedFolder {
                 path,
-                above: Some(at),
+                parent: Some(at),
                 stays: false,
             }));
             at += 1;
@@ -123,8 +123,11 @@ impl Surveyor {
     }
 
     /// What is in a folder: how much of it would go, and its folders.
-    async fn inside(&self, folder: &Folder) -> headworks_storage::Result<(Survey, Vec<Folder>)> {
-        self.attempt(async || {
+    async fn survey_folder(
+        &self,
+        folder: &Folder,
+    ) -> headworks_storage::Result<(Survey, Vec<Folder>)> {
+        self.with_retries(async || {
             let (mut found, mut folders) = (Survey::default(), Vec::new());
             self.each_page(folder, |entries| {
                 for entry in entries {
@@ -146,7 +149,7 @@ impl Surveyor {
 
     /// All that is in a folder.
     pub(crate) async fn children(&self, folder: &Folder) -> headworks_storage::Result<Vec<Entry>> {
-        self.attempt(async || {
+        self.with_retries(async || {
             let mut children = Vec::new();
             self.each_page(folder, |entries| children.extend(entries))
                 .await?;
@@ -178,7 +181,7 @@ impl Surveyor {
     }
 
     /// Tries again what fails for the moment.
-    pub(crate) async fn attempt<T>(
+    pub(crate) async fn with_retries<T>(
         &self,
         mut call: impl AsyncFnMut() -> headworks_storage::Result<T>,
     ) -> headworks_storage::Result<T> {
@@ -199,7 +202,7 @@ impl Surveyor {
     }
 }
 
-fn rules(state: &State) -> Result<Vec<(bool, GlobSet)>> {
+fn load_rules(state: &StateReader) -> Result<Vec<(bool, GlobSet)>> {
     let query = "SELECT verb, pattern FROM rule WHERE verb IN ('exclude', 'include') ORDER BY id";
     let mut statement = state.connection().prepare(query)?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;

@@ -44,7 +44,7 @@ impl Demos {
             let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
             let running = started
                 .iter()
-                .filter(|path| crate::store::holder(path).is_some());
+                .filter(|path| crate::store::lock_holder(path).is_some());
             if running.count() >= AT_ONCE {
                 let words = format!("{AT_ONCE} are running already");
                 return Err(PanelError::Refused(words));

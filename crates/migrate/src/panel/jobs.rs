@@ -1,9 +1,9 @@
 //! What a look at the state files saw.
 
 use crate::error::Result;
-use crate::progress::{Live, Round};
-use crate::state::{Count, Outcome, State, Summary};
-use crate::store::{ROOT, holder};
+use crate::progress::{ProgressSnapshot, Round};
+use crate::queries::{Count, Outcome, StateReader, Summary};
+use crate::store::{ROOT, lock_holder};
 use std::path::{Path, PathBuf};
 
 /// Jobs that are looked at; a page is not the place for more.
@@ -11,13 +11,13 @@ const JOBS: usize = 100;
 
 /// All jobs at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) jobs: Vec<Known>,
+pub(super) struct JobList {
+    pub(super) jobs: Vec<JobView>,
 }
 
 /// One job.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct JobView {
     /// What rows and actions call it: the path of its state file.
     pub(super) id: String,
     pub(super) path: PathBuf,
@@ -31,7 +31,7 @@ pub(super) struct Known {
     /// Who runs it now.
     pub(super) holder: Option<String>,
     /// What the runner left of itself.
-    pub(super) live: Option<Live>,
+    pub(super) live: Option<ProgressSnapshot>,
     /// The rounds of both sides.
     pub(super) rounds: [Vec<Round>; 2],
     pub(super) summary: Option<Summary>,
@@ -44,9 +44,9 @@ pub(super) struct Known {
 }
 
 /// The files that are named, and those in folders that are.
-pub(super) fn state_files(places: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn state_files(locations: &[PathBuf]) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for place in places {
+    for place in locations {
         let Ok(entries) = std::fs::read_dir(place) else {
             files.push(place.clone());
             continue;
@@ -63,27 +63,27 @@ pub(super) fn state_files(places: &[PathBuf]) -> Vec<PathBuf> {
     files
 }
 
-pub(super) fn look(files: &[PathBuf], last: &Seen) -> Seen {
+pub(super) fn read_jobs(files: &[PathBuf], last: &JobList) -> JobList {
     let known = |path: &PathBuf| {
         let before = last.jobs.iter().find(|job| job.path == *path);
         let id = path.display().to_string();
-        let seen = look_at(path, before).unwrap_or_else(|error| Known {
+        let jobs = read_job(path, before).unwrap_or_else(|error| JobView {
             problem: Some(error.to_string()),
-            ..Known::default()
+            ..JobView::default()
         });
-        Known {
+        JobView {
             id,
             path: path.clone(),
-            ..seen
+            ..jobs
         }
     };
-    Seen {
+    JobList {
         jobs: files.iter().map(known).collect(),
     }
 }
 
-fn look_at(path: &Path, before: Option<&Known>) -> Result<Known> {
-    let runner = holder(path);
+fn read_job(path: &Path, before: Option<&JobView>) -> Result<JobView> {
+    let runner = lock_holder(path);
     let changed = changed(path);
     if let Some(before) = before
         && runner.is_none()
@@ -93,9 +93,9 @@ fn look_at(path: &Path, before: Option<&Known>) -> Result<Known> {
     {
         return Ok(before.clone());
     }
-    let state = State::open(path)?;
+    let state = StateReader::open(path)?;
     let live = runner.as_ref().and_then(|_| state.live());
-    let pass = state.fact("pass")?;
+    let pass = state.meta_value("pass")?;
     let shown = live
         .as_ref()
         .map(|live| [0, 1].map(|at| live.sides[at].rounds.clone()));
@@ -107,11 +107,11 @@ fn look_at(path: &Path, before: Option<&Known>) -> Result<Known> {
         }
         _ => state.rounds()?,
     };
-    Ok(Known {
-        source: state.fact("source")?,
-        destination: state.fact("destination")?,
-        stage: state.fact("stage")?,
-        paused: state.fact("paused")? == "1",
+    Ok(JobView {
+        source: state.meta_value("source")?,
+        destination: state.meta_value("destination")?,
+        stage: state.meta_value("stage")?,
+        paused: state.meta_value("paused")? == "1",
         pass,
         holder: runner,
         live,
@@ -121,7 +121,7 @@ fn look_at(path: &Path, before: Option<&Known>) -> Result<Known> {
         failures: state.failure_count()?,
         total: state.total(ROOT)?.map(|total| total.found),
         changed,
-        ..Known::default()
+        ..JobView::default()
     })
 }
 

@@ -13,25 +13,25 @@ mod widgets;
 
 pub use config::MigrateConfig;
 
-use crate::control::{Request, ask};
+use crate::control::{Request, send_request};
 use crate::error::{Error, Result};
-use crate::state::State;
-use browse::Browse;
+use crate::queries::StateReader;
+use browse::BrowseCursor;
 use futures_util::future::BoxFuture;
 use headworks_service::panel::{
     Action, Args, Cursor, Done, Explanation, Fact, Page, Panel, PanelError, Parameter,
     ParameterKind, Snapshot,
 };
 use headworks_service::shutdown::Shutdown;
-use jobs::Seen;
+use jobs::JobList;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often jobs are looked at, if that is quick.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Looking takes at most this part of the time.
-const SHARE: u32 = 10;
+const POLL_SHARE: u32 = 10;
 
 /// The jobs that a program watches.
 ///
@@ -52,9 +52,9 @@ pub struct Migrations {
 }
 
 struct Shared {
-    places: Vec<PathBuf>,
+    locations: Vec<PathBuf>,
     demos: demo::Demos,
-    seen: Mutex<Seen>,
+    jobs: Mutex<JobList>,
     shutdown: Shutdown,
 }
 
@@ -63,15 +63,15 @@ impl Migrations {
     #[must_use]
     pub fn start(config: &MigrateConfig, shutdown: &Shutdown) -> Migrations {
         let shared = Arc::new(Shared {
-            places: config.jobs.clone(),
+            locations: config.jobs.clone(),
             demos: demo::Demos::new(config.demo_folder.as_deref()),
-            seen: Mutex::default(),
+            jobs: Mutex::default(),
             shutdown: shutdown.clone(),
         });
         let (watched, stop) = (shared.clone(), shutdown.token());
         shutdown.spawn("migrations", async move {
             loop {
-                let pause = watched.clone().look().await;
+                let pause = watched.clone().refresh().await;
                 let slept = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
                 if slept.is_none() {
                     return;
@@ -84,7 +84,7 @@ impl Migrations {
     /// How many jobs there are now.
     #[must_use]
     pub fn count(&self) -> usize {
-        jobs::state_files(&self.shared.places).len()
+        jobs::state_files(&self.shared.locations).len()
     }
 
     /// What the console shows.
@@ -96,21 +96,21 @@ impl Migrations {
 
 impl Shared {
     /// Looks at every job; how long to wait before the next time.
-    async fn look(self: Arc<Self>) -> Duration {
+    async fn refresh(self: Arc<Self>) -> Duration {
         let began = Instant::now();
         let looked = tokio::task::spawn_blocking(move || {
-            let mut files = jobs::state_files(&self.places);
+            let mut files = jobs::state_files(&self.locations);
             files.extend(self.demos.state_files());
-            let last = self.seen();
-            let seen = jobs::look(&files, &last);
-            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+            let last = self.jobs();
+            let jobs = jobs::read_jobs(&files, &last);
+            *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
         });
         let _ = looked.await;
-        LOOK.max(began.elapsed() * SHARE)
+        POLL_INTERVAL.max(began.elapsed() * POLL_SHARE)
     }
 
-    fn seen(&self) -> Seen {
-        self.seen
+    fn jobs(&self) -> JobList {
+        self.jobs
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -118,8 +118,8 @@ impl Shared {
 
     /// The state file of the job with that id.
     fn path(&self, id: &str) -> std::result::Result<PathBuf, PanelError> {
-        let seen = self.seen();
-        let job = seen.jobs.iter().find(|job| job.id == id);
+        let jobs = self.jobs();
+        let job = jobs.jobs.iter().find(|job| job.id == id);
         job.map(|job| job.path.clone())
             .ok_or_else(|| PanelError::argument("job", "there is no such job"))
     }
@@ -133,7 +133,7 @@ impl Panel for MigratePanel {
     }
 
     fn snapshot(&self) -> Snapshot {
-        widgets::snapshot(&self.0.seen())
+        widgets::snapshot(&self.0.jobs())
     }
 
     fn page<'a>(
@@ -142,7 +142,7 @@ impl Panel for MigratePanel {
         cursor: &'a Cursor,
     ) -> BoxFuture<'a, std::result::Result<Page, PanelError>> {
         Box::pin(async move {
-            let at: Browse =
+            let at: BrowseCursor =
                 serde_json::from_str(&cursor.0).map_err(|_| PanelError::StaleCursor)?;
             let state = self.0.path(&at.job)?;
             match widget {
@@ -169,7 +169,7 @@ impl Panel for MigratePanel {
             let text = |name: &str| args.get(name).and_then(|value| value.as_str());
             let (job, request) = request(action, text("job"), text("entry"), text("pattern"))?;
             let state = self.0.path(&job)?;
-            let asked = move || ask(&state, &request).map_err(|error| refused(&error));
+            let asked = move || send_request(&state, &request).map_err(|error| refused(&error));
             match tokio::task::spawn_blocking(asked).await {
                 Ok(Ok(None)) => Ok(Done::new("done")),
                 Ok(Ok(Some(holder))) => Ok(Done::new(format!("handed to the runner: {holder}"))),
@@ -191,8 +191,8 @@ impl Panel for MigratePanel {
             let unknown = || PanelError::unknown_subject(subject);
             let (job, path) = browse::parse_entry(subject).ok_or_else(unknown)?;
             let state = self.0.path(&job).map_err(|_| unknown())?;
-            let told = blocking(state, move |state| state.explain(&path)).await?;
-            let mut lines = told.lines.into_iter();
+            let explanation = blocking(state, move |state| state.explain(&path)).await?;
+            let mut lines = explanation.lines.into_iter();
             let facts = lines.clone().skip(2).map(|line| {
                 let (name, value) = line.split_once(": ").unwrap_or(("", &line));
                 let (name, value) = (name.to_owned(), value.to_owned());
@@ -210,9 +210,9 @@ impl Panel for MigratePanel {
 /// Reads a state file where that may block.
 async fn blocking<T: Send + 'static>(
     path: PathBuf,
-    read: impl FnOnce(&State) -> Result<T> + Send + 'static,
+    read: impl FnOnce(&StateReader) -> Result<T> + Send + 'static,
 ) -> std::result::Result<T, PanelError> {
-    let open = move |path: &Path| State::open(path).and_then(|state| read(&state));
+    let open = move |path: &Path| StateReader::open(path).and_then(|state| read(&state));
     match tokio::task::spawn_blocking(move || open(&path)).await {
         Ok(done) => done.map_err(|error| PanelError::Failed(error.to_string())),
         Err(_) => Err(PanelError::Failed("reading was cut off".into())),
@@ -222,7 +222,7 @@ async fn blocking<T: Send + 'static>(
 fn refused(error: &Error) -> PanelError {
     match error {
         Error::BadOption(words) => PanelError::argument("pattern", words),
-        Error::NotNow(words) => PanelError::Refused(words.clone()),
+        Error::Refused(words) => PanelError::Refused(words.clone()),
         other => PanelError::Failed(other.to_string()),
     }
 }

@@ -4,17 +4,17 @@
 //! in pages, are listed by a pool a side ([`lister`]), and what is found goes to the store
 //! ([`publish`], [`folders`]); a round counts a folder as ended only when that is durable. What the
 //! comparison comes to is not stored but follows from the rows of both sides
-//! ([`Compare`](crate::status::Compare)).
+//! ([`Comparison`](crate::status::Comparison)).
 
 mod folders;
 mod lister;
-mod publish;
-mod side;
+mod pages;
+mod side_state;
 mod times;
 mod walk;
 
-pub(crate) use lister::Released;
-pub(crate) use times::look as look_at_times;
+pub(crate) use lister::DurableNames;
+pub(crate) use times::fetch_missing_times;
 pub(crate) use walk::walk;
 
 /// How many rounds the destination stays behind the source, and how many the source may be ahead.

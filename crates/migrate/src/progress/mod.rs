@@ -1,14 +1,14 @@
 //! How far a job is, for whoever looks: counters that nobody waits for.
 //!
-//! Whoever does something adds to [`Progress`]; whoever shows it makes a [`Live`] picture of it
-//! with a [`Pace`], now and then. A runner leaves one in the state file about once a second, for
+//! Whoever does something adds to [`Progress`]; whoever shows it makes a [`ProgressSnapshot`] picture of it
+//! with a [`RateMeter`], now and then. A runner leaves one in the state file about once a second, for
 //! other processes.
 
-mod live;
+mod snapshot;
 
-pub use live::{Live, LiveSide, Pace};
+pub use snapshot::{ProgressSnapshot, RateMeter, SideSnapshot};
 
-use headworks_core::Side;
+use crate::side::Side;
 use headworks_core::rounds::{Progress as RoundsProgress, State};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -35,7 +35,7 @@ pub enum Phase {
     /// What is not on the source goes.
     Delete,
     /// Folders get their times.
-    Settle,
+    FolderTimes,
     /// The destination is looked at again.
     Verify,
     /// All is done.
@@ -54,7 +54,7 @@ impl Phase {
             Phase::Files => "copy",
             Phase::Links => "links",
             Phase::Delete => "delete",
-            Phase::Settle => "folder times",
+            Phase::FolderTimes => "folder times",
             Phase::Verify => "verify",
             Phase::Done => "done",
         }
@@ -65,7 +65,7 @@ impl Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Doing {
+pub enum Activity {
     /// Not begun: the other side goes first.
     #[default]
     Waiting,
@@ -81,26 +81,26 @@ pub enum Doing {
     Done,
 }
 
-impl Doing {
-    const ALL: [Doing; 6] = [
-        Doing::Waiting,
-        Doing::Listing,
-        Doing::Retrying,
-        Doing::Held,
-        Doing::Paused,
-        Doing::Done,
+impl Activity {
+    const ALL: [Activity; 6] = [
+        Activity::Waiting,
+        Activity::Listing,
+        Activity::Retrying,
+        Activity::Held,
+        Activity::Paused,
+        Activity::Done,
     ];
 
-    fn of(rounds: &RoundsProgress, state: State) -> Doing {
+    fn of(rounds: &RoundsProgress, state: State) -> Activity {
         match state {
-            State::Waiting => Doing::Waiting,
-            State::Paused => Doing::Paused,
-            State::Completed | State::Stopped => Doing::Done,
-            State::Running if rounds.closed.is_some() => Doing::Held,
+            State::Waiting => Activity::Waiting,
+            State::Paused => Activity::Paused,
+            State::Completed | State::Stopped => Activity::Done,
+            State::Running if rounds.closed.is_some() => Activity::Held,
             State::Running if rounds.leased == 0 && rounds.ready == 0 && rounds.delayed > 0 => {
-                Doing::Retrying
+                Activity::Retrying
             }
-            State::Running => Doing::Listing,
+            State::Running => Activity::Listing,
         }
     }
 
@@ -108,10 +108,10 @@ impl Doing {
     #[must_use]
     pub const fn waits_for(self) -> Option<&'static str> {
         match self {
-            Doing::Waiting | Doing::Held => Some("waits for the other side"),
-            Doing::Retrying => Some("waits to try again"),
-            Doing::Paused => Some("paused"),
-            Doing::Listing | Doing::Done => None,
+            Activity::Waiting | Activity::Held => Some("waits for the other side"),
+            Activity::Retrying => Some("waits to try again"),
+            Activity::Paused => Some("paused"),
+            Activity::Listing | Activity::Done => None,
         }
     }
 }
@@ -144,18 +144,18 @@ pub struct SideProgress {
     /// Answers that asked for patience.
     pub overloads: AtomicU64,
     /// Folders whose listing an earlier run had begun, and that were listed from the start again.
-    pub again: AtomicU64,
+    pub relisted: AtomicU64,
     /// Folders whose listing was gone on with at a page that an earlier run had reached.
-    pub gone_on: AtomicU64,
-    doing: AtomicU8,
+    pub resumed_listings: AtomicU64,
+    activity: AtomicU8,
     rounds: Mutex<Vec<Round>>,
 }
 
 impl SideProgress {
     /// What it does, or waits for.
     #[must_use]
-    pub fn doing(&self) -> Doing {
-        Doing::ALL[usize::from(self.doing.load(Relaxed)) % Doing::ALL.len()]
+    pub fn activity(&self) -> Activity {
+        Activity::ALL[usize::from(self.activity.load(Relaxed)) % Activity::ALL.len()]
     }
 
     /// The rounds of this run, from the root on; those of earlier runs are empty.
@@ -167,9 +167,10 @@ impl SideProgress {
             .clone()
     }
 
-    pub(crate) fn show(&self, rounds: &RoundsProgress, state: State) {
+    pub(crate) fn update(&self, rounds: &RoundsProgress, state: State) {
         self.round.store(rounds.round, Relaxed);
-        self.doing.store(Doing::of(rounds, state) as u8, Relaxed);
+        self.activity
+            .store(Activity::of(rounds, state) as u8, Relaxed);
         let mut known = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         let at = rounds.round as usize;
         if known.len() <= at {
@@ -189,7 +190,7 @@ impl SideProgress {
 }
 
 /// How often what is held by a pause looks whether it may go on.
-const HOLD: Duration = Duration::from_millis(50);
+const PAUSE_POLL: Duration = Duration::from_millis(50);
 
 /// The counters of a run.
 #[derive(Debug, Default)]
@@ -235,13 +236,13 @@ impl Progress {
     }
 
     /// Waits while the job is paused, and no longer than until `is_over`.
-    pub(crate) async fn hold(&self, is_over: impl Fn() -> bool) {
+    pub(crate) async fn wait_while_paused(&self, is_over: impl Fn() -> bool) {
         while self.paused.load(Relaxed) && !is_over() {
-            tokio::time::sleep(HOLD).await;
+            tokio::time::sleep(PAUSE_POLL).await;
         }
     }
 
-    pub(crate) fn did(&self, items: u64, bytes: u64) {
+    pub(crate) fn add_done(&self, items: u64, bytes: u64) {
         self.done.fetch_add(items, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
     }
@@ -273,8 +274,8 @@ impl Progress {
         self.resumed.load(Relaxed).then(|| {
             format!(
                 "resumed: {} folders listed again, {} gone on with, {} parts kept, {} parts sent again",
-                over(|side| &side.again),
-                over(|side| &side.gone_on),
+                over(|side| &side.relisted),
+                over(|side| &side.resumed_listings),
                 parts.0,
                 parts.1
             )

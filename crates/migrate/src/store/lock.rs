@@ -23,11 +23,11 @@ fn lock_path(state: &Path) -> PathBuf {
 
 impl Lock {
     /// Takes it, or says who has it.
-    pub(crate) fn take(state: &Path) -> Result<Lock> {
+    pub(crate) fn acquire(state: &Path) -> Result<Lock> {
         // SQLite keeps what is not yet in the file beside each name of it.
         if state.metadata().is_ok_and(|about| about.nlink() > 1) {
             let words = "the state file has a second name (a hard link): remove one of the two";
-            return Err(Error::NotNow(words.into()));
+            return Err(Error::Refused(words.into()));
         }
         let folder = state
             .parent()
@@ -37,7 +37,7 @@ impl Lock {
                 "the state file's folder {} does not exist: make it, or name another with --state",
                 folder.display()
             );
-            return Err(Error::NotNow(words));
+            return Err(Error::Refused(words));
         }
         let path = lock_path(state);
         let unusable = |cause: io::Error| Error::Lock {
@@ -78,7 +78,7 @@ impl Lock {
 
 /// Who holds the lock of a state file now, if anybody does.
 #[must_use]
-pub fn holder(state: &Path) -> Option<String> {
+pub fn lock_holder(state: &Path) -> Option<String> {
     let mut file = File::open(lock_path(state)).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => {

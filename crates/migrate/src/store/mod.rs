@@ -4,28 +4,28 @@
 //! own. Whoever runs the job holds the lock; other processes only read, or leave a word in the
 //! `control` table.
 
-mod known;
 mod lock;
 mod packed;
 mod pairs;
-mod queue;
 mod rows;
 mod schema;
+mod versions;
+mod write_queue;
 mod writer;
 
-pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
-pub use lock::holder;
-pub(crate) use packed::{Packed, give_rows, is_plain, plain_files, put_files};
-pub(crate) use pairs::{Plain, each_pair, find_pair, find_pairs, read_folder, read_pairs};
+pub use lock::lock_holder;
+pub(crate) use packed::{PackedFiles, is_plain, plain_files, put_packed, unpack_folder};
+pub(crate) use pairs::{PlainFiles, each_pair, find_pair, find_pairs, read_folder, read_pairs};
 pub(crate) use rows::{
-    ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_destinations, put_sources,
-    read_entry,
+    ENTRY, EntryRow, FolderRow, Pair, kind_from_number, put_destination, put_destinations,
+    put_sources, read_entry,
 };
-pub(crate) use writer::{When, Writer};
+pub(crate) use versions::{known_modified, recall_version, remember_version};
+pub(crate) use writer::{CommitMode, Writer};
 
 use crate::error::{Error, Result};
-use crate::status::Dst;
+use crate::status::DstState;
 use headworks_storage::Folder;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, params};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl Store {
     /// Looks at a state file; `None` if there is none, but could be. Leaves nothing behind. As long
     /// as somebody has the connection, what a crash left of the file is not read through again by
     /// whoever opens it.
-    pub(crate) fn look(path: &Path) -> Result<Option<Connection>> {
+    pub(crate) fn probe(path: &Path) -> Result<Option<Connection>> {
         let not_state = |what| Error::NotState {
             path: path.to_owned(),
             what,
@@ -84,27 +84,27 @@ impl Store {
     pub(crate) fn create(path: &Path) -> Result<Store> {
         let mut connection = Connection::open(path)?;
         configure(&connection)?;
-        schema::prepare(&mut connection)?;
+        schema::upgrade(&mut connection)?;
         Ok(Store {
             path: path.to_owned(),
         })
     }
 
     /// Opens one that is there, to look at.
-    pub(crate) fn existing(path: &Path) -> Result<Store> {
-        let Some(read) = Store::look(path)? else {
+    pub(crate) fn open(path: &Path) -> Result<Store> {
+        let Some(read) = Store::probe(path)? else {
             return Err(Error::NoState(path.to_owned()));
         };
         let store = Store {
             path: path.to_owned(),
         };
         let version = schema::version(&read)?;
-        schema::check(version)?;
+        schema::check_version(version)?;
         if version < schema::VERSION {
             let words = format!(
                 "the state file has the older version {version}; `headworks migrate run` brings it up to date"
             );
-            return Err(Error::NotNow(words));
+            return Err(Error::Refused(words));
         }
         Ok(store)
     }
@@ -219,7 +219,7 @@ pub(crate) fn folder_at(connection: &Connection, path: &Folder) -> Result<Option
 }
 
 /// Whether the destination has a row for a name.
-pub(crate) fn place_is_taken(
+pub(crate) fn has_destination_row(
     connection: &Connection,
     parent: FolderId,
     name: &[u8],
@@ -237,11 +237,11 @@ pub(crate) fn path_of(connection: &Connection, folder: FolderId) -> Result<Folde
 }
 
 /// Moves a folder and all below it from one state at the destination to another.
-pub(crate) fn move_below(
+pub(crate) fn change_dst_below(
     connection: &Connection,
     folder: FolderId,
-    from: Dst,
-    to: Dst,
+    from: DstState,
+    to: DstState,
 ) -> rusqlite::Result<()> {
     let mut update = connection.prepare_cached(
         "WITH RECURSIVE below (id) AS (
@@ -256,7 +256,7 @@ pub(crate) fn move_below(
 }
 
 /// Where a folder's own entry is.
-pub(crate) fn place(
+pub(crate) fn folder_entry_key(
     connection: &Connection,
     folder: FolderId,
 ) -> rusqlite::Result<(FolderId, Vec<u8>)> {

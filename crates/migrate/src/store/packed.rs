@@ -7,8 +7,8 @@
 //! source is in one of the two. If the destination has exactly these plain files, it is noted as
 //! `alike`, and nothing else; a row of the destination counts more than that.
 
-use super::rows::{Row, put_destinations, put_sources};
-use super::{FolderId, place_is_taken};
+use super::rows::{EntryRow, put_destinations, put_sources};
+use super::{FolderId, has_destination_row};
 use headworks_storage::{Entry, Kind, Posix};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension};
@@ -16,18 +16,18 @@ use std::sync::LazyLock;
 
 /// The plain files of a folder.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackedFiles {
     entries: usize,
     /// What they hold, all together.
     bytes: u64,
     /// As they are stored. Two folders with the same plain files have the same.
     blob: Vec<u8>,
-    last: Last,
+    previous: Previous,
 }
 
 /// What the next file is compared with: neighbours have much in common.
 #[derive(Clone, Copy, Debug, Default)]
-struct Last {
+struct Previous {
     modified: i64,
     posix: Option<Posix>,
 }
@@ -40,7 +40,7 @@ pub(crate) fn is_plain(entry: &Entry) -> bool {
     usual && alone && device == 0
 }
 
-impl Packed {
+impl PackedFiles {
     pub(crate) fn len(&self) -> usize {
         self.entries
     }
@@ -48,20 +48,20 @@ impl Packed {
     /// Adds the next plain file, in the order of names.
     pub(crate) fn add(&mut self, entry: &Entry) {
         let modified = entry.modified.unwrap_or_default();
-        let is_like = entry.posix == self.last.posix;
-        self.number((entry.name.len() as u64) << 1 | u64::from(is_like));
+        let equals_source = entry.posix == self.previous.posix;
+        self.push_varint((entry.name.len() as u64) << 1 | u64::from(equals_source));
         self.blob.extend_from_slice(&entry.name);
-        self.number(entry.size);
-        self.number(folded(modified.wrapping_sub(self.last.modified)));
-        if !is_like {
+        self.push_varint(entry.size);
+        self.push_varint(zigzag(modified.wrapping_sub(self.previous.modified)));
+        if !equals_source {
             let mode = entry.posix.map_or(0, |posix| u64::from(posix.mode) + 1);
-            self.number(mode);
+            self.push_varint(mode);
             if let Some(posix) = entry.posix {
-                self.number(posix.uid.into());
-                self.number(posix.gid.into());
+                self.push_varint(posix.uid.into());
+                self.push_varint(posix.gid.into());
             }
         }
-        self.last = Last {
+        self.previous = Previous {
             modified,
             posix: entry.posix,
         };
@@ -70,7 +70,7 @@ impl Packed {
     }
 
     /// Seven bits a byte, the lowest first; the highest bit says that there are more.
-    fn number(&mut self, mut number: u64) {
+    fn push_varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.blob.push(number as u8 | 0x80);
             number >>= 7;
@@ -79,7 +79,7 @@ impl Packed {
     }
 
     /// Whether the source folder has the same.
-    pub(crate) fn is_like(
+    pub(crate) fn equals_source(
         &self,
         connection: &Connection,
         folder: FolderId,
@@ -107,24 +107,24 @@ static PUT_MANY: LazyLock<String> = LazyLock::new(|| {
 const PUT_ONE: &str = "INSERT OR REPLACE INTO files VALUES (?,?,?,?)";
 
 /// Keeps files as those of source folders.
-pub(crate) fn put_files(
+pub(crate) fn put_packed(
     connection: &Connection,
-    folders: &[(FolderId, &Packed)],
+    folders: &[(FolderId, &PackedFiles)],
 ) -> rusqlite::Result<()> {
     let (many, rest) = folders.as_chunks::<CHUNK>();
     for folders in many {
-        put_together(connection, &PUT_MANY, folders)?;
+        insert_packed(connection, &PUT_MANY, folders)?;
     }
     for folder in rest {
-        put_together(connection, PUT_ONE, &[*folder])?;
+        insert_packed(connection, PUT_ONE, &[*folder])?;
     }
     Ok(())
 }
 
-fn put_together(
+fn insert_packed(
     connection: &Connection,
     statement: &str,
-    folders: &[(FolderId, &Packed)],
+    folders: &[(FolderId, &PackedFiles)],
 ) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(statement)?;
     for (at, (folder, files)) in folders.iter().enumerate() {
@@ -140,21 +140,21 @@ fn put_together(
 const SELECT: &str = "SELECT packed FROM files WHERE folder = ?";
 
 /// Small for what is near zero, on either side.
-fn folded(number: i64) -> u64 {
+fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63).cast_unsigned()
 }
 
-fn unfolded(number: u64) -> i64 {
+fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
 /// The files that were packed, in the order of their names.
 pub(super) fn unpack(blob: &[u8]) -> rusqlite::Result<Vec<Entry>> {
     let mut left = blob;
-    let mut last = Last::default();
+    let mut last = Previous::default();
     let mut entries = Vec::new();
     while !left.is_empty() {
-        let Some(entry) = next(&mut left, &mut last) else {
+        let Some(entry) = read_file(&mut left, &mut last) else {
             let words = "the files of a folder are damaged";
             return Err(rusqlite::Error::FromSqlConversionFailure(
                 0,
@@ -167,19 +167,19 @@ pub(super) fn unpack(blob: &[u8]) -> rusqlite::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-fn next(left: &mut &[u8], last: &mut Last) -> Option<Entry> {
-    let head = number(left)?;
+fn read_file(left: &mut &[u8], last: &mut Previous) -> Option<Entry> {
+    let head = read_varint(left)?;
     let (name, rest) = left.split_at_checked(usize::try_from(head >> 1).ok()?)?;
     *left = rest;
-    let size = number(left)?;
-    last.modified = last.modified.wrapping_add(unfolded(number(left)?));
+    let size = read_varint(left)?;
+    last.modified = last.modified.wrapping_add(unzigzag(read_varint(left)?));
     if head & 1 == 0 {
-        last.posix = match number(left)?.checked_sub(1) {
+        last.posix = match read_varint(left)?.checked_sub(1) {
             None => None,
             Some(mode) => Some(Posix {
                 mode: u32::try_from(mode).ok()?,
-                uid: u32::try_from(number(left)?).ok()?,
-                gid: u32::try_from(number(left)?).ok()?,
+                uid: u32::try_from(read_varint(left)?).ok()?,
+                gid: u32::try_from(read_varint(left)?).ok()?,
                 device: 0,
             }),
         };
@@ -192,7 +192,7 @@ fn next(left: &mut &[u8], last: &mut Last) -> Option<Entry> {
     })
 }
 
-fn number(left: &mut &[u8]) -> Option<u64> {
+fn read_varint(left: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = left.split_first()?;
@@ -216,20 +216,20 @@ pub(crate) fn plain_files(
 }
 
 /// Gives every file of a folder a row of its own, on both sides: one of them is about to change.
-pub(crate) fn give_rows(connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
+pub(crate) fn unpack_folder(connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
     let files = plain_files(connection, folder)?;
     let alike: bool =
         connection.query_row("SELECT alike FROM folder WHERE id = ?", [folder], |row| {
             row.get(0)
         })?;
     for entry in &files {
-        if alike && !place_is_taken(connection, folder, &entry.name)? {
+        if alike && !has_destination_row(connection, folder, &entry.name)? {
             put_destinations(connection, folder, [entry], 0)?;
         }
     }
     let excluded = false;
-    let rows = files.into_iter().map(|entry| Row { entry, excluded });
-    let rows: Vec<Row> = rows.collect();
+    let rows = files.into_iter().map(|entry| EntryRow { entry, excluded });
+    let rows: Vec<EntryRow> = rows.collect();
     let rows: Vec<_> = rows.iter().map(|row| (row, None)).collect();
     put_sources(connection, folder, &rows)?;
     if alike {
@@ -263,11 +263,13 @@ mod tests {
         }
     }
 
-    fn packed(files: &[Entry]) -> Packed {
-        files.iter().fold(Packed::default(), |mut packed, file| {
-            packed.add(file);
-            packed
-        })
+    fn packed(files: &[Entry]) -> PackedFiles {
+        files
+            .iter()
+            .fold(PackedFiles::default(), |mut packed, file| {
+                packed.add(file);
+                packed
+            })
     }
 
     #[test]

@@ -5,7 +5,7 @@ use headworks_storage::failpoint;
 use rusqlite::Connection;
 
 /// One step a version. A file of version `n` is brought up to date by the steps from `n` on.
-const STEPS: [&str; 6] = [
+const MIGRATIONS: [&str; 6] = [
     "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
@@ -119,12 +119,12 @@ CREATE TABLE removal (
 ",
 ];
 
-pub(super) const VERSION: usize = STEPS.len();
+pub(super) const VERSION: usize = MIGRATIONS.len();
 
 /// Says that a file of SQLite is one of ours: `HWMG`.
 const APPLICATION: i64 = 0x4857_4d47;
 /// Files up to this version do not say it.
-const UNSAID: usize = 3;
+const LAST_UNMARKED: usize = 3;
 
 /// Whether a file is a state file, or empty. Only looks.
 pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
@@ -138,21 +138,21 @@ pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
     let version = version(connection)?;
     Ok(match application {
         APPLICATION => true,
-        0 => all == 0 && version == 0 || known == 4 && (1..=UNSAID).contains(&version),
+        0 => all == 0 && version == 0 || known == 4 && (1..=LAST_UNMARKED).contains(&version),
         _ => false,
     })
 }
 
 /// Brings the tables up to date; refuses those of a newer program.
-pub(super) fn prepare(connection: &mut Connection) -> Result<()> {
+pub(super) fn upgrade(connection: &mut Connection) -> Result<()> {
     let version = version(connection)?;
-    check(version)?;
+    check_version(version)?;
     if version == VERSION {
         return Ok(());
     }
     let transaction = connection.transaction()?;
-    for step in &STEPS[version..] {
-        transaction.execute_batch(step)?;
+    for migration in &MIGRATIONS[version..] {
+        transaction.execute_batch(migration)?;
     }
     transaction.pragma_update(None, "user_version", VERSION as i64)?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
@@ -167,7 +167,7 @@ pub(super) fn version(connection: &Connection) -> Result<usize> {
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }
 
-pub(super) fn check(version: usize) -> Result<()> {
+pub(super) fn check_version(version: usize) -> Result<()> {
     if version > VERSION {
         return Err(Error::NewerState {
             found: version,
@@ -184,12 +184,12 @@ mod tests {
     #[test]
     fn an_older_file_is_brought_up_to_date_and_keeps_what_it_has() {
         let mut connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(STEPS[0]).unwrap();
+        connection.execute_batch(MIGRATIONS[0]).unwrap();
         connection.pragma_update(None, "user_version", 1).unwrap();
         connection
             .execute("INSERT INTO meta VALUES ('job', 'kept')", [])
             .unwrap();
-        prepare(&mut connection).unwrap();
+        upgrade(&mut connection).unwrap();
         assert_eq!(version(&connection).unwrap(), VERSION);
         let kept: String = connection
             .query_row("SELECT value FROM meta WHERE key = 'job'", [], |r| r.get(0))
@@ -202,10 +202,10 @@ mod tests {
     fn a_file_of_another_program_is_told_from_ours_new_old_or_empty() {
         let mut ours = Connection::open_in_memory().unwrap();
         assert!(is_ours(&ours).unwrap());
-        prepare(&mut ours).unwrap();
+        upgrade(&mut ours).unwrap();
         assert!(is_ours(&ours).unwrap());
         let old = Connection::open_in_memory().unwrap();
-        old.execute_batch(STEPS[0]).unwrap();
+        old.execute_batch(MIGRATIONS[0]).unwrap();
         old.pragma_update(None, "user_version", 1).unwrap();
         assert!(is_ours(&old).unwrap());
         let other = Connection::open_in_memory().unwrap();
@@ -222,7 +222,7 @@ mod tests {
     fn a_newer_file_is_refused() {
         let mut connection = Connection::open_in_memory().unwrap();
         connection.pragma_update(None, "user_version", 99).unwrap();
-        let refused = prepare(&mut connection).unwrap_err().to_string();
+        let refused = upgrade(&mut connection).unwrap_err().to_string();
         assert!(refused.contains("version 99"), "{refused}");
     }
 }

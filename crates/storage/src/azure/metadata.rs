@@ -10,7 +10,7 @@ const VALUE: &[u8] = b"meta-rename_";
 const NAME: &[u8] = b"meta-rename_key_";
 
 /// What can be sent of it; in words what cannot.
-pub(super) fn express(extended: &Extended) -> Result<Extended, String> {
+pub(super) fn encode(extended: &Extended) -> Result<Extended, String> {
     let mut sent = Extended::new();
     let mut taken = BTreeSet::new();
     for (name, value) in extended {
@@ -24,26 +24,26 @@ pub(super) fn express(extended: &Extended) -> Result<Extended, String> {
             sent.push((name.clone(), value.clone()));
             continue;
         };
-        let resolved = resolved(bare);
-        if !taken.insert(resolved.to_ascii_lowercase()) {
+        let valid_name = valid_name(bare);
+        if !taken.insert(valid_name.to_ascii_lowercase()) {
             let bare = bare.escape_ascii();
             return Err(format!(
                 "two names of its metadata become one here, and `{bare}` is one of them"
             ));
         }
-        if resolved == bare {
+        if valid_name == bare {
             sent.push((name.clone(), value.clone()));
         } else {
-            sent.push(([VALUE, resolved.as_slice()].concat(), value.clone()));
-            sent.push(([NAME, resolved.as_slice()].concat(), bare.to_vec()));
+            sent.push(([VALUE, valid_name.as_slice()].concat(), value.clone()));
+            sent.push(([NAME, valid_name.as_slice()].concat(), bare.to_vec()));
         }
     }
     Ok(sent)
 }
 
 /// The same name with `_` for what may not be in it.
-fn resolved(name: &[u8]) -> Vec<u8> {
-    let mut resolved: Vec<u8> = name
+fn valid_name(name: &[u8]) -> Vec<u8> {
+    let mut valid_name: Vec<u8> = name
         .iter()
         .map(|byte| {
             if byte.is_ascii_alphanumeric() {
@@ -53,14 +53,14 @@ fn resolved(name: &[u8]) -> Vec<u8> {
             }
         })
         .collect();
-    if resolved.first().is_none_or(u8::is_ascii_digit) {
-        resolved.insert(0, b'_');
+    if valid_name.first().is_none_or(u8::is_ascii_digit) {
+        valid_name.insert(0, b'_');
     }
-    resolved
+    valid_name
 }
 
 /// What was meant by what was sent.
-pub(super) fn recover(sent: &Extended) -> Extended {
+pub(super) fn decode(sent: &Extended) -> Extended {
     let value_of = |name: &[u8]| {
         let bare = name.strip_prefix(NAME)?;
         let under = [VALUE, bare].concat();
@@ -97,13 +97,13 @@ mod tests {
             pair("meta-x-y.z", "1"),
             pair("meta-9", "nine"),
         ];
-        let sent = express(&extended).unwrap();
+        let sent = encode(&extended).unwrap();
         assert!(sent.contains(&pair("meta-rename_x_y_z", "1")), "{sent:?}");
         assert!(
             sent.contains(&pair("meta-rename_key_x_y_z", "x-y.z")),
             "{sent:?}"
         );
-        let mut back = recover(&sent);
+        let mut back = decode(&sent);
         back.sort();
         let mut was = extended;
         was.sort();
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn what_cannot_be_kept_is_said() {
         let two = vec![pair("meta-a-b", "1"), pair("meta-a.b", "2")];
-        assert!(express(&two).unwrap_err().contains("become one"));
+        assert!(encode(&two).unwrap_err().contains("become one"));
         let odd = vec![pair("meta-a", "caf\u{e9}")];
-        assert!(express(&odd).unwrap_err().contains("ASCII"));
+        assert!(encode(&odd).unwrap_err().contains("ASCII"));
     }
 }

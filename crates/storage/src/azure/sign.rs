@@ -84,7 +84,7 @@ fn resource(account: &str, call: &Call) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloud::Pieces;
+    use crate::cloud::SegmentedBytes;
     use http::Method;
 
     fn call(method: Method, target: &str) -> Call {
@@ -113,7 +113,7 @@ mod tests {
             .header("if-none-match", "*")
             .header("x-ms-meta-b", " two ")
             .header("x-ms-meta-a", "one")
-            .body(Pieces::from("12345".to_owned()));
+            .body(SegmentedBytes::from("12345".to_owned()));
         let told = "PUT\n\n\n5\nmd5==\n\n\n\n\n*\n\n\nx-ms-meta-a:one\nx-ms-meta-b:two\n/me/c/a%20b\ncomp:block";
         assert_eq!(string_to_sign("me", &call, &call.headers), told);
         let signed = sign("me", b"key", &call, call.headers.clone());

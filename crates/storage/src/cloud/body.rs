@@ -13,16 +13,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// How long the next bytes of an answer may take.
-const QUIET: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes in memory, as they came, with a known length; cloning copies none of them.
 #[derive(Clone, Default)]
-pub(crate) struct Pieces {
+pub(crate) struct SegmentedBytes {
     pieces: VecDeque<Bytes>,
     left: u64,
 }
 
-impl Pieces {
+impl SegmentedBytes {
     pub(crate) fn push(&mut self, piece: Bytes) {
         self.left += piece.len() as u64;
         self.pieces.push_back(piece);
@@ -33,7 +33,7 @@ impl Pieces {
     }
 
     /// The same without its first bytes.
-    pub(crate) fn after(mut self, mut skipped: u64) -> Pieces {
+    pub(crate) fn skip_bytes(mut self, mut skipped: u64) -> SegmentedBytes {
         while skipped > 0
             && let Some(mut piece) = self.pieces.pop_front()
         {
@@ -55,21 +55,21 @@ impl Pieces {
     }
 }
 
-impl From<String> for Pieces {
-    fn from(text: String) -> Pieces {
-        let mut pieces = Pieces::default();
+impl From<String> for SegmentedBytes {
+    fn from(text: String) -> SegmentedBytes {
+        let mut pieces = SegmentedBytes::default();
         pieces.push(text.into());
         pieces
     }
 }
 
-impl std::fmt::Debug for Pieces {
+impl std::fmt::Debug for SegmentedBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes", self.left)
     }
 }
 
-impl Body for Pieces {
+impl Body for SegmentedBytes {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -94,19 +94,19 @@ impl Body for Pieces {
 }
 
 /// Bytes that come while they are sent, as many as were announced.
-pub(crate) struct Piped {
+pub(crate) struct StreamedBody {
     receiver: mpsc::Receiver<Bytes>,
     left: u64,
 }
 
 /// A body of that length, and where its bytes go in.
-pub(crate) fn pipe(length: u64) -> (mpsc::Sender<Bytes>, Piped) {
+pub(crate) fn streamed_body(length: u64) -> (mpsc::Sender<Bytes>, StreamedBody) {
     let (sender, receiver) = mpsc::channel(4);
     let left = length;
-    (sender, Piped { receiver, left })
+    (sender, StreamedBody { receiver, left })
 }
 
-impl Body for Piped {
+impl Body for StreamedBody {
     type Data = Bytes;
     type Error = String;
 
@@ -133,13 +133,13 @@ impl Body for Piped {
 }
 
 /// The next bytes of an answer; `None` at its end.
-pub(crate) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
+pub(crate) async fn next_bytes(body: &mut Incoming) -> Result<Option<Bytes>, String> {
     loop {
-        let frame = tokio::time::timeout(QUIET, body.frame()).await;
-        let frame = frame.map_err(|_| format!("nothing came for {} s", QUIET.as_secs()))?;
+        let frame = tokio::time::timeout(READ_TIMEOUT, body.frame()).await;
+        let frame = frame.map_err(|_| format!("nothing came for {} s", READ_TIMEOUT.as_secs()))?;
         match frame {
             None => return Ok(None),
-            Some(Err(error)) => return Err(super::causes(&error)),
+            Some(Err(error)) => return Err(super::error_chain(&error)),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) if bytes.has_remaining() => return Ok(Some(bytes)),
                 _ => {}
@@ -149,11 +149,11 @@ pub(crate) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
 }
 
 /// All of it, up to a bound.
-pub(crate) async fn collect(mut body: Incoming, most: usize) -> Result<Bytes, String> {
+pub(crate) async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, String> {
     let mut whole = BytesMut::new();
-    while let Some(bytes) = next(&mut body).await? {
-        if whole.len() + bytes.len() > most {
-            return Err(format!("the answer is longer than {most} bytes"));
+    while let Some(bytes) = next_bytes(&mut body).await? {
+        if whole.len() + bytes.len() > limit {
+            return Err(format!("the answer is longer than {limit} bytes"));
         }
         whole.extend_from_slice(&bytes);
     }
@@ -161,15 +161,16 @@ pub(crate) async fn collect(mut body: Incoming, most: usize) -> Result<Bytes, St
 }
 
 /// All of it, and as much as was announced.
-pub(super) async fn collect_within(
+pub(super) async fn collect_checked(
     body: Incoming,
-    most: usize,
+    limit: usize,
     headers: &HeaderMap,
 ) -> Result<Bytes, String> {
     let announced = body.size_hint().exact();
-    let whole = collect(body, most).await?;
-    let told = super::text(headers, "content-length").and_then(|text| text.parse().ok());
-    match announced.or(told) {
+    let whole = collect(body, limit).await?;
+    let announced_by_header =
+        super::header_text(headers, "content-length").and_then(|text| text.parse().ok());
+    match announced.or(announced_by_header) {
         // An answer to HEAD announces what it does not bring.
         Some(length) if !whole.is_empty() && length != whole.len() as u64 => {
             Err(format!("{} of {length} bytes came", whole.len()))

@@ -6,34 +6,34 @@
 //! a fault in the middle of something large does not begin the large thing anew. Whoever uses a
 //! backend still decides about the whole.
 
-pub(crate) mod ahead;
 mod body;
 mod call;
-pub(crate) mod chunks;
-pub(crate) mod dress;
 mod endpoint;
-pub(crate) mod gate;
-pub(crate) mod held;
-pub(crate) mod keys;
-pub(crate) mod lender;
-pub(crate) mod media;
-pub(crate) mod paged;
+pub(crate) mod limiter;
+pub(crate) mod media_type;
+pub(crate) mod metadata_service;
+pub(crate) mod object_headers;
+pub(crate) mod object_store;
+pub(crate) mod paged_listing;
 pub(crate) mod parts;
+pub(crate) mod pending_names;
 pub(crate) mod percent;
-pub(crate) mod place;
+pub(crate) mod ranged_read;
+pub(crate) mod read_ahead;
 mod retries;
 mod status;
+mod text;
 mod token;
-mod words;
+pub(crate) mod url;
 pub(crate) mod xml;
 
-pub(crate) use body::{Pieces, Piped, collect, next, pipe};
+pub(crate) use body::{SegmentedBytes, StreamedBody, collect, next_bytes, streamed_body};
 pub(crate) use call::Call;
-pub(crate) use endpoint::{Answer, Endpoint, Protocol, Whole};
-pub(crate) use retries::{Retries, random};
-pub(crate) use status::of_status;
+pub(crate) use endpoint::{Endpoint, FullResponse, Protocol, StreamedResponse};
+pub(crate) use retries::{RetryPolicy, random};
+pub(crate) use status::kind_of_status;
+pub(crate) use text::{error_chain, header_text, hex, quoted_etag};
 pub(crate) use token::bearer;
-pub(crate) use words::{causes, hex, quoted, text};
 
 use std::sync::Arc;
 

@@ -8,24 +8,24 @@ use std::time::Duration;
 /// Attempts in total for what fails for the moment.
 const ATTEMPTS: u32 = 8;
 /// Attempts in total for what is not answered at all.
-const SILENT: u32 = 2;
+const SILENT_ATTEMPTS: u32 = 2;
 /// What is said of it.
 pub(crate) const NO_ANSWER: &str = "did not answer in";
 
 /// How often, and after which pauses.
-pub(crate) struct Retries {
+pub(crate) struct RetryPolicy {
     backoff: Backoff,
 }
 
-impl Default for Retries {
-    fn default() -> Retries {
-        Retries {
+impl Default for RetryPolicy {
+    fn default() -> RetryPolicy {
+        RetryPolicy {
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
         }
     }
 }
 
-impl Retries {
+impl RetryPolicy {
     /// Does it until it is done, or not worth another attempt. `once` is told which attempt it is.
     pub(crate) async fn run<T, F: Future<Output = Result<T>>>(
         &self,
@@ -36,15 +36,15 @@ impl Retries {
             attempt += 1;
             match once(attempt).await {
                 Ok(done) => return Ok(done),
-                Err(error) => self.pause(attempt, error).await?,
+                Err(error) => self.wait_or_fail(attempt, error).await?,
             }
         }
     }
 
     /// Waits until it is worth trying again, or hands the error back.
-    pub(crate) async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
+    pub(crate) async fn wait_or_fail(&self, attempt: u32, error: Error) -> Result<()> {
         let is_silent = error.cause().contains(NO_ANSWER);
-        if attempt >= ATTEMPTS || (is_silent && attempt >= SILENT) {
+        if attempt >= ATTEMPTS || (is_silent && attempt >= SILENT_ATTEMPTS) {
             return Err(error);
         }
         match error.fault() {
@@ -72,20 +72,35 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_far_side_that_is_silent_is_given_up_sooner_than_one_that_fails() {
-        let retries = Retries::default();
-        let failed = |words: &str| Error::new(ErrorKind::Temporary, "read", b"x", words);
+        let retries = RetryPolicy::default();
+        let failed = |message: &str| Error::new(ErrorKind::Temporary, "read", b"x", message);
         let silent = format!("http://h {NO_ANSWER} 60 s");
-        assert!(retries.pause(1, failed(&silent)).await.is_ok());
-        assert!(retries.pause(SILENT, failed(&silent)).await.is_err());
-        assert!(retries.pause(SILENT, failed("reset")).await.is_ok());
-        assert!(retries.pause(ATTEMPTS, failed("reset")).await.is_err());
+        assert!(retries.wait_or_fail(1, failed(&silent)).await.is_ok());
+        assert!(
+            retries
+                .wait_or_fail(SILENT_ATTEMPTS, failed(&silent))
+                .await
+                .is_err()
+        );
+        assert!(
+            retries
+                .wait_or_fail(SILENT_ATTEMPTS, failed("reset"))
+                .await
+                .is_ok()
+        );
+        assert!(
+            retries
+                .wait_or_fail(ATTEMPTS, failed("reset"))
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_fails_for_good_is_tried_once() {
         let attempts = async |kind| {
             let mut attempts = 0;
-            let done: Result<()> = Retries::default()
+            let done: Result<()> = RetryPolicy::default()
                 .run(|attempt| {
                     attempts = attempt;
                     std::future::ready(Err(Error::new(kind, "read", b"x", "no")))

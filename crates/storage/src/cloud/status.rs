@@ -1,12 +1,12 @@
 //! What a refusal means, as far as every HTTP server means the same by it.
 
-use super::words::text;
+use super::text::header_text;
 use crate::error::ErrorKind;
 use http::{HeaderMap, StatusCode};
 use std::time::Duration;
 
 /// What every HTTP server means by these.
-pub(crate) fn of_status(status: StatusCode, headers: &HeaderMap) -> ErrorKind {
+pub(crate) fn kind_of_status(status: StatusCode, headers: &HeaderMap) -> ErrorKind {
     match status.as_u16() {
         404 | 410 => ErrorKind::NotFound,
         401 | 403 | 407 => ErrorKind::Denied,
@@ -24,6 +24,6 @@ pub(crate) fn of_status(status: StatusCode, headers: &HeaderMap) -> ErrorKind {
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = text(headers, "retry-after")?.parse().ok()?;
+    let seconds = header_text(headers, "retry-after")?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }

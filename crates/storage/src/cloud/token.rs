@@ -9,12 +9,12 @@ pub(crate) fn bearer(variable: &str, token: &str) -> Result<HeaderValue> {
     let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
     // The error must not repeat what it could not use.
     let mut value = value.map_err(|_| {
-        let words = "it has characters that no token has; set it to one line of text";
+        let message = "it has characters that no token has; set it to one line of text";
         Error::new(
             ErrorKind::Denied,
             "use the token in",
             variable.as_bytes(),
-            words,
+            message,
         )
     })?;
     value.set_sensitive(true);

@@ -2,26 +2,26 @@
 
 use super::bucket::Bucket;
 use super::object::Resource;
-use crate::backend::{Copied, Order};
-use crate::cloud::Pieces;
-use crate::cloud::keys::{self, Keys};
+use crate::backend::{CopyItem, CopyOutcome};
+use crate::cloud::SegmentedBytes;
+use crate::cloud::object_store::{self, ObjectStore};
 use crate::error::{ErrorKind, Result};
 use crate::{Entry, Folder};
 use http::Method;
 use serde::Deserialize;
 
 /// Copies what was ordered, each by itself.
-pub(super) async fn batch(
+pub(super) async fn copy_batch(
     from: &Bucket,
     to: &Bucket,
     folder: &Folder,
-    orders: &[Order],
-) -> Vec<Result<Copied>> {
-    keys::batch(orders, |order| {
-        let entry = order.entry.clone();
-        let (key, onto) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
+    items: &[CopyItem],
+) -> Vec<Result<CopyOutcome>> {
+    object_store::copy_all(items, |item| {
+        let entry = item.entry.clone();
+        let (key, target_key) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
         async move {
-            let made = copy(from, &key, to, &onto, Some(&entry)).await?;
+            let made = copy(from, &key, to, &target_key, Some(&entry)).await?;
             Ok(Entry {
                 modified: entry.modified,
                 ..made.entry(&entry.name)
@@ -46,12 +46,14 @@ pub(super) async fn copy(
     from: &Bucket,
     key: &[u8],
     to: &Bucket,
-    onto: &[u8],
+    target_key: &[u8],
     listed: Option<&Entry>,
 ) -> Result<Resource> {
-    to.at("copy", "copy", onto, Method::POST)?;
-    let mut call = from.at("copy", "copy", key, Method::POST)?.json();
-    call.target = format!("{}/rewriteTo{}", call.target, to.onto(onto));
+    to.object_call("copy", "copy", target_key, Method::POST)?;
+    let mut call = from
+        .object_call("copy", "copy", key, Method::POST)?
+        .expect_json();
+    call.target = format!("{}/rewriteTo{}", call.target, to.copy_target(target_key));
     if let Some(version) = listed.and_then(|listed| listed.version.as_deref()) {
         call = call.query("ifSourceGenerationMatch", &String::from_utf8_lossy(version));
     }
@@ -60,10 +62,10 @@ pub(super) async fn copy(
     let modified = listed.and_then(|listed| listed.modified);
     if modified.is_none_or(|time| time % 1_000 == 0) {
         let was = from.head(key).await?;
-        if !was.is_dated() {
+        if !was.has_mtime() {
             let modified = was.entry(b"").modified;
-            let told = Resource::new(onto, modified, &was.extended());
-            let body = Pieces::from(told.json());
+            let told = Resource::new(target_key, modified, &was.extended());
+            let body = SegmentedBytes::from(told.json());
             call = call.header("content-type", "application/json").body(body);
         }
     }
@@ -74,9 +76,9 @@ pub(super) async fn copy(
             Some(token) => call.clone().query("rewriteToken", token),
         };
         let whole = to.fetch(&call).await?;
-        let wrong = |words: String| call.wrong(ErrorKind::Temporary, words);
+        let fail = |message: String| call.failure(ErrorKind::Temporary, message);
         let rewritten: Rewritten =
-            serde_json::from_slice(&whole.body).map_err(|error| wrong(error.to_string()))?;
+            serde_json::from_slice(&whole.body).map_err(|error| fail(error.to_string()))?;
         match rewritten {
             Rewritten {
                 done: true,
@@ -88,7 +90,7 @@ pub(super) async fn copy(
                 ..
             } => token = Some(next),
             _ => {
-                return Err(wrong(
+                return Err(fail(
                     "the answer names neither a copy nor a way on".to_owned(),
                 ));
             }

@@ -3,9 +3,9 @@
 use super::bucket::Bucket;
 use super::object::Resource;
 use crate::cloud::Call;
-use crate::cloud::held::place;
-use crate::cloud::keys::Keys;
-use crate::cloud::paged::{Batch, Item, Pages, try_to_take};
+use crate::cloud::object_store::ObjectStore;
+use crate::cloud::paged_listing::{Item, PageSource, RawPage, fuzz_page};
+use crate::cloud::pending_names::sort_key;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder, Kind};
 use http::Method;
@@ -16,16 +16,16 @@ use std::sync::Arc;
 const FIELDS: &str = "kind,nextPageToken,prefixes,items(name,size,generation,updated,metadata)";
 
 /// A folder to be listed.
-pub(super) struct Below {
+pub(super) struct FolderPages {
     bucket: Arc<Bucket>,
     path: Vec<u8>,
     prefix: Vec<u8>,
     is_root: bool,
 }
 
-impl Below {
-    pub(super) fn new(bucket: Arc<Bucket>, folder: &Folder) -> Below {
-        Below {
+impl FolderPages {
+    pub(super) fn new(bucket: Arc<Bucket>, folder: &Folder) -> FolderPages {
+        FolderPages {
             path: folder.as_bytes().to_vec(),
             prefix: bucket.prefix(folder),
             is_root: folder.is_root(),
@@ -48,38 +48,38 @@ pub(super) fn list_call(bucket: &Bucket, path: &[u8], prefix: &[u8]) -> Call {
         .call(("list", "list", path), Method::GET, "/o")
         .query("prefix", &String::from_utf8_lossy(prefix))
         .query("fields", FIELDS)
-        .json()
+        .expect_json()
 }
 
-impl Pages for Below {
-    fn fetch<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Batch>> {
+impl PageSource for FolderPages {
+    fn fetch<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<RawPage>> {
         Box::pin(async move {
             let mut call = self.call();
             if std::str::from_utf8(&self.prefix).is_err() {
-                let words = "names of objects are UTF-8, and this is not";
-                return Err(call.wrong(ErrorKind::NotFound, words));
+                let message = "names of objects are UTF-8, and this is not";
+                return Err(call.failure(ErrorKind::NotFound, message));
             }
             if let Some(token) = token {
                 call = call.query("pageToken", token);
             }
             let whole = self.bucket.fetch(&call).await?;
             parse(&whole.body, &self.prefix)
-                .map_err(|words| call.wrong(ErrorKind::Temporary, words))
+                .map_err(|message| call.failure(ErrorKind::Temporary, message))
         })
     }
 
-    fn is_there(&self) -> BoxFuture<'_, Result<bool>> {
+    fn folder_exists(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(std::future::ready(Ok(self.is_root)))
     }
 
-    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
-        self.call().wrong(kind, words)
+    fn failure(&self, kind: ErrorKind, message: &str) -> Error {
+        self.call().failure(kind, message)
     }
 }
 
 /// Reads the bytes as a page and as a cursor.
-pub(crate) fn try_to_list(bytes: &[u8], prefix: &[u8]) {
-    try_to_take(bytes, parse(bytes, prefix).ok());
+pub(crate) fn fuzz_listing(bytes: &[u8], prefix: &[u8]) {
+    fuzz_page(bytes, parse(bytes, prefix).ok());
 }
 
 #[derive(Deserialize)]
@@ -104,7 +104,7 @@ pub(super) fn read(document: &[u8]) -> std::result::Result<Page, String> {
     }
 }
 
-fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Batch, String> {
+fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<RawPage, String> {
     let page = read(document)?;
     let below = |key: &str| {
         let name = key.as_bytes().strip_prefix(prefix).map(<[u8]>::to_vec);
@@ -121,8 +121,8 @@ fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Batch, String> {
         }
         entries.push(Entry::new(name, Kind::Folder));
     }
-    entries.sort_by_cached_key(place);
-    Ok(Batch {
+    entries.sort_by_cached_key(sort_key);
+    Ok(RawPage {
         items: entries.into_iter().map(Item::Entry).collect(),
         token: page.next_page_token.filter(|token| !token.is_empty()),
     })

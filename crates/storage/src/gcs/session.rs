@@ -1,15 +1,15 @@
 //! An upload that the far side keeps the beginning of: bytes go in order, and it says how many it
 //! has.
 
-use super::bucket::{Bucket, expecting};
+use super::bucket::{Bucket, with_precondition};
 use super::object::Resource;
-use crate::backend::Expect;
-use crate::cloud::{Call, Pieces, Whole, text};
+use crate::backend::Precondition;
+use crate::cloud::{Call, FullResponse, SegmentedBytes, header_text};
 use crate::error::{ErrorKind, Result};
 use http::Method;
 
 /// What the far side keeps of an unfinished upload is a multiple of this.
-const GRAIN: u64 = 256 << 10;
+const CHUNK_GRANULARITY: u64 = 256 << 10;
 
 /// An upload that was begun.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Session {
 }
 
 /// How far an upload is.
-pub(super) enum Progress {
+pub(super) enum SessionProgress {
     /// So many bytes are there.
     At(u64),
     Done(Box<Resource>),
@@ -33,16 +33,16 @@ impl Session {
         key: &[u8],
         resource: &Resource,
         size: u64,
-        expect: &Expect,
+        precondition: &Precondition,
     ) -> Result<Session> {
         let call = bucket.upload_call("begin upload", key, "resumable")?;
-        let call = expecting(call, expect)
+        let call = with_precondition(call, precondition)
             .query("name", &resource.name)
             .header("content-type", "application/json")
             .header("x-upload-content-length", &size.to_string())
-            .body(Pieces::from(resource.json()));
+            .body(SegmentedBytes::from(resource.json()));
         let whole = bucket.fetch(&call).await?;
-        let location = text(&whole.headers, "location").unwrap_or_default();
+        let location = header_text(&whole.headers, "location").unwrap_or_default();
         let query = location.split_once('?').map_or("", |(_, query)| query);
         let id = query
             .split('&')
@@ -53,7 +53,7 @@ impl Session {
                 let id = String::from_utf8_lossy(&id).into_owned();
                 Ok(Session { id, size })
             }
-            None => Err(call.wrong(ErrorKind::Temporary, "the answer names no upload")),
+            None => Err(call.failure(ErrorKind::Temporary, "the answer names no upload")),
         }
     }
 
@@ -73,7 +73,7 @@ impl Session {
     }
 
     /// Whichever it is of, to be ended.
-    pub(super) fn of(resume: &[u8]) -> Option<Session> {
+    pub(super) fn from_token(resume: &[u8]) -> Option<Session> {
         let (_, id) = std::str::from_utf8(resume).ok()?.split_once(' ')?;
         let id = id.to_owned();
         Some(Session { id, size: 0 })
@@ -86,7 +86,11 @@ impl Session {
     }
 
     /// How far it is; `None` if there is no such upload any more.
-    pub(super) async fn look(&self, bucket: &Bucket, key: &[u8]) -> Result<Option<Progress>> {
+    pub(super) async fn status(
+        &self,
+        bucket: &Bucket,
+        key: &[u8],
+    ) -> Result<Option<SessionProgress>> {
         let call = self.call(bucket, "look at upload", key)?;
         let call = call.header("content-range", &format!("bytes */{}", self.size));
         match bucket.fetch(&call).await {
@@ -103,8 +107,8 @@ impl Session {
         bucket: &Bucket,
         key: &[u8],
         mut at: u64,
-        mut piece: Pieces,
-    ) -> Result<Progress> {
+        mut piece: SegmentedBytes,
+    ) -> Result<SessionProgress> {
         let end = at + piece.len();
         let mut attempt = 0;
         loop {
@@ -113,38 +117,38 @@ impl Session {
             let call = call.header("content-range", &range).body(piece.clone());
             let sent = match bucket.endpoint.read_once(bucket, &call).await {
                 Ok(whole) => progress(&call, &whole).and_then(|progress| match progress {
-                    Progress::At(there) if there <= at => {
-                        let words = "the far side took none of it";
-                        Err(call.wrong(ErrorKind::Temporary, words))
+                    SessionProgress::At(there) if there <= at => {
+                        let message = "the far side took none of it";
+                        Err(call.failure(ErrorKind::Temporary, message))
                     }
                     progress => Ok(progress),
                 }),
                 Err(error) => Err(error),
             };
             let there = match sent {
-                Ok(Progress::Done(resource)) => return Ok(Progress::Done(resource)),
-                Ok(Progress::At(there)) => there,
+                Ok(SessionProgress::Done(resource)) => return Ok(SessionProgress::Done(resource)),
+                Ok(SessionProgress::At(there)) => there,
                 Err(error) => {
                     attempt += 1;
-                    bucket.endpoint.retries.pause(attempt, error).await?;
-                    match self.look(bucket, key).await? {
-                        Some(Progress::At(there)) => there,
+                    bucket.endpoint.retries.wait_or_fail(attempt, error).await?;
+                    match self.status(bucket, key).await? {
+                        Some(SessionProgress::At(there)) => there,
                         Some(done) => return Ok(done),
                         None => {
-                            let words = "the far side has forgotten the upload";
-                            return Err(call.wrong(ErrorKind::NotFound, words));
+                            let message = "the far side has forgotten the upload";
+                            return Err(call.failure(ErrorKind::NotFound, message));
                         }
                     }
                 }
             };
             if there >= end {
-                return Ok(Progress::At(there));
+                return Ok(SessionProgress::At(there));
             }
             if there < at {
-                let words = format!("the far side has {there} bytes, and had {at} before");
-                return Err(call.wrong(ErrorKind::Temporary, words));
+                let message = format!("the far side has {there} bytes, and had {at} before");
+                return Err(call.failure(ErrorKind::Temporary, message));
             }
-            piece = piece.after(there - at);
+            piece = piece.skip_bytes(there - at);
             at = there;
         }
     }
@@ -168,20 +172,22 @@ fn fingerprint(size: u64, modified: Option<i64>) -> String {
 }
 
 /// What an answer says: an object when it is whole, else how many bytes are there.
-fn progress(call: &Call, whole: &Whole) -> Result<Progress> {
-    if let Some(range) = text(&whole.headers, "range") {
+fn progress(call: &Call, whole: &FullResponse) -> Result<SessionProgress> {
+    if let Some(range) = header_text(&whole.headers, "range") {
         let last = range
             .rsplit_once('-')
             .and_then(|(_, last)| last.parse::<u64>().ok());
         let there = last.map_or(0, |last| last + 1);
-        return Ok(Progress::At(there / GRAIN * GRAIN));
+        return Ok(SessionProgress::At(
+            there / CHUNK_GRANULARITY * CHUNK_GRANULARITY,
+        ));
     }
     if whole.body.is_empty() {
-        return Ok(Progress::At(0));
+        return Ok(SessionProgress::At(0));
     }
     let resource = serde_json::from_slice(&whole.body)
-        .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))?;
-    Ok(Progress::Done(Box::new(resource)))
+        .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))?;
+    Ok(SessionProgress::Done(Box::new(resource)))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const CHUNK: u64 = 1 << 20;
 /// What the kernel moves in one call.
-const STRIDE: u64 = 1 << 30;
+const MAX_COPY: u64 = 1 << 30;
 
 pub(super) struct LocalChunks {
     file: Arc<OwnedFd>,
@@ -36,12 +36,12 @@ impl LocalChunks {
     ) -> Result<Self> {
         let path = folder.join(name);
         let dir = root.folder(folder)?;
-        let wrong = |errno| Error::system("read", &path, errno);
-        let file = open_file(&dir, name).map_err(wrong)?;
+        let fail = |errno| Error::from_errno("read", &path, errno);
+        let file = open_file(&dir, name).map_err(fail)?;
         let end = offset.saturating_add(length);
-        let first = read_at(&file, offset, end).map_err(wrong)?;
+        let first = read_at(&file, offset, end).map_err(fail)?;
         let after = match first.len() as u64 == length {
-            true => Some(entry_in(&file, name).map_err(wrong)?),
+            true => Some(entry_in(&file, name).map_err(fail)?),
             false => None,
         };
         Ok(LocalChunks {
@@ -74,13 +74,13 @@ impl Chunks for LocalChunks {
                 return Ok(None);
             }
             let read = blocking(move || read_at(&file, offset, end)).await;
-            let bytes = read.map_err(|e| Error::system("read", &self.path, e))?;
+            let bytes = read.map_err(|e| Error::from_errno("read", &self.path, e))?;
             self.offset += bytes.len() as u64;
             Ok((!bytes.is_empty()).then_some(bytes))
         })
     }
 
-    fn after(&self) -> Option<&Entry> {
+    fn entry_at_end(&self) -> Option<&Entry> {
         self.after.as_ref()
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn open_file(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Owned
 /// Moves `[from, to)` to the same place in another file, leaving holes as holes if the source has
 /// some. Returns the offset at which it stopped: less than `to` if the source ends before it,
 /// whatever size the source claims to have. The caller must not take the rest for a hole.
-pub(super) fn move_range(
+pub(super) fn copy_range(
     source: &OwnedFd,
     sink: &OwnedFd,
     from: u64,
@@ -102,7 +102,7 @@ pub(super) fn move_range(
     holes: bool,
 ) -> rustix::io::Result<u64> {
     if !holes {
-        return move_data(source, sink, from, to);
+        return copy_data(source, sink, from, to);
     }
     let mut at = from;
     while at < to {
@@ -119,7 +119,7 @@ pub(super) fn move_range(
             break;
         }
         let hole = rustix::fs::seek(source, SeekFrom::Hole(data))?.min(to);
-        let end = move_data(source, sink, data, hole)?;
+        let end = copy_data(source, sink, data, hole)?;
         if end < hole {
             return Ok(end);
         }
@@ -128,15 +128,15 @@ pub(super) fn move_range(
     Ok(to)
 }
 
-fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io::Result<u64> {
+fn copy_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io::Result<u64> {
     let (mut input, mut output) = (from, from);
     while input < to {
-        let length = (to - input).min(STRIDE) as usize;
+        let length = (to - input).min(MAX_COPY) as usize;
         match rustix::fs::copy_file_range(source, Some(&mut input), sink, Some(&mut output), length)
         {
             // Some filesystems (procfs, some of FUSE) say this although they have bytes: reading
             // tells whether this is the end.
-            Ok(0) => return move_through_memory(source, sink, input, to),
+            Ok(0) => return copy_through_buffer(source, sink, input, to),
             Ok(_) | Err(Errno::INTR) => {}
             Err(
                 Errno::XDEV
@@ -146,7 +146,7 @@ fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io
                 | Errno::PERM
                 | Errno::BADF,
             ) => {
-                return move_through_memory(source, sink, input, to);
+                return copy_through_buffer(source, sink, input, to);
             }
             Err(errno) => return Err(errno),
         }
@@ -154,7 +154,7 @@ fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io
     Ok(to)
 }
 
-fn move_through_memory(
+fn copy_through_buffer(
     source: &OwnedFd,
     sink: &OwnedFd,
     mut from: u64,
@@ -209,7 +209,7 @@ mod tests {
     /// Up to where bytes were moved, and how large the other file is.
     fn moved(source: &OwnedFd, from: u64, to: u64, holes: bool) -> (u64, u64) {
         let sink = file(0, 0..0);
-        let end = move_range(source, &sink, from, to, holes).expect("it can be read");
+        let end = copy_range(source, &sink, from, to, holes).expect("it can be read");
         let size = rustix::fs::fstat(&sink).expect("it is there").st_size;
         (end, size as u64)
     }
@@ -232,9 +232,9 @@ mod tests {
     #[test]
     fn bytes_that_pass_through_memory_end_where_the_source_does() {
         let (source, sink) = (file(300 << 10, 0..300 << 10), file(0, 0..0));
-        let end = move_through_memory(&source, &sink, 0, 400 << 10);
+        let end = copy_through_buffer(&source, &sink, 0, 400 << 10);
         assert_eq!(end, Ok(300 << 10));
-        let end = move_through_memory(&source, &sink, 0, 200 << 10);
+        let end = copy_through_buffer(&source, &sink, 0, 200 << 10);
         assert_eq!(end, Ok(200 << 10));
     }
 }

@@ -1,6 +1,6 @@
 //! The descriptor of the root, and the way from it to any folder.
 
-use super::steps::Steps;
+use super::blocking_pool::BlockingPool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Entry, Folder, Inode, Kind, Posix, Space};
 use rustix::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 /// As many bytes of a path as one call takes, with some to spare.
-const LONGEST_STEP: usize = 3800;
+const MAX_PATH_CHUNK: usize = 3800;
 
 /// An open directory, and what was learned about its filesystem.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Root {
     /// Whether we may change owners.
     pub(super) privileged: bool,
     /// For what is short and comes often.
-    pub(super) steps: Steps,
+    pub(super) blocking_pool: BlockingPool,
 }
 
 impl Root {
@@ -39,7 +39,7 @@ impl Root {
             no_reflink: AtomicBool::new(false),
             no_noatime: AtomicBool::new(false),
             privileged: rustix::process::geteuid().is_root(),
-            steps: Steps::default(),
+            blocking_pool: BlockingPool::default(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Root {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&self.path, flags, Mode::empty())
-            .map_err(|errno| self.wrong("open the folder", errno))?;
+            .map_err(|errno| self.failure("open the folder", errno))?;
         Ok(self.fd.get_or_init(|| fd))
     }
 
@@ -57,12 +57,12 @@ impl Root {
     pub(super) fn make(&self) -> Result<()> {
         std::fs::create_dir_all(&self.path).map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            self.wrong("make the folder", errno)
+            self.failure("make the folder", errno)
         })
     }
 
-    fn wrong(&self, operation: &'static str, errno: Errno) -> Error {
-        Error::system(operation, self.path.as_os_str().as_encoded_bytes(), errno)
+    fn failure(&self, operation: &'static str, errno: Errno) -> Error {
+        Error::from_errno(operation, self.path.as_os_str().as_encoded_bytes(), errno)
     }
 
     /// A descriptor to go on from; it cannot be read.
@@ -77,23 +77,24 @@ impl Root {
 
     /// A descriptor opened with these flags.
     pub(super) fn descend(&self, folder: &Folder, last: OFlags) -> Result<OwnedFd> {
-        let wrong = |errno| Error::system("open the folder", folder.as_bytes(), errno);
+        let fail = |errno| Error::from_errno("open the folder", folder.as_bytes(), errno);
         let root = self.fd()?;
         let mut at: Option<OwnedFd> = None;
         let mut step: Vec<u8> = Vec::new();
         for name in folder.names() {
             if matches!(name, b"" | b"." | b"..") || name.contains(&0) {
-                let words = "a name on the way cannot be expressed on a disk";
+                let message = "a name on the way cannot be expressed on a disk";
                 return Err(Error::new(
                     ErrorKind::BadName,
                     "open the folder",
                     folder.as_bytes(),
-                    words,
+                    message,
                 ));
             }
-            if step.len() + name.len() >= LONGEST_STEP {
-                at =
-                    Some(step_to(at.as_ref().unwrap_or(root), &step, OFlags::PATH).map_err(wrong)?);
+            if step.len() + name.len() >= MAX_PATH_CHUNK {
+                at = Some(
+                    open_beneath(at.as_ref().unwrap_or(root), &step, OFlags::PATH).map_err(fail)?,
+                );
                 step.clear();
             }
             if !step.is_empty() {
@@ -104,29 +105,28 @@ impl Root {
         if step.is_empty() {
             step.push(b'.');
         }
-        step_to(at.as_ref().unwrap_or(root), &step, last).map_err(wrong)
+        open_beneath(at.as_ref().unwrap_or(root), &step, last).map_err(fail)
     }
 
     pub(super) fn stat(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
         let dir = self.folder(folder)?;
         match name {
-            Some(name) => {
-                entry_at(&dir, name).map_err(|e| Error::system("look at", &folder.join(name), e))
-            }
+            Some(name) => entry_at(&dir, name)
+                .map_err(|e| Error::from_errno("look at", &folder.join(name), e)),
             None => {
                 let name = folder.split().map_or(&b""[..], |(_, name)| name);
-                entry_in(&dir, name).map_err(|e| Error::system("look at", folder.as_bytes(), e))
+                entry_in(&dir, name).map_err(|e| Error::from_errno("look at", folder.as_bytes(), e))
             }
         }
     }
 
     pub(super) fn sync(&self) -> Result<()> {
-        rustix::fs::syncfs(self.fd()?).map_err(|e| self.wrong("sync", e))
+        rustix::fs::syncfs(self.fd()?).map_err(|e| self.failure("sync", e))
     }
 
     pub(super) fn space(&self) -> Result<Space> {
         let stat = rustix::fs::fstatvfs(self.fd()?)
-            .map_err(|e| self.wrong("ask for the free space of", e))?;
+            .map_err(|e| self.failure("ask for the free space of", e))?;
         Ok(Space {
             bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
             entries: (stat.f_files > 0).then_some(stat.f_favail),
@@ -136,12 +136,16 @@ impl Root {
     pub(super) fn writable(&self) -> Result<()> {
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         rustix::fs::accessat(self.fd()?, c".", access, AtFlags::EACCESS)
-            .map_err(|e| self.wrong("write into", e))
+            .map_err(|e| self.failure("write into", e))
     }
 }
 
 /// From one folder to another below it.
-pub(super) fn step_to(from: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open_beneath(
+    from: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(from, path, flags, Mode::empty(), resolve) {

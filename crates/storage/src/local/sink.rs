@@ -9,16 +9,16 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// Smaller files are written through the system's memory.
-const LARGE: u64 = 64 << 20;
+const MIN_DIRECT_SIZE: u64 = 64 << 20;
 /// So much that is nothing but zeros takes no room.
-pub(super) const HOLE: usize = 64 * 1024;
+pub(super) const HOLE_SIZE: usize = 64 * 1024;
 /// Where nothing is given up for it, as compression would be: ext4 and XFS.
-const PLAIN: [u32; 2] = [0xef53, 0x5846_5342];
+const DIRECT_IO_FILESYSTEMS: [u32; 2] = [0xef53, 0x5846_5342];
 
 pub(super) struct Sink {
     pub(super) file: OwnedFd,
     /// The same file, past the system's memory.
-    straight: Option<OwnedFd>,
+    direct: Option<OwnedFd>,
     /// Whether nothing may be written any more. Held while something is.
     closed: Mutex<bool>,
 }
@@ -26,18 +26,18 @@ pub(super) struct Sink {
 impl Sink {
     /// A file that is open already, and will have that size.
     pub(super) fn new(file: OwnedFd, dir: impl AsFd, name: &[u8], size: u64) -> Sink {
-        let large = size >= LARGE;
-        let straight = large.then(|| past_memory(&file, dir, name)).flatten();
+        let large = size >= MIN_DIRECT_SIZE;
+        let direct = large.then(|| open_direct(&file, dir, name)).flatten();
         Sink {
             file,
-            straight,
+            direct,
             closed: Mutex::new(false),
         }
     }
 
     /// Whether a write lasts until the disk has it; else it is one of memory.
-    pub(super) fn waits_for_the_disk(&self) -> bool {
-        self.straight.is_some()
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.is_some()
     }
 
     /// What is a hole, or nothing but zeros, on the source need not take room here.
@@ -47,11 +47,11 @@ impl Sink {
             return Ok(());
         }
         let mut begin = 0;
-        for (number, block) in bytes.chunks_exact(HOLE).enumerate() {
+        for (number, block) in bytes.chunks_exact(HOLE_SIZE).enumerate() {
             if block.iter().all(|&byte| byte == 0) {
-                let hole = number * HOLE;
+                let hole = number * HOLE_SIZE;
                 self.put(&bytes[begin..hole], offset + begin as u64)?;
-                begin = hole + HOLE;
+                begin = hole + HOLE_SIZE;
             }
         }
         self.put(&bytes[begin..], offset + begin as u64)
@@ -64,10 +64,10 @@ impl Sink {
     }
 
     fn put(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
-        const UNEVEN: usize = crate::ALIGNED - 1;
+        const UNEVEN: usize = crate::DIRECT_IO_ALIGNMENT - 1;
         let uneven = (bytes.as_ptr().addr() | bytes.len() | offset as usize) & UNEVEN;
-        if let Some(straight) = self.straight.as_ref().filter(|_| uneven == 0) {
-            match write_all(straight, bytes, offset) {
+        if let Some(direct) = self.direct.as_ref().filter(|_| uneven == 0) {
+            match write_all(direct, bytes, offset) {
                 // Its disk wants more than even thousands: as everybody else, then.
                 Err(Errno::INVAL) => {}
                 written => return written,
@@ -77,9 +77,9 @@ impl Sink {
     }
 }
 
-fn past_memory(file: &OwnedFd, dir: impl AsFd, name: &[u8]) -> Option<OwnedFd> {
+fn open_direct(file: &OwnedFd, dir: impl AsFd, name: &[u8]) -> Option<OwnedFd> {
     let system = rustix::fs::fstatfs(file).ok()?;
-    if !PLAIN.contains(&(system.f_type as u32)) {
+    if !DIRECT_IO_FILESYSTEMS.contains(&(system.f_type as u32)) {
         return None;
     }
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -91,15 +91,15 @@ fn past_memory(file: &OwnedFd, dir: impl AsFd, name: &[u8]) -> Option<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ALIGNED;
+    use crate::DIRECT_IO_ALIGNMENT;
 
     /// Bytes at an even address, and the same at an uneven one.
     fn both(bytes: &[u8]) -> [(Vec<u8>, usize); 2] {
-        let mut room = vec![0; bytes.len() + 2 * ALIGNED];
-        let even = room.as_ptr().align_offset(ALIGNED);
+        let mut room = vec![0; bytes.len() + 2 * DIRECT_IO_ALIGNMENT];
+        let even = room.as_ptr().align_offset(DIRECT_IO_ALIGNMENT);
         room[even..even + bytes.len()].copy_from_slice(bytes);
-        let mut other = vec![0; bytes.len() + 2 * ALIGNED];
-        let uneven = other.as_ptr().align_offset(ALIGNED) + 1;
+        let mut other = vec![0; bytes.len() + 2 * DIRECT_IO_ALIGNMENT];
+        let uneven = other.as_ptr().align_offset(DIRECT_IO_ALIGNMENT) + 1;
         other[uneven..uneven + bytes.len()].copy_from_slice(bytes);
         [(room, even), (other, uneven)]
     }
@@ -108,18 +108,18 @@ mod tests {
     fn a_file_written_past_memory_is_the_same_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = std::fs::File::open(folder.path()).expect("it is there");
-        let mut bytes: Vec<u8> = (0..20 * HOLE).map(|at| (at % 251) as u8).collect();
-        bytes[3 * HOLE..5 * HOLE].fill(0);
-        bytes[19 * HOLE..].fill(0);
+        let mut bytes: Vec<u8> = (0..20 * HOLE_SIZE).map(|at| (at % 251) as u8).collect();
+        bytes[3 * HOLE_SIZE..5 * HOLE_SIZE].fill(0);
+        bytes[19 * HOLE_SIZE..].fill(0);
         for (case, (room, begin)) in both(&bytes).into_iter().enumerate() {
             let name = format!("file {case}");
             let path = folder.path().join(&name);
             let file = std::fs::File::create(&path).expect("it can be made");
             file.set_len(bytes.len() as u64 + 7).expect("it has room");
-            let sink = Sink::new(file.into(), &dir, name.as_bytes(), LARGE);
+            let sink = Sink::new(file.into(), &dir, name.as_bytes(), MIN_DIRECT_SIZE);
             let system = rustix::fs::fstatfs(&sink.file).expect("it is on one");
-            let can = PLAIN.contains(&(system.f_type as u32));
-            assert_eq!(sink.waits_for_the_disk(), can, "{name}");
+            let can = DIRECT_IO_FILESYSTEMS.contains(&(system.f_type as u32));
+            assert_eq!(sink.is_direct(), can, "{name}");
             let whole = &room[begin..begin + bytes.len()];
             sink.write(whole, 0).expect("it is written");
             sink.write(b"the end", bytes.len() as u64)

@@ -2,12 +2,12 @@
 
 use super::Local;
 use super::blocking;
-use super::bytes::{move_range, open_file};
+use super::bytes::{copy_range, open_file};
 use super::copy::create;
 use super::rename;
 use super::root::{Root, entry_at};
-use super::sink::{HOLE, Sink};
-use crate::backend::{Backend, Expect, Extended, Upload, UploadPlan, incomplete};
+use super::sink::{HOLE_SIZE, Sink};
+use crate::backend::{Backend, Extended, Precondition, Upload, UploadPlan, incomplete_upload};
 use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint;
 use crate::{BoxFuture, Entry, Folder};
@@ -28,7 +28,7 @@ pub(super) struct LocalUpload {
     writing: Option<JoinHandle<rustix::io::Result<()>>>,
     size: u64,
     offset: u64,
-    expect: Expect,
+    precondition: Precondition,
 }
 
 impl LocalUpload {
@@ -39,7 +39,7 @@ impl LocalUpload {
         plan: UploadPlan,
     ) -> Result<Self> {
         let path = folder.join(&name);
-        let wrong = |e| Error::system("write", &path, e);
+        let fail = |e| Error::from_errno("write", &path, e);
         let dir = root.folder(&folder)?;
         let resumed = plan
             .resume
@@ -47,7 +47,7 @@ impl LocalUpload {
             .and_then(|resume| reopen(&dir, &plan.temp, resume));
         let (file, offset) = match resumed {
             Some(resumed) => resumed,
-            None => (create(&dir, &plan.temp).map_err(wrong)?, 0),
+            None => (create(&dir, &plan.temp).map_err(fail)?, 0),
         };
         let sink = Sink::new(file, &dir, &plan.temp, plan.size);
         Ok(LocalUpload {
@@ -60,16 +60,16 @@ impl LocalUpload {
             writing: None,
             size: plan.size,
             offset,
-            expect: plan.expect,
+            precondition: plan.precondition,
         })
     }
 
-    fn wrong(&self, operation: &'static str, errno: rustix::io::Errno) -> Error {
-        Error::system(operation, &self.folder.join(&self.name), errno)
+    fn failure(&self, operation: &'static str, errno: rustix::io::Errno) -> Error {
+        Error::from_errno(operation, &self.folder.join(&self.name), errno)
     }
 
     /// Waits for what is being written.
-    async fn written(&mut self) -> Result<()> {
+    async fn wait_for_write(&mut self) -> Result<()> {
         let Some(writing) = &mut self.writing else {
             return Ok(());
         };
@@ -78,7 +78,7 @@ impl LocalUpload {
             Err(failed) => std::panic::resume_unwind(failed.into_panic()),
         };
         self.writing = None;
-        written.map_err(|e| self.wrong("write", e))
+        written.map_err(|e| self.failure("write", e))
     }
 
     /// Writes what is left, and gives it its name; if that fails nothing is left behind.
@@ -98,14 +98,14 @@ impl LocalUpload {
         let named = match written {
             Ok(()) if offset != self.size => {
                 let path = self.folder.join(&self.name);
-                Err(incomplete(&path, offset, self.size))
+                Err(incomplete_upload(&path, offset, self.size))
             }
-            Ok(()) => match self.name_it(like, extended) {
+            Ok(()) => match self.commit(like, extended) {
                 Ok(Some(entry)) => Ok(entry),
-                Ok(None) => Err(Error::overtaken("write", &self.folder.join(&self.name))),
-                Err(errno) => Err(self.wrong("write", errno)),
+                Ok(None) => Err(Error::conflict("write", &self.folder.join(&self.name))),
+                Err(errno) => Err(self.failure("write", errno)),
             },
-            Err(errno) => Err(self.wrong("write", errno)),
+            Err(errno) => Err(self.failure("write", errno)),
         };
         if named.is_err() {
             self.remove();
@@ -118,18 +118,20 @@ impl LocalUpload {
     }
 
     /// `None`: somebody else wrote what it would replace.
-    fn name_it(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Option<Entry>> {
+    fn commit(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Option<Entry>> {
         // Only a file with room for one may end in a hole, of which the system does not know yet.
-        if self.size >= HOLE as u64 {
+        if self.size >= HOLE_SIZE as u64 {
             rustix::fs::ftruncate(&self.sink.file, self.size)?;
         }
-        self.root.dress(&self.sink.file, like, extended, true)?;
+        self.root
+            .apply_attributes(&self.sink.file, like, extended, true)?;
         failpoint::hit("before-upload-rename");
         let new = Entry {
             size: self.size,
             ..like.clone()
         };
-        let named = rename::name(&self.dir, &self.temp, &self.name, &self.expect, &new)?;
+        let named =
+            rename::rename_expected(&self.dir, &self.temp, &self.name, &self.precondition, &new)?;
         failpoint::hit("after-upload-rename");
         match named {
             true => entry_at(&self.dir, &self.name).map(Some),
@@ -168,13 +170,15 @@ impl Upload for LocalUpload {
 
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.written().await?;
+            self.wait_for_write().await?;
             let (sink, offset, length) = (self.sink.clone(), self.offset, bytes.len() as u64);
             let write = move || sink.write(&bytes, offset);
-            if self.sink.waits_for_the_disk() {
+            if self.sink.is_direct() {
                 self.writing = Some(tokio::task::spawn_blocking(write));
             } else {
-                blocking(write).await.map_err(|e| self.wrong("write", e))?;
+                blocking(write)
+                    .await
+                    .map_err(|e| self.failure("write", e))?;
             }
             self.offset += length;
             Ok(())
@@ -197,24 +201,24 @@ impl Upload for LocalUpload {
         );
         let to = from + length;
         Some(Box::pin(async move {
-            self.written().await?;
+            self.wait_for_write().await?;
             let moved = blocking(move || {
                 let dir = source.folder(&folder)?;
-                let wrong = |e| Error::system("copy", &folder.join(&name), e);
-                let input = open_file(&dir, &name).map_err(wrong)?;
-                let stat = rustix::fs::fstat(&input).map_err(wrong)?;
+                let fail = |e| Error::from_errno("copy", &folder.join(&name), e);
+                let input = open_file(&dir, &name).map_err(fail)?;
+                let stat = rustix::fs::fstat(&input).map_err(fail)?;
                 let holes = (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64;
-                let end = move_range(&input, &sink.file, from, to, holes).map_err(wrong)?;
+                let end = copy_range(&input, &sink.file, from, to, holes).map_err(fail)?;
                 if end < to {
                     // What is missing must not be taken for a hole.
-                    let words = format!("it ended after {end} of at least {to} bytes");
+                    let message = format!("it ended after {end} of at least {to} bytes");
                     let path = folder.join(&name);
-                    return Err(Error::new(ErrorKind::Changed, "read", &path, words));
+                    return Err(Error::new(ErrorKind::Changed, "read", &path, message));
                 }
                 // A hole at the end of the part must count as written.
-                let end = rustix::fs::fstat(&sink.file).map_err(wrong)?.st_size as u64;
+                let end = rustix::fs::fstat(&sink.file).map_err(fail)?.st_size as u64;
                 if end < to {
-                    rustix::fs::ftruncate(&sink.file, to).map_err(wrong)?;
+                    rustix::fs::ftruncate(&sink.file, to).map_err(fail)?;
                 }
                 Ok(())
             });
@@ -226,7 +230,7 @@ impl Upload for LocalUpload {
 
     fn checkpoint(&mut self, _end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
-            self.written().await?;
+            self.wait_for_write().await?;
             let (sink, offset) = (self.sink.clone(), self.offset);
             let synced = blocking(move || {
                 let stat = rustix::fs::fstat(&sink.file)?;
@@ -238,7 +242,7 @@ impl Upload for LocalUpload {
                 Ok(stat.st_ino)
             })
             .await;
-            let inode = synced.map_err(|e| self.wrong("sync", e))?;
+            let inode = synced.map_err(|e| self.failure("sync", e))?;
             let resume = [self.offset.to_le_bytes(), inode.to_le_bytes()].concat();
             Ok(Some(resume))
         })
@@ -250,7 +254,7 @@ impl Upload for LocalUpload {
         extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
         Box::pin(async move {
-            let written = self.written().await;
+            let written = self.wait_for_write().await;
             blocking(move || match written {
                 Ok(()) => self.complete(&[], &like, &extended),
                 Err(error) => {
@@ -265,7 +269,7 @@ impl Upload for LocalUpload {
     fn abort(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
             // It is removed, whatever became of it.
-            let _ = self.written().await;
+            let _ = self.wait_for_write().await;
             blocking(move || self.root.discard(&self.folder, &self.temp)).await
         })
     }
@@ -273,7 +277,7 @@ impl Upload for LocalUpload {
 
 #[cfg(test)]
 mod tests {
-    use crate::{ALIGNED, Backend, Entry, Folder, Kind, Local, UploadPlan};
+    use crate::{Backend, DIRECT_IO_ALIGNMENT, Entry, Folder, Kind, Local, UploadPlan};
     use bytes::Bytes;
 
     /// Large enough to be written past the system's memory, but for its last bytes.
@@ -283,8 +287,8 @@ mod tests {
 
     /// At an even address, as the blocks of large objects are.
     fn even(block: &[u8]) -> Bytes {
-        let mut room = vec![0; block.len() + ALIGNED];
-        let begin = room.as_ptr().align_offset(ALIGNED);
+        let mut room = vec![0; block.len() + DIRECT_IO_ALIGNMENT];
+        let begin = room.as_ptr().align_offset(DIRECT_IO_ALIGNMENT);
         room[begin..begin + block.len()].copy_from_slice(block);
         Bytes::from(room).slice(begin..begin + block.len())
     }

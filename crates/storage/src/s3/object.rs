@@ -2,9 +2,9 @@
 
 use super::bucket::Bucket;
 use crate::backend::Extended;
-use crate::cloud::chunks::{Check, Ranges};
-use crate::cloud::dress::{Dress, version};
-use crate::cloud::{Answer, Pieces, text};
+use crate::cloud::object_headers::{ObjectHeaders, version};
+use crate::cloud::ranged_read::{Checksum, RangeSource};
+use crate::cloud::{SegmentedBytes, StreamedResponse, header_text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry};
 use base64::Engine;
@@ -13,10 +13,10 @@ use http::{HeaderMap, Method};
 use std::sync::Arc;
 
 /// The modification time is kept as rclone keeps it: seconds with a fraction.
-pub(super) const DRESS: Dress = Dress {
-    meta: "x-amz-meta-",
-    own: "",
-    mtime: "x-amz-meta-mtime",
+pub(super) const HEADERS: ObjectHeaders = ObjectHeaders {
+    metadata_prefix: "x-amz-meta-",
+    standard_prefix: "",
+    mtime_header: "x-amz-meta-mtime",
     write_time,
     read_time,
 };
@@ -52,15 +52,15 @@ fn read_time(text: &str) -> Option<i64> {
 
 impl Bucket {
     pub(super) async fn head(&self, key: &[u8]) -> Result<HeaderMap> {
-        let call = self.at("head", "look at", key, Method::HEAD)?;
+        let call = self.object_call("head", "look at", key, Method::HEAD)?;
         Ok(self.fetch(&call).await?.headers)
     }
 
     /// An object of a few bytes that nothing depends on.
     pub(super) async fn put_empty(&self, key: &[u8]) -> Result<()> {
         let call = self
-            .at("put", "make", key, Method::PUT)?
-            .body(Pieces::default());
+            .object_call("put", "make", key, Method::PUT)?
+            .body(SegmentedBytes::default());
         self.fetch(&call).await.map(drop)
     }
 }
@@ -72,14 +72,16 @@ pub(super) struct Object {
     pub(super) name: Vec<u8>,
 }
 
-impl Ranges for Object {
-    fn ask<'a>(
+impl RangeSource for Object {
+    fn request_range<'a>(
         &'a self,
         range: Option<&'a str>,
         version: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Answer>> {
+    ) -> BoxFuture<'a, Result<StreamedResponse>> {
         Box::pin(async move {
-            let mut call = self.bucket.at("get", "read", &self.key, Method::GET)?;
+            let mut call = self
+                .bucket
+                .object_call("get", "read", &self.key, Method::GET)?;
             if self.bucket.checksums {
                 call = call.header("x-amz-checksum-mode", "ENABLED");
             }
@@ -93,34 +95,34 @@ impl Ranges for Object {
         })
     }
 
-    fn found(&self, headers: &HeaderMap) -> (Entry, Extended) {
+    fn info(&self, headers: &HeaderMap) -> (Entry, Extended) {
         (
-            DRESS.entry_of(&self.name, headers),
-            DRESS.extended_of(headers),
+            HEADERS.entry_of(&self.name, headers),
+            HEADERS.extended_of(headers),
         )
     }
 
-    fn check(&self, headers: &HeaderMap) -> Option<Check> {
+    fn check(&self, headers: &HeaderMap) -> Option<Checksum> {
         if !self.bucket.checksums {
             return None;
         }
-        let told = text(headers, "x-amz-checksum-sha256");
+        let told = header_text(headers, "x-amz-checksum-sha256");
         if let Some(hash) = told.and_then(|told| BASE64_STANDARD.decode(told).ok()) {
-            return Some(Check::sha256(hash));
+            return Some(Checksum::sha256(hash));
         }
         // With keys of one's own, and for objects of several parts, the etag is no hash of the
         // bytes.
-        let by = text(headers, "x-amz-server-side-encryption");
+        let by = header_text(headers, "x-amz-server-side-encryption");
         let encrypted = by.is_some_and(|by| by != "AES256")
             || headers.contains_key("x-amz-server-side-encryption-customer-algorithm");
-        let etag = version(text(headers, "etag")?);
+        let etag = version(header_text(headers, "etag")?);
         let is_md5 = etag.len() == 32 && etag.iter().all(u8::is_ascii_hexdigit);
-        (is_md5 && !encrypted).then(|| Check::md5(&etag))
+        (is_md5 && !encrypted).then(|| Checksum::md5(&etag))
     }
 
-    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
+    fn failure(&self, kind: ErrorKind, message: &str) -> Error {
         let call = self.bucket.call("get", "read", &self.key, Method::GET);
-        call.wrong(kind, words)
+        call.failure(kind, message)
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Signer<'a> {
     pub(super) service: &'a str,
 }
 
-pub(super) fn sha256(pieces: &crate::cloud::Pieces) -> [u8; 32] {
+pub(super) fn sha256(pieces: &crate::cloud::SegmentedBytes) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for piece in pieces.iter() {
         hasher.update(piece);
@@ -69,8 +69,8 @@ fn canonical(headers: &HeaderMap) -> (String, String) {
         .iter()
         .map(|(name, value)| {
             let value = String::from_utf8_lossy(value.as_bytes());
-            let words: Vec<&str> = value.split(' ').filter(|word| !word.is_empty()).collect();
-            (name.as_str(), words.join(" "))
+            let message: Vec<&str> = value.split(' ').filter(|word| !word.is_empty()).collect();
+            (name.as_str(), message.join(" "))
         })
         .collect();
     all.sort();
@@ -85,7 +85,7 @@ fn canonical(headers: &HeaderMap) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloud::{Pieces, percent};
+    use crate::cloud::{SegmentedBytes, percent};
     use http::Method;
 
     /// The examples that Amazon published with the signature's description.
@@ -99,7 +99,7 @@ mod tests {
         let origin = "https://examplebucket.s3.amazonaws.com";
         let target = format!("/{}", percent::encode_path(key.as_bytes()));
         let mut call = Call::new(("test", "sign", b""), method, origin, target);
-        call.body = Pieces::from(body.to_owned());
+        call.body = SegmentedBytes::from(body.to_owned());
         for (name, value) in query {
             call = call.query(name, value);
         }

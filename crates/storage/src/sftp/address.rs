@@ -1,13 +1,13 @@
 //! From a URL to a host, a user and a folder.
 
 use crate::cloud::percent;
-use crate::cloud::place::{Place, hidden};
+use crate::cloud::url::{Url, redacted};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Connections at once, unless the URL says otherwise.
-const CONNECTIONS: usize = 4;
+const DEFAULT_CONNECTIONS: usize = 4;
 /// As many as servers take that somebody has not told to take more.
-const MOST: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 
 /// What stands in `sftp://user@host:port/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,30 +23,34 @@ pub(super) struct Address {
 
 impl Address {
     pub(super) fn parse(location: &[u8]) -> Result<Address> {
-        let wrong = |words: &str| Error::new(ErrorKind::Other, "open", &hidden(location), words);
+        let fail =
+            |message: &str| Error::new(ErrorKind::Other, "open", &redacted(location), message);
         let (user, rest) = split_user(location);
         let user = user.map(|user| String::from_utf8_lossy(&percent::decode(user)).into_owned());
         if user.as_ref().is_some_and(|user| user.contains(':')) {
-            let words = "the URL holds a password, which would be stored and shown; give it as SFTP_PASSWORD";
-            return Err(wrong(words));
+            let message = "the URL holds a password, which would be stored and shown; give it as SFTP_PASSWORD";
+            return Err(fail(message));
         }
-        if user.as_ref().is_some_and(|user| !is_plain(user, "._-+@\\")) {
-            return Err(wrong("the user's name has characters that no name has"));
+        if user
+            .as_ref()
+            .is_some_and(|user| !is_safe_argument(user, "._-+@\\"))
+        {
+            return Err(fail("the user's name has characters that no name has"));
         }
-        let place = Place::parse(&rest)?;
-        place.only(&["connections"])?;
-        let connections = match place.get("connections").map(str::parse) {
-            None => CONNECTIONS,
-            Some(Ok(count @ 1..=MOST)) => count,
-            Some(_) => return Err(wrong("`connections` is a number from 1 to 16")),
+        let url = Url::parse(&rest)?;
+        url.allow_only(&["connections"])?;
+        let connections = match url.get("connections").map(str::parse) {
+            None => DEFAULT_CONNECTIONS,
+            Some(Ok(count @ 1..=MAX_CONNECTIONS)) => count,
+            Some(_) => return Err(fail("`connections` is a number from 1 to 16")),
         };
-        let (host, port) = split_port(&place.host).ok_or_else(|| wrong("the port is no port"))?;
-        if !is_plain(host, ".-_:") {
-            return Err(wrong("the host's name has characters that no name has"));
+        let (host, port) = split_port(&url.host).ok_or_else(|| fail("the port is no port"))?;
+        if !is_safe_argument(host, ".-_:") {
+            return Err(fail("the host's name has characters that no name has"));
         }
-        let root = match place.prefix.strip_prefix(b"~/") {
+        let root = match url.prefix.strip_prefix(b"~/") {
             Some(below) => below.to_vec(),
-            None => [b"/", place.prefix.as_slice()].concat(),
+            None => [b"/", url.prefix.as_slice()].concat(),
         };
         Ok(Address {
             user,
@@ -58,7 +62,7 @@ impl Address {
     }
 
     /// As one writes it after `ssh`.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn ssh_arguments(&self) -> String {
         let port = self
             .port
             .map_or(String::new(), |port| format!("-p {port} "));
@@ -99,7 +103,7 @@ fn split_port(host: &str) -> Option<(&str, Option<u16>)> {
 
 /// Both become arguments of a program, and may become part of a command line of the user's own
 /// (`ProxyCommand`).
-fn is_plain(word: &str, others: &str) -> bool {
+fn is_safe_argument(word: &str, others: &str) -> bool {
     let fits = |c: char| c.is_alphanumeric() || others.contains(c);
     !word.is_empty() && !word.starts_with('-') && word.chars().all(fits)
 }
@@ -111,7 +115,7 @@ mod tests {
     #[test]
     fn urls_are_taken_apart() {
         let address = Address::parse(b"sftp://me@example.org:2222/data/a%20b").unwrap();
-        assert_eq!(address.shown(), "-p 2222 me@example.org");
+        assert_eq!(address.ssh_arguments(), "-p 2222 me@example.org");
         assert_eq!(address.root, b"/data/a b/");
         let root = |url: &str| Address::parse(url.as_bytes()).unwrap().root;
         assert_eq!(root("sftp://alias"), b"/");

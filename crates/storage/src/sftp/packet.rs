@@ -33,11 +33,11 @@ pub(super) struct Name {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) code: u32,
-    pub(super) words: String,
+    pub(super) message: String,
 }
 
 impl Status {
-    pub(super) const FINE: u32 = 0;
+    pub(super) const OK: u32 = 0;
     pub(super) const END: u32 = 1;
     pub(super) const NO_SUCH_FILE: u32 = 2;
     pub(super) const DENIED: u32 = 3;
@@ -63,16 +63,16 @@ pub(super) enum Reply {
 pub(super) struct Packet {
     kind: u8,
     /// What it is counted as.
-    pub(super) counted: &'static str,
+    pub(super) label: &'static str,
     fields: BytesMut,
     data: Bytes,
 }
 
 impl Packet {
-    fn new(kind: u8, counted: &'static str) -> Packet {
+    fn new(kind: u8, label: &'static str) -> Packet {
         Packet {
             kind,
-            counted,
+            label,
             fields: BytesMut::new(),
             data: Bytes::new(),
         }
@@ -252,14 +252,14 @@ impl Packet {
 }
 
 /// The first packet of all.
-pub(super) fn hello() -> [u8; 9] {
+pub(super) fn init_packet() -> [u8; 9] {
     let mut bytes = [0, 0, 0, 5, 1, 0, 0, 0, 0];
     bytes[5..].copy_from_slice(&VERSION.to_be_bytes());
     bytes
 }
 
 /// Takes the next packet out of what was received; `None` if there is not all of it yet.
-pub(super) fn take(received: &mut BytesMut) -> Result<Option<Bytes>, String> {
+pub(super) fn split_packet(received: &mut BytesMut) -> Result<Option<Bytes>, String> {
     let Some(length) = received.first_chunk::<4>() else {
         return Ok(None);
     };
@@ -328,9 +328,9 @@ fn names(fields: &mut Bytes) -> Read<Vec<Name>> {
 fn status(fields: &mut Bytes) -> Read<Status> {
     let code = fields.try_get_u32()?;
     // Old servers say no more than that.
-    let words = text(fields).unwrap_or_default();
-    let words = String::from_utf8_lossy(&words).into_owned();
-    Ok(Status { code, words })
+    let message = text(fields).unwrap_or_default();
+    let message = String::from_utf8_lossy(&message).into_owned();
+    Ok(Status { code, message })
 }
 
 fn fields_of(packet: &mut Bytes) -> Read<Option<(u32, Reply)>> {
@@ -359,7 +359,7 @@ pub(super) fn reply(mut packet: Bytes) -> Result<(u32, Reply), String> {
 
 /// What a server can do beyond the paper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Offers {
+pub(super) struct Extensions {
     pub(super) replace: bool,
     pub(super) sync: bool,
     pub(super) space: bool,
@@ -367,36 +367,36 @@ pub(super) struct Offers {
     pub(super) limits: bool,
 }
 
-/// The answer to [`hello`].
-pub(super) fn welcome(mut packet: Bytes) -> Result<Offers, String> {
+/// The answer to [`init_packet`].
+pub(super) fn parse_version(mut packet: Bytes) -> Result<Extensions, String> {
     let kind = packet.try_get_u8().unwrap_or_default();
     let version = packet.try_get_u32().unwrap_or_default();
     if kind != 2 || version != VERSION {
         return Err(format!("the server does not speak SFTP version {VERSION}"));
     }
-    let mut offers = Offers::default();
+    let mut extensions = Extensions::default();
     while let (Ok(name), Ok(_)) = (text(&mut packet), text(&mut packet)) {
         match name.as_ref() {
-            b"posix-rename@openssh.com" => offers.replace = true,
-            b"fsync@openssh.com" => offers.sync = true,
-            b"statvfs@openssh.com" => offers.space = true,
-            b"lsetstat@openssh.com" => offers.lsetstat = true,
-            b"limits@openssh.com" => offers.limits = true,
+            b"posix-rename@openssh.com" => extensions.replace = true,
+            b"fsync@openssh.com" => extensions.sync = true,
+            b"statvfs@openssh.com" => extensions.space = true,
+            b"lsetstat@openssh.com" => extensions.lsetstat = true,
+            b"limits@openssh.com" => extensions.limits = true,
             _ => {}
         }
     }
-    Ok(offers)
+    Ok(extensions)
 }
 
 /// The longest read and write of an answer to [`limits`](Packet::limits); 0 where it names none.
-pub(super) fn longest(mut body: Bytes) -> Option<(u64, u64)> {
+pub(super) fn parse_limits(mut body: Bytes) -> Option<(u64, u64)> {
     let _packet = body.try_get_u64().ok()?;
     Some((body.try_get_u64().ok()?, body.try_get_u64().ok()?))
 }
 
 /// Free bytes, free entries, and whether those are counted, of an answer to
 /// [`space`](Packet::space).
-pub(super) fn free(mut body: Bytes) -> Option<(u64, Option<u64>)> {
+pub(super) fn parse_space(mut body: Bytes) -> Option<(u64, Option<u64>)> {
     let mut fields = [0; 8];
     for field in &mut fields {
         *field = body.try_get_u64().ok()?;
@@ -455,19 +455,26 @@ mod tests {
     #[test]
     fn packets_are_taken_out_when_they_are_whole() {
         let mut received = BytesMut::from(&b"\0\0\0\x02ab\0\0\0\x01"[..]);
-        assert_eq!(take(&mut received).unwrap().unwrap().as_ref(), b"ab");
-        assert_eq!(take(&mut received).unwrap(), None);
+        assert_eq!(
+            split_packet(&mut received).unwrap().unwrap().as_ref(),
+            b"ab"
+        );
+        assert_eq!(split_packet(&mut received).unwrap(), None);
         received.put_u8(b'c');
-        assert_eq!(take(&mut received).unwrap().unwrap().as_ref(), b"c");
+        assert_eq!(split_packet(&mut received).unwrap().unwrap().as_ref(), b"c");
         let mut received = BytesMut::from(&b"Welcome to this host\n"[..]);
-        assert!(take(&mut received).unwrap_err().contains("login script"));
+        assert!(
+            split_packet(&mut received)
+                .unwrap_err()
+                .contains("login script")
+        );
     }
 
     #[test]
     fn a_server_says_what_it_can() {
-        let said = b"\x02\0\0\0\x03\0\0\0\x11fsync@openssh.com\0\0\0\x011\0\0\0\x01x\0\0\0\0";
-        let offers = welcome(packet(said)).unwrap();
-        assert!(offers.sync && !offers.replace);
-        assert!(welcome(packet(b"\x02\0\0\0\x06")).is_err());
+        let stderr = b"\x02\0\0\0\x03\0\0\0\x11fsync@openssh.com\0\0\0\x011\0\0\0\x01x\0\0\0\0";
+        let extensions = parse_version(packet(stderr)).unwrap();
+        assert!(extensions.sync && !extensions.replace);
+        assert!(parse_version(packet(b"\x02\0\0\0\x06")).is_err());
     }
 }

@@ -67,8 +67,8 @@ impl Ssh {
     }
 
     fn arguments(&self) -> Vec<OsString> {
-        let mut words: Vec<OsString> = Vec::new();
-        let mut add = |flag: &str, value: OsString| words.extend([flag.into(), value]);
+        let mut message: Vec<OsString> = Vec::new();
+        let mut add = |flag: &str, value: OsString| message.extend([flag.into(), value]);
         if let Some(config) = &self.config {
             add("-F", config.clone());
         }
@@ -90,7 +90,7 @@ impl Ssh {
         if let Some(user) = &self.address.user {
             add("-l", user.into());
         }
-        words
+        message
     }
 
     pub(super) fn start(&self) -> std::io::Result<Child> {
@@ -114,10 +114,10 @@ impl Ssh {
 
     /// Whether we log in as root, and so may give files to others.
     pub(super) fn is_root(&self) -> bool {
-        *self.is_root.get_or_init(|| self.ask_who_we_are())
+        *self.is_root.get_or_init(|| self.query_is_root())
     }
 
-    fn ask_who_we_are(&self) -> bool {
+    fn query_is_root(&self) -> bool {
         if let Some(user) = &self.address.user {
             return user == "root";
         }
@@ -134,36 +134,39 @@ impl Ssh {
     }
 
     /// What it means that `ssh` ended with these words.
-    pub(super) fn judge(&self, said: &str) -> (ErrorKind, String) {
-        let shown = self.address.shown();
+    pub(super) fn explain_exit(&self, stderr: &str) -> (ErrorKind, String) {
+        let shown = self.address.ssh_arguments();
         let host = match self.address.port {
             None | Some(22) => self.address.host.clone(),
             Some(port) => format!("[{}]:{port}", self.address.host),
         };
-        let has = |words: &str| said.contains(words);
+        let has = |message: &str| stderr.contains(message);
         if has("IDENTIFICATION HAS CHANGED") {
-            let words = format!(
+            let message = format!(
                 "the host has another key than known_hosts says, so it may be another host; if that is right, `ssh-keygen -R {host}` and then `ssh {shown}`"
             );
-            return (ErrorKind::Denied, words);
+            return (ErrorKind::Denied, message);
         }
         if has("Host key verification failed") {
-            let words = format!(
+            let message = format!(
                 "the host is not in known_hosts; connect once with `ssh {shown}`, compare its fingerprint and say yes"
             );
-            return (ErrorKind::Denied, words);
+            return (ErrorKind::Denied, message);
         }
-        let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+        let last = stderr
+            .lines()
+            .map(str::trim)
+            .rfind(|connection| !connection.is_empty());
         let last = last.unwrap_or("the connection ended");
         if has("Permission denied (") || has("Too many authentication failures") {
-            let words = format!(
+            let message = format!(
                 "{last}; `ssh {shown}` must work without a question, or set SFTP_KEY or SFTP_PASSWORD"
             );
-            return (ErrorKind::Denied, words);
+            return (ErrorKind::Denied, message);
         }
         if has("subsystem request failed") {
-            let words = "the server does not offer SFTP".to_owned();
-            return (ErrorKind::Unsupported, words);
+            let message = "the server does not offer SFTP".to_owned();
+            return (ErrorKind::Unsupported, message);
         }
         if has("Bad configuration option") || has("Can't open user config file") {
             return (ErrorKind::Other, last.to_owned());
@@ -191,30 +194,38 @@ mod tests {
             "sftp://me@h:2222/x",
             &[("SFTP_PASSWORD", "topsecret"), ("SFTP_KEY", "/k")],
         );
-        let words = ssh.arguments().join(" ".as_ref()).into_string().unwrap();
-        assert!(!words.contains("topsecret") && !words.contains("BatchMode"));
-        assert!(words.contains("StrictHostKeyChecking=yes"));
-        assert!(words.ends_with("-i /k -p 2222 -l me"), "{words}");
+        let message = ssh.arguments().join(" ".as_ref()).into_string().unwrap();
+        assert!(!message.contains("topsecret") && !message.contains("BatchMode"));
+        assert!(message.contains("StrictHostKeyChecking=yes"));
+        assert!(message.ends_with("-i /k -p 2222 -l me"), "{message}");
     }
 
     #[test]
     fn what_ssh_says_is_understood() {
         let ssh = ssh("sftp://me@h:2222/x", &[]);
         let unknown = "No ED25519 host key is known for [h]:2222 and you have requested strict checking.\r\nHost key verification failed.\r\n";
-        let (kind, words) = ssh.judge(unknown);
+        let (kind, message) = ssh.explain_exit(unknown);
         assert_eq!(kind, ErrorKind::Denied);
-        assert!(words.contains("`ssh -p 2222 me@h`"), "{words}");
+        assert!(message.contains("`ssh -p 2222 me@h`"), "{message}");
         let other = format!("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\r\n{unknown}");
-        assert!(ssh.judge(&other).1.contains("ssh-keygen -R [h]:2222"));
-        let (kind, words) = ssh.judge("me@h: Permission denied (publickey).\r\n");
+        assert!(
+            ssh.explain_exit(&other)
+                .1
+                .contains("ssh-keygen -R [h]:2222")
+        );
+        let (kind, message) = ssh.explain_exit("me@h: Permission denied (publickey).\r\n");
         assert_eq!(kind, ErrorKind::Denied);
-        assert!(words.contains("SFTP_KEY"), "{words}");
+        assert!(message.contains("SFTP_KEY"), "{message}");
         for passing in [
             "ssh: connect to host h port 2222: Connection refused\r\n",
             "kex_exchange_identification: Connection closed by remote host\r\n",
             "",
         ] {
-            assert_eq!(ssh.judge(passing).0, ErrorKind::Temporary, "{passing}");
+            assert_eq!(
+                ssh.explain_exit(passing).0,
+                ErrorKind::Temporary,
+                "{passing}"
+            );
         }
     }
 }

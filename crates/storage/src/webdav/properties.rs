@@ -1,11 +1,11 @@
 //! What a server says of files and folders.
 
 use crate::cloud::{percent, xml};
-use crate::shown;
+use crate::display;
 use crate::{Entry, Kind};
 
 /// What is asked for.
-pub(super) const QUESTION: &str = r#"<?xml version="1.0" encoding="utf-8"?><propfind xmlns="DAV:"><prop><resourcetype/><getcontentlength/><getlastmodified/><getetag/></prop></propfind>"#;
+pub(super) const PROPFIND_BODY: &str = r#"<?xml version="1.0" encoding="utf-8"?><propfind xmlns="DAV:"><prop><resourcetype/><getcontentlength/><getlastmodified/><getetag/></prop></propfind>"#;
 
 /// The entries of an answer, each with its path without a slash at the end.
 pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>, String> {
@@ -16,7 +16,7 @@ pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>
     let mut changed = String::new();
     let mut root = String::new();
     let mut failed = None;
-    xml::each(document, |names, text| {
+    xml::visit(document, |names, text| {
         let last = names.last().map_or("", String::as_str);
         match last {
             "href" if names.len() == 3 => path = path_of(text),
@@ -25,7 +25,7 @@ pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>
             "getlastmodified" => text.clone_into(&mut changed),
             // Of the resource itself, not of a property that it does not have.
             "status" if names.len() == 3 && !text.contains(" 2") => {
-                failed.get_or_insert_with(|| format!("`{}`: {text}", shown(&path)));
+                failed.get_or_insert_with(|| format!("`{}`: {text}", display(&path)));
             }
             "multistatus" if names.len() == 1 => last.clone_into(&mut root),
             "getetag" if !text.is_empty() => etag = Some(text.trim_matches('"').to_owned()),

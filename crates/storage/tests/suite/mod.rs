@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use headworks_storage::{
-    Backend, Entry, ErrorKind, Expect, Folder, Kind, Order, Upload, UploadPlan,
+    Backend, CopyItem, Entry, ErrorKind, Folder, Kind, Precondition, Upload, UploadPlan,
 };
 use std::collections::BTreeSet;
 
@@ -172,15 +172,15 @@ async fn cursors(backend: &dyn Backend, everything: &[(Folder, Entry)]) {
 const MODIFIED: i64 = 1_600_000_000_123_456_789;
 
 /// Names that a server cannot take, whatever its protocol says.
-pub(crate) type Unable = fn(&[u8]) -> bool;
+pub(crate) type UnsupportedName = fn(&[u8]) -> bool;
 
 /// Files are there whole or not at all, with their attributes; names are kept to the byte.
-pub(crate) async fn writing(backend: &dyn Backend, unable: Unable) {
+pub(crate) async fn writing(backend: &dyn Backend, is_unsupported: UnsupportedName) {
     backend.make_folder(&Folder::root()).await.unwrap();
     backend.writable().await.unwrap();
-    names(backend, unable).await;
+    names(backend, is_unsupported).await;
     whole_or_not_at_all(backend).await;
-    incomplete(backend).await;
+    incomplete_upload(backend).await;
     resumed(backend).await;
     moved(backend).await;
     backend.sync().await.unwrap();
@@ -193,7 +193,7 @@ fn kept(backend: &dyn Backend, modified: i64) -> Option<i64> {
     Some(modified / precision * precision)
 }
 
-async fn names(backend: &dyn Backend, unable: Unable) {
+async fn names(backend: &dyn Backend, is_unsupported: UnsupportedName) {
     let folder = Folder::root().child(b"names");
     backend.make_folder(&folder).await.unwrap();
     backend
@@ -215,7 +215,7 @@ async fn names(backend: &dyn Backend, unable: Unable) {
     let capabilities = backend.capabilities();
     let awkward: Vec<&[u8]> = awkward
         .into_iter()
-        .filter(|name| capabilities.refuses(name).is_none() && !unable(name))
+        .filter(|name| capabilities.name_problem(name).is_none() && !is_unsupported(name))
         .collect();
     assert!(awkward.len() >= 6, "too many names are refused");
     for name in &awkward {
@@ -242,7 +242,7 @@ async fn names(backend: &dyn Backend, unable: Unable) {
     }
     if capabilities.posix_names {
         for name in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
-            assert!(capabilities.refuses(name).is_some());
+            assert!(capabilities.name_problem(name).is_some());
         }
     }
 }
@@ -279,7 +279,7 @@ async fn whole_or_not_at_all(backend: &dyn Backend) {
 }
 
 /// An upload that ends before or after the size it announced is refused, and what was there stays.
-async fn incomplete(backend: &dyn Backend) {
+async fn incomplete_upload(backend: &dyn Backend) {
     let folder = Folder::root().child(b"incomplete");
     backend.make_folder(&folder).await.unwrap();
     let like = Entry::new(*b"file", Kind::File);
@@ -385,13 +385,13 @@ async fn moved(backend: &dyn Backend) {
     if capabilities.symlinks {
         let mut entry = Entry::new(*b"link", Kind::Symlink);
         entry.target = Some(b"no\xffwhere".to_vec());
-        let order = Order {
+        let item = CopyItem {
             entry,
             temp: b".t".to_vec(),
-            expect: Expect::Anything,
+            precondition: Precondition::Any,
         };
-        let made = backend.make_node(&there, &order).await.unwrap();
-        assert_eq!(made.target, order.entry.target);
+        let made = backend.make_node(&there, &item).await.unwrap();
+        assert_eq!(made.target, item.entry.target);
     }
     if capabilities.hard_links {
         for _ in 0..2 {
@@ -412,12 +412,12 @@ async fn moved(backend: &dyn Backend) {
 }
 
 /// Fills a backend with what the tree of `spec` holds, as far as it can have those names.
-pub(crate) async fn fill(backend: &dyn Backend, spec: &str, unable: Unable) {
+pub(crate) async fn fill(backend: &dyn Backend, spec: &str, is_unsupported: UnsupportedName) {
     let synth = headworks_storage::Synth::parse(spec).expect("a good description");
     let capabilities = backend.capabilities();
     for (folder, entry) in walk(&synth).await {
         let mut names = folder.names().chain([entry.name.as_slice()]);
-        if names.any(|name| capabilities.refuses(name).is_some() || unable(name)) {
+        if names.any(|name| capabilities.name_problem(name).is_some() || is_unsupported(name)) {
             continue;
         }
         match entry.kind {

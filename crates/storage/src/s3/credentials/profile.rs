@@ -23,12 +23,12 @@ fn content(path: &Path) -> Result<String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
         Err(error) => {
             let path = path.to_string_lossy();
-            let words = error.to_string();
+            let message = error.to_string();
             Err(Error::new(
                 ErrorKind::Denied,
                 "read",
                 path.as_bytes(),
-                words,
+                message,
             ))
         }
     }

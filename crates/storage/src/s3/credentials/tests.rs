@@ -18,12 +18,12 @@ fn outbound() -> Outbound {
     Outbound::new(&config).unwrap()
 }
 
-fn find(pairs: &[(&str, &str)], profile: Option<&str>) -> Result<(Credentials, Hints)> {
+fn find(pairs: &[(&str, &str)], profile: Option<&str>) -> Result<(Credentials, ProfileDefaults)> {
     Credentials::find(&variables(pairs), profile, false, outbound())
 }
 
 /// Answers requests whose first line begins as told, once each, and keeps what it was asked.
-async fn far_side(
+async fn fake_server(
     answers: Vec<(&'static str, &'static str)>,
 ) -> (String, tokio::task::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -61,14 +61,14 @@ async fn the_environment_goes_first_and_shows_nothing() {
         ("AWS_REGION", "eu-north-1"),
         ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1"),
     ];
-    let (credentials, hints) = find(&pairs, None).unwrap();
+    let (credentials, defaults) = find(&pairs, None).unwrap();
     let keys = credentials.keys().await.unwrap().unwrap();
     assert_eq!(
         (keys.id.as_str(), keys.token.as_deref()),
         ("id-e", Some("token-e"))
     );
-    assert_eq!(hints.region.as_deref(), Some("eu-north-1"));
-    assert_eq!(hints.endpoint.as_deref(), Some("http://127.0.0.1:1"));
+    assert_eq!(defaults.region.as_deref(), Some("eu-north-1"));
+    assert_eq!(defaults.endpoint.as_deref(), Some("http://127.0.0.1:1"));
     let shown = format!("{credentials:?} {keys:?} {:?}", credentials.source);
     assert!(!shown.contains("secret-e") && !shown.contains("token-e") && !shown.contains("id-e"));
 }
@@ -111,14 +111,14 @@ async fn profiles_are_read_from_both_files() {
     ];
     let (found, _) = find(&files, None).unwrap();
     assert_eq!(found.keys().await.unwrap().unwrap().id, "d");
-    let (found, hints) = find(&files, Some("work")).unwrap();
+    let (found, defaults) = find(&files, Some("work")).unwrap();
     let keys = found.keys().await.unwrap().unwrap();
     assert_eq!(
         (keys.secret.as_str(), keys.token.as_deref()),
         ("ws", Some("wt"))
     );
-    assert_eq!(hints.region.as_deref(), Some("eu-central-1"));
-    assert_eq!(hints.endpoint.as_deref(), Some("http://e"));
+    assert_eq!(defaults.region.as_deref(), Some("eu-central-1"));
+    assert_eq!(defaults.endpoint.as_deref(), Some("http://e"));
     let refused = find(&files, Some("nobody")).unwrap_err().to_string();
     assert!(
         refused.contains("nobody") && refused.contains("no such profile"),
@@ -154,7 +154,7 @@ async fn a_web_identity_is_changed_into_keys_and_kept_while_they_hold() {
     std::fs::write(&token, "j.w.t\n").unwrap();
     let answer = "<R><C><AccessKeyId>wi</AccessKeyId><SecretAccessKey>ws</SecretAccessKey><SessionToken>wt</SessionToken><Expiration>2199-01-01T00:00:00Z</Expiration></C></R>";
     let (address, served) =
-        far_side(vec![("POST /?Action=AssumeRoleWithWebIdentity", answer)]).await;
+        fake_server(vec![("POST /?Action=AssumeRoleWithWebIdentity", answer)]).await;
     let pairs = [
         ("AWS_WEB_IDENTITY_TOKEN_FILE", token.to_str().unwrap()),
         ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
@@ -190,7 +190,7 @@ async fn the_role_of_a_machine_is_fetched_again_before_it_expires() {
         "GET /latest/meta-data/iam/security-credentials/worker",
     );
     let (address, served) =
-        far_side(vec![token, list, (role, soon), token, list, (role, late)]).await;
+        fake_server(vec![token, list, (role, soon), token, list, (role, late)]).await;
     let (credentials, _) = find(&[("AWS_EC2_METADATA_SERVICE_ENDPOINT", &address)], None).unwrap();
     assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m1");
     assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m2");
@@ -206,7 +206,7 @@ async fn the_role_of_a_machine_is_fetched_again_before_it_expires() {
 #[tokio::test]
 async fn a_container_is_asked_with_its_token() {
     let answer = r#"{"AccessKeyId":"c","SecretAccessKey":"s"}"#;
-    let (address, served) = far_side(vec![("GET /creds", answer)]).await;
+    let (address, served) = fake_server(vec![("GET /creds", answer)]).await;
     let pairs = [
         (
             "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -251,11 +251,11 @@ async fn a_program_of_the_profile_prints_keys() {
     );
     assert_eq!(shown, ("id-p", "secret-p", Some("token-p")));
     assert_eq!(keys.expires, Some(4_070_908_800));
-    for (profile, words) in [("old", "no keys in JSON"), ("bad", "no such luck")] {
+    for (profile, message) in [("old", "no keys in JSON"), ("bad", "no such luck")] {
         let (credentials, _) = find(&files, Some(profile)).unwrap();
         let refused = credentials.keys().await.unwrap_err().to_string();
         assert!(
-            refused.contains(words) && refused.contains(profile),
+            refused.contains(message) && refused.contains(profile),
             "{refused}"
         );
         assert!(!refused.contains("secret-q"), "{refused}");

@@ -4,43 +4,43 @@
 //! are handed on as they come, each with a cursor that says of every stretch how far it is, so what
 //! is durable is never fetched again. In memory there is at most a page of each stretch.
 
-mod below;
+mod listing_probe;
+mod name_ranges;
 mod page;
-mod ranges;
+mod prefix_listing;
 mod split;
 #[cfg(test)]
 mod tests;
-mod trial;
 
 use super::bucket::Bucket;
 use crate::backend::{Cursor, Listing, Page};
 use crate::cloud::Call;
-use crate::cloud::held::place;
-use crate::cloud::keys::Keys;
+use crate::cloud::object_store::ObjectStore;
+use crate::cloud::pending_names::sort_key;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder, Kind};
-pub(super) use below::Below;
 use http::Method;
-use page::{Answer, parse};
-use ranges::{Range, Ranges};
-use split::{Alphabet, beyond, common};
+use name_ranges::{NameRange, NameRanges};
+use page::{ListPage, parse};
+pub(super) use prefix_listing::PrefixListing;
+use split::{Alphabet, common_prefix, first_after_prefix};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// Stretches that are listed at the same time.
-const AT_ONCE: usize = 8;
+const MAX_PARALLEL: usize = 8;
 /// Pages after which a folder is a large one.
-const LARGE: u32 = 4;
+const LARGE_AFTER_PAGES: u32 = 4;
 /// Cuts, good or bad, until every further one has to be earned by so many pages of its stretch.
-const CUTS: u32 = 2 * AT_ONCE as u32;
-const EARNED: u32 = 8;
+const FREE_CUTS: u32 = 2 * MAX_PARALLEL as u32;
+const PAGES_PER_CUT: u32 = 8;
 /// More pages without anything in them than any far side needs to pass over what was deleted.
 const EMPTY_PAGES: u32 = 1000;
 
 pub(super) struct S3Listing {
-    asked: Arc<Asked>,
+    folder: Arc<RemoteFolder>,
     is_root: bool,
-    ranges: Ranges,
+    ranges: NameRanges,
     running: JoinSet<Fetched>,
     begun: bool,
     ended: bool,
@@ -50,46 +50,46 @@ pub(super) struct S3Listing {
     /// The first name that came of the last stretch.
     first: Option<Vec<u8>>,
     alphabet: Alphabet,
-    edge: Edge,
+    upper_bound: UpperBound,
     /// Good places to cut.
-    places: Vec<Vec<u8>>,
+    good_cuts: Vec<Vec<u8>>,
     /// Where folders go that come with the first page, if they may.
-    below: Option<Arc<Below>>,
+    prefix_listing: Option<Arc<PrefixListing>>,
 }
 
 /// What is known of where the last names are. Only a hint: the last stretch has no end.
-enum Edge {
+enum UpperBound {
     Unknown,
-    Sought,
+    Searching,
     /// Before this name, if that is known.
     Near(Option<Vec<u8>>),
     /// The far side does not begin where it is asked to, or refuses to say: nothing is cut.
-    Nowhere,
+    Unavailable,
 }
 
 enum Fetched {
     /// Of which stretch.
-    Page(u32, Result<Answer>),
+    Page(u32, Result<ListPage>),
     /// And names behind each of which something comes.
-    Edge(Edge, Vec<Vec<u8>>),
+    UpperBound(UpperBound, Vec<Vec<u8>>),
 }
 
 /// A folder at the far side.
-struct Asked {
+struct RemoteFolder {
     bucket: Arc<Bucket>,
     path: Vec<u8>,
     prefix: Vec<u8>,
 }
 
-impl Asked {
+impl RemoteFolder {
     /// For all keys below.
-    fn below(&self) -> Call {
+    fn all_keys(&self) -> Call {
         list_call(&self.bucket, &self.path, &self.prefix)
     }
 
     /// For what is in it.
     fn call(&self) -> Call {
-        self.below().query("delimiter", "/")
+        self.all_keys().query("delimiter", "/")
     }
 
     /// The same after a name.
@@ -99,11 +99,11 @@ impl Asked {
         call.query("start-after", &String::from_utf8_lossy(&after))
     }
 
-    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
-        self.call().wrong(kind, words)
+    fn failure(&self, kind: ErrorKind, message: &str) -> Error {
+        self.call().failure(kind, message)
     }
 
-    async fn page(&self, token: Option<String>, after: Vec<u8>) -> Result<Answer> {
+    async fn page(&self, token: Option<String>, after: Vec<u8>) -> Result<ListPage> {
         let call = match token {
             Some(token) => self.call().query("continuation-token", &token),
             // A name is good for ever; a token may be forgotten.
@@ -113,24 +113,24 @@ impl Asked {
         self.fetch(&self.sized(call)).await
     }
 
-    async fn first(&self) -> Result<Answer> {
+    async fn first(&self) -> Result<ListPage> {
         self.page(None, Vec::new()).await
     }
 
     /// A page of all keys below. Grouped, those with two slashes in a row are told by what they
     /// have in common.
-    async fn page_of_all(&self, grouped: bool) -> Result<Answer> {
+    async fn all_keys_page(&self, grouped: bool) -> Result<ListPage> {
         let call = match grouped {
-            true => self.below().query("delimiter", "//"),
-            false => self.below(),
+            true => self.all_keys().query("delimiter", "//"),
+            false => self.all_keys(),
         };
-        let answer = self.fetch(&self.sized(call)).await?;
+        let page = self.fetch(&self.sized(call)).await?;
         let is_other = |item: &Entry| item.kind == Kind::Folder && !item.name.ends_with(b"/");
-        match answer.items.iter().any(is_other) {
-            false => Ok(answer),
+        match page.items.iter().any(is_other) {
+            false => Ok(page),
             true => {
-                let words = "the far side groups keys otherwise than it was asked to";
-                Err(self.wrong(ErrorKind::Unsupported, words))
+                let message = "the far side groups keys otherwise than it was asked to";
+                Err(self.failure(ErrorKind::Unsupported, message))
             }
         }
     }
@@ -142,14 +142,15 @@ impl Asked {
         }
     }
 
-    async fn fetch(&self, call: &Call) -> Result<Answer> {
+    async fn fetch(&self, call: &Call) -> Result<ListPage> {
         let whole = self.bucket.fetch(call).await?;
-        parse(&whole.body, &self.prefix).map_err(|words| call.wrong(ErrorKind::Temporary, words))
+        parse(&whole.body, &self.prefix)
+            .map_err(|message| call.failure(ErrorKind::Temporary, message))
     }
 
     /// Looks for a name that all others come before, by how much of its beginning the last of them
     /// has in common with `name`. Names seen so far differ after `same` characters.
-    async fn edge(&self, name: &str, same: usize) -> Option<Fetched> {
+    async fn upper_bound(&self, name: &str, same: usize) -> Option<Fetched> {
         // All begin with the first `low` characters; not all begin with the first `high`.
         let (mut low, mut high, mut step) = (0, same + 1, 1);
         let mut passed = Vec::new();
@@ -159,8 +160,8 @@ impl Asked {
                 _ => low + (high - low) / 2,
             };
             step *= 2;
-            let place = beyond(name, at)?;
-            match self.is_any_beyond(&place).await? {
+            let place = first_after_prefix(name, at)?;
+            match self.has_names_beyond(&place).await? {
                 true => {
                     high = at;
                     passed.push(place.into_bytes());
@@ -168,14 +169,14 @@ impl Asked {
                 false => low = at,
             }
         }
-        let edge = Edge::Near(beyond(name, low).map(String::into_bytes));
-        Some(Fetched::Edge(edge, passed))
+        let upper_bound = UpperBound::Near(first_after_prefix(name, low).map(String::into_bytes));
+        Some(Fetched::UpperBound(upper_bound, passed))
     }
 
-    async fn is_any_beyond(&self, name: &str) -> Option<bool> {
+    async fn has_names_beyond(&self, name: &str) -> Option<bool> {
         let call = self.after(name.as_bytes()).query("max-keys", "1");
-        let answer = self.fetch(&call).await.ok()?;
-        let first = answer.items.first().map(place);
+        let page = self.fetch(&call).await.ok()?;
+        let first = page.items.first().map(sort_key);
         let is_honoured = first
             .as_ref()
             .is_none_or(|first| &**first >= name.as_bytes());
@@ -190,45 +191,45 @@ pub(super) fn list_call(bucket: &Bucket, path: &[u8], prefix: &[u8]) -> Call {
         .query("list-type", "2")
         .query("encoding-type", "url")
         .query("prefix", &String::from_utf8_lossy(prefix))
-        .document()
+        .expect_xml()
 }
 
 impl S3Listing {
     pub(super) fn new(bucket: Arc<Bucket>, folder: &Folder, from: Option<&Cursor>) -> S3Listing {
-        let ranges = from.and_then(|cursor| Ranges::read(cursor));
-        let asked = Asked {
+        let ranges = from.and_then(|cursor| NameRanges::read(cursor));
+        let remote = RemoteFolder {
             path: folder.as_bytes().to_vec(),
             prefix: bucket.prefix(folder),
             bucket,
         };
         S3Listing {
-            asked: Arc::new(asked),
+            folder: Arc::new(remote),
             is_root: folder.is_root(),
             running: JoinSet::new(),
             begun: ranges.is_some(),
-            ended: ranges.as_ref().is_some_and(Ranges::is_over),
+            ended: ranges.as_ref().is_some_and(NameRanges::is_complete),
             ranges: ranges.unwrap_or_default(),
             pages: 0,
             cuts: 0,
             first: None,
             alphabet: Alphabet::default(),
-            edge: Edge::Unknown,
-            places: Vec::new(),
-            below: None,
+            upper_bound: UpperBound::Unknown,
+            good_cuts: Vec::new(),
+            prefix_listing: None,
         }
     }
 
     /// The same with a first page of all keys below, unless it is gone on with. The root is likely
     /// to have more than a page of them.
-    pub(super) fn with_below(mut self, below: &Arc<Below>) -> S3Listing {
-        self.below = (!self.begun && !self.is_root).then(|| below.clone());
+    pub(super) fn with_prefix_listing(mut self, prefix_listing: &Arc<PrefixListing>) -> S3Listing {
+        self.prefix_listing = (!self.begun && !self.is_root).then(|| prefix_listing.clone());
         self
     }
 
     async fn page(&mut self) -> Result<Option<Page>> {
-        if std::str::from_utf8(&self.asked.prefix).is_err() {
-            let words = "keys are UTF-8, and this name is not";
-            return Err(self.asked.wrong(ErrorKind::NotFound, words));
+        if std::str::from_utf8(&self.folder.prefix).is_err() {
+            let message = "keys are UTF-8, and this name is not";
+            return Err(self.folder.failure(ErrorKind::NotFound, message));
         }
         if self.pages == 0 && !self.begun {
             return self.first_page().await.map(Some);
@@ -236,11 +237,11 @@ impl S3Listing {
         while !self.ended {
             self.fetch_more();
             match self.running.join_next().await {
-                Some(Ok(Fetched::Page(id, answer))) => {
-                    return self.take(id, false, answer?).map(Some);
+                Some(Ok(Fetched::Page(id, page))) => {
+                    return self.accept(id, false, page?).map(Some);
                 }
-                Some(Ok(Fetched::Edge(edge, places))) => {
-                    (self.edge, self.places) = (edge, places);
+                Some(Ok(Fetched::UpperBound(upper_bound, places))) => {
+                    (self.upper_bound, self.good_cuts) = (upper_bound, places);
                     self.cut();
                 }
                 Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
@@ -254,33 +255,33 @@ impl S3Listing {
     async fn first_page(&mut self) -> Result<Page> {
         let first = self.ranges.open().next().map(|range| range.id);
         let id = first.expect("nothing is done before the first page");
-        let (answer, of_all) = match self.below.take() {
-            Some(below) => below.first_page(&self.asked).await?,
-            None => (self.asked.first().await?, false),
+        let (page, all_keys) = match self.prefix_listing.take() {
+            Some(below) => below.first_page(&self.folder).await?,
+            None => (self.folder.first().await?, false),
         };
-        self.take(id, of_all, answer)
+        self.accept(id, all_keys, page)
     }
 
     fn fetch_more(&mut self) {
         let busy = self.ranges.open().filter(|range| range.busy).count();
         let idle = self.ranges.open().filter(|range| !range.busy);
-        for range in idle.take(AT_ONCE.saturating_sub(busy)) {
+        for range in idle.take(MAX_PARALLEL.saturating_sub(busy)) {
             range.busy = true;
-            let (asked, id) = (self.asked.clone(), range.id);
+            let (folder, id) = (self.folder.clone(), range.id);
             let (token, after) = (range.token.clone(), range.after.clone());
             self.running.spawn(async move {
-                let answer = asked.page(token, after).await;
-                Fetched::Page(id, answer)
+                let page = folder.page(token, after).await;
+                Fetched::Page(id, page)
             });
         }
     }
 
     /// Takes a page of a stretch, which may have been one of all keys below, and asks for the next.
-    fn take(&mut self, id: u32, of_all: bool, answer: Answer) -> Result<Page> {
-        let Answer { items, token } = answer;
+    fn accept(&mut self, id: u32, all_keys: bool, page: ListPage) -> Result<Page> {
+        let ListPage { items, token } = page;
         if !self.begun && !self.is_root && token.is_none() && items.is_empty() {
-            let words = "no key begins with this";
-            return Err(self.asked.wrong(ErrorKind::NotFound, words));
+            let message = "no key begins with this";
+            return Err(self.folder.failure(ErrorKind::NotFound, message));
         }
         self.begun |= !items.is_empty();
         self.pages += 1;
@@ -288,16 +289,16 @@ impl S3Listing {
         let mut entries = Vec::with_capacity(items.len());
         let range = self.ranges.find(id).expect("it is not done");
         let is_last = range.end.is_none();
-        let taken = range.turn(items, token, &mut entries);
-        if of_all {
+        let taken = range.accept_page(items, token, &mut entries);
+        if all_keys {
             // It would go on with all keys.
             range.token = None;
         }
-        let first = entries.first().map(place);
-        taken.map_err(|words| self.asked.wrong(ErrorKind::Other, &words))?;
+        let first = entries.first().map(sort_key);
+        taken.map_err(|message| self.folder.failure(ErrorKind::Other, &message))?;
         self.first = self.first.take().or(first.filter(|_| is_last));
-        self.ranges.fold(&mut entries);
-        self.ended = self.ranges.is_over();
+        self.ranges.merge_done(&mut entries);
+        self.ended = self.ranges.is_complete();
         self.cut();
         if !self.ended {
             self.fetch_more();
@@ -313,15 +314,17 @@ impl S3Listing {
 
     /// Cuts what is left of a large folder, as long as more could be listed at the same time.
     fn cut(&mut self) {
-        if self.pages < LARGE {
+        if self.pages < LARGE_AFTER_PAGES {
             return;
         }
-        if matches!(self.edge, Edge::Unknown) {
-            self.seek_edge();
+        if matches!(self.upper_bound, UpperBound::Unknown) {
+            self.find_upper_bound();
         }
-        while matches!(self.edge, Edge::Near(_)) && self.ranges.open().count() < AT_ONCE {
-            let place = self.places.pop();
-            let place = place.and_then(|name| self.ranges.place_of(name));
+        while matches!(self.upper_bound, UpperBound::Near(_))
+            && self.ranges.open().count() < MAX_PARALLEL
+        {
+            let place = self.good_cuts.pop();
+            let place = place.and_then(|name| self.ranges.range_containing(name));
             let Some((at, middle)) = place.or_else(|| self.middle()) else {
                 return;
             };
@@ -330,32 +333,32 @@ impl S3Listing {
         }
     }
 
-    fn seek_edge(&mut self) {
+    fn find_upper_bound(&mut self) {
         let last = self.ranges.all.last().filter(|range| !range.done);
         let Some(name) = last.and_then(|range| String::from_utf8(range.after.clone()).ok()) else {
-            self.edge = Edge::Near(None);
+            self.upper_bound = UpperBound::Near(None);
             return;
         };
         let Some(first) = &self.first else { return };
-        let same = name.get(..common(first, name.as_bytes()));
+        let same = name.get(..common_prefix(first, name.as_bytes()));
         let same = same.map_or(0, |same| same.chars().count());
-        self.edge = Edge::Sought;
-        let asked = self.asked.clone();
+        self.upper_bound = UpperBound::Searching;
+        let folder = self.folder.clone();
         self.running.spawn(async move {
-            let edge = asked.edge(&name, same).await;
-            edge.unwrap_or(Fetched::Edge(Edge::Nowhere, Vec::new()))
+            let edge = folder.upper_bound(&name, same).await;
+            edge.unwrap_or(Fetched::UpperBound(UpperBound::Unavailable, Vec::new()))
         });
     }
 
     /// Where the stretch that was cut least often is cut next.
     fn middle(&self) -> Option<(usize, Vec<u8>)> {
-        let Edge::Near(edge) = &self.edge else {
+        let UpperBound::Near(edge) = &self.upper_bound else {
             return None;
         };
-        let is_early = self.cuts < CUTS;
+        let is_early = self.cuts < FREE_CUTS;
         let places = self.ranges.all.iter().enumerate();
         let places = places.filter_map(|(at, range)| {
-            let may = !range.done && (is_early || range.pages >= EARNED);
+            let may = !range.done && (is_early || range.pages >= PAGES_PER_CUT);
             let end = range.end.as_deref().or(edge.as_deref());
             let end = end.filter(|end| *end > range.after.as_slice());
             let middle = may.then(|| self.alphabet.middle(&range.after, end))??;
@@ -372,9 +375,9 @@ impl Listing for S3Listing {
     }
 }
 
-impl Range {
+impl NameRange {
     /// Takes a page of the far side, and where it goes on.
-    fn turn(
+    fn accept_page(
         &mut self,
         items: Vec<Entry>,
         token: Option<String>,
@@ -394,27 +397,27 @@ impl Range {
         if self.token.is_some() && self.token == token {
             return Err("the listing does not go on: it names the same place again".to_owned());
         }
-        self.take(items, token.is_none(), entries)?;
+        self.accept(items, token.is_none(), entries)?;
         self.token = token;
         Ok(())
     }
 }
 
 /// Reads the bytes as a page and as a cursor.
-pub(crate) fn try_to_list(bytes: &[u8], prefix: &[u8]) {
-    if let Ok(answer) = parse(bytes, prefix) {
-        let (mut ranges, mut entries) = (Ranges::default(), Vec::new());
-        let _ = ranges.all[0].take(answer.items, answer.token.is_none(), &mut entries);
+pub(crate) fn fuzz_listing(bytes: &[u8], prefix: &[u8]) {
+    if let Ok(page) = parse(bytes, prefix) {
+        let (mut ranges, mut entries) = (NameRanges::default(), Vec::new());
+        let _ = ranges.all[0].accept(page.items, page.token.is_none(), &mut entries);
         let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
         let mut alphabet = Alphabet::default();
         alphabet.learn(&names);
         if let Some(middle) = alphabet.middle(&ranges.all[0].after, None) {
             ranges.cut(0, middle);
         }
-        let again = Ranges::read(&ranges.write()).expect("what was written is read");
+        let again = NameRanges::read(&ranges.write()).expect("what was written is read");
         assert_eq!(again.write(), ranges.write());
     }
-    if let Some(ranges) = Ranges::read(bytes) {
-        assert!(Ranges::read(&ranges.write()).is_some());
+    if let Some(ranges) = NameRanges::read(bytes) {
+        assert!(NameRanges::read(&ranges.write()).is_some());
     }
 }

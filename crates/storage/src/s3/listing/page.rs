@@ -1,38 +1,38 @@
 //! A page of a listing, as the far side writes it.
 
-use crate::cloud::dress::version;
-use crate::cloud::held::place;
+use crate::cloud::object_headers::version;
+use crate::cloud::pending_names::sort_key;
 use crate::cloud::{percent, xml};
-use crate::entry::WRITTEN;
-use crate::shown;
+use crate::display;
+use crate::entry::WRITTEN_PREFIX;
 use crate::{Entry, Kind};
 
 /// What one page of the far side holds.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ListPage {
     /// Keys and common prefixes, below the prefix that was asked for, in order.
     pub(super) items: Vec<Entry>,
     /// Where it goes on.
     pub(super) token: Option<String>,
 }
 
-pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answer, String> {
-    let mut answer = Answer::default();
+pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<ListPage, String> {
+    let mut page = ListPage::default();
     let mut encoded = false;
     let mut truncated = None;
     let mut root = String::new();
     let (mut key, mut size) = (Vec::new(), 0);
     let (mut etag, mut written) = (None, None);
     let mut items: Vec<(Vec<u8>, Entry)> = Vec::new();
-    xml::each(document, |path, text| match path {
+    xml::visit(document, |path, text| match path {
         [_, name] if name == "EncodingType" => encoded = text == "url",
         [_, name] if name == "IsTruncated" => truncated = Some(text == "true"),
-        [_, name] if name == "NextContinuationToken" => answer.token = Some(text.to_owned()),
+        [_, name] if name == "NextContinuationToken" => page.token = Some(text.to_owned()),
         [_, contents, name] if contents == "Contents" => match name.as_str() {
             "Key" => key = text.as_bytes().to_vec(),
             "Size" => size = text.parse().unwrap_or(0),
             "ETag" => etag = Some(version(text)).filter(|etag| !etag.is_empty()),
-            "LastModified" => written = Some([WRITTEN, text.as_bytes()].concat()),
+            "LastModified" => written = Some([WRITTEN_PREFIX, text.as_bytes()].concat()),
             _ => {}
         },
         [_, contents] if contents == "Contents" => {
@@ -44,7 +44,7 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answe
             items.push((std::mem::take(&mut key), entry));
             written = None;
         }
-        [_, common, name] if common == "CommonPrefixes" && name == "Prefix" => {
+        [_, common_prefix, name] if common_prefix == "CommonPrefixes" && name == "Prefix" => {
             items.push((text.into(), Entry::new(Vec::new(), Kind::Folder)));
         }
         [name] => root.clone_from(name),
@@ -61,7 +61,7 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answe
             key
         };
         let Some(name) = key.strip_prefix(prefix) else {
-            return Err(format!("`{}` was not asked for", shown(&key)));
+            return Err(format!("`{}` was not asked for", display(&key)));
         };
         let is_folder = entry.kind == Kind::Folder;
         let name = if is_folder {
@@ -70,13 +70,13 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answe
             name
         };
         entry.name = name.to_vec();
-        answer.items.push(entry);
+        page.items.push(entry);
     }
-    answer.items.sort_by_cached_key(place);
-    if truncated != answer.token.is_some() {
+    page.items.sort_by_cached_key(sort_key);
+    if truncated != page.token.is_some() {
         return Err("the listing is cut off without a word where it goes on".to_owned());
     }
-    Ok(answer)
+    Ok(page)
 }
 
 #[cfg(test)]
@@ -90,12 +90,12 @@ mod tests {
             <NextContinuationToken>t</NextContinuationToken>
             <Contents><Key>p/a+b%2Bc%0A</Key><Size>5</Size><ETag>&quot;e&quot;</ETag></Contents>
             <CommonPrefixes><Prefix>p//</Prefix></CommonPrefixes></ListBucketResult>";
-        let answer = parse(page, b"p/").unwrap();
-        assert_eq!(answer.token.as_deref(), Some("t"));
-        assert_eq!(answer.items[0], Entry::new(*b"", Kind::Folder));
-        assert_eq!(answer.items[1].name, b"a b+c\n");
+        let page = parse(page, b"p/").unwrap();
+        assert_eq!(page.token.as_deref(), Some("t"));
+        assert_eq!(page.items[0], Entry::new(*b"", Kind::Folder));
+        assert_eq!(page.items[1].name, b"a b+c\n");
         assert_eq!(
-            (answer.items[1].size, answer.items[1].version.as_deref()),
+            (page.items[1].size, page.items[1].version.as_deref()),
             (5, Some(&b"e"[..]))
         );
         let page = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key>

@@ -18,7 +18,7 @@ impl Alphabet {
         let (Some(first), Some(last)) = (names.first(), names.last()) else {
             return;
         };
-        let same = common(first, last);
+        let same = common_prefix(first, last);
         let some = names.iter().step_by(names.len() / 16 + 1).chain([last]);
         for name in some.filter_map(|name| std::str::from_utf8(name).ok()) {
             let differing = name.get(same..).unwrap_or_default().chars();
@@ -32,9 +32,9 @@ impl Alphabet {
     pub(super) fn middle(&self, low: &[u8], high: Option<&[u8]>) -> Option<Vec<u8>> {
         let low = std::str::from_utf8(low).ok()?;
         let high = high.map(std::str::from_utf8).transpose().ok()?;
-        let same = high.map_or(0, |high| common(low.as_bytes(), high.as_bytes()));
+        let same = high.map_or(0, |high| common_prefix(low.as_bytes(), high.as_bytes()));
         let rest = high.map(|high| high.get(same..)).unwrap_or_default();
-        let near = |at: usize, rest| self.half_way(low.get(..at)?, low.get(at..)?, rest);
+        let near = |at: usize, rest| self.midpoint(low.get(..at)?, low.get(at..)?, rest);
         // Where there is none, one with as much in common with the first, and one character more.
         let more = |letter: char| near(same + letter.len_utf8(), None);
         let next = low.get(same..)?.chars().next();
@@ -45,7 +45,7 @@ impl Alphabet {
     }
 
     /// What is half way between the rests of two names, behind what they have in common.
-    fn half_way(&self, same: &str, low: &str, high: Option<&str>) -> Option<String> {
+    fn midpoint(&self, same: &str, low: &str, high: Option<&str>) -> Option<String> {
         let base = self.0.len() as u64 + 1;
         let least = self.number(low, false);
         let most = high.map_or(base.pow(DIGITS), |high| self.number(high, true));
@@ -75,14 +75,14 @@ impl Alphabet {
 }
 
 /// How many bytes two names have in common at the beginning, in whole characters.
-pub(super) fn common(one: &[u8], other: &[u8]) -> usize {
+pub(super) fn common_prefix(one: &[u8], other: &[u8]) -> usize {
     let same = one.iter().zip(other).take_while(|(a, b)| a == b).count();
     let is_inside = |at: usize| one.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
     (0..=same).rev().find(|at| !is_inside(*at)).unwrap_or(0)
 }
 
 /// The least name behind all those that begin with the first `count` characters of one.
-pub(super) fn beyond(name: &str, count: usize) -> Option<String> {
+pub(super) fn first_after_prefix(name: &str, count: usize) -> Option<String> {
     let mut letters: Vec<char> = name.chars().take(count).collect();
     let last = letters.pop()?;
     letters.push(char::from_u32(u32::from(last) + 1)?);
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn characters_are_never_cut() {
-        assert_eq!(common("aé".as_bytes(), "aè".as_bytes()), 1);
-        assert_eq!(common("aé".as_bytes(), "aéb".as_bytes()), 3);
-        assert_eq!(beyond("aéb", 2).as_deref(), Some("aê"));
-        assert_eq!(beyond("ab", 0), None);
+        assert_eq!(common_prefix("aé".as_bytes(), "aè".as_bytes()), 1);
+        assert_eq!(common_prefix("aé".as_bytes(), "aéb".as_bytes()), 3);
+        assert_eq!(first_after_prefix("aéb", 2).as_deref(), Some("aê"));
+        assert_eq!(first_after_prefix("ab", 0), None);
         let mut alphabet = Alphabet::default();
         alphabet.learn(&["日a".as_bytes(), "本b".as_bytes(), "語c".as_bytes()]);
         let middle = alphabet.middle("日".as_bytes(), None).unwrap();

@@ -1,0 +1,298 @@
+//! What a listing becomes in the store.
+
+use super::folders::{add_folders, add_listed_folders};
+use crate::side::Side;
+use crate::status::{Comparison, Status};
+use crate::store::{
+    EntryRow, FolderRow, PackedFiles, known_modified, plain_files, put_destination,
+    put_destinations, put_sources,
+};
+use headworks_storage::{Cursor, Entry, Kind};
+use rusqlite::{Transaction, params};
+use std::borrow::Cow;
+
+/// A page of a folder's listing.
+pub(super) struct ListedPage {
+    pub(super) rows: Vec<EntryRow>,
+    /// How many entries it has in all.
+    pub(super) found: usize,
+    /// Its plain files, if it is all of the folder; they are not among the rows.
+    pub(super) files: PackedFiles,
+    /// Where the next page begins, if the backend can say so.
+    pub(super) cursor: Option<Cursor>,
+    /// Whether pages of a listing that cannot be gone on with may be there.
+    pub(super) discard_previous: bool,
+    pub(super) first: bool,
+    pub(super) last: bool,
+}
+
+/// All but its plain files; how many subfolders it has.
+pub(super) fn write_source_page(
+    transaction: &Transaction<'_>,
+    folder: &FolderRow,
+    page: &ListedPage,
+) -> rusqlite::Result<u64> {
+    if page.discard_previous {
+        discard_pages(transaction, Side::Source, folder)?;
+    }
+    let whole = page.first && page.last;
+    let takes_part = |row: &&EntryRow| whole && row.entry.kind == Kind::Folder && !row.excluded;
+    let names = page.rows.iter().filter(takes_part);
+    let names: Vec<&[u8]> = names.map(|row| row.entry.name.as_slice()).collect();
+    let mut children = add_folders(transaction, folder, &names)?;
+    let mut rows = Vec::with_capacity(page.rows.len());
+    for row in &page.rows {
+        let child = takes_part(&row).then(|| children.next()).flatten();
+        rows.push((
+            row_with_time(transaction, Side::Source, folder, row)?,
+            child,
+        ));
+    }
+    let rows: Vec<_> = rows.iter().map(|(row, child)| (&**row, *child)).collect();
+    put_sources(transaction, folder.id, &rows)?;
+    match (page.last, whole) {
+        (false, _) => save_cursor(transaction, Side::Source, folder, page),
+        (true, true) => Ok(names.len() as u64),
+        (true, false) => add_listed_folders(transaction, folder),
+    }
+}
+
+/// Whether its plain files are those of the source.
+pub(super) fn write_destination_page(
+    transaction: &Transaction<'_>,
+    folder: &FolderRow,
+    page: &ListedPage,
+    compare: &Comparison,
+) -> rusqlite::Result<bool> {
+    if page.discard_previous {
+        discard_pages(transaction, Side::Destination, folder)?;
+    }
+    let rows = page
+        .rows
+        .iter()
+        .map(|row| row_with_time(transaction, Side::Destination, folder, row))
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut entries: Vec<&Entry> = rows.iter().map(|row| &row.entry).collect();
+    let alike = match page.files.len() {
+        0 => page.first && page.last && has_same_files(transaction, folder, &mut entries, compare)?,
+        _ => page.files.equals_source(transaction, folder.id)?,
+    };
+    put_destinations(transaction, folder.id, entries, 0)?;
+    if !alike {
+        put_destinations(transaction, folder.id, &page.files.unpack()?, 0)?;
+    }
+    if !page.last {
+        save_cursor(transaction, Side::Destination, folder, page)?;
+    }
+    Ok(alike)
+}
+
+/// Whether the files among the entries of a folder are the plain files of the source, as far as is
+/// compared; then they are taken out. Nothing else is asked of their versions: what is the same is
+/// not written over.
+fn has_same_files(
+    transaction: &Transaction<'_>,
+    folder: &FolderRow,
+    entries: &mut Vec<&Entry>,
+    compare: &Comparison,
+) -> rusqlite::Result<bool> {
+    let is_file = |entry: &&Entry| entry.kind == Kind::File;
+    // Without versions they would have been put together already.
+    let is_dated = |entry: &&Entry| entry.version.is_some() && entry.modified.is_some();
+    let there: Vec<&Entry> = entries.iter().copied().filter(is_file).collect();
+    if there.is_empty() || !there.iter().all(is_dated) {
+        return Ok(false);
+    }
+    let here = plain_files(transaction, folder.id)?;
+    let is_same = |(here, there): (&Entry, &&Entry)| {
+        here.name == there.name && compare.difference(here, there) == Status::Same
+    };
+    let alike = here.len() == there.len() && here.iter().zip(&there).all(is_same);
+    if alike {
+        entries.retain(|entry| !is_file(entry));
+    }
+    Ok(alike)
+}
+
+/// A row with its time, if the listing did not tell it and it is known from before.
+fn row_with_time<'r>(
+    transaction: &Transaction<'_>,
+    side: Side,
+    folder: &FolderRow,
+    row: &'r EntryRow,
+) -> rusqlite::Result<Cow<'r, EntryRow>> {
+    if row.entry.modified.is_some() || row.entry.version.is_none() {
+        return Ok(Cow::Borrowed(row));
+    }
+    let path = folder.path.join(&row.entry.name);
+    Ok(row.with_modified(known_modified(transaction, side, &path, &row.entry)?))
+}
+
+/// The root's own entry, under the number that no folder has.
+pub(super) fn write_root(
+    transaction: &Transaction<'_>,
+    side: Side,
+    entry: Entry,
+) -> rusqlite::Result<()> {
+    let entry = Entry {
+        name: Vec::new(),
+        ..entry
+    };
+    match side {
+        Side::Destination => put_destination(transaction, 0, &entry, 0),
+        Side::Source => {
+            let row = EntryRow {
+                entry,
+                excluded: false,
+            };
+            put_sources(transaction, 0, &[(&row, Some(crate::store::ROOT))])
+        }
+    }
+}
+
+fn save_cursor(
+    transaction: &Transaction<'_>,
+    side: Side,
+    folder: &FolderRow,
+    page: &ListedPage,
+) -> rusqlite::Result<u64> {
+    let statement = match side {
+        Side::Source => "UPDATE folder SET src_cursor = ? WHERE id = ?",
+        Side::Destination => "UPDATE folder SET dst_cursor = ? WHERE id = ?",
+    };
+    // An empty cursor says that there are pages of a listing that cannot be gone on with.
+    let cursor = page.cursor.clone().unwrap_or_default();
+    transaction
+        .prepare_cached(statement)?
+        .execute(params![cursor, folder.id])?;
+    Ok(0)
+}
+
+/// Removes the pages of a listing that was cut off.
+fn discard_pages(
+    transaction: &Transaction<'_>,
+    side: Side,
+    folder: &FolderRow,
+) -> rusqlite::Result<()> {
+    let statements: &[&str] = match side {
+        Side::Source => &[
+            "DELETE FROM source WHERE parent = ?",
+            "DELETE FROM link WHERE parent = ?",
+        ],
+        Side::Destination => &["DELETE FROM destination WHERE parent = ?"],
+    };
+    for statement in statements {
+        transaction.execute(statement, [folder.id])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::folders::mark_settled;
+    use super::*;
+    use crate::status::DstState;
+    use crate::store::{Store, plain_files, put_packed};
+    use headworks_storage::Folder;
+    use std::time::Duration;
+
+    /// A file as a bucket lists it, whose time is known from before.
+    fn file(name: &str, modified: i64) -> Entry {
+        Entry {
+            size: 7,
+            modified: Some(modified),
+            version: Some(b"etag".to_vec()),
+            ..Entry::new(name.as_bytes(), Kind::File)
+        }
+    }
+
+    fn page(entries: &[Entry]) -> ListedPage {
+        let row = |entry: &Entry| EntryRow {
+            entry: entry.clone(),
+            excluded: false,
+        };
+        ListedPage {
+            rows: entries.iter().map(row).collect(),
+            found: entries.len(),
+            files: PackedFiles::default(),
+            cursor: None,
+            discard_previous: false,
+            first: true,
+            last: true,
+        }
+    }
+
+    /// What is noted of a folder that the source has with the files `a` and `b`: whether both are
+    /// alike, and how many rows the destination has of it.
+    fn stored(there: &[Entry], first: bool) -> (bool, u64) {
+        let place = tempfile::tempdir().unwrap();
+        let store = Store::create(&place.path().join("state")).unwrap();
+        let mut connection = store.write().unwrap();
+        let transaction = connection.transaction().unwrap();
+        let root = FolderRow {
+            id: crate::store::ROOT,
+            path: Folder::root(),
+            depth: 0,
+            subfolders: 0,
+            cursor: None,
+        };
+        let seed = "INSERT INTO folder (id, parent, name, depth, path) VALUES (1, 0, x'', 0, x'')";
+        transaction.execute(seed, []).unwrap();
+        let mut here = page(&[]);
+        for name in ["a", "b"] {
+            let entry = Entry {
+                version: None,
+                ..file(name, 5)
+            };
+            here.files.add(&entry);
+        }
+        write_source_page(&transaction, &root, &here).unwrap();
+        put_packed(&transaction, &[(root.id, &here.files)]).unwrap();
+        assert_eq!(plain_files(&transaction, root.id).unwrap().len(), 2);
+        let mut sides = [headworks_storage::Capabilities::read_only(); 2];
+        sides[1].modified = Some(Duration::from_nanos(1));
+        let compare = Comparison::new(sides[0], sides[1], false);
+        let there = ListedPage {
+            first,
+            ..page(there)
+        };
+        let alike = write_destination_page(&transaction, &root, &there, &compare).unwrap();
+        mark_settled(&transaction, &[(root.id, (DstState::Successful, alike))]).unwrap();
+        let query = "SELECT alike, (SELECT count(*) FROM destination WHERE parent = 1) FROM folder WHERE id = 1";
+        let stored =
+            |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()));
+        transaction.query_row(query, [], stored).unwrap()
+    }
+
+    #[test]
+    fn files_of_a_bucket_that_are_the_same_have_no_rows_and_others_do() {
+        let folder = Entry::new(*b"c", Kind::Folder);
+        assert_eq!(stored(&[file("a", 5), file("b", 5)], true), (true, 0));
+        assert_eq!(
+            stored(&[file("a", 5), file("b", 5), folder], true),
+            (true, 1)
+        );
+        assert_eq!(
+            stored(&[file("a", 5), file("b", 6)], true),
+            (false, 2),
+            "another time"
+        );
+        assert_eq!(stored(&[file("a", 5)], true), (false, 1), "one is missing");
+        let more = [file("a", 5), file("b", 5), file("c", 5)];
+        assert_eq!(stored(&more, true), (false, 3), "one more");
+        let unknown = Entry {
+            modified: None,
+            ..file("b", 5)
+        };
+        assert_eq!(
+            stored(&[file("a", 5), unknown], true),
+            (false, 2),
+            "no time is known"
+        );
+        assert_eq!(
+            stored(&[file("a", 5), file("b", 5)], false),
+            (false, 2),
+            "not the only page"
+        );
+    }
+}

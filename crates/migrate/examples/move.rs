@@ -1,5 +1,7 @@
-//! A migration by library:
-//! `cargo run -p headworks-migrate --example move -- SRC DST STATE [plan | copy | run]`.
+//! Runs a migration through the library:
+//! `cargo run -p headworks-migrate --example move -- SRC DST STATE [plan
+//! copy
+//! run]`.
 
 use headworks_migrate::{CopyOptions, Filters, Job, Settings};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! Words from other processes: pause, resume, retry, exclude.
+//! Requests from other processes: pause, resume, retry, and the rules of `review`.
 //!
-//! If nobody runs the job, they are applied at once; otherwise they are left in a table that the
-//! runner watches.
+//! A request is a row of the `control` table. If no process runs the job, the requester applies it
+//! itself under the lock; otherwise the runner polls the table and applies it.
 
 use crate::error::{Error, Result};
 use crate::filter::{covers, globs, matches};
@@ -19,21 +19,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// What can be asked of a job.
+/// A request to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
-    /// Hold everything, until resumed.
+    /// Pauses the job until it is resumed.
     Pause,
-    /// Go on.
+    /// Resumes a paused job.
     Resume,
-    /// Try again what failed.
+    /// Makes failed listings and copies pending again.
     Retry,
-    /// Leave out what matches.
+    /// Excludes the entries that match a pattern.
     Exclude(String),
-    /// Take part again, what was left out by `exclude`.
+    /// Includes entries again that `exclude` left out.
     Include(String),
-    /// Copy what matches first.
+    /// Copies the entries that match a pattern before all others.
     Prioritise(String),
 }
 
@@ -50,15 +50,15 @@ impl Request {
     }
 }
 
-/// Asks it of a job. Answers who will do it, if a runner is at work; otherwise it is done.
+/// Sends a request to a job. Returns the runner that will apply it, or `None` if no runner holds
+/// the job and the request is applied already.
 ///
 /// # Errors
-/// When the state file cannot be used, or the pattern cannot be read.
+/// When the state file cannot be used, or the pattern is invalid.
 pub fn send_request(state: &Path, request: &Request) -> Result<Option<String>> {
-    Store::open(state)?;
+    let store = Store::open(state)?;
     let (verb, argument) = request.verb_and_argument();
     globs(&[argument])?;
-    let store = Store::open(state)?;
     let connection = store.write()?;
     connection.execute(
         "INSERT INTO control (verb, argument) VALUES (?, ?)",
@@ -74,7 +74,7 @@ pub fn send_request(state: &Path, request: &Request) -> Result<Option<String>> {
     }
 }
 
-/// Applies what was asked and not yet done. Only for whoever holds the lock.
+/// Applies the pending requests. The caller must hold the lock.
 pub(crate) fn apply_pending(connection: &Connection) -> Result<()> {
     let transaction = connection.unchecked_transaction()?;
     apply(&transaction)?;
@@ -113,8 +113,8 @@ fn apply_rule(connection: &Connection, verb: &str, pattern: &str) -> rusqlite::R
     }
 }
 
-/// Applies all rules again, in the order in which they were given: after a walk, which did not know
-/// them.
+/// Applies all rules in the order in which they were given. A walk does not know the rules, so they
+/// are applied to its result.
 pub(crate) fn apply_rules(connection: &Connection) -> rusqlite::Result<()> {
     let mut statement = connection.prepare("SELECT verb, pattern FROM rule ORDER BY id")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -124,7 +124,7 @@ pub(crate) fn apply_rules(connection: &Connection) -> rusqlite::Result<()> {
         .try_for_each(|(verb, pattern)| apply_rule(connection, verb, pattern))
 }
 
-/// The patterns of what is to be copied first.
+/// Returns the patterns of entries to copy first.
 pub(crate) fn priorities(connection: &Connection) -> Result<Vec<String>> {
     let mut statement =
         connection.prepare("SELECT pattern FROM rule WHERE verb = 'prioritise' ORDER BY id")?;
@@ -132,7 +132,7 @@ pub(crate) fn priorities(connection: &Connection) -> Result<Vec<String>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// What failed is pending again, and what is unknown because of it.
+/// Makes failed entries pending again, and destination folders that are unknown because of them.
 fn retry(connection: &Connection) -> rusqlite::Result<()> {
     let listings = connection.execute("UPDATE folder SET src = 0, dst = 0 WHERE src = 2", [])?
         + connection.execute("UPDATE folder SET dst = 0 WHERE dst = 2", [])?;
@@ -141,7 +141,7 @@ fn retry(connection: &Connection) -> rusqlite::Result<()> {
         set_meta(connection, "stage", stage::PLANNING)?;
     }
     let failures = connection.execute("DELETE FROM failure", [])?;
-    // A copy that was done with failures has something to do again.
+    // A finished copy with failures has work again.
     if failures > 0 && listings == 0 {
         let reopen = "UPDATE meta SET value = ? WHERE key = 'stage' AND value = ?";
         connection.execute(reopen, [stage::COPYING, stage::DONE])?;
@@ -151,10 +151,7 @@ fn retry(connection: &Connection) -> rusqlite::Result<()> {
 
 fn set_excluded(connection: &Connection, pattern: &str, excluded: bool) -> rusqlite::Result<()> {
     let Ok(set) = globs(&[pattern]) else {
-        return log(
-            connection,
-            &format!("the pattern `{pattern}` cannot be read"),
-        );
+        return log(connection, &format!("invalid pattern `{pattern}`"));
     };
     if excluded {
         unpack_matching(connection, &set)?;
@@ -179,7 +176,7 @@ fn set_excluded(connection: &Connection, pattern: &str, excluded: bool) -> rusql
     Ok(())
 }
 
-/// Files that are marked need rows of their own.
+/// Unpacks the folders that contain a matching plain file: only files with rows can be excluded.
 fn unpack_matching(connection: &Connection, set: &GlobSet) -> rusqlite::Result<()> {
     let mut select =
         connection.prepare("SELECT f.id, f.path FROM files p JOIN folder f ON f.id = p.folder")?;
@@ -197,13 +194,13 @@ fn unpack_matching(connection: &Connection, set: &GlobSet) -> rusqlite::Result<(
         .try_for_each(|id| unpack_folder(connection, id))
 }
 
-/// How often somebody is listened to, and how often a picture of the run is left for others, in
-/// looks.
+/// Interval at which a runner polls for requests, and after how many polls it stores a progress
+/// snapshot.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 const SNAPSHOT_EVERY: u32 = 4;
 
-/// Looks every now and then whether somebody asked for something, and leaves a picture of how far
-/// the run is.
+/// Spawns the task that applies requests from other processes and stores progress snapshots for
+/// them.
 pub(crate) fn spawn_control_task(
     store: Store,
     writer: Writer,
@@ -235,7 +232,7 @@ pub(crate) fn spawn_control_task(
     })
 }
 
-/// Whether somebody asked for something, and whether there is a pause.
+/// Returns whether a request is pending, and whether the job is paused.
 fn poll(read: &Connection) -> (bool, bool) {
     let pending = read.query_row("SELECT EXISTS (SELECT 1 FROM control)", [], |row| {
         row.get(0)
@@ -253,7 +250,7 @@ async fn store_snapshot(writer: &Writer, snapshot: &ProgressSnapshot) {
     let json = serde_json::to_string(snapshot).unwrap_or_default();
     let write = move |transaction: &Transaction<'_>| set_meta(transaction, "live", json);
     let writer = writer.clone();
-    // Handing over may block while the writer has much to do.
+    // `post` blocks while the writer's queue is full.
     let _ =
         tokio::task::spawn_blocking(move || writer.post(CommitMode::Deferred, write, || {})).await;
 }

@@ -1,4 +1,4 @@
-//! A job: its state file, its two sides, and the order of its phases.
+//! A job: its state file, its two sides, and its stages.
 
 use crate::control;
 use crate::copy::{CopyOptions, copy_during_plan};
@@ -7,6 +7,7 @@ use crate::filter::{Filter, Filters};
 use crate::names::StateFileLocation;
 use crate::progress::{Phase, Progress};
 use crate::queries::{StateReader, Summary, roll_up};
+use crate::side::Side;
 use crate::status::Comparison;
 use crate::store::{CommitMode, Lock, Store, Writer, log, meta, set_meta};
 use headworks_core::Backoff;
@@ -21,19 +22,19 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How a job is worked on. Not stored: every run may choose anew.
+/// Settings of a run. Not stored: every run may choose them anew.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Attempts in total for a call that fails for the moment.
+    /// Total attempts for a call that fails temporarily.
     pub attempts: u32,
-    /// The pauses between them.
+    /// Delays between the attempts.
     pub backoff: Backoff,
-    /// How long a source folder is tried again within its round.
+    /// How long a source folder is retried within its round.
     pub retry_budget: Duration,
-    /// Workers at the start and at most, a side; without it what the backend suggests.
+    /// Initial and maximum number of workers per side; by default the backend decides.
     pub workers: Option<(usize, usize)>,
-    /// Listings a second and side at most.
+    /// Maximum number of listings per second and side.
     pub requests: Option<f64>,
 }
 
@@ -49,10 +50,10 @@ impl Default for Settings {
     }
 }
 
-/// Pages of listings that wait to be copied while the plan goes on.
+/// Pages of durable names that may wait to be copied while the plan runs.
 const QUEUED_PAGES: usize = 16;
 
-/// A migration that this process works on. It holds the state file's lock.
+/// A migration run by this process, which holds the lock of the state file.
 pub struct Job {
     pub(crate) store: Store,
     pub(crate) writer: Writer,
@@ -64,13 +65,13 @@ pub struct Job {
     pub(crate) progress: Arc<Progress>,
     pub(crate) stop: CancellationToken,
     pub(crate) id: String,
-    /// Where the state file is in each of the trees, if it is.
+    /// The location of the state file in each of the trees, if it is inside one.
     pub(crate) state_file_in_tree: [Option<StateFileLocation>; 2],
     _control_task: AbortOnDropHandle<()>,
     _lock: Lock,
 }
 
-/// Where a job stands. The word is what is stored.
+/// The stages of a job. The text is stored.
 pub(crate) mod stage {
     pub(crate) const PLANNING: &str = "planning";
     pub(crate) const PLANNED: &str = "planned";
@@ -78,13 +79,13 @@ pub(crate) mod stage {
     pub(crate) const DONE: &str = "done";
 }
 
-/// Whether two locations make sense, and are apart. Looked at before anything is stored: what is
-/// refused may hold a password.
+/// Checks that two locations are valid and do not overlap. Runs before anything is stored, because
+/// a rejected location may contain a password.
 fn check_locations(source: &OsStr, destination: &OsStr) -> Result<()> {
     for (side, location) in [("source", source), ("destination", destination)] {
         headworks_storage::open(location).map_err(|error| Error::BadLocation { side, error })?;
     }
-    // Where each is, and what it is called.
+    // The real path of each, and its name in messages.
     let places = [source, destination].map(|location| {
         let real = headworks_storage::local_path(location).map(|real| (real.clone(), real));
         real.or_else(|| Some((headworks_storage::remote_path(location)?, location.into())))
@@ -101,10 +102,10 @@ fn check_locations(source: &OsStr, destination: &OsStr) -> Result<()> {
 }
 
 impl Job {
-    /// Opens the state file of a job between these two places, or makes it.
+    /// Opens the state file of a job between two locations, or creates it.
     ///
     /// # Errors
-    /// When somebody else holds it, it belongs to another job, or a place cannot be opened.
+    /// When another process holds it, it belongs to another job, or a location cannot be opened.
     pub fn open(
         state: &Path,
         locations: Option<(&OsStr, &OsStr)>,
@@ -178,19 +179,20 @@ impl Job {
         })
     }
 
-    /// How far it is.
+    /// Returns the progress counters.
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {
         self.progress.clone()
     }
 
-    /// Cancel this to have everything drained and left resumable.
+    /// Returns the token that stops the run. When it is cancelled, running work is drained and the
+    /// job stays resumable.
     #[must_use]
     pub fn stop(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// The state file, to read.
+    /// Opens the state file for reading.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -198,13 +200,13 @@ impl Job {
         StateReader::open(self.store.path())
     }
 
-    /// Which entries take part.
+    /// Returns the filters of the job.
     #[must_use]
     pub fn filters(&self) -> &Filters {
         self.filter.filters()
     }
 
-    /// What whoever runs it should know before it begins.
+    /// Returns notices for the user of the run.
     #[must_use]
     pub fn notices(&self) -> Vec<String> {
         let sides = ["source", "destination"]
@@ -214,20 +216,20 @@ impl Job {
             let path = state_file_in_tree.as_ref()?.path();
             let path = display(&path);
             Some(format!(
-                "the state file `{path}` is inside the {side}: it, and what belongs to it, is not part of the tree"
+                "the state file `{path}` is inside the {side}: it and its companion files are not part of the tree"
             ))
         });
         inside.chain(self.timeless_notice()).collect()
     }
 
-    /// By what files are compared, if the destination keeps no times.
+    /// Explains how files are compared, if the destination keeps no times.
     fn timeless_notice(&self) -> Option<String> {
-        let message = "the destination keeps no times: a file as large as its source counts as the same, unless its source is newer or its etag another than when this state file saw it copied";
+        let message = "the destination keeps no times: a file of the same size counts as the same, unless its source is newer or its etag differs from the one recorded when it was copied";
         let keeps = self.compare.destination.modified.is_some();
         (!keeps).then(|| message.to_owned())
     }
 
-    /// What was asked of the storages that count it, by side.
+    /// Returns the number of requests per kind, for the sides that count them.
     #[must_use]
     pub fn requests(&self) -> Vec<(&'static str, Requests)> {
         let sides = [
@@ -250,19 +252,19 @@ impl Job {
         self.writer.write(write).await
     }
 
-    /// Walks both trees, or goes on with it. After a finished pass it begins a new one; what is
-    /// known stays known only where it is kept over passes.
+    /// Walks both trees, or resumes an interrupted walk. After a finished pass it starts a new one,
+    /// which keeps only hashes and versions.
     ///
     /// # Errors
-    /// When a side or the state file cannot be used, or somebody asked to stop.
+    /// When a side or the state file cannot be used, or the job is stopped.
     pub async fn plan(&self) -> Result<Summary> {
         self.begin_plan().await?;
         crate::plan::walk(self, None).await?;
         self.end_plan().await
     }
 
-    /// The same, and copies meanwhile what is surely to be copied, if the walk takes longer than a
-    /// moment.
+    /// Plans, and copies files meanwhile that certainly need it, if the walk takes longer than a
+    /// second.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
@@ -284,18 +286,14 @@ impl Job {
     async fn begin_plan(&self) -> Result<()> {
         match self.stage()?.as_str() {
             stage::COPYING => {
-                let message =
-                    "a copy is under way: finish it with `headworks migrate copy`, then plan again";
+                let message = "a copy is in progress: finish it with `headworks migrate copy`, then plan again";
                 return Err(Error::Refused(message.into()));
             }
             stage::PLANNED | stage::DONE => self.begin_pass().await?,
             _ => {}
         }
         let source = self.source.stat(&Folder::root(), None).await;
-        source.map_err(|error| Error::Storage {
-            side: "source",
-            error,
-        })?;
+        source.map_err(|error| Side::Source.error(error))?;
         self.progress.enter(Phase::Plan, 0, 0);
         Ok(())
     }
@@ -305,7 +303,7 @@ impl Job {
         self.progress.enter(Phase::Summary, 0, 0);
         let prepare = |transaction: &rusqlite::Transaction<'_>| {
             control::apply_rules(transaction)?;
-            // A plan that was gone on with after a retry has totals already.
+            // A plan that was resumed after a retry has totals already.
             transaction.execute("DELETE FROM total", []).map(drop)
         };
         self.writer.write(prepare).await?;
@@ -324,7 +322,7 @@ impl Job {
         Ok(summary)
     }
 
-    /// Forgets both trees in one transaction, and keeps the rest.
+    /// Discards both trees in one transaction, and keeps hashes, versions, rules and filters.
     async fn begin_pass(&self) -> Result<()> {
         let write = |transaction: &rusqlite::Transaction<'_>| {
             transaction.execute_batch(
@@ -344,7 +342,7 @@ impl Job {
         self.writer.write(write).await
     }
 
-    /// Ends in order: everything handed over is durable when this returns.
+    /// Closes the job. Everything posted is durable when this returns.
     ///
     /// # Errors
     /// When the state file could not be written.
@@ -353,7 +351,7 @@ impl Job {
     }
 }
 
-/// Whether an earlier run left something to go on with.
+/// Returns whether an earlier run left work to resume.
 fn is_resumed(connection: &rusqlite::Connection) -> Result<bool> {
     let stage: String = meta(connection, "stage")?.unwrap_or_default();
     let begun = "SELECT EXISTS (SELECT 1 FROM folder WHERE src <> 0 OR src_cursor IS NOT NULL)";
@@ -364,7 +362,7 @@ fn is_resumed(connection: &rusqlite::Connection) -> Result<bool> {
     })
 }
 
-/// Whether anything became known of either side.
+/// Returns whether anything is known about either side.
 fn is_begun(connection: &rusqlite::Connection) -> Result<bool> {
     let query = "SELECT EXISTS (SELECT 1 FROM source) OR EXISTS (SELECT 1 FROM destination) OR EXISTS (SELECT 1 FROM failure)
                  OR (SELECT value FROM meta WHERE key = 'pass') > 1";
@@ -372,7 +370,7 @@ fn is_begun(connection: &rusqlite::Connection) -> Result<bool> {
     Ok(known || is_resumed(connection)?)
 }
 
-/// Says what the state file is for, or checks that it is for this.
+/// Stores what the state file is for, or checks that it is for these locations.
 fn identify(
     connection: &rusqlite::Connection,
     locations: Option<(&OsStr, &OsStr)>,
@@ -384,14 +382,14 @@ fn identify(
         stored_source.as_ref() != Some(&absolute(source))
             || stored_destination != absolute(destination)
     });
-    // A job of which nothing came, because a place was mistyped, is none.
+    // A job that never listed anything, because a location was mistyped, can be replaced.
     let stored_source = stored_source.filter(|_| !is_other || is_begun(connection).unwrap_or(true));
     let Some(stored_source) = stored_source else {
         let Some((source, destination)) = locations else {
-            let message = "the state file is empty: begin with `headworks migrate plan SRC DST`";
+            let message = "the state file is empty: start with `headworks migrate plan SRC DST`";
             return Err(Error::Refused(message.into()));
         };
-        // A pattern that cannot be read must not be stored.
+        // An invalid pattern must not be stored.
         Filter::new(filters, 0)?;
         let transaction = connection.unchecked_transaction()?;
         set_meta(&transaction, "source", absolute(source))?;
@@ -429,8 +427,8 @@ fn identify(
     }
 }
 
-/// Other filters than the job has are for the next pass. None at all leave it as it is: the same
-/// command goes on with a job.
+/// Stores other filters for the next pass. Without any filters the stored ones stay, so that the
+/// same command resumes a job.
 fn apply_filters(connection: &rusqlite::Connection, filters: &Filters) -> Result<()> {
     let stored: String = meta(connection, "filters")?.unwrap_or_default();
     let stored: Filters = serde_json::from_str(&stored).unwrap_or_default();
@@ -441,20 +439,20 @@ fn apply_filters(connection: &rusqlite::Connection, filters: &Filters) -> Result
     let at: String = meta(connection, "stage")?.unwrap_or_default();
     if !matches!(at.as_str(), stage::PLANNED | stage::DONE) {
         let message = format!(
-            "this job is under way with other filters ({stored}): go on without any, and give others when it is done, or name another state file"
+            "this job is in progress with other filters ({stored}): continue without filters and change them when it is done, or name another state file"
         );
         return Err(Error::Refused(message));
     }
     let transaction = connection.unchecked_transaction()?;
     let text = serde_json::to_string(filters).unwrap_or_default();
     set_meta(&transaction, "filters", text)?;
-    // A plan that was made with others is none.
+    // A plan made with other filters is obsolete.
     set_meta(&transaction, "stage", stage::DONE)?;
     log(&transaction, &format!("filters from now on: {filters}"))?;
     Ok(transaction.commit()?)
 }
 
-/// Where the state file is in a tree, if it is.
+/// Returns the location of the state file in a tree, if it is inside it.
 fn state_file_in(state: &Path, tree: &OsStr) -> Option<StateFileLocation> {
     let tree = headworks_storage::local_path(tree)?;
     let state = state.canonicalize().ok()?;
@@ -467,7 +465,7 @@ fn state_file_in(state: &Path, tree: &OsStr) -> Option<StateFileLocation> {
     })
 }
 
-/// A path that means the same from every working directory; URLs as they are.
+/// Returns a location independent of the working directory; URLs are unchanged.
 fn absolute(location: &OsStr) -> Vec<u8> {
     let bytes = location.as_bytes();
     if bytes.windows(3).any(|three| three == b"://") || bytes.starts_with(b"file:") {
@@ -486,7 +484,7 @@ fn insert_root(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
         .map(drop)
 }
 
-/// With `HEADWORKS_TRACE=file`, calls are written down where they arrive.
+/// With `HEADWORKS_TRACE=file`, records every call to a backend in that file.
 fn recorded(backend: Arc<dyn Backend>, side: &'static str) -> Arc<dyn Backend> {
     let Some(log) = std::env::var_os("HEADWORKS_TRACE") else {
         return backend;

@@ -1,11 +1,11 @@
-//! What a listing says of a folder, and a comparison of an entry.
+//! States of folder listings, and statuses of compared entries.
 
 use crate::store::Pair;
 use headworks_storage::{Capabilities, Entry, Kind};
 use std::fmt;
 use std::time::Duration;
 
-/// How far the listing of a source folder is.
+/// The state of a source folder's listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SrcState {
     Pending = 0,
@@ -14,7 +14,7 @@ pub(crate) enum SrcState {
     Excluded = 3,
 }
 
-/// How far a source folder's counterpart is. The last three need no call to the destination.
+/// The state of a folder at the destination. The last three need no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DstState {
     Pending = 0,
@@ -49,48 +49,48 @@ impl DstState {
     }
 }
 
-/// In what two entries of one name differ.
+/// How two entries of one name differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Difference {
-    /// They have other sizes.
+    /// Their sizes differ.
     Size,
-    /// They were modified at other times.
+    /// Their modification times differ.
     Modified,
-    /// A symlink points elsewhere.
+    /// Their symlink targets differ.
     Target,
-    /// The source's is one file with another name, the destination's is a file of its own.
+    /// The source's is a hard link to another file, the destination's is not.
     Link,
-    /// Permissions or owner.
+    /// Their permissions or owners differ.
     Metadata,
 }
 
-/// How an entry of the source stands to the destination, or one of the destination to the source.
+/// How an entry compares with the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Status {
-    /// On both, and the same as far as was looked.
+    /// On both sides, and the same as far as was compared.
     Same,
     /// Not at the destination.
     Missing,
-    /// On both, and not the same.
+    /// On both sides, and different.
     Different(Difference),
     /// At the destination only.
     NotOnSrc,
-    /// A folder on one side, something else on the other; or below such a folder.
+    /// A folder on one side and another type on the other; or below such a folder.
     TypeConflict,
-    /// The destination cannot have this name.
+    /// The destination cannot represent the name.
     NameConflict,
-    /// The destination cannot have such a thing, or was not asked to.
+    /// The destination cannot represent the type, or `--specials` is missing.
     Unsupported,
-    /// Below a folder that could not be listed: neither there nor missing.
+    /// Below a folder that could not be listed: neither present nor missing.
     Unknown,
-    /// Left out by a filter.
+    /// Excluded by a filter.
     Excluded,
 }
 
 impl Status {
-    /// All of them, in the order of reports.
+    /// All statuses, in the order of reports.
     pub const ALL: [Status; 13] = [
         Status::Same,
         Status::Missing,
@@ -107,7 +107,7 @@ impl Status {
         Status::Excluded,
     ];
 
-    /// The word for it.
+    /// Returns the name of the status.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -127,7 +127,8 @@ impl Status {
         }
     }
 
-    /// Whether it will stay out, or nobody knows, although it belongs there.
+    /// Returns whether the entry is left out, or its state is unknown, although it should be
+    /// copied.
     #[must_use]
     pub const fn is_problem(self) -> bool {
         matches!(
@@ -136,7 +137,7 @@ impl Status {
         )
     }
 
-    /// Whether a copy has something to do for it.
+    /// Returns whether a copy has to process the entry.
     #[must_use]
     pub const fn needs_copy(self) -> bool {
         matches!(self, Status::Missing | Status::Different(_))
@@ -149,7 +150,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// What both sides can express, and so what can be compared.
+/// The comparison of entries, limited to what both sides can represent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Comparison {
     pub(crate) precision: Option<Duration>,
@@ -168,7 +169,7 @@ impl Comparison {
     ) -> Comparison {
         let precision = match (source.modified, destination.modified) {
             (Some(a), Some(b)) => Some(a.max(b)),
-            // A time that one side cannot keep is known, if at all, from when we copied.
+            // A time that one side cannot keep is known from the copy, if at all.
             (Some(a), None) | (None, Some(a)) => Some(a),
             (None, None) => None,
         };
@@ -182,8 +183,8 @@ impl Comparison {
         }
     }
 
-    /// The status of a source entry. That it may be a further name of a file is looked at
-    /// elsewhere.
+    /// Returns the status of a source entry, except for hard links
+    /// ([`status`](crate::queries::status)).
     pub(crate) fn status(&self, pair: &Pair) -> Status {
         let entry = &pair.entry;
         if pair.excluded {

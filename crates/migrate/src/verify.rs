@@ -1,11 +1,13 @@
-//! Looking again: whether the destination has what the source's rows say.
+//! Verification: whether the destination has what the source's rows say.
 
 use crate::error::{Error, Result};
 use crate::job::{Job, stage};
 use crate::progress::Phase;
 use crate::queries::{StateReader, first_link, status};
 use crate::status::Status;
-use crate::store::{CommitMode, FolderId, Pair, path_of, read_pairs, set_meta, unpack_folder};
+use crate::store::{
+    CommitMode, EntryKey, FolderId, Pair, path_of, read_pairs, set_meta, unpack_folder,
+};
 use headworks_storage::display;
 use headworks_storage::{Backend, Kind};
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -14,39 +16,39 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How closely to look.
+/// Options of a verification.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// Read every file at the destination, and compare its hash with the recorded one; where none
-    /// is recorded, with the source's.
+    /// Reads every file at the destination and compares its hash with the recorded one, or with the
+    /// source's if none is recorded.
     pub hash: bool,
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Verification {
-    /// Entries that were looked at.
+    /// Entries that were checked.
     pub entries: u64,
     /// Files whose bytes were compared.
     pub hashed: u64,
-    /// What is not as it should be: how many by reason.
+    /// Numbers of differences by reason.
     pub differences: BTreeMap<String, u64>,
-    /// The first of them, with the reason.
+    /// The first differences, each with its reason.
     pub examples: Vec<(String, String)>,
-    /// Entries that the copy knowingly left out, and so were not looked at.
+    /// Entries that the copy knowingly left out, which were not checked.
     pub left_out: u64,
 }
 
 impl Verification {
-    /// Whether everything is as it should be.
+    /// Returns whether no difference was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.differences.is_empty()
     }
 
-    /// A line for the log.
+    /// Formats a line for the log.
     fn log_line(&self, options: VerifyOptions) -> String {
         let how = match options.hash {
             true => format!("({} by hash)", self.hashed),
@@ -55,11 +57,9 @@ impl Verification {
         let wrong: u64 = self.differences.values().sum();
         let of = self.entries;
         match self.examples.first() {
-            None => format!("verified {of} entries {how}: all are as they should be"),
+            None => format!("verified {of} entries {how}: no differences"),
             Some((path, reason)) => {
-                format!(
-                    "verified {of} entries {how}: {wrong} are not as they should be, the first is {path}: {reason}"
-                )
+                format!("verified {of} entries {how}: {wrong} differ, first {path}: {reason}")
             }
         }
     }
@@ -73,24 +73,24 @@ impl Verification {
 }
 
 const PAGE: usize = 2048;
-/// Looks at once.
+/// Concurrent checks.
 const CONCURRENT_CHECKS: usize = 16;
-/// What is said of a file whose bytes are other ones.
+/// The reason for a file with other bytes.
 const DAMAGED: &str = "different (hash)";
-/// What is said of what is not there.
+/// The reason for an entry that does not exist.
 const MISSING: &str = "missing";
 
 impl Job {
-    /// Looks at every entry at the destination again, whatever the state file says of it.
+    /// Checks every entry at the destination, whatever the state file says about it.
     ///
     /// # Errors
-    /// When the state file cannot be used, or somebody asked to stop.
+    /// When the state file cannot be used, or the job is stopped.
     pub async fn verify(&self, options: VerifyOptions) -> Result<Verification> {
         let state = self.state()?;
         let total = state.summary()?.source.entries;
         self.progress.enter(Phase::Verify, total, 0);
         let mut verified = Verification::default();
-        let mut after: (FolderId, Vec<u8>) = (0, Vec::new());
+        let mut after: EntryKey = (0, Vec::new());
         loop {
             let pairs = read_pairs(state.connection(), &after, PAGE)?;
             let Some(last) = pairs.last() else { break };
@@ -143,7 +143,7 @@ impl Job {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })
             .optional()?;
-        // A hash of other bytes than those that are to be there says nothing.
+        // A hash of an older version of the file says nothing.
         let hash = hash.filter(|(_, size, modified)| {
             *size == pair.entry.size.cast_signed()
                 && (modified.is_none() || *modified == pair.entry.modified)
@@ -215,11 +215,11 @@ impl Job {
     }
 }
 
-/// The destination counts as not having it from now on.
+/// Records that the destination does not have an entry.
 ///
-/// Of bytes that are not those that were copied no plan would know, because size and time are
-/// right: then the job is not done, and who runs it again copies from the plan that there is. What
-/// is missing the next pass will find.
+/// No plan would notice wrong bytes, because size and time are right. The caller therefore sets the
+/// job back to `planned`, so that the next run copies the file again. A missing entry is found by
+/// the next pass.
 fn forget_copy(
     transaction: &Transaction<'_>,
     parent: FolderId,
@@ -230,12 +230,12 @@ fn forget_copy(
     transaction.execute(delete, params![parent, name]).map(drop)
 }
 
-/// One entry to look at.
+/// An entry to check.
 struct EntryCheck {
     pair: Pair,
     hash: Option<Vec<u8>>,
     read: bool,
-    /// Where the first name of its file is.
+    /// The location of the first name of its file.
     first: Option<(headworks_storage::Folder, Vec<u8>)>,
     source: Arc<dyn Backend>,
     destination: Arc<dyn Backend>,
@@ -255,7 +255,7 @@ impl EntryCheck {
     async fn run(self) -> CheckResult {
         let (reason, hash) = match self.compare().await {
             Ok(result) => result,
-            Err(error) => (Some(format!("cannot be read: {}", error.cause())), None),
+            Err(error) => (Some(format!("cannot read: {}", error.cause())), None),
         };
         let hash = hash.map(|hash| {
             (
@@ -280,8 +280,8 @@ impl EntryCheck {
 
     async fn compare(&self) -> headworks_storage::Result<(Option<String>, Option<Vec<u8>>)> {
         let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
-        // Where folders are what keys have in common, looking for a key of that name first is a
-        // call for nothing.
+        // Where folders are common prefixes of keys, a lookup of a key of that name would be
+        // wasted.
         let derived = entry.kind == Kind::Folder && !self.compare.destination.folders;
         let below = folder.child(&entry.name);
         let stat = match derived {
@@ -334,7 +334,7 @@ impl EntryCheck {
         }
         match received == entry.size {
             true => Ok(hasher.finalize().to_vec()),
-            // Two sides that end at the same place would look the same.
+            // Two sides that end at the same offset would look equal.
             false => Err(headworks_storage::Error::truncated(
                 &self.pair.path(),
                 received,

@@ -1,4 +1,4 @@
-//! What the console is shown of jobs that run elsewhere, and what it can ask of them.
+//! The console page of jobs that run elsewhere, and its actions.
 
 use headworks_migrate::{
     CopyOptions, Filters, Job, MigrateConfig, Migrations, Settings, StateReader,
@@ -33,7 +33,7 @@ impl Watched {
         }
     }
 
-    /// A job that is planned and not running.
+    /// Plans a job, and returns the path of its state file.
     async fn plan(&self, source: &str) -> String {
         let state = self.folder.path().join("job.db");
         let job = open(&state, source, &self.folder.path().join("copy"));
@@ -42,7 +42,7 @@ impl Watched {
         state.display().to_string()
     }
 
-    /// The first snapshot in which something is so.
+    /// Waits for the first snapshot that satisfies a condition.
     async fn until(&self, what: &str, is_so: impl Fn(&Snapshot) -> bool) -> Snapshot {
         let wait = async {
             loop {
@@ -104,7 +104,7 @@ async fn a_plan_is_shown_and_browsed_with_totals_and_page_by_page() {
                 .is_some_and(|row| words(row)[3] == "planned")
         })
         .await;
-    // 13 folders with 70 files each, of which the root is no entry.
+    // 13 folders with 70 files each; the root is not an entry.
     let found = words(&rows(&snapshot, "statuses")[0]);
     assert_eq!(found[..4], ["job", "plan", "missing", "922"]);
     let plan = rows(&snapshot, "plan");
@@ -116,7 +116,7 @@ async fn a_plan_is_shown_and_browsed_with_totals_and_page_by_page() {
             Body::Rounds(rounds) => Some(rounds.clone()),
             _ => None,
         });
-    let sides = sides.expect("rounds are drawn");
+    let sides = sides.expect("the widget has rounds");
     let declared = |side: &headworks_service::panel::Side| {
         side.rounds
             .iter()
@@ -134,10 +134,10 @@ async fn a_plan_is_shown_and_browsed_with_totals_and_page_by_page() {
         .chain(&second)
         .find(|row| row.children.is_some())
         .unwrap();
-    // Itself is counted with its parent: 3 folders and 4 times 70 files are below it.
+    // The folder itself counts in its parent: 3 folders and 4 times 70 files are below it.
     assert_eq!(words(folder)[1..5], ["missing", "283", "28000", "283"]);
-    let told = watched.panel.explain(&folder.id).await.unwrap();
-    assert!(told.summary.contains("missing"), "{told:?}");
+    let explanation = watched.panel.explain(&folder.id).await.unwrap();
+    assert!(explanation.summary.contains("missing"), "{explanation:?}");
 
     assert_eq!(watched.act("exclude", "entry", &folder.id).await, "done");
     let (again, _) = watched.children(plan[0].children.as_ref().unwrap()).await;
@@ -241,7 +241,7 @@ async fn a_synthetic_migration_can_be_started_watched_and_drained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_finished_copy_shows_what_became_of_everything() {
+async fn a_finished_copy_shows_its_outcome() {
     let watched = Watched::new();
     let state = watched.folder.path().join("job.db");
     let job = open(&state, TREE, &watched.folder.path().join("copy"));

@@ -1,10 +1,10 @@
-//! Names, as people read them.
+//! Names as text for people.
 
 use std::fmt::{self, Display, Write};
 
-/// A name as text: letters of every script as they are. What would confuse a terminal or a reader,
-/// and bytes that are no UTF-8, are escaped, so that no two names look the same and [`from_display`]
-/// finds the bytes again.
+/// Formats a name as text. Letters of all scripts stay as they are. Characters that could confuse a
+/// terminal or a reader, and bytes that are not UTF-8, are escaped, so that no two names look the
+/// same and [`from_display`] returns the bytes.
 ///
 /// ```
 /// use headworks_storage::{display, from_display};
@@ -39,13 +39,13 @@ impl Display for Displayed<'_> {
     }
 }
 
-/// Whether a letter is not seen, or makes others be seen elsewhere than they are.
+/// Returns whether a character is invisible, or changes where others appear.
 fn misleads(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
-/// The bytes of a name that was [`display`]; `None` if it was not.
+/// Returns the bytes of a name formatted by [`display`]; `None` for other text.
 #[must_use]
 pub fn from_display(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! From what a user wrote to a backend.
+//! Opening a storage by its location.
 
 use crate::cloud::url::redacted;
 use crate::error::{Error, ErrorKind, Result};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// ```
 ///
 /// # Errors
-/// When the scheme is not known, or what follows it makes no sense.
+/// When the scheme is unknown, or the rest is invalid.
 pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     let bytes = location.as_bytes();
     if let Some(settings) = bytes.strip_prefix(b"synth://") {
@@ -49,7 +49,7 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     }
     match scheme(bytes) {
         Some(_) => {
-            let message = "this storage is not known; there are paths, file:, s3:, azblob:, gs:, sftp:, webdav: and synth: (write ./ before a path that looks like a URL)";
+            let message = "unknown storage; supported are paths, file:, s3:, azblob:, gs:, sftp:, webdav: and synth: (write ./ before a path that looks like a URL)";
             Err(Error::new(
                 ErrorKind::Unsupported,
                 "open",
@@ -58,14 +58,15 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
             ))
         }
         None if looks_like_a_host(bytes) => {
-            let message = "a colon before the first slash means another machine to rsync and scp; write sftp://user@host/path for one, or ./ before a path";
+            let message = "this looks like the `host:path` of rsync and scp; write sftp://user@host/path for another machine, or ./ before a local path";
             Err(Error::new(ErrorKind::Unsupported, "open", bytes, message))
         }
         None => local(bytes, bytes),
     }
 }
 
-/// `me@host:/path`, taken for a path, would be copied into a folder of that name on this machine.
+/// Returns whether a location looks like `me@host:/path`. As a path it would be copied into a
+/// folder of that name.
 fn looks_like_a_host(location: &[u8]) -> bool {
     let end = location.iter().position(|&byte| byte == b'/');
     let first = &location[..end.unwrap_or(location.len())];
@@ -73,8 +74,8 @@ fn looks_like_a_host(location: &[u8]) -> bool {
     first.contains(&b':') && path.symlink_metadata().is_err()
 }
 
-/// Where a directory of this machine really is, behind symbolic links; nothing for other storages.
-/// What does not exist yet is taken to be made where its nearest folder is.
+/// Returns the real path of a local directory, with symbolic links resolved; `None` for other
+/// storages. A path that does not exist is resolved up to its nearest existing folder.
 #[must_use]
 pub fn local_path(location: &std::ffi::OsStr) -> Option<PathBuf> {
     let bytes = location.as_bytes();
@@ -91,8 +92,8 @@ pub fn local_path(location: &std::ffi::OsStr) -> Option<PathBuf> {
     path.ancestors().find_map(real)
 }
 
-/// Where a folder of a server is, or a prefix in a bucket, as a path that begins with the far
-/// side's name; nothing for directories, and for what is computed.
+/// Returns the location of a folder on a server or of a prefix in a bucket, as a path that starts
+/// with the server's name; `None` for directories and generated trees.
 ///
 /// ```
 /// let place = |location: &str| headworks_storage::remote_path(location.as_ref());
@@ -113,8 +114,8 @@ pub fn remote_path(location: &std::ffi::OsStr) -> Option<PathBuf> {
         .split('&')
         .find_map(|one| one.strip_prefix("endpoint="));
     let (host, path) = place.split_once('/').unwrap_or((place, ""));
-    let far_side = format!("{scheme}://{}{host}", endpoint.unwrap_or_default());
-    Some(Path::new(&far_side.replace('/', "|")).join(path))
+    let server = format!("{scheme}://{}{host}", endpoint.unwrap_or_default());
+    Some(Path::new(&server.replace('/', "|")).join(path))
 }
 
 fn local(path: &[u8], whole: &[u8]) -> Result<Arc<dyn Backend>> {

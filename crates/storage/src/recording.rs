@@ -1,4 +1,4 @@
-//! Any backend, with every call written down where it arrives.
+//! A backend that records every call.
 
 use crate::backend::{
     Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Page, Requests, Upload,
@@ -14,15 +14,15 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes a line for every listing that begins, every page of it and every file whose bytes are
-/// asked for, before the call goes on: so that a test need not believe the one that is tested.
+/// Wraps a backend and writes a line to a file for every listing, page and file that is requested,
+/// before the call is made. Tests use it to check a caller without trusting it.
 pub struct Recording {
     inner: Arc<dyn Backend>,
     side: &'static str,
     log: Arc<Mutex<File>>,
 }
 
-/// A listing whose pages are written down as they are asked for.
+/// A listing that records the requested pages.
 struct RecordingListing {
     inner: Box<dyn Listing>,
     line: String,
@@ -37,7 +37,7 @@ impl Listing for RecordingListing {
 }
 
 impl Recording {
-    /// Appends to `log`, with `side` in front of each line.
+    /// Appends to `log`, with `side` at the start of each line.
     ///
     /// # Errors
     /// When the file cannot be opened.
@@ -60,7 +60,7 @@ impl Recording {
 
     fn record(&self, what: &str, path: &[u8]) {
         let line = self.line(what, path);
-        // One write a line: a process that is killed leaves whole lines.
+        // One write per line: a process that is killed leaves complete lines.
         let _ = self.log.lock().write_all(line.as_bytes());
     }
 }

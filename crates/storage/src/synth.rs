@@ -1,4 +1,4 @@
-//! A tree computed from a seed, behind a backend's calls, with latency and faults to order.
+//! A generated tree as a backend, with configurable latency and faults.
 
 use crate::backend::{Backend, Chunks, Cursor, Listing, Page};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,18 +16,18 @@ use std::time::Duration;
 const PAGE: usize = 1000;
 const CHUNK: u64 = 256 * 1024;
 
-/// How many calls a backend got.
+/// Number of calls that a backend received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCounts {
-    /// Folders whose listing was begun.
+    /// Listings started.
     pub lists: u64,
-    /// Files of which reading was begun.
+    /// Reads started.
     pub reads: u64,
-    /// Calls that were made to fail.
+    /// Calls that failed on purpose.
     pub faults: u64,
 }
 
-/// A synthetic tree as a storage; it can only be read.
+/// A synthetic tree as a read-only storage.
 ///
 /// ```
 /// use headworks_storage::{Backend, Folder, Synth};
@@ -53,31 +53,31 @@ struct Inner {
     reads: AtomicU64,
     faults: AtomicU64,
     calls: AtomicU64,
-    /// How often each thing was asked for, so that faults do not depend on who asks first.
+    /// Number of calls per object, so that faults do not depend on the order of callers.
     asked: Mutex<HashMap<u64, u64>>,
 }
 
-/// What the far side does to calls.
+/// The faults to inject.
 #[derive(Clone, Debug, Default)]
 struct FaultPlan {
     latency: Duration,
-    /// Percent of calls that fail.
+    /// Percentage of calls that fail.
     errors: u64,
-    /// Percent of calls that are told to come back later.
+    /// Percentage of calls that report an overload.
     overload: u64,
-    /// A folder that cannot be listed, ever.
+    /// A folder that can never be listed.
     deny: Option<Vec<u8>>,
-    /// After so many calls the whole storage is gone, as far as this process can tell.
+    /// Number of calls after which the whole storage is gone for this process.
     gone: Option<u64>,
 }
 
 impl Synth {
-    /// From `key=value` pairs joined by `&`: those of [`TreeSpec`], and `fanout` (the same as
-    /// `dirs`), `latency`, `errors`, `overload` (percent of calls), `deny` (a path), `gone` (calls
-    /// until the storage goes away), `page` (entries).
+    /// Parses `key=value` pairs joined by `&`: those of [`TreeSpec`], and `fanout` (the same as
+    /// `dirs`), `latency`, `errors`, `overload` (percentages), `deny` (a path), `gone` (calls until
+    /// the storage is gone), `page` (entries).
     ///
     /// # Errors
-    /// When a key is not known or its value makes no sense.
+    /// When a key is unknown or its value is invalid.
     pub fn parse(text: &str) -> Result<Synth> {
         let mut faults_planned = FaultPlan::default();
         let mut page = PAGE;
@@ -99,7 +99,8 @@ impl Synth {
                         percent().ok_or_else(|| bad(pair, "percent from 0 to 100"))?;
                 }
                 "deny" => {
-                    faults_planned.deny = Some(Folder::from_bytes(value.into()).as_bytes().to_vec())
+                    faults_planned.deny =
+                        Some(Folder::from_bytes(value.into()).as_bytes().to_vec());
                 }
                 "gone" => {
                     let calls = value.parse().map_err(|_| bad(pair, "a number of calls"))?;
@@ -135,7 +136,7 @@ impl Synth {
         })
     }
 
-    /// How many calls it got so far.
+    /// Returns the number of calls so far.
     #[must_use]
     pub fn calls(&self) -> CallCounts {
         CallCounts {
@@ -145,7 +146,7 @@ impl Synth {
         }
     }
 
-    /// The tree behind it.
+    /// Returns the tree.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.inner.tree
@@ -187,11 +188,11 @@ impl Inner {
         }
         let calls = self.calls.fetch_add(1, Ordering::Relaxed);
         if gone.is_some_and(|gone| calls >= gone) {
-            let message = "the storage went away, as ordered";
+            let message = "the storage went away, as configured";
             return Err(Error::new(ErrorKind::Gone, operation, path, message));
         }
         if operation == "list" && deny.as_deref() == Some(path) {
-            let message = "permission denied, as ordered";
+            let message = "permission denied, as configured";
             return Err(Error::new(ErrorKind::Denied, operation, path, message));
         }
         if *errors == 0 && *overload == 0 {
@@ -215,7 +216,7 @@ impl Inner {
             _ => return Ok(()),
         };
         self.faults.fetch_add(1, Ordering::Relaxed);
-        Err(Error::new(kind, operation, path, "failed, as ordered"))
+        Err(Error::new(kind, operation, path, "failed, as configured"))
     }
 
     fn find(&self, operation: &'static str, folder: &Folder, name: Option<&[u8]>) -> Result<Node> {

@@ -1,5 +1,5 @@
-//! What every backend must do. The reading half runs against all of them, the writing half against
-//! those that can.
+//! The conformance suite. The reading half runs against all backends, the writing half against
+//! those that can write.
 
 mod suite;
 
@@ -7,14 +7,14 @@ use headworks_storage::{Backend, Entry, Folder, Kind, Local, Synth};
 use std::path::Path;
 
 #[tokio::test]
-async fn synth_reads_as_it_must() {
+async fn synth_conforms_when_reading() {
     let spec = "seed=5&depth=3&dirs=1-3&files=2-9&size=0-300k&names=all&page=3";
     let synth = Synth::parse(spec).expect("a good description");
     suite::reading(&synth).await;
 }
 
 #[tokio::test]
-async fn local_reads_as_it_must() {
+async fn local_conforms_when_reading() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let local = Local::new(place.path());
     suite::fill(
@@ -27,7 +27,7 @@ async fn local_reads_as_it_must() {
 }
 
 #[tokio::test]
-async fn local_writes_as_it_must() {
+async fn local_conforms_when_writing() {
     let place = tempfile::tempdir().expect("a temporary folder");
     suite::writing(&Local::new(&place.path().join("made/by/the/suite")), |_| {
         false
@@ -35,9 +35,9 @@ async fn local_writes_as_it_must() {
     .await;
 }
 
-/// The table of what each storage can do is what they declare.
+/// The table in `docs/migrate.md` matches the declared capabilities.
 #[test]
-fn the_documentation_says_what_is_declared() {
+fn the_documented_capabilities_are_declared() {
     let documentation = include_str!("../../../docs/migrate.md");
     let places = [
         ("directory", "/tmp"),
@@ -77,7 +77,7 @@ async fn local_works_beyond_path_max() {
     let left = std::fs::read_dir(place.path())
         .expect("it is there")
         .count();
-    assert_eq!(left, 0, "what was removed deep down is gone");
+    assert_eq!(left, 0, "the deep tree is removed");
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn local_follows_no_symlink_on_the_way() {
     assert_eq!(refused.kind(), headworks_storage::ErrorKind::BadName);
 }
 
-/// A path of `levels` names of 255 bytes.
+/// Makes and removes a path of `levels` names of 255 bytes.
 async fn deep(backend: &dyn Backend, levels: usize) {
     let mut folder = Folder::root();
     for level in 0..levels {

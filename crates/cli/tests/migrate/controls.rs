@@ -182,7 +182,7 @@ db.commit()";
     assert_eq!(std::fs::read(place.path("job.db")).unwrap(), before);
     std::fs::write(place.path("job.db"), "some notes of mine, long enough to be no header at all, and more of them, to be sure of that.............").unwrap();
     let told = place.expect(2, &["run", "src", "dst"]);
-    assert!(told.contains("no state file"), "{told}");
+    assert!(told.contains("not a state file"), "{told}");
     std::fs::remove_file(place.path("job.db")).unwrap();
     std::fs::create_dir(place.path("job.db")).unwrap();
     let told = place.expect(2, &["run", "src", "dst"]);

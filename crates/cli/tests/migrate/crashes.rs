@@ -210,7 +210,7 @@ fn a_large_file_goes_on_where_it_was_with_its_hash() {
     let told = place.expect(0, Way::Streamed.flags());
     assert!(
         told.contains(
-            "resumed: 0 folders listed again, 0 gone on with, 2 parts kept, 0 parts sent again"
+            "resumed: 0 folders listed again, 0 listings continued, 2 parts kept, 0 parts sent again"
         ),
         "{told}"
     );

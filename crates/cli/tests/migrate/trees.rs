@@ -173,7 +173,7 @@ fn a_folder_that_cannot_be_listed_makes_its_subtree_unknown_and_nothing_else() {
     let below = format!("{folder}/a/b");
     let told = place.expect(1, &["explain", &below]);
     assert!(
-        told.contains(&format!("above it, {folder}:")) && told.contains("permission denied"),
+        told.contains(&format!("ancestor {folder}:")) && told.contains("permission denied"),
         "{told}"
     );
     place.expect(1, &["explain", "no such thing"]);

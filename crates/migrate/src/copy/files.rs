@@ -1,27 +1,26 @@
-//! Files, symlinks and special files: found in the state file page by page, handed to the pool in
-//! batches.
+//! Copying files, symlinks and special files: read from the state file page by page, and submitted
+//! to the pool in batches.
 
 use super::CopyRun;
 use super::tasks::{LARGE_FILE, Task, TaskKind};
 use crate::control;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::filter::{globs, matches};
 use crate::names;
 use crate::progress::Phase;
 use crate::queries::{StateReader, first_link, status};
+use crate::side::Side;
 use crate::status::Status;
-use crate::store::{FolderId, Pair, read_pairs};
+use crate::store::{EntryKey, Pair, read_pairs};
 use globset::GlobSet;
 use headworks_storage::{Kind, UploadPlan};
 use rusqlite::{OptionalExtension, params};
 
-/// Rows that are read, and claimed, at once.
+/// Rows that are read and claimed together.
 const PAGE: usize = 16_384;
-/// Entries in a batch, and their bytes.
+/// Maximum number of entries in a batch, and their total size.
 const BATCH: usize = 64;
 const BATCH_BYTES: u64 = 4 << 20;
-
-type EntryKey = (FolderId, Vec<u8>);
 
 impl CopyRun<'_> {
     pub(super) async fn copy_files(&self) -> Result<()> {
@@ -41,7 +40,7 @@ impl CopyRun<'_> {
         self.job.writer.write(unclaim).await
     }
 
-    /// Hands in all that is to be copied, or only what is wanted first.
+    /// Submits all files to copy, or only those that match.
     async fn copy_matching(&self, only: Option<&GlobSet>) -> Result<()> {
         let state = self.job.state()?;
         let mut after: EntryKey = (0, Vec::new());
@@ -66,7 +65,8 @@ impl CopyRun<'_> {
         self.drain().await
     }
 
-    /// How many entries a worker takes at once: few enough that no worker waits for another.
+    /// Returns the number of entries in a batch: small enough that no worker idles while another
+    /// has a long batch.
     pub(super) fn batch_size(&self) -> usize {
         let (here, there) = (
             self.job.source.capabilities().workers.1,
@@ -99,11 +99,11 @@ impl CopyRun<'_> {
         Ok(wanted)
     }
 
-    /// Notes, before anything is written, up to where temporary files may be left if this process
-    /// dies.
+    /// Records, before anything is written, up to which entry temporary files may be left if this
+    /// process dies.
     async fn claim(&self, (parent, name): EntryKey) -> Result<()> {
         let write = move |transaction: &rusqlite::Transaction<'_>| {
-            // Never back: a second sweep begins at the front again.
+            // Never moves back: the second sweep starts at the front again.
             let query = "INSERT INTO claim VALUES (1, ?1, ?2) ON CONFLICT (id) DO UPDATE
                          SET parent = ?1, name = ?2 WHERE (?1, ?2) > (parent, name)";
             transaction.execute(query, params![parent, name]).map(drop)
@@ -111,7 +111,7 @@ impl CopyRun<'_> {
         self.job.writer.write(write).await
     }
 
-    /// Removes the temporary files of an earlier run that died, except those that are gone on with.
+    /// Removes the temporary files of a run that died, except those of uploads that can be resumed.
     async fn discard_leftovers(&self) -> Result<()> {
         self.discard_released().await?;
         let state = self.job.state()?;
@@ -149,17 +149,14 @@ impl CopyRun<'_> {
                         .destination
                         .discard(&pair.folder, &pair.entry.name, &plan)
                         .await;
-                    discarded.map_err(|error| Error::Storage {
-                        side: "destination",
-                        error,
-                    })?;
+                    discarded.map_err(|error| Side::Destination.error(error))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// How to go on with a file of which parts are durable.
+    /// Returns the token with which the upload of a large file can be resumed.
     fn resume_token(&self, read: &rusqlite::Connection, pair: &Pair) -> Result<Option<Vec<u8>>> {
         if pair.entry.size <= LARGE_FILE {
             return Ok(None);
@@ -171,7 +168,8 @@ impl CopyRun<'_> {
     }
 }
 
-/// Neighbours go together, between disks also of several folders; a large file goes alone.
+/// Groups entries into batches. Between local disks a batch may span folders; a large file is a
+/// batch of its own.
 pub(super) fn batches(
     wanted: Vec<(Pair, Status)>,
     max_entries: usize,

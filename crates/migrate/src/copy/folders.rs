@@ -1,4 +1,4 @@
-//! Making folders, parents first, and setting their attributes when everything else is done.
+//! Making folders, parents first, and setting their attributes after everything else.
 
 use super::CopyRun;
 use super::tasks::{FolderWork, Task, TaskKind};
@@ -44,7 +44,7 @@ impl CopyRun<'_> {
                 }
                 self.submit_folders(page, TaskKind::Make).await?;
             }
-            // A depth is whole before the next begins: a folder's parent must be there.
+            // A depth must be complete before the next one starts: parents must exist.
             if any {
                 self.pool.idle().await;
             }
@@ -52,7 +52,7 @@ impl CopyRun<'_> {
         self.drain().await
     }
 
-    /// Finds the folders that will be there because something is in them.
+    /// Marks the folders that will exist because an entry is written into them.
     fn mark_implied(&self, read: &Connection, page: &mut [FolderWork]) -> Result<()> {
         let query = "SELECT name FROM source WHERE parent = ? AND excluded = 0 AND kind IN (0, 1)";
         let mut statement = read.prepare_cached(query)?;
@@ -91,7 +91,8 @@ impl CopyRun<'_> {
         Ok(())
     }
 
-    /// From the deepest on, so that what is in a folder is done before it may become closed to us.
+    /// Sets the attributes of folders, deepest first, so that a folder is complete before its
+    /// permissions may lock us out.
     pub(super) async fn set_folder_attributes(&self) -> Result<()> {
         let state = self.job.state()?;
         let read = state.connection();
@@ -112,8 +113,8 @@ impl CopyRun<'_> {
         self.drain().await
     }
 
-    /// Folders in which something was written, or whose own attributes differ; and the last one
-    /// that was looked at.
+    /// Returns the folders whose attributes must be set, because something was written into them or
+    /// they differ, and the last folder that was considered.
     fn unset_attributes_page(
         &self,
         read: &Connection,

@@ -1,4 +1,4 @@
-//! Further names of files: given when the first name is there.
+//! Hard links: further names are linked after the first name is copied.
 
 use super::CopyRun;
 use super::record::{Record, mark_touched, write_record};
@@ -44,7 +44,7 @@ impl CopyRun<'_> {
         let name = &pair.entry.name;
         let record = match self.is_copied(read, parent, &first)? {
             false => {
-                let cause = "its first name was not copied";
+                let cause = "the first name of this file was not copied";
                 Record::Failed(Error::new(ErrorKind::Other, "link", &pair.path(), cause))
             }
             true => match self
@@ -58,7 +58,7 @@ impl CopyRun<'_> {
             },
         };
         let pass = self.pass;
-        // The first name's row did not know that it is one of several.
+        // The row of the first name did not know that it has several links.
         let inode = match &record {
             Record::Done(entry, _) => entry.inode,
             _ => None,
@@ -79,17 +79,17 @@ impl CopyRun<'_> {
         Ok(())
     }
 
-    /// Whether a name is at the destination, as the source has it.
+    /// Returns whether the destination has a name as the source has it.
     fn is_copied(&self, read: &Connection, parent: FolderId, name: &[u8]) -> Result<bool> {
         let pair = find_pair(read, parent, name)?;
         Ok(pair.is_some_and(|pair| self.job.compare.status(&pair) == Status::Same))
     }
 }
 
-/// Where a name is in the table of names that share a file.
+/// The key of a row in the `link` table.
 type LinkKey = (i64, i64, FolderId, Vec<u8>);
 
-/// Some of the source entries that share their file with others.
+/// Returns the next page of source entries that share an inode with others.
 fn linked_page(state: &StateReader, after: &mut LinkKey) -> Result<Option<Vec<Pair>>> {
     let read = state.connection();
     let mut statement = read.prepare_cached(

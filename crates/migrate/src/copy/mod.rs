@@ -1,10 +1,11 @@
-//! Copying: what is missing or different at the destination is brought there.
+//! Copying entries that are missing or different at the destination.
 //!
-//! Files moved out of the way of folders (if asked), folders, files, entries in the place of others
-//! of another type (if asked), further names of files, removals (if asked), and last the times of
-//! folders. Each finds its work in the state file and records what it did there, so that each can
-//! be cut off anywhere and begun again. A result counts when its group is durable, and the
-//! destination was synced before that.
+//! The phases, in order: files in the way of folders are quarantined (if asked), folders are made,
+//! files are copied, entries of another type are replaced (if asked), hard links are made, extra
+//! entries are deleted (if asked), and the attributes of folders are set. Each phase reads its work
+//! from the state file and records its results there, so it can be interrupted anywhere and
+//! repeated. A result counts when its group is committed, and the destination is synced before the
+//! commit.
 
 mod files;
 mod folders;
@@ -38,27 +39,27 @@ use tasks::{Copier, CopyHandler, Fatal, Task};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// What becomes of entries that are at the destination only.
+/// The policy for entries that only the destination has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delete {
-    /// They stay.
+    /// Keeps them.
     #[default]
     Keep,
-    /// They are moved to a folder at the destination's root, which plans skip.
+    /// Moves them to a folder in the destination's root, which plans skip.
     Quarantine {
-        /// How many entries at most; if it would be more, nothing is moved.
+        /// Maximum number of entries; if there are more, nothing is moved.
         limit: Option<u64>,
     },
-    /// They are removed for good.
+    /// Removes them permanently.
     Permanent {
-        /// How many entries at most; if it would be more, nothing is removed.
+        /// Maximum number of entries; if there are more, nothing is removed.
         limit: u64,
     },
 }
 
 impl Delete {
-    /// How many entries may go in a pass. A folder counts with all that is in it.
+    /// Returns how many entries a pass may remove. A folder counts with everything in it.
     #[must_use]
     pub fn limit(self) -> Option<u64> {
         match self {
@@ -68,7 +69,7 @@ impl Delete {
         }
     }
 
-    /// Where the state file counts what went.
+    /// Returns the key under which the state file counts removed entries.
     fn counter(self) -> &'static str {
         match self {
             Delete::Quarantine { .. } => "quarantined",
@@ -84,46 +85,46 @@ impl Delete {
     }
 }
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Transfers at once at most; without it what the backends suggest.
+    /// Maximum number of concurrent transfers; by default the backends decide.
     pub transfers: Option<usize>,
-    /// Bytes a second at most.
+    /// Maximum number of bytes per second.
     pub bwlimit: Option<u64>,
-    /// Let all bytes pass through us, so that all hashes are known.
+    /// Reads all bytes through this process, so that every hash is known.
     pub checksum: bool,
-    /// What becomes of what is not on the source.
+    /// The policy for entries that are not on the source.
     pub delete: Delete,
-    /// Whether it becomes of what filters exclude as well, also if it is on the source.
+    /// Applies that policy to excluded entries too, even if the source has them.
     pub delete_excluded: bool,
-    /// Whether a source without entries may delete anything.
+    /// Allows an empty source to delete entries at the destination.
     pub allow_empty_source: bool,
 }
 
-/// A run of copying: what its phases share.
+/// A run of the copy, shared by its phases.
 struct CopyRun<'a> {
     job: &'a Job,
     options: &'a CopyOptions,
     pass: i64,
     pool: Pool<Task>,
-    /// For entries that do not go through the pool.
+    /// Copies entries that do not go through the pool.
     copier: Arc<Copier>,
     surveyor: Surveyor,
-    /// Tasks that may be handed in and not done at once.
+    /// Limits the tasks that are submitted and not finished.
     slots: Arc<Semaphore>,
     fatal: Fatal,
-    /// Whether both sides are disks of this machine.
+    /// Whether both sides are local disks.
     local: bool,
 }
 
-/// Tasks that wait in the pool, and so in memory; more if there are many workers, so that it can
-/// tell whether more are needed.
+/// Tasks queued in the pool, and so in memory. With many workers it is four per worker, so that the
+/// pool can tell whether more workers would help.
 const MAX_QUEUED_TASKS: usize = 64;
 
 impl Job {
-    /// What copying would need and lose. Looks, and changes nothing.
+    /// Estimates what a copy would need and lose. Changes nothing.
     ///
     /// # Errors
     /// When a side or the state file cannot be used.
@@ -131,11 +132,11 @@ impl Job {
         preflight::estimate(self, options).await
     }
 
-    /// Calls `each` for everything at the destination that copying would remove or move to
-    /// quarantine. Looks, and changes nothing.
+    /// Calls `each` for every entry at the destination that a copy would remove or quarantine.
+    /// Changes nothing.
     ///
     /// # Errors
-    /// When a side or the state file cannot be used, or `each` says so.
+    /// When a side or the state file cannot be used, or `each` fails.
     pub async fn deletions(
         &self,
         options: &CopyOptions,
@@ -144,11 +145,11 @@ impl Job {
         remove::each_deletion(self, options, each).await.map(drop)
     }
 
-    /// Copies, or goes on with it.
+    /// Copies, or resumes an interrupted copy.
     ///
     /// # Errors
-    /// When a side or the state file cannot be used, the destination cannot take it, or somebody
-    /// asked to stop.
+    /// When a side or the state file cannot be used, the destination has no room, or the job is
+    /// stopped.
     pub async fn copy(&self, options: &CopyOptions) -> Result<Outcome> {
         match self.stage()?.as_str() {
             stage::PLANNING => {
@@ -158,13 +159,13 @@ impl Job {
             }
             stage::DONE => return self.state()?.outcome(),
             stage::PLANNED => self.preflight(options).await?.check()?,
-            // With other options than before, deletions may be more than is allowed.
+            // Other options than before may delete more than is allowed.
             _ => preflight::deletions(self, options).await?.check()?,
         }
         self.enter_stage(stage::COPYING, "copy began or went on".into())
             .await?;
         let copied = CopyRun::new(self, options, None)?.run().await;
-        // What was done is worth keeping, also when the run was stopped.
+        // Completed work is kept, also when the run was stopped.
         let flushed = self.writer.write(|_| Ok(())).await;
         copied.and(flushed)?;
         let outcome = self.state()?.outcome()?;
@@ -266,7 +267,7 @@ impl<'a> CopyRun<'a> {
         self.set_folder_attributes().await
     }
 
-    /// Hands a task in as soon as there is room for it.
+    /// Submits a task as soon as a slot is free.
     async fn submit(
         &self,
         make_task: impl FnOnce(tokio::sync::OwnedSemaphorePermit) -> Task,
@@ -277,15 +278,16 @@ impl<'a> CopyRun<'a> {
             .clone()
             .acquire_owned()
             .await
-            .expect("it is never closed");
+            .expect("the semaphore is never closed");
         let job = PoolJob::new(make_task(slot));
         match self.pool.submit(job) {
             Ok(_) => Ok(()),
-            Err(_) => unreachable!("there are as many places as permits"),
+            Err(_) => unreachable!("the queue is as long as there are slots"),
         }
     }
 
-    /// Waits while paused; fails when somebody asked to stop or a side cannot be used.
+    /// Waits while the job is paused. Fails when it is stopped, a side cannot be used, or the
+    /// writer failed.
     async fn apply_control(&self) -> Result<()> {
         loop {
             if let Some((side, error)) = self.fatal() {
@@ -311,7 +313,7 @@ impl<'a> CopyRun<'a> {
         fatal.clone()
     }
 
-    /// Waits until everything handed in is done, and durable.
+    /// Waits until everything submitted is finished and durable.
     async fn drain(&self) -> Result<()> {
         self.pool.idle().await;
         self.job.writer.write(|_| Ok(())).await?;
@@ -319,8 +321,8 @@ impl<'a> CopyRun<'a> {
     }
 }
 
-/// How many transfers at once, at the start and at most. A disk gains nothing from more than it
-/// starts with.
+/// Returns the initial and the maximum number of concurrent transfers. A local disk gains nothing
+/// from growing.
 fn workers(job: &Job, options: &CopyOptions, local: bool) -> (usize, usize) {
     if let Some(transfers) = options.transfers {
         return (transfers.max(1), transfers.max(1));
@@ -333,7 +335,7 @@ fn workers(job: &Job, options: &CopyOptions, local: bool) -> (usize, usize) {
     }
 }
 
-/// What lets so many bytes a second pass.
+/// Returns a limiter that passes this many bytes per second.
 fn bandwidth(bytes: u64) -> Result<Permits> {
     let rate = Rate::per_second(bytes as f64).with_burst(Cost(bytes.max(1)));
     let limits = Limits {

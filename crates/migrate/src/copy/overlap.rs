@@ -1,20 +1,22 @@
-//! Copying while the plan goes on.
+//! Copying while the plan is still running (`docs/adr/0013`).
 //!
-//! Whoever lists offers what is durable; what can be decided without the rest of the plan is copied
-//! at once. All else, and whatever is passed over because there is enough to do, waits for the
-//! plan: nothing here has to happen. It waits if it is a further name of a file, or so large that
-//! the plan would have to wait for it; if the destination may have it and was not listed yet; and
-//! if somebody gave rules, which are applied to a whole plan.
+//! The listers offer the names of durable pages; this module copies those that can be decided
+//! without the rest of the plan. Everything else waits for the copy after the plan, so nothing here
+//! is required to happen. An entry waits if
+//! * it is a further name of a file, or so large that the plan would have to wait for it;
+//! * its folder may exist at the destination and has not been listed yet;
+//! * the job has rules, which apply to a whole plan.
 
 use super::files::batches;
 use super::record::{mark_touched, write_made_entry};
 use super::tasks::{LARGE_FILE, Task, TaskKind};
 use super::{CopyOptions, CopyRun};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::job::Job;
 use crate::names;
 use crate::plan::DurableNames;
 use crate::queries::StateReader;
+use crate::side::Side;
 use crate::status::{DstState, Status};
 use crate::store::{CommitMode, FolderId, Pair, ROOT, find_pairs, log};
 use headworks_storage::{ErrorKind, Folder, Kind, Space, UploadPlan};
@@ -25,13 +27,13 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
-/// A plan that takes less is worth having whole, before anything is written.
+/// A plan that finishes sooner is better finished before anything is written.
 const START_DELAY: Duration = Duration::from_secs(1);
-/// Folders that are remembered to be made, until the state file says so.
+/// Maximum number of made folders that are remembered until the state file knows them.
 const MADE_LIMIT: usize = 16_384;
 
-/// Copies what is released, until the plan is `plan_done`. What goes wrong here will go wrong again
-/// after the plan, and counts then.
+/// Copies released files until `plan_done` is cancelled. A file that fails here is tried again
+/// after the plan, and only that failure counts.
 pub(crate) async fn copy_during_plan(
     job: &Job,
     options: &CopyOptions,
@@ -53,7 +55,7 @@ pub(crate) async fn copy_during_plan(
         copy: &copy,
     };
     let result = overlap.run(pages, &plan_done).await;
-    // What waits in the pool is let go, what runs comes to its end.
+    // Queued tasks are dropped; running ones finish.
     plan_done.cancelled().await;
     let _ = copy.pool.shutdown(Duration::from_secs(3600)).await;
     let write = move |transaction: &Transaction<'_>| match result {
@@ -63,7 +65,7 @@ pub(crate) async fn copy_during_plan(
     job.writer.write(write).await
 }
 
-/// Whether anything can be written there at all; if not, the pre-flight will say why.
+/// Returns whether the destination can be written to. If not, the preflight reports why.
 async fn is_destination_ready(job: &Job) -> bool {
     let writable = job.destination.writable().await;
     let makeable = |error: &headworks_storage::Error| error.kind() == ErrorKind::NotFound;
@@ -73,13 +75,13 @@ async fn is_destination_ready(job: &Job) -> bool {
 struct Overlap<'c, 'j> {
     copy: &'c CopyRun<'j>,
     state: StateReader,
-    /// Folders that were made, of which the state file may not know yet.
+    /// Made folders that the state file may not know yet.
     made: HashSet<FolderId>,
-    /// Bytes handed in so far.
+    /// Total size of the submitted files.
     submitted_bytes: u64,
 }
 
-/// A folder that has to be made before something can be put into it.
+/// A folder that must be made before a file can be written into it.
 struct MissingFolder {
     id: FolderId,
     parent: FolderId,
@@ -117,7 +119,7 @@ impl Overlap<'_, '_> {
     async fn copy_into(&mut self, folders: Vec<(FolderId, Vec<(Pair, Status)>)>) -> Result<()> {
         let mut all = Vec::new();
         for (folder, to_copy) in folders {
-            // Looked for again: an earlier one may have made some of it.
+            // An earlier folder may have made some of these.
             if let Some(missing) = self.folders_to_make(folder)?
                 && self.make_folders(missing).await
             {
@@ -130,7 +132,7 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// What is to be copied of a page. That its folder is there will be seen to.
+    /// Returns the files of a page to copy now. The caller makes sure that the folder exists.
     fn to_copy(&self, released: &DurableNames) -> Result<Vec<(Pair, Status)>> {
         let mut to_copy = Vec::new();
         let found = find_pairs(self.state.connection(), released.folder, &released.names)?;
@@ -146,7 +148,8 @@ impl Overlap<'_, '_> {
         Ok(to_copy)
     }
 
-    /// Whether the destination has room, also for what was handed in and is not there yet.
+    /// Returns whether the destination has room for these files and for those submitted but not yet
+    /// copied.
     async fn has_room(&self, folders: &[(FolderId, Vec<(Pair, Status)>)]) -> bool {
         let pairs = || folders.iter().flat_map(|(_, to_copy)| to_copy);
         let bytes: u64 = pairs().map(|(pair, _)| pair.entry.size).sum();
@@ -162,8 +165,8 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// The folders to make before something can be put into this one, the outermost first; `None`
-    /// as long as the destination may have something of its name that was not listed yet.
+    /// Returns the missing folders on the path to `folder`, outermost first, or `None` while the
+    /// destination may have an entry of one of these names that has not been listed yet.
     fn folders_to_make(&self, folder: FolderId) -> Result<Option<Vec<MissingFolder>>> {
         let mut statement = self.state.connection().prepare_cached(
             "SELECT f.parent, f.name, f.path, iif(f.dst = 0, coalesce(f.ahead, 0), f.dst),
@@ -190,7 +193,7 @@ impl Overlap<'_, '_> {
             match dst {
                 DstState::Successful => break,
                 DstState::Missing => {}
-                // Not there, if all that is there was listed: which the folder above will tell.
+                // Missing if the parent was listed completely, which the next step up decides.
                 DstState::Pending if at != ROOT && !on_destination && refused.is_none() => {}
                 _ => return Ok(None),
             }
@@ -205,7 +208,7 @@ impl Overlap<'_, '_> {
         Ok(Some(missing))
     }
 
-    /// Makes folders; whether it worked.
+    /// Makes folders. Returns whether all of them were made.
     async fn make_folders(&mut self, missing: Vec<MissingFolder>) -> bool {
         let job = self.copy.job;
         let pass = self.copy.pass;
@@ -213,7 +216,7 @@ impl Overlap<'_, '_> {
             self.made.clear();
         }
         for folder in missing {
-            // Where folders exist by what is in them, the first file makes it.
+            // Object stores have no folders; the first file creates it.
             let needs_call = job.compare.destination.folders || folder.path.is_root();
             if needs_call && job.destination.make_folder(&folder.path).await.is_err() {
                 return false;
@@ -269,7 +272,7 @@ fn has_rules(read: &Connection) -> Result<bool> {
     Ok(read.query_row(query, [], |row| row.get(0))?)
 }
 
-/// An entry is no longer in hand.
+/// Removes an entry from the `released` table: no temporary file of it can be left.
 pub(super) fn clear_released(transaction: &Transaction<'_>, pair: &Pair) -> rusqlite::Result<()> {
     let mut delete =
         transaction.prepare_cached("DELETE FROM released WHERE folder = ? AND name = ?")?;
@@ -278,7 +281,7 @@ pub(super) fn clear_released(transaction: &Transaction<'_>, pair: &Pair) -> rusq
 }
 
 impl CopyRun<'_> {
-    /// Removes the temporary files of an earlier run that died while it planned.
+    /// Removes the temporary files of a run that died while it planned.
     pub(super) async fn discard_released(&self) -> Result<()> {
         let state = self.job.state()?;
         let mut select = state
@@ -297,10 +300,7 @@ impl CopyRun<'_> {
             };
             let folder = Folder::from_bytes(folder);
             let discarded = self.job.destination.discard(&folder, &name, &plan).await;
-            discarded.map_err(|error| Error::Storage {
-                side: "destination",
-                error,
-            })?;
+            discarded.map_err(|error| Side::Destination.error(error))?;
         }
         let forget = |transaction: &Transaction<'_>| {
             transaction.execute("DELETE FROM released", []).map(drop)

@@ -1,40 +1,41 @@
-//! What copying would need and lose, before anything is written.
+//! The preflight check: what a copy would need and lose, before anything is written.
 
 use super::remove::{deletion_obstacle, each_deletion};
 use super::{CopyOptions, Delete};
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::side::Side;
 use crate::status::Status;
 use headworks_storage::{ErrorKind, Folder, Kind, Space};
 use serde::Serialize;
 
-/// What copying would need, lose and do.
+/// The estimated needs and losses of a copy.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Preflight {
-    /// Entries to bring there.
+    /// Entries to copy.
     pub entries: u64,
-    /// Bytes to bring there.
+    /// Bytes to copy.
     pub bytes: u64,
-    /// About how many calls the destination will get.
+    /// Estimated number of requests to the destination.
     pub requests: u64,
-    /// About how many calls the source will get.
+    /// Estimated number of requests to the source.
     pub reads: u64,
-    /// Entries at the destination that go in this pass, those in folders among them.
+    /// Entries that this pass removes from the destination, including those in folders.
     pub deletes: u64,
-    /// Free bytes there, if known.
+    /// Free bytes at the destination, if known.
     pub free_bytes: Option<u64>,
-    /// Free entries there, if there is a limit.
+    /// Free entries (inodes) at the destination, if it has a limit.
     pub free_entries: Option<u64>,
-    /// Why it cannot work.
+    /// Reasons why the copy cannot start.
     pub obstacles: Vec<String>,
-    /// What will be lost or left out, although it works.
+    /// Properties and entries that will be lost or left out.
     pub losses: Vec<String>,
 }
 
 impl Preflight {
     /// # Errors
-    /// When there is an obstacle.
+    /// When an obstacle was found.
     pub(super) fn check(&self) -> Result<()> {
         match self.obstacles.is_empty() {
             true => Ok(()),
@@ -47,13 +48,13 @@ pub(super) async fn estimate(job: &Job, options: &CopyOptions) -> Result<Preflig
     let mut preflight = Preflight::default();
     let mut tally = Tally::default();
     let state = job.state()?;
-    // Then nothing is read, and a file takes one request.
+    // With a server-side copy nothing is read, and a file takes one request.
     let server_side = job
         .destination
         .copy_batch(&*job.source, &Folder::root(), &[])
         .is_some();
     state.scan(&job.compare, |pair, status| {
-        tally.add(pair.entry.kind, status);
+        tally.add(status);
         if status.needs_copy() {
             preflight.entries += 1;
             if pair.entry.kind == Kind::File {
@@ -87,7 +88,7 @@ pub(super) async fn estimate(job: &Job, options: &CopyOptions) -> Result<Preflig
     Ok(preflight)
 }
 
-/// The part of it that is about deletions.
+/// Estimates the deletions alone.
 pub(super) async fn deletions(job: &Job, options: &CopyOptions) -> Result<Preflight> {
     let mut preflight = Preflight::default();
     if options.delete == Delete::Keep {
@@ -105,20 +106,17 @@ async fn check_space(job: &Job, preflight: &mut Preflight) -> Result<()> {
     if !job.destination.capabilities().write {
         preflight
             .obstacles
-            .push("this storage can only be read".into());
+            .push("the destination is read-only".into());
         return Ok(());
     }
     match job.destination.writable().await {
         Ok(()) => {}
-        // It will be made.
+        // The copy creates the root.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => preflight.obstacles.push(error.to_string()),
     }
     let space = job.destination.space().await;
-    let space = space.map_err(|error| Error::Storage {
-        side: "destination",
-        error,
-    })?;
+    let space = space.map_err(|error| Side::Destination.error(error))?;
     let Some(Space { bytes, entries }) = space else {
         return Ok(());
     };
@@ -126,14 +124,14 @@ async fn check_space(job: &Job, preflight: &mut Preflight) -> Result<()> {
     preflight.free_entries = entries;
     if bytes < preflight.bytes {
         let obstacle = format!(
-            "{} bytes are to be copied and {bytes} are free",
+            "{} bytes are to be copied but only {bytes} are free",
             preflight.bytes
         );
         preflight.obstacles.push(obstacle);
     }
     if entries.is_some_and(|free| free < preflight.entries) {
         preflight.obstacles.push(format!(
-            "{} entries are to be made and there is no room for so many",
+            "{} entries are to be made, which is more than the destination has free inodes for",
             preflight.entries
         ));
     }
@@ -149,7 +147,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, _kind: Kind, status: Status) {
+    fn add(&mut self, status: Status) {
         match status {
             Status::TypeConflict => self.type_conflicts += 1,
             Status::NameConflict => self.name_conflicts += 1,
@@ -161,31 +159,28 @@ impl Tally {
 
     fn add_losses(&self, job: &Job, options: &CopyOptions, losses: &mut Vec<String>) {
         let (here, there) = (job.source.capabilities(), job.destination.capabilities());
-        let mut add = |count: u64, obstacle: &str| {
+        let mut add = |count: u64, loss: &str| {
             if count > 0 {
-                losses.push(format!("{count} {obstacle}"));
+                losses.push(format!("{count} {loss}"));
             }
         };
         if options.delete == Delete::Keep {
             add(
                 self.type_conflicts,
-                "entries stay out because a folder stands where a file should, or the reverse (--delete clears the way)",
+                "entries are left out because the destination has a folder in place of a file, or the reverse (--delete replaces them)",
             );
         }
         add(
             self.name_conflicts,
-            "names that the destination cannot have",
+            "names that the destination cannot represent",
         );
         add(
             self.unsupported,
-            "devices, pipes, sockets or links that the destination cannot have, or was not asked to (--specials)",
+            "devices, pipes, sockets or links that the destination cannot represent, or that need --specials",
         );
-        add(
-            self.unknown,
-            "entries at or below folders that could not be listed",
-        );
+        add(self.unknown, "entries in folders that could not be listed");
         if here.posix && !there.owners {
-            losses.push("owners: the destination, or this user, cannot set them".into());
+            losses.push("owners: the destination or this user cannot set them".into());
         }
         if here.extended && !there.extended {
             losses.push("extended attributes".into());

@@ -1,4 +1,4 @@
-//! How results of copying get into the state file.
+//! Writing the results of a copy to the state file.
 
 use super::tasks::{FolderWork, LARGE_FILE};
 use crate::side::Side;
@@ -9,7 +9,7 @@ use crate::store::{
 use headworks_storage::{Entry, Error, Kind};
 use rusqlite::{Transaction, params};
 
-/// What to write down of an entry.
+/// The result of copying an entry.
 pub(super) enum Record {
     Done(Entry, Option<[u8; 32]>),
     Changed,
@@ -76,7 +76,7 @@ pub(super) fn write_record(
         Record::Changed => OwnedFailure {
             phase: "copy",
             kind: "Changed".into(),
-            cause: "the source is not what it was when it was listed".into(),
+            cause: "the source changed since it was listed".into(),
             attempts: attempt,
         },
         Record::Failed(error) => failure("copy", error, attempt),
@@ -84,7 +84,8 @@ pub(super) fn write_record(
     put_failure(transaction, pair.parent, name, &failure.as_ref())
 }
 
-/// Notes which versions were the same on both sides, so that a later plan need not ask.
+/// Remembers the versions that were equal on both sides, so that a later plan need not ask for
+/// their times.
 fn write_versions(
     transaction: &Transaction<'_>,
     pair: &Pair,
@@ -97,7 +98,7 @@ fn write_versions(
         update.execute(params![pair.entry.modified, pair.parent, pair.entry.name])?;
         remember_version(transaction, Side::Source, &path, &pair.entry)?;
     }
-    // Where the destination keeps no times, what counts is that of what it was copied from.
+    // A destination without times takes the time of the source it was copied from.
     let dated = Entry {
         modified: there.modified.or(pair.entry.modified),
         ..there.clone()
@@ -105,7 +106,7 @@ fn write_versions(
     remember_version(transaction, Side::Destination, &path, &dated)
 }
 
-/// Notes that a folder's time must be set again.
+/// Marks a folder whose time must be set again.
 pub(super) fn mark_touched(
     transaction: &Transaction<'_>,
     folder: FolderId,
@@ -137,7 +138,8 @@ pub(super) fn write_made_entry(
     mark_touched(transaction, parent)
 }
 
-/// What is below a folder that could not be made stays where it is, and is not tried file by file.
+/// Records that a folder could not be made. The entries below it become unknown, and are not tried
+/// one by one.
 pub(super) fn write_failed_folder(
     transaction: &Transaction<'_>,
     folder: &FolderWork,

@@ -1,8 +1,8 @@
-//! Removal of what is at the destination only.
+//! Deletion of entries that only the destination has.
 //!
-//! Only below folders that were listed on both sides: what is unknown is never touched. An entry is
-//! counted with all that is in it, and its count is durable before it goes, so that no kill and no
-//! number of runs of a pass exceeds the limit.
+//! Only folders that were listed on both sides are considered: an unknown entry is never touched.
+//! An entry is counted with everything in it, and the count is durable before the entry is removed,
+//! so no crash and no number of runs of a pass exceeds the limit.
 
 use super::record::{failure, mark_touched};
 use super::survey::{Survey, Surveyor};
@@ -12,15 +12,16 @@ use crate::job::Job;
 use crate::names::QUARANTINE;
 use crate::progress::Phase;
 use crate::queries::StateReader;
+use crate::side::Side;
 use crate::status::Status;
 use crate::store::{CommitMode, FolderId, meta, path_of, put_failure, read_pairs};
 use headworks_storage::{Entry, ErrorKind, Fault, Folder, failpoint};
 use rusqlite::{OptionalExtension, Transaction, params};
 
-/// Source entries that are looked at together for what stands in their way.
+/// Source entries per page of the search for type conflicts.
 const PAGE: usize = 4096;
 
-/// An entry of the destination that is to go.
+/// An entry of the destination to remove.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) parent: FolderId,
@@ -28,18 +29,18 @@ pub(super) struct Candidate {
     pub(super) entry: Entry,
 }
 
-/// An entry of the destination that `--delete` removes or moves, with all that is in it.
+/// An entry of the destination that `--delete` removes or quarantines, with everything in it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Deletion {
-    /// Where it is, below the root.
+    /// Its path below the root.
     pub path: Vec<u8>,
-    /// How many entries go with it, itself among them.
+    /// Number of entries removed with it, including itself.
     pub entries: u64,
 }
 
-/// Calls `each` for everything that would go; how many entries that is in all, with those that went
-/// already in this pass.
+/// Calls `each` for every entry to remove. Returns the total number of entries, including those
+/// already removed in this pass.
 pub(super) async fn each_deletion(
     job: &Job,
     options: &CopyOptions,
@@ -57,7 +58,7 @@ pub(super) async fn each_deletion(
             Ok(survey) => survey.entries,
             // It stays: a deletion that cannot be counted is recorded as failed.
             Err(error) if error.fault() != Fault::Fatal => 0,
-            Err(error) => return Err(destination_error(error)),
+            Err(error) => return Err(Side::Destination.error(error)),
         };
         if entries > 0 && counted_entries(&state, candidate)?.is_none() {
             total += entries;
@@ -104,7 +105,7 @@ pub(super) async fn each_deletion(
     Ok(total)
 }
 
-/// Why so many deletions must not be, if they must not.
+/// Returns why this many deletions are refused, if they are.
 pub(super) fn deletion_obstacle(
     state: &StateReader,
     options: &CopyOptions,
@@ -114,13 +115,13 @@ pub(super) fn deletion_obstacle(
         && total > limit
     {
         let message = format!(
-            "{total} entries are to be {}, more than the limit of {limit} (--max-delete)",
+            "{total} entries are to be {}, which is more than the limit of {limit} (--max-delete)",
             options.delete.participle()
         );
         return Ok(Some(message));
     }
     if total > 0 && !options.allow_empty_source && is_source_empty(state)? {
-        let message = "the source is empty, and everything at the destination is to go: check that it is mounted, or say --allow-empty-source";
+        let message = "the source is empty, so everything at the destination would be deleted; check that the source is mounted, or pass --allow-empty-source";
         return Ok(Some(message.to_owned()));
     }
     Ok(None)
@@ -132,7 +133,7 @@ fn is_source_empty(state: &StateReader) -> Result<bool> {
     Ok(state.connection().query_row(query, [], |row| row.get(0))?)
 }
 
-/// How many entries went in this pass.
+/// Returns how many entries were removed in this pass.
 fn deleted_so_far(state: &StateReader) -> Result<u64> {
     let mut sum = 0;
     for key in ["deleted", "quarantined"] {
@@ -142,7 +143,7 @@ fn deleted_so_far(state: &StateReader) -> Result<u64> {
     Ok(sum)
 }
 
-/// How many entries were counted for a candidate whose removal was begun.
+/// Returns how many entries were counted for a candidate whose removal has begun.
 fn counted_entries(state: &StateReader, candidate: &Candidate) -> Result<Option<i64>> {
     let query = "SELECT entries FROM removal WHERE parent = ? AND name = ?";
     let mut statement = state.connection().prepare_cached(query)?;
@@ -150,14 +151,7 @@ fn counted_entries(state: &StateReader, candidate: &Candidate) -> Result<Option<
     Ok(statement.query_row(target, |row| row.get(0)).optional()?)
 }
 
-fn destination_error(error: headworks_storage::Error) -> Error {
-    Error::Storage {
-        side: "destination",
-        error,
-    }
-}
-
-/// Adds to a count of this pass.
+/// Adds to a counter of this pass.
 fn add_to_counter(
     transaction: &Transaction<'_>,
     counter: &str,
@@ -179,7 +173,7 @@ fn clear_removal(
     statement.execute(params![parent, name]).map(drop)
 }
 
-/// The destination no longer has an entry.
+/// Records that the destination no longer has an entry.
 pub(super) fn write_deleted(
     transaction: &Transaction<'_>,
     parent: FolderId,
@@ -248,7 +242,7 @@ impl CopyRun<'_> {
         Ok(())
     }
 
-    /// Counts what is about to go, durably; fails if that would exceed the limit.
+    /// Counts the entries to be removed, durably. Fails if that exceeds the limit.
     pub(super) async fn count_removals(
         &self,
         state: &StateReader,
@@ -290,15 +284,14 @@ impl CopyRun<'_> {
         self.job.writer.post(CommitMode::AfterSync, write, || {});
     }
 
-    /// Records that an entry stays although it should go. Ends the run if the whole storage is
-    /// gone.
+    /// Records that an entry could not be removed. Fails the run if the whole storage is gone.
     pub(super) fn record_undeleted(
         &self,
         candidate: &Candidate,
         error: headworks_storage::Error,
     ) -> Result<()> {
         if error.fault() == Fault::Fatal {
-            return Err(destination_error(error));
+            return Err(Side::Destination.error(error));
         }
         let (parent, name) = (candidate.parent, candidate.entry.name.clone());
         let counter = self.options.delete.counter();
@@ -317,7 +310,8 @@ impl CopyRun<'_> {
         Ok(())
     }
 
-    /// Removes what is in a folder, except what is protected and the folders that it is in.
+    /// Removes the contents of a folder, except protected entries and the folders that contain
+    /// them.
     async fn prune(&self, folder: Folder) -> headworks_storage::Result<()> {
         let mut folders = vec![folder];
         while let Some(folder) = folders.pop() {
@@ -334,7 +328,7 @@ impl CopyRun<'_> {
         Ok(())
     }
 
-    /// Moves or removes an entry with all that is in it. One that is gone already is fine.
+    /// Quarantines or removes an entry with everything in it. Succeeds if it is gone already.
     pub(super) async fn delete_or_quarantine(
         &self,
         folder: &Folder,
@@ -352,15 +346,15 @@ impl CopyRun<'_> {
         }
     }
 
-    /// The folder of this pass in which entries of a folder are kept.
+    /// Returns this pass's quarantine folder for the entries of a folder.
     pub(super) fn quarantine_folder(&self, folder: &Folder) -> Folder {
         let pass = format!("pass-{}", self.pass);
         let root = Folder::root().child(QUARANTINE).child(pass.as_bytes());
         folder.names().fold(root, |target, name| target.child(name))
     }
 
-    /// Moves an entry to the same path below the folder of this pass; where that is. A name that is
-    /// taken there gets a number.
+    /// Moves an entry to the same path below this pass's quarantine folder, and returns where it
+    /// is. A name that is taken there gets a numeric prefix.
     pub(super) async fn quarantine(
         &self,
         folder: &Folder,

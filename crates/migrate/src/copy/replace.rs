@@ -1,9 +1,9 @@
-//! Entries of another type that stand in the way of source entries.
+//! Replacing destination entries of another type than the source's.
 //!
-//! Nothing goes before its replacement is complete. A file, link or special file is written under a
-//! name of ours first; then the old entry goes, and the new one gets its name. A folder is complete
-//! only when all that is in it is: the file in its way is moved to quarantine, and removed from
-//! there at the end of the copy, or kept if something in the folder failed.
+//! Nothing is removed before its replacement is complete. A file, link or special file is first
+//! written under a temporary name; then the old entry is removed and the new one renamed. A folder
+//! is complete only when everything in it is: the file in its way is quarantined, and removed at
+//! the end of the copy, or kept if something in the folder failed.
 
 use super::record::{Record, mark_touched, write_record};
 use super::remove::{Candidate, write_deleted};
@@ -11,18 +11,19 @@ use super::survey::Survey;
 use super::tasks::ErrorAction;
 use super::transfer::TransferOutcome;
 use super::{CopyRun, Delete};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::names;
 use crate::queries::StateReader;
+use crate::side::Side;
 use crate::status::{DstState, Status};
 use crate::store::{CommitMode, FolderId, Pair, change_dst_below, log, read_pairs};
 use headworks_storage::{Entry, ErrorKind, Fault, Folder, Kind, display, failpoint};
 use rusqlite::{Transaction, params};
 
-/// Rows that are read at once.
+/// Rows that are read together.
 const PAGE: usize = 4096;
 
-/// A file that is kept in quarantine until the folder that replaces it is complete.
+/// A file that stays in quarantine until the folder that replaces it is complete.
 struct QuarantinedFile {
     parent: FolderId,
     name: Vec<u8>,
@@ -41,7 +42,7 @@ fn candidate(pair: &Pair) -> Option<Candidate> {
 }
 
 impl CopyRun<'_> {
-    /// Calls back for the type conflicts whose source entry is a folder, or is not.
+    /// Calls `each` for the type conflicts whose source entry is (or is not) a folder.
     async fn each_conflict(
         &self,
         folders: bool,
@@ -68,7 +69,7 @@ impl CopyRun<'_> {
         self.drain().await
     }
 
-    /// Moves files to quarantine that stand in the way of folders.
+    /// Quarantines the files that are in the way of folders.
     pub(super) async fn quarantine_blocking_files(&self) -> Result<()> {
         self.each_conflict(true, async |state, pair| {
             let Some(candidate) = candidate(&pair) else {
@@ -89,7 +90,7 @@ impl CopyRun<'_> {
             failpoint::hit("after-put-away");
             let file = match moved {
                 Ok(file) => file,
-                // Moved by a run that died before it noted that.
+                // A run that died moved it and had not recorded that.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     (self.quarantine_folder(&candidate.folder), name.clone())
                 }
@@ -127,7 +128,7 @@ impl CopyRun<'_> {
         self.job.writer.post(CommitMode::AfterSync, write, || {});
     }
 
-    /// Puts files, links and special files in the place of entries of another type.
+    /// Replaces destination entries of another type with files, links and special files.
     pub(super) async fn replace_conflicting(&self) -> Result<()> {
         self.each_conflict(false, async |state, pair| {
             let Some(candidate) = candidate(&pair) else {
@@ -143,7 +144,7 @@ impl CopyRun<'_> {
             }
             let survey = self.surveyor.survey(&candidate.folder, &candidate.entry);
             match survey.await {
-                // What a filter protects stays, and what it is in stands in the way for good.
+                // Protected entries stay, and so does the folder that contains them.
                 Ok(survey) if survey.protected > 0 => Ok(()),
                 Ok(survey) => self.replace(state, pair, candidate, survey).await,
                 Err(error) => self.record_undeleted(&candidate, error),
@@ -152,8 +153,8 @@ impl CopyRun<'_> {
         .await
     }
 
-    /// What is there, if a run that died put it there; an error if it is neither that nor what was
-    /// listed.
+    /// Returns the current entry if a run that died has already replaced it. Fails if it is neither
+    /// that nor what was listed.
     async fn already_replaced(
         &self,
         pair: &Pair,
@@ -172,7 +173,7 @@ impl CopyRun<'_> {
         match self.job.compare.difference(&pair.entry, &current) {
             Status::Same => Ok(Some(current)),
             _ => {
-                let message = "it is no longer what was listed";
+                let message = "it changed since it was listed";
                 let (kind, path) = (ErrorKind::Changed, pair.path());
                 Err(headworks_storage::Error::new(
                     kind, "replace", &path, message,
@@ -224,7 +225,7 @@ impl CopyRun<'_> {
         self.job.progress.add_done(1, 0);
     }
 
-    /// Lets the old entry go, and gives its name to the new one, which is complete.
+    /// Removes the old entry and gives its name to the complete new one.
     async fn swap(&self, candidate: &Candidate, staged: &[u8]) -> headworks_storage::Result<()> {
         let Candidate { folder, entry, .. } = candidate;
         self.delete_or_quarantine(folder, &entry.name).await?;
@@ -237,7 +238,7 @@ impl CopyRun<'_> {
         self.surveyor.with_retries(call).await
     }
 
-    /// Copies an entry under another name.
+    /// Copies an entry under a temporary name.
     async fn stage_entry(&self, pair: &Pair, name: &[u8]) -> Result<Staged> {
         for attempt in 1.. {
             let error = match self.copier.copy_entry_as(pair, Status::Missing, name).await {
@@ -272,7 +273,7 @@ impl CopyRun<'_> {
         unreachable!("attempts are bounded")
     }
 
-    /// Removes the files from quarantine whose folders are complete; the others stay there.
+    /// Removes quarantined files whose replacing folders are complete; the others stay.
     pub(super) async fn remove_replaced(&self) -> Result<()> {
         for file in self.quarantined_files()? {
             let state = self.job.state()?;
@@ -283,10 +284,7 @@ impl CopyRun<'_> {
                 let call = async || destination.remove(&file.folder, &file.new).await;
                 match self.surveyor.with_retries(call).await {
                     Err(error) if error.kind() != ErrorKind::NotFound => {
-                        return Err(Error::Storage {
-                            side: "destination",
-                            error,
-                        });
+                        return Err(Side::Destination.error(error));
                     }
                     _ => {}
                 }
@@ -304,7 +302,7 @@ impl CopyRun<'_> {
                             ON CONFLICT (key) DO UPDATE SET value = value + 1";
                 transaction.execute(more, [])?;
                 let path = file.folder.join(&file.new);
-                let message = "kept, because not all of the folder in its place was copied";
+                let message = "kept in quarantine because the folder that replaces it was not copied completely";
                 log(transaction, &format!("{}: {message}", display(&path)))
             };
             self.job.writer.write(write).await?;
@@ -331,7 +329,7 @@ impl CopyRun<'_> {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Removes folders of the quarantine in which nothing is left. If that fails they stay.
+    /// Removes quarantine folders that are empty. If that fails, they stay.
     async fn remove_empty_quarantine(&self, folder: &Folder) {
         let mut at = folder.clone();
         while let Some((above, name)) = at.split()
@@ -347,14 +345,14 @@ impl CopyRun<'_> {
     }
 }
 
-/// What became of an entry that was copied under another name.
+/// The result of copying an entry under a temporary name.
 enum Staged {
     Done(Box<Entry>, Option<[u8; 32]>, Option<i64>),
     Failed(Record),
     Stopped,
 }
 
-/// Whether all that is below a folder was copied.
+/// Returns whether everything below a folder was copied.
 fn is_complete(state: &StateReader, folder: FolderId) -> Result<bool> {
     let mut statement = state.connection().prepare_cached(
         "WITH RECURSIVE below (id) AS (

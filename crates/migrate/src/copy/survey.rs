@@ -1,7 +1,7 @@
-//! What a deletion covers: every entry is counted, and what a filter excludes is protected.
+//! The extent of a deletion: every entry below it is counted, and excluded entries are protected.
 //!
-//! Plans do not look into folders that are at the destination only. Before such a folder goes, it
-//! is listed here: a limit that counted it as one entry would bound nothing.
+//! A plan does not list folders that only the destination has. They are listed here before they are
+//! removed: a limit that counted such a folder as one entry would not limit anything.
 
 use super::CopyOptions;
 use crate::error::Result;
@@ -13,25 +13,25 @@ use headworks_core::Backoff;
 use headworks_storage::{Backend, Entry, ErrorKind, Fault, Folder, Kind};
 use std::sync::Arc;
 
-/// What is at and below an entry of the destination.
+/// Counts of the entries at and below an entry of the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
-    /// Entries that would go, the folders among them.
+    /// Entries that would be removed, including folders.
     pub(crate) entries: u64,
-    /// Entries that a filter excludes. They stay, and so do the folders that they are in.
+    /// Excluded entries. They stay, and so do the folders that contain them.
     pub(crate) protected: u64,
 }
 
-/// Lists what a deletion is about. Only looks.
+/// Counts what a deletion would remove. Read-only.
 pub(crate) struct Surveyor {
     destination: Arc<dyn Backend>,
-    /// `None`: excluded entries go like all others.
+    /// `None` if excluded entries are removed like others.
     protection: Option<Protection>,
     attempts: u32,
     backoff: Backoff,
 }
 
-/// The filters of the job, and after them the rules of `review` in their order.
+/// The job's filters, followed by the rules of `review` in their order.
 struct Protection {
     filter: Arc<Filter>,
     rules: Vec<(bool, GlobSet)>,
@@ -50,7 +50,7 @@ impl Protection {
     }
 }
 
-/// A folder on the way down, and whether it stays because something in it does.
+/// A folder of the traversal, and whether it stays because it contains a protected entry.
 struct SurveyedFolder {
     path: Folder,
     parent: Option<usize>,
@@ -80,7 +80,7 @@ impl Surveyor {
         protection.is_some_and(|protection| protection.covers(folder, entry))
     }
 
-    /// Counts an entry with all that is in it.
+    /// Counts an entry with everything in it.
     pub(crate) async fn survey(
         &self,
         folder: &Folder,
@@ -122,7 +122,7 @@ impl Surveyor {
         Ok(found)
     }
 
-    /// What is in a folder: how much of it would go, and its folders.
+    /// Returns the counts of a folder's entries, and its subfolders.
     async fn survey_folder(
         &self,
         folder: &Folder,
@@ -147,7 +147,7 @@ impl Surveyor {
         .await
     }
 
-    /// All that is in a folder.
+    /// Returns all entries of a folder.
     pub(crate) async fn children(&self, folder: &Folder) -> headworks_storage::Result<Vec<Entry>> {
         self.with_retries(async || {
             let mut children = Vec::new();
@@ -164,7 +164,7 @@ impl Surveyor {
         mut each: impl FnMut(Vec<Entry>),
     ) -> headworks_storage::Result<()> {
         let mut listing = match self.destination.list(folder, None).await {
-            // It went away since the plan, with all that was in it.
+            // The folder disappeared since the plan, with everything in it.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             listing => listing?,
         };
@@ -174,13 +174,13 @@ impl Surveyor {
                 page => page?,
             };
             let Some(mut page) = page else { return Ok(()) };
-            // In a bucket, an object without a name says that there is a folder.
+            // In an object store, an object without a name is the marker of the folder itself.
             page.entries.retain(|entry| !entry.name.is_empty());
             each(page.entries);
         }
     }
 
-    /// Tries again what fails for the moment.
+    /// Retries calls that fail temporarily.
     pub(crate) async fn with_retries<T>(
         &self,
         mut call: impl AsyncFnMut() -> headworks_storage::Result<T>,

@@ -1,4 +1,4 @@
-//! What the pool's workers do.
+//! The tasks of the pool's workers.
 
 use super::overlap;
 use super::record::{Record, failure, mark_touched, write_failed_folder, write_made, write_record};
@@ -19,13 +19,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-/// Larger files go alone, in parts.
+/// Larger files are transferred alone, in parts.
 pub(super) const LARGE_FILE: u64 = 8 << 20;
 
-/// Entries that the storage copies in one call. A pause or a limit takes effect between calls.
+/// Maximum number of entries per batch call of a storage. A pause or a bandwidth limit takes effect
+/// between calls.
 const BATCH_CALL_ENTRIES: usize = 16;
 
-/// Work for one worker.
+/// A unit of work for one worker.
 pub(super) struct Task {
     pub(super) kind: TaskKind,
     pub(super) attempt: u32,
@@ -33,29 +34,29 @@ pub(super) struct Task {
 }
 
 pub(super) enum TaskKind {
-    /// Entries of one folder.
+    /// Entries of one folder, or of several between local disks.
     Files(Vec<(Pair, Status)>),
-    /// Folders to make, whose parents exist.
+    /// Folders to make. Their parents exist.
     Make(Vec<FolderWork>),
     /// Folders whose attributes are to be set.
     SetAttributes(Vec<FolderWork>),
 }
 
-/// A folder, and the place of its own entry.
+/// A folder, and the key of its own entry.
 #[derive(Clone, Debug)]
 pub(super) struct FolderWork {
     pub(super) id: FolderId,
     pub(super) parent: FolderId,
     pub(super) path: Folder,
     pub(super) entry: Entry,
-    /// Whether it need not be made, because what is in it makes it.
+    /// Whether it need not be made, because an entry in it creates it.
     pub(super) implied: bool,
 }
 
 pub(super) struct Copier {
-    /// Whether both sides are disks of this machine.
+    /// Whether both sides are local disks.
     pub(super) local: bool,
-    /// Whether the destination is one.
+    /// Whether the destination is a local disk.
     pub(super) destination_is_local: bool,
     pub(super) source: Arc<dyn Backend>,
     pub(super) destination: Arc<dyn Backend>,
@@ -69,20 +70,20 @@ pub(super) struct Copier {
     pub(super) fatal: Fatal,
     pub(super) job: String,
     pub(super) pass: i64,
-    /// While the plan goes on: until when.
+    /// Cancelled when the plan is finished; `None` if the copy runs after the plan.
     pub(super) plan_done: Option<CancellationToken>,
 }
 
-/// What ended the whole run, and at which side.
+/// The error that ended the whole run, and its side.
 pub(super) type Fatal = Arc<Mutex<Option<(&'static str, Error)>>>;
 
-/// Shared with the threads on which disks are written.
+/// The pool's handler. The copier is shared with the blocking threads that serve local disks.
 pub(super) struct CopyHandler(pub(super) Arc<Copier>);
 
 impl Handler<Task> for CopyHandler {
     async fn run(&self, run: &mut Run<'_, Task>) -> Report {
         if self.0.is_cancelled() {
-            return Report::done(); // it stays where it is: in the state file
+            return Report::done(); // the work is still in the state file
         }
         let task = &mut run.payload;
         task.attempt += 1;
@@ -104,8 +105,8 @@ impl Handler<Task> for CopyHandler {
 }
 
 impl CopyHandler {
-    /// Between disks all of it on one thread, and folders of a disk always: waking another for
-    /// every call costs more than the calls.
+    /// Attempts a task. Calls to a local disk run on one blocking thread per task: waking another
+    /// thread for every call costs more than the calls.
     async fn attempt(&self, kind: TaskKind, attempt: u32) -> (TaskKind, Option<Fault>) {
         let is_folder_work = !matches!(kind, TaskKind::Files(_));
         if !(self.0.local || self.0.destination_is_local && is_folder_work) {
@@ -121,7 +122,7 @@ impl CopyHandler {
 }
 
 impl Copier {
-    /// Does what it can; what is left to be tried again, and why.
+    /// Attempts a task. Returns the part to be retried, and why.
     async fn attempt(&self, mut kind: TaskKind, attempt: u32) -> (TaskKind, Option<Fault>) {
         let fault = match &mut kind {
             TaskKind::Files(files) => self.copy_files(files, attempt).await,
@@ -142,8 +143,7 @@ impl Copier {
                 .is_some()
     }
 
-    /// Whether an error ends the whole run, or is worth another attempt. `None`: it is to be
-    /// recorded.
+    /// Decides what an error means: abort the run, retry, or record a failure.
     pub(super) fn classify(&self, error: &Error, attempt: u32) -> ErrorAction {
         match error.fault() {
             Fault::Fatal => {
@@ -161,8 +161,8 @@ impl Copier {
         fatal.get_or_insert_with(|| (side, error.clone()));
     }
 
-    /// What the source answers. If that ends the run, it is noted that it was the source: otherwise
-    /// the destination is named.
+    /// Awaits a call to the source. The source is recorded as the culprit of a fatal error; without
+    /// that the destination would be blamed.
     pub(super) async fn on_source<T>(
         &self,
         call: impl Future<Output = Result<T, Error>>,
@@ -176,7 +176,7 @@ impl Copier {
         result
     }
 
-    /// Waits while the job is paused: before every entry, and every piece of a large one.
+    /// Waits while the job is paused. Called before every entry, and every piece of a large one.
     pub(super) async fn wait_while_paused(&self) {
         self.progress
             .wait_while_paused(|| self.is_cancelled())
@@ -193,7 +193,7 @@ impl Copier {
         }
     }
 
-    /// Copies what is in the list, and leaves in it what is to be tried again.
+    /// Copies the files in the list, and leaves those to be retried in it.
     async fn copy_files(&self, files: &mut Vec<(Pair, Status)>, attempt: u32) -> Option<Fault> {
         let mut to_retry = Vec::new();
         let mut fault = None;
@@ -240,7 +240,7 @@ impl Copier {
         fault
     }
 
-    /// All of them in one call, where the storages can.
+    /// Copies files with one call to the storage, if both storages support that.
     async fn copy_batch(
         &self,
         files: &[(Pair, Status)],
@@ -423,7 +423,7 @@ impl Copier {
     }
 }
 
-/// What may be overwritten: what the plan found, and nothing that came since.
+/// Returns the condition for an overwrite: only what the plan found may be replaced.
 pub(super) fn precondition(pair: &Pair) -> Precondition {
     match &pair.there {
         None => Precondition::Absent,
@@ -434,13 +434,13 @@ pub(super) fn precondition(pair: &Pair) -> Precondition {
     }
 }
 
-/// Whatever a backend says: a file of another size than was listed is not a copy of it.
+/// Checks the size of a copied file. A backend's success alone is not trusted.
 fn check_size(pair: &Pair, done: TransferOutcome) -> Result<TransferOutcome, Error> {
     match &done {
         TransferOutcome::Done(there, ..)
             if pair.entry.kind == Kind::File && there.size != pair.entry.size =>
         {
-            let cause = format!("{} of {} bytes arrived", there.size, pair.entry.size);
+            let cause = format!("only {} of {} bytes arrived", there.size, pair.entry.size);
             let path = pair.path();
             Err(Error::new(ErrorKind::Temporary, "write", &path, cause))
         }

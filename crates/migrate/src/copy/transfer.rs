@@ -1,4 +1,4 @@
-//! One entry, when the storages cannot move it by themselves.
+//! Transfer of one entry through this process.
 
 use super::tasks::{Copier, precondition};
 use crate::status::{Difference, Status};
@@ -11,35 +11,36 @@ use sha2::digest::common::hazmat::SerializableState;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How much of a large file is sent before that is made durable and noted.
+/// Bytes of a large file between two checkpoints.
 pub(super) const PART_SIZE: u64 = 64 << 20;
-/// What is asked of the bandwidth at once.
+/// Bytes requested from the bandwidth limiter at once.
 const BANDWIDTH_STEP: u64 = 4 << 20;
 
-/// What became of an entry.
+/// The result of a transfer.
 pub(super) enum TransferOutcome {
-    /// What is there, the hash of its bytes, and the source's time if only reading told it.
+    /// The entry at the destination, the hash of its bytes, and the source's time if only reading
+    /// revealed it.
     Done(Box<Entry>, Option<[u8; 32]>, Option<i64>),
     Changed,
-    /// Somebody asked to stop; what was sent is noted.
+    /// The job was stopped. Checkpoints are saved.
     Stopped,
 }
 
-/// What an earlier run left of a large file.
+/// The saved progress of a large file.
 struct Part {
     done: u64,
     resume: Vec<u8>,
     hash: Option<Vec<u8>>,
 }
 
-/// What only looking at the source, or reading it, told.
+/// Properties of the source file that a stat or its first bytes reveal.
 struct SourceInfo {
     version: Option<Vec<u8>>,
     modified: Option<i64>,
     extended: Extended,
 }
 
-/// A place in a large file, and the hash up to there.
+/// An offset in a large file, and the hash up to it.
 struct Checkpoint {
     offset: u64,
     hash: Option<Vec<u8>>,
@@ -54,7 +55,7 @@ impl Checkpoint {
     }
 }
 
-/// The hash so far, as long as all bytes passed through us.
+/// The hash so far; `None` once bytes bypassed this process.
 struct RunningHash(Option<Sha256>);
 
 impl RunningHash {
@@ -83,7 +84,7 @@ impl Copier {
         self.copy_entry_as(pair, status, &pair.entry.name).await
     }
 
-    /// The same, under another name at the destination.
+    /// Transfers an entry under another name at the destination.
     pub(super) async fn copy_entry_as(
         &self,
         pair: &Pair,
@@ -91,7 +92,7 @@ impl Copier {
         target_name: &[u8],
     ) -> Result<TransferOutcome, Error> {
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
-        // A file is looked at when it was read: that says the same of all its bytes, for one call
+        // A file is checked after it was read instead: that covers all of its bytes with one call
         // less.
         if pair.entry.kind != Kind::File {
             let current = self.on_source(self.source.stat(folder, Some(name))).await?;
@@ -112,7 +113,7 @@ impl Copier {
         }
         let mut item = self.copy_item(pair);
         if item.entry.name != target_name {
-            // A name of ours.
+            // A temporary name of this job.
             item.precondition = Precondition::Any;
             item.entry.name = target_name.to_vec();
         }
@@ -158,7 +159,7 @@ impl Copier {
             self.save_part(pair, &mut *upload, &checkpoint).await?;
         }
         let mut chunks = None;
-        // An empty file is read as well where reading tells what it is.
+        // An empty file must be read too where reading reveals its metadata.
         let mut unread = size == 0 && self.read_reveals_metadata();
         while upload.offset() < size || unread {
             unread = false;
@@ -171,7 +172,7 @@ impl Copier {
                     return self.size_mismatch(pair).await;
                 }
                 Err(error) => {
-                    // What is durable already is gone on with; anything else is removed.
+                    // A durable part can be resumed; anything else is removed.
                     if part.is_none() && end <= PART_SIZE && !keeps_parts {
                         let _ = upload.abort().await;
                     }
@@ -181,8 +182,8 @@ impl Copier {
             if end < size {
                 let current = Checkpoint::new(&*upload, &hash);
                 let before = std::mem::replace(&mut checkpoint, current);
-                // Where parts that nobody noted are kept as well, what is under way need not be
-                // waited for.
+                // Where the storage keeps parts that were never noted, the transfers in flight need
+                // not be awaited.
                 let durable = if keeps_parts { &before } else { &checkpoint };
                 self.save_part(pair, &mut *upload, durable).await?;
                 failpoint::hit("after-part");
@@ -191,7 +192,7 @@ impl Copier {
                 }
             }
         }
-        // Where every read told what it reads, that is looked at already.
+        // Where every read reveals the source's metadata, it has been checked already.
         if !self.read_reveals_metadata() {
             let is_same = match chunks.as_ref().and_then(|chunks| chunks.entry_at_end()) {
                 Some(current) => is_unchanged(current, &pair.entry),
@@ -218,8 +219,8 @@ impl Copier {
         Ok(TransferOutcome::Done(entry.into(), digest, info.modified))
     }
 
-    /// The source had fewer or more bytes than it should: it changed, unless it says that it did
-    /// not. Then they were lost on the way, and the next attempt may get all of them.
+    /// Decides between a changed source and lost bytes. If the source claims not to have changed,
+    /// the bytes were lost in transit, and the next attempt may succeed.
     async fn size_mismatch(&self, pair: &Pair) -> Result<TransferOutcome, Error> {
         if self.read_reveals_metadata() {
             return Ok(TransferOutcome::Changed);
@@ -228,14 +229,17 @@ impl Copier {
         match is_unchanged(&self.on_source(stat).await?, &pair.entry) {
             false => Ok(TransferOutcome::Changed),
             true => {
-                let (path, cause) = (pair.path(), "not as many bytes came as it says it has");
+                let (path, cause) = (
+                    pair.path(),
+                    "the source sent another number of bytes than its size",
+                );
                 Err(Error::new(ErrorKind::Temporary, "read", &path, cause))
             }
         }
     }
 
-    /// Whether who reads a file learns what it is: when it was modified, if listings do not say, or
-    /// its metadata.
+    /// Returns whether reading a file reveals its time, if listings do not contain it, or its
+    /// metadata.
     fn read_reveals_metadata(&self) -> bool {
         let source = self.source.capabilities();
         !source.listed_times || source.metadata
@@ -245,8 +249,8 @@ impl Copier {
         self.source.capabilities().metadata && self.destination.capabilities().metadata
     }
 
-    /// What has to be known of the source before its bytes come; `None` if it is not what was
-    /// listed.
+    /// Returns what must be known about the source before its bytes arrive; `None` if it changed
+    /// since it was listed.
     async fn stat_before_read(
         &self,
         pair: &Pair,
@@ -257,7 +261,7 @@ impl Copier {
             modified: pair.entry.modified,
             extended: Extended::new(),
         };
-        // A small file brings all that with its bytes, and one call less.
+        // A small file reveals it with its bytes, which saves a call.
         if !is_large || !self.read_reveals_metadata() {
             return Ok(Some(info));
         }
@@ -287,7 +291,7 @@ impl Copier {
         }
     }
 
-    /// The hash to go on with; counts what need not be sent again.
+    /// Returns the hash to continue with, and counts the parts that need not be sent again.
     async fn resume_hash(
         &self,
         pair: &Pair,
@@ -312,8 +316,8 @@ impl Copier {
         if hash.0.is_none() || from == offset {
             return Ok(hash);
         }
-        // More, or less, arrived than was noted: the bytes in between are read here again, and not
-        // sent.
+        // More or less arrived than was recorded: the bytes in between are read again to update the
+        // hash, and not sent.
         let (folder, name) = (&*pair.folder, pair.entry.name.as_slice());
         let read = self.source.read(folder, name, from, offset - from);
         let mut chunks = self.on_source(read).await?;
@@ -324,13 +328,13 @@ impl Copier {
         }
         match at == offset {
             true => Ok(hash),
-            // A hash of fewer bytes than were sent would be wrong for ever.
+            // A hash over fewer bytes than were sent would be wrong forever.
             false => Err(Error::truncated(&pair.path(), at, pair.entry.size)),
         }
     }
 
-    /// Sends up to `end`, or a little beyond; what is read is gone on with next time. Answers
-    /// whether the source is what was listed, and had so many bytes.
+    /// Sends bytes up to `end`, or a little beyond. Returns whether the source is as listed and has
+    /// that many bytes.
     async fn send_part(
         &self,
         pair: &Pair,
@@ -361,8 +365,7 @@ impl Copier {
             };
             *chunks = Some(begun);
         }
-        // The last part ends when there is no more: only then it is known whether all of it was as
-        // it should be.
+        // The last part is read to the end of the stream: only then is its checksum verified.
         while let Some(reading) = chunks.as_mut()
             && (upload.offset() < end || end == pair.entry.size)
         {
@@ -372,8 +375,8 @@ impl Copier {
                 Err(error) if error.kind() == ErrorKind::Changed => return Ok(false),
                 Err(error) => return Err(error),
             };
-            // A far side that does not stop is not listened to: a small file is kept in memory
-            // until it is whole.
+            // A server that sends more than it announced must not fill the memory: a small file is
+            // buffered until it is complete.
             if upload.offset() + chunk.len() as u64 > pair.entry.size {
                 return Ok(false);
             }
@@ -384,7 +387,7 @@ impl Copier {
         Ok(true)
     }
 
-    /// Begins to read from there to the end; `None` if it is not what was listed.
+    /// Starts reading at `from`; `None` if the file changed since it was listed.
     async fn read(
         &self,
         pair: &Pair,
@@ -402,7 +405,7 @@ impl Copier {
         {
             let is_listed = current.version.is_some() && current.version == pair.entry.version;
             if is_listed && current.size != pair.entry.size {
-                let cause = "the answer has another length than the version that it names";
+                let cause = "the response has another length than the version it names";
                 let path = pair.path();
                 return Err(Error::new(ErrorKind::Temporary, "read", &path, cause));
             }
@@ -419,7 +422,7 @@ impl Copier {
         Ok(Some(chunks))
     }
 
-    /// Leaves nothing of a large file behind that will not be gone on with.
+    /// Discards the upload of a large file that will not be resumed.
     pub(super) async fn discard_upload(&self, pair: &Pair) {
         if pair.entry.size <= super::tasks::LARGE_FILE {
             return;
@@ -431,8 +434,8 @@ impl Copier {
             resume,
             ..UploadPlan::default()
         };
-        // If even that fails, plans of this job pass it over, and the failure that is recorded is
-        // the one that matters.
+        // If this fails too, later plans skip the leftovers, and the recorded failure is the one
+        // that matters.
         let discard = self
             .destination
             .discard(&pair.folder, &pair.entry.name, &plan);
@@ -457,7 +460,7 @@ impl Copier {
         info.await.ok().flatten()
     }
 
-    /// Makes a part durable at the destination, then in the state file.
+    /// Makes a part durable at the destination, then records it in the state file.
     async fn save_part(
         &self,
         pair: &Pair,
@@ -483,7 +486,7 @@ impl Copier {
     }
 }
 
-/// Whether the source still is what was listed.
+/// Returns whether the source is still what was listed.
 fn is_unchanged(current: &Entry, listed: &Entry) -> bool {
     let same_time = listed.modified.is_none() || current.modified == listed.modified;
     let same_version = listed.etag().is_none() || current.version == listed.version;

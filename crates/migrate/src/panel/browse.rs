@@ -1,4 +1,4 @@
-//! Pages of a plan and of its failures, read when somebody asks.
+//! Pages of a plan and of its failures, read on demand.
 
 use crate::error::Result;
 use crate::queries::{BrowsedEntry, StateReader};
@@ -7,7 +7,7 @@ use headworks_service::panel::{Cell, Cursor, Page, Row, Unit};
 use headworks_storage::{display, from_display};
 use serde::{Deserialize, Serialize};
 
-/// Rows in a page.
+/// Rows per page.
 const PAGE: usize = 50;
 
 pub(super) const PLAN_COLUMNS: [(&str, Unit); 7] = [
@@ -17,24 +17,24 @@ pub(super) const PLAN_COLUMNS: [(&str, Unit); 7] = [
     ("bytes", Unit::Bytes),
     ("to copy", Unit::Count),
     ("bytes to copy", Unit::Bytes),
-    ("left out or unknown", Unit::Count),
+    ("skipped or unknown", Unit::Count),
 ];
 
 pub(super) const FAILURE_COLUMNS: [(&str, Unit); 5] = [
     ("entry", Unit::Count),
-    ("while", Unit::Count),
+    ("phase", Unit::Count),
     ("cause", Unit::Count),
     ("attempts", Unit::Count),
-    ("what to do", Unit::Count),
+    ("next step", Unit::Count),
 ];
 
-/// Where a page begins.
+/// The position of a page in a plan or in the failures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct BrowseCursor {
     pub(super) job: String,
     folder: FolderId,
     after: Vec<u8>,
-    /// Whether what is at the destination only comes next.
+    /// Whether the page lists entries that only the destination has.
     extra: bool,
 }
 
@@ -67,7 +67,7 @@ impl BrowseCursor {
     }
 }
 
-/// The id of an entry of a job: bytes that are no UTF-8 must come back as they were.
+/// Returns the id of an entry of a job. Names that are not UTF-8 must survive the round trip.
 pub(super) fn entry_id(job: &str, path: &[u8]) -> String {
     serde_json::to_string(&(job, display(path).to_string())).unwrap_or_default()
 }
@@ -77,7 +77,7 @@ pub(super) fn parse_entry(id: &str) -> Option<(String, Vec<u8>)> {
     Some((job, from_display(&path)?))
 }
 
-/// A pattern that matches this path and no other.
+/// Returns a pattern that matches only this path.
 pub(super) fn pattern_for(path: &[u8]) -> Option<String> {
     let path = std::str::from_utf8(path).ok()?;
     let mut pattern = String::from("/");
@@ -91,7 +91,7 @@ pub(super) fn pattern_for(path: &[u8]) -> Option<String> {
     Some(pattern)
 }
 
-/// What is in a folder: the source's entries, then what is at the destination only.
+/// Returns a page of a folder: the source's entries, then those that only the destination has.
 pub(super) fn folder(state: &StateReader, at: &BrowseCursor) -> Result<Page> {
     let mut rows = Vec::new();
     let mut extra = at.clone();

@@ -1,4 +1,4 @@
-//! What a look at the state files saw.
+//! The state of all jobs, read from their state files.
 
 use crate::error::Result;
 use crate::progress::{ProgressSnapshot, Round};
@@ -6,7 +6,7 @@ use crate::queries::{Count, Outcome, StateReader, Summary};
 use crate::store::{ROOT, lock_holder};
 use std::path::{Path, PathBuf};
 
-/// Jobs that are looked at; a page is not the place for more.
+/// Maximum number of jobs that the page shows.
 const JOBS: usize = 100;
 
 /// All jobs at one moment.
@@ -15,35 +15,35 @@ pub(super) struct JobList {
     pub(super) jobs: Vec<JobView>,
 }
 
-/// One job.
+/// A job, as read from its state file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JobView {
-    /// What rows and actions call it: the path of its state file.
+    /// The id of the job in rows and actions: the path of its state file.
     pub(super) id: String,
     pub(super) path: PathBuf,
-    /// Why nothing is known of it.
+    /// Why the state file could not be read.
     pub(super) problem: Option<String>,
     pub(super) source: String,
     pub(super) destination: String,
     pub(super) stage: String,
     pub(super) pass: String,
     pub(super) paused: bool,
-    /// Who runs it now.
+    /// The process that runs the job.
     pub(super) holder: Option<String>,
-    /// What the runner left of itself.
+    /// The last progress snapshot of the runner.
     pub(super) live: Option<ProgressSnapshot>,
     /// The rounds of both sides.
     pub(super) rounds: [Vec<Round>; 2],
     pub(super) summary: Option<Summary>,
     pub(super) outcome: Option<Outcome>,
     pub(super) failures: u64,
-    /// What the plan found in all.
+    /// The totals of the plan.
     pub(super) total: Option<Count>,
-    /// By what it can be told that nothing changed.
+    /// Modification time and log size, to detect that nothing changed.
     changed: Option<(std::time::SystemTime, u64)>,
 }
 
-/// The files that are named, and those in folders that are.
+/// Returns the configured files, and the state files in configured folders.
 pub(super) fn state_files(locations: &[PathBuf]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for place in locations {
@@ -96,12 +96,12 @@ fn read_job(path: &Path, before: Option<&JobView>) -> Result<JobView> {
     let state = StateReader::open(path)?;
     let live = runner.as_ref().and_then(|_| state.live());
     let pass = state.meta_value("pass")?;
-    let shown = live
+    let live_rounds = live
         .as_ref()
         .map(|live| [0, 1].map(|at| live.sides[at].rounds.clone()));
-    let rounds = match (shown, before) {
+    let rounds = match (live_rounds, before) {
         (Some(rounds), _) if !rounds[0].is_empty() => rounds,
-        // A copy changes nothing of the rounds that are known already.
+        // A copy does not change the rounds, so those read before are still right.
         (Some(_), Some(before)) if before.pass == pass && !before.rounds[0].is_empty() => {
             before.rounds.clone()
         }
@@ -125,7 +125,7 @@ fn read_job(path: &Path, before: Option<&JobView>) -> Result<JobView> {
     })
 }
 
-/// The youngest change of the file or its log, and the size of the log.
+/// Returns the latest modification of the file or its WAL, and the size of the WAL.
 fn changed(path: &Path) -> Option<(std::time::SystemTime, u64)> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

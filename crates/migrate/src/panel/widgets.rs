@@ -1,4 +1,4 @@
-//! What was seen, as widgets.
+//! The widgets of the page.
 
 use super::browse::{self, BrowseCursor};
 use super::jobs::{JobList, JobView};
@@ -10,9 +10,9 @@ use headworks_service::panel::{
     Snapshot, Unit, Widget,
 };
 
-/// Jobs whose rounds are drawn: those that run, then the others.
+/// Maximum number of jobs whose rounds are drawn; running jobs first.
 const MAX_ROUND_WIDGETS: usize = 6;
-/// Rounds of a side that are drawn; of deeper trees the last.
+/// Maximum number of rounds drawn per side; for deeper trees the last ones.
 const MAX_ROUNDS: usize = 40;
 
 pub(super) fn snapshot(jobs: &JobList) -> Snapshot {
@@ -31,12 +31,12 @@ pub(super) fn snapshot(jobs: &JobList) -> Snapshot {
         }
     }
     widgets.extend([
-        Widget::new("statuses", "What was found", Body::Table(statuses(jobs))),
+        Widget::new("statuses", "Statuses", Body::Table(statuses(jobs))),
         Widget::new("failures", "Failures", Body::Table(failures(jobs))),
         Widget::new("plan", "Plans", Body::Tree(plans(jobs))),
         Widget::new(
             "start-synthetic",
-            "Something to watch",
+            "Synthetic migration",
             Body::Action {
                 action: "start-synthetic".into(),
             },
@@ -49,7 +49,7 @@ pub(super) fn snapshot(jobs: &JobList) -> Snapshot {
     }
 }
 
-/// The state file's name without its ending.
+/// Returns the name of the state file without its extension.
 pub(super) fn name(job: &JobView) -> String {
     let stem = job.path.file_stem().unwrap_or_default();
     stem.to_string_lossy().into_owned()
@@ -108,7 +108,7 @@ fn load(jobs: &JobList) -> Series {
 
 fn bytes(jobs: &JobList) -> Series {
     let rates = jobs.jobs.iter().filter_map(|job| job.live.as_ref());
-    // Not a sum: that of nothing is minus zero.
+    // Not a sum: the sum of no floats is minus zero.
     let rate = rates.fold(0.0, |sum, live| sum + live.byte_rate);
     Series {
         unit: Unit::BytesPerSecond,
@@ -148,15 +148,15 @@ fn job_table(jobs: &JobList) -> Paged {
     let names = [
         ("job", Unit::Count),
         ("state", Unit::Count),
-        ("from and to", Unit::Count),
+        ("source → destination", Unit::Count),
         ("phase", Unit::Count),
         ("done", Unit::Count),
-        ("of", Unit::Count),
-        ("a second", Unit::PerSecond),
-        ("bytes", Unit::BytesPerSecond),
-        ("left", Unit::Seconds),
+        ("total", Unit::Count),
+        ("per second", Unit::PerSecond),
+        ("throughput", Unit::BytesPerSecond),
+        ("ETA", Unit::Seconds),
         ("failures", Unit::Count),
-        ("waits for", Unit::Count),
+        ("waiting for", Unit::Count),
         ("runner", Unit::Count),
     ];
     Paged::new(&names, rows.collect(), None)
@@ -172,9 +172,11 @@ fn job_health(job: &JobView) -> Health {
     match (job.holder.is_some(), job.stage.as_str()) {
         _ if job.paused => Health::Warning("paused".into()),
         (true, _) => Health::Good,
-        (false, "done") if troubled => Health::Warning("done, but not everything is there".into()),
+        (false, "done") if troubled => {
+            Health::Warning("done, but some entries were not copied".into())
+        }
         (false, "done" | "planned") => Health::Idle,
-        (false, _) => Health::Warning("cut off: run it again to go on".into()),
+        (false, _) => Health::Warning("interrupted: run it again to continue".into()),
     }
 }
 
@@ -195,13 +197,13 @@ fn rounds(job: &JobView) -> Rounds {
 
 fn recent_rounds(rounds: &[Counted]) -> Vec<Round> {
     let skipped = rounds.len().saturating_sub(MAX_ROUNDS);
-    let shown = rounds.iter().skip(skipped).map(|round| Round {
+    let recent = rounds.iter().skip(skipped).map(|round| Round {
         declared: round.declared,
         done: round.ended - round.failed.min(round.ended),
         failed: round.failed,
         closed: round.closed,
     });
-    shown.collect()
+    recent.collect()
 }
 
 fn side_state(job: &JobView, at: usize) -> RoundState {
@@ -247,7 +249,7 @@ fn statuses(jobs: &JobList) -> Paged {
     }
     let names = [
         ("job", Unit::Count),
-        ("by", Unit::Count),
+        ("phase", Unit::Count),
         ("status", Unit::Count),
         ("entries", Unit::Count),
         ("bytes", Unit::Bytes),
@@ -255,7 +257,7 @@ fn statuses(jobs: &JobList) -> Paged {
     Paged::new(&names, rows, None)
 }
 
-/// Empty, and the way to the first page: failures are read when somebody asks.
+/// Returns an empty table with a cursor to the first page: failures are read on demand.
 fn failures(jobs: &JobList) -> Paged {
     let failed = jobs.jobs.iter().find(|job| job.failures > 0);
     let next = failed.map(|job| BrowseCursor::first_failure(&job.id).cursor());

@@ -1,11 +1,11 @@
-//! The rows of folders: new ones, and what is noted of those that were listed.
+//! The rows of the `folder` table: new folders, and the state of listed ones.
 
 use crate::status::{DstState, SrcState};
 use crate::store::FolderRow;
 use rusqlite::{Transaction, params};
 use std::sync::LazyLock;
 
-/// Notes that source folders were listed, and how many subfolders they have.
+/// Records that source folders were listed, and how many subfolders they have.
 pub(super) fn mark_listed(
     transaction: &Transaction<'_>,
     folders: &[(i64, u64)],
@@ -20,8 +20,7 @@ pub(super) fn mark_listed(
     Ok(())
 }
 
-/// Folders whose numbers follow each other and of which the same is to be noted: the first, the
-/// last, and what.
+/// Returns runs of folders with consecutive ids and the same value: first id, last id, value.
 fn runs<T: Copy + PartialEq>(folders: &[(i64, T)]) -> impl Iterator<Item = (i64, i64, T)> {
     let is_consecutive = |a: &(i64, T), b: &(i64, T)| a.0 + 1 == b.0 && a.1 == b.1;
     folders
@@ -29,11 +28,12 @@ fn runs<T: Copy + PartialEq>(folders: &[(i64, T)]) -> impl Iterator<Item = (i64,
         .map(|chunk| (chunk[0].0, chunk[chunk.len() - 1].0, chunk[0].1))
 }
 
-/// What is noted of a folder at the destination: its state, and whether its plain files are those
-/// of the source.
+/// The recorded result for a destination folder: its state, and whether its plain files are those of
+/// the source.
 pub(super) type FolderOutcome = (DstState, bool);
 
-/// In their turn. A folder that was taken for missing may have been made meanwhile.
+/// Records destination folders in their turn. A folder that was thought missing may have been made
+/// meanwhile.
 pub(super) fn mark_settled(
     transaction: &Transaction<'_>,
     folders: &[(i64, FolderOutcome)],
@@ -48,7 +48,7 @@ pub(super) fn mark_settled(
     Ok(())
 }
 
-/// Ahead of its turn, in which no call is needed any more.
+/// Records a destination folder ahead of its turn. In its turn it needs no call.
 pub(super) fn mark_settled_early(
     transaction: &Transaction<'_>,
     folder: i64,
@@ -61,7 +61,7 @@ pub(super) fn mark_settled_early(
         .map(drop)
 }
 
-/// Folders that one statement adds.
+/// Folders per statement.
 const CHUNK: usize = 8;
 
 static ADD_MANY: LazyLock<String> = LazyLock::new(|| add_statement(CHUNK));
@@ -74,7 +74,7 @@ fn add_statement(count: usize) -> String {
     format!("INSERT INTO folder (parent, name, depth, path) VALUES {rows}")
 }
 
-/// Adds folders below another; their numbers, which follow each other.
+/// Adds subfolders of a folder, and returns their ids, which are consecutive.
 pub(super) fn add_folders(
     transaction: &Transaction<'_>,
     parent: &FolderRow,
@@ -90,7 +90,7 @@ pub(super) fn add_folders(
     for name in rest {
         insert_folders(transaction, &ADD_ONE, parent, &[name])?;
     }
-    // Each number is one more than the highest before it, and nobody else writes.
+    // SQLite assigns the highest rowid plus one, and only this thread writes.
     let end = transaction.last_insert_rowid() + 1;
     Ok(end - names.len() as i64..end)
 }
@@ -112,7 +112,8 @@ fn insert_folders(
     statement.raw_execute().map(drop)
 }
 
-/// Folders of a listing of several pages get their rows only when the last page is there.
+/// Adds the subfolders of a listing of several pages. They get rows only after the last page, so
+/// that an interrupted listing leaves none.
 pub(super) fn add_listed_folders(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
@@ -140,14 +141,14 @@ mod tests {
     use headworks_storage::Folder;
 
     #[test]
-    fn folders_that_follow_each_other_are_noted_together_and_no_others() {
+    fn consecutive_folders_form_runs() {
         let folders = [(4, 'a'), (5, 'a'), (6, 'b'), (8, 'b'), (9, 'b'), (3, 'b')];
         let found: Vec<_> = runs(&folders).collect();
         assert_eq!(found, [(4, 5, 'a'), (6, 6, 'b'), (8, 9, 'b'), (3, 3, 'b')]);
     }
 
     #[test]
-    fn added_folders_have_the_numbers_that_are_told() {
+    fn added_folders_have_the_returned_ids() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::create(&dir.path().join("state")).unwrap();
         let mut connection = store.write().unwrap();

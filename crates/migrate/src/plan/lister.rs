@@ -1,4 +1,4 @@
-//! Lists folders, and hands what is in them to the store.
+//! Lists folders and hands the entries to the store.
 
 use super::folders::{self, FolderOutcome};
 use super::pages::{self, ListedPage};
@@ -19,13 +19,13 @@ use std::time::Duration;
 use tokio::sync::mpsc::{OwnedPermit, Sender, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-/// Rows of several folders that are handed over together.
+/// Rows of several folders that are written together.
 const FLUSH_ROWS: usize = 1024;
 
 /// A folder to list.
 #[derive(Clone)]
 pub(super) struct ListTask {
-    /// `None`: ahead of its turn.
+    /// `None` if it is listed ahead of its turn.
     pub(super) lease: Option<LeaseId>,
     pub(super) folder: Arc<PendingFolder>,
     pub(super) attempt: u32,
@@ -34,13 +34,13 @@ pub(super) struct ListTask {
 /// Folders that are listed one after the other.
 pub(super) type Batch = Vec<ListTask>;
 
-/// What the driver hears.
+/// An event for the walk.
 pub(super) enum WalkEvent {
-    /// Durable: the folders of these leases have ended, and have so many subfolders.
+    /// Listings that are durable: the leases of the folders, and the number of their subfolders.
     Settled(Side, Vec<(Option<LeaseId>, u64)>),
-    /// A listing failed.
+    /// A listing that failed.
     Failed(Side, ListTask, Error),
-    /// It did not run, because the pool is ending.
+    /// A task that did not run, because the pool is shutting down.
     Returned,
 }
 
@@ -53,24 +53,24 @@ pub(super) struct Lister {
     pub(super) progress: Arc<Progress>,
     pub(super) job: String,
     pub(super) stop: CancellationToken,
-    /// The state file, if it is inside this tree.
+    /// The location of the state file, if it is inside this tree.
     pub(super) state_file_in_tree: Option<StateFileLocation>,
     pub(super) compare: Comparison,
     /// Whether this is a destination that keeps no times.
     pub(super) timeless: bool,
-    /// Whether the backend is a disk of this machine: a batch then has a thread to itself.
+    /// Whether the backend is a local disk. A batch then gets its own thread.
     pub(super) local: bool,
-    /// Who copies while the plan goes on.
+    /// The copier that runs during the plan, if there is one.
     pub(super) durable: Option<Sender<Vec<DurableNames>>>,
 }
 
-/// Names of a folder of the source, now durable.
+/// Names of a source folder that are durable.
 pub(crate) struct DurableNames {
     pub(crate) folder: FolderId,
     pub(crate) names: Vec<Vec<u8>>,
 }
 
-/// Shared with the threads on which disks are listed.
+/// The pool's handler. The lister is shared with the blocking threads that serve local disks.
 pub(super) struct ListHandler(pub(super) Arc<Lister>);
 
 impl Handler<Batch> for ListHandler {
@@ -103,7 +103,7 @@ impl Handler<Batch> for ListHandler {
     }
 }
 
-/// What is handed to the store in one piece.
+/// Pages to be written in one piece.
 #[derive(Default)]
 struct PendingPages {
     pages: Vec<(ListTask, ListedPage)>,
@@ -112,7 +112,7 @@ struct PendingPages {
 }
 
 impl Lister {
-    /// Lists a batch; what is left of it when the storage asked for patience, and for how long.
+    /// Lists a batch. If the storage is overloaded, returns the rest and how long to wait.
     async fn list_batch(&self, batch: Batch) -> Option<(Batch, Duration)> {
         let mut pending = PendingPages::default();
         let mut left = batch.into_iter();
@@ -120,7 +120,7 @@ impl Lister {
         for task in left.by_ref() {
             self.wait_while_paused(&mut pending).await;
             if self.stop.is_cancelled() {
-                break; // it is listed by the run that goes on with this one
+                break; // the next run lists it
             }
             let Err(error) = self.list_folder(&task, &mut pending).await else {
                 continue;
@@ -131,11 +131,11 @@ impl Lister {
                 break;
             }
             if self.side == Side::Destination && error.kind() == ErrorKind::NotFound {
-                // Not an error: the whole folder is missing. For the root that is the normal case.
+                // Not an error: the whole folder is missing, which is normal for the root.
                 pending.missing.push(task);
                 continue;
             }
-            // Rounds retry, with a budget of their own: to the pool the attempt is all there is.
+            // The rounds retry, with their own budget. To the pool the task is done.
             let _ = self.events.send(WalkEvent::Failed(self.side, task, error));
         }
         self.flush(&mut pending);
@@ -143,7 +143,7 @@ impl Lister {
         Some((std::iter::once(task).chain(left).collect(), wait))
     }
 
-    /// Waits while the job is paused. What was listed is handed over before.
+    /// Waits while the job is paused. Listed pages are flushed first.
     async fn wait_while_paused(&self, pending: &mut PendingPages) {
         if self.progress.paused.load(Relaxed) {
             self.flush(pending);
@@ -164,7 +164,7 @@ impl Lister {
                 || {},
             );
         }
-        // A failed attempt is gone on with like one of an earlier run.
+        // A failed attempt is resumed like one of an earlier run.
         let progress = task.folder.progress.cursor();
         let staged = progress.as_ref().or(folder.cursor.as_ref());
         let resume = staged.filter(|cursor| !cursor.is_empty());
@@ -186,7 +186,7 @@ impl Lister {
             let staged = self.prepare_page(task, page_now, (first, last), discard_previous);
             pending.rows += staged.found + 1;
             pending.pages.push((task.clone(), staged));
-            // A page that cost a request is not kept waiting for others: it may have to be fetched
+            // A page that cost a request is written at once: losing it would cost the request
             // again.
             if pending.rows >= FLUSH_ROWS || !self.local {
                 self.flush(pending);
@@ -207,7 +207,7 @@ impl Lister {
         side.resumed_listings.fetch_add(u64::from(resumed), Relaxed);
     }
 
-    /// What a page becomes in the store.
+    /// Prepares a page for the store.
     fn prepare_page(
         &self,
         task: &ListTask,
@@ -221,21 +221,21 @@ impl Lister {
             names::is_ours(&self.job, &folder.path, name)
                 || state_file_in_tree.is_some_and(|file| file.owns(&folder.path, name))
         };
-        // It says that there is a folder, which is known already.
+        // The marker of a folder that is known already.
         let is_marker = |entry: &Entry| {
             !self.compare.markers
                 && entry.name.is_empty()
                 && entry.kind == Kind::File
                 && entry.size == 0
         };
-        // When it was written there says nothing of when the source was modified.
+        // The time of the upload says nothing about the modification of the source.
         let timeless = self.timeless;
         let mut entries = page.entries;
         entries.retain(|entry| !is_ours(&entry.name) && !is_marker(entry));
         if timeless {
             entries.iter_mut().for_each(|entry| entry.modified = None);
         }
-        // In the order of the table.
+        // The order of the table, so that rows are inserted sequentially.
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.progress.listed(self.side, entries.len(), last);
         if !last {
@@ -243,7 +243,8 @@ impl Lister {
         }
         let excludes =
             |entry: &Entry| self.side == Side::Source && self.filter.excludes(&folder.path, entry);
-        // Packed at once, while the cache has them, unless their names may still be asked for.
+        // Packed at once, while the entries are in the cache, unless their names may still be
+        // needed.
         let pack = first && last && self.durable.is_none();
         let mut files = PackedFiles::default();
         let found = entries.len();
@@ -311,15 +312,15 @@ impl Lister {
         });
     }
 
-    /// What can be copied once it is durable, if whoever copies has room for it: what is passed
-    /// over comes after the plan.
+    /// Returns the names that can be copied once they are durable, if the copier has room. Names
+    /// that are skipped here are copied after the plan.
     fn durable_names(
         &self,
         pages: &[(ListTask, ListedPage)],
     ) -> Option<(OwnedPermit<Vec<DurableNames>>, Vec<DurableNames>)> {
         let place = self.durable.clone()?.try_reserve_owned().ok()?;
         let resumable = self.backend.capabilities().resumable_listing;
-        // A listing that cannot be gone on with may be forgotten, and its names come again.
+        // A listing that cannot be resumed may be discarded, and its names arrive again.
         let lasting =
             |(_, staged): &&(ListTask, ListedPage)| resumable || staged.first && staged.last;
         let names = |(task, staged): &(ListTask, ListedPage)| DurableNames {
@@ -337,7 +338,7 @@ impl Lister {
     }
 }
 
-/// Puts the plain files of a folder together, if all of it is here.
+/// Packs the plain files of a folder, if the page is all of it.
 fn pack(staged: &mut ListedPage) {
     if !(staged.first && staged.last) {
         return;
@@ -352,7 +353,7 @@ fn pack(staged: &mut ListedPage) {
     });
 }
 
-/// Writes pages; which folders have ended with them.
+/// Writes pages. Returns the folders that are complete with them.
 fn write_pages(
     transaction: &Transaction<'_>,
     (side, compare): (Side, &Comparison),

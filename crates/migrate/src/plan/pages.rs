@@ -1,4 +1,4 @@
-//! What a listing becomes in the store.
+//! Writing listed pages to the store.
 
 use super::folders::{add_folders, add_listed_folders};
 use crate::side::Side;
@@ -14,19 +14,19 @@ use std::borrow::Cow;
 /// A page of a folder's listing.
 pub(super) struct ListedPage {
     pub(super) rows: Vec<EntryRow>,
-    /// How many entries it has in all.
+    /// Number of entries, including packed ones.
     pub(super) found: usize,
-    /// Its plain files, if it is all of the folder; they are not among the rows.
+    /// The plain files, if the page is the whole folder; they are not among the rows.
     pub(super) files: PackedFiles,
-    /// Where the next page begins, if the backend can say so.
+    /// The cursor of the next page, if the backend has cursors.
     pub(super) cursor: Option<Cursor>,
-    /// Whether pages of a listing that cannot be gone on with may be there.
+    /// Whether earlier pages of a listing that cannot be resumed may be stored.
     pub(super) discard_previous: bool,
     pub(super) first: bool,
     pub(super) last: bool,
 }
 
-/// All but its plain files; how many subfolders it has.
+/// Writes a source page, except its packed files. Returns the number of subfolders.
 pub(super) fn write_source_page(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
@@ -57,7 +57,7 @@ pub(super) fn write_source_page(
     }
 }
 
-/// Whether its plain files are those of the source.
+/// Writes a destination page. Returns whether its plain files are those of the source.
 pub(super) fn write_destination_page(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
@@ -87,9 +87,9 @@ pub(super) fn write_destination_page(
     Ok(alike)
 }
 
-/// Whether the files among the entries of a folder are the plain files of the source, as far as is
-/// compared; then they are taken out. Nothing else is asked of their versions: what is the same is
-/// not written over.
+/// Returns whether the files among the entries are the source's plain files, as far as is compared,
+/// and removes them from the entries if so. Their versions are not needed: a file that is the same
+/// is never overwritten.
 fn has_same_files(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
@@ -97,7 +97,7 @@ fn has_same_files(
     compare: &Comparison,
 ) -> rusqlite::Result<bool> {
     let is_file = |entry: &&Entry| entry.kind == Kind::File;
-    // Without versions they would have been put together already.
+    // Files without versions would have been packed.
     let is_dated = |entry: &&Entry| entry.version.is_some() && entry.modified.is_some();
     let there: Vec<&Entry> = entries.iter().copied().filter(is_file).collect();
     if there.is_empty() || !there.iter().all(is_dated) {
@@ -114,7 +114,7 @@ fn has_same_files(
     Ok(alike)
 }
 
-/// A row with its time, if the listing did not tell it and it is known from before.
+/// Returns a row with the time that is known from before, if the listing did not contain it.
 fn row_with_time<'r>(
     transaction: &Transaction<'_>,
     side: Side,
@@ -128,7 +128,7 @@ fn row_with_time<'r>(
     Ok(row.with_modified(known_modified(transaction, side, &path, &row.entry)?))
 }
 
-/// The root's own entry, under the number that no folder has.
+/// Writes the root's own entry. Its parent is 0, which is no folder.
 pub(super) fn write_root(
     transaction: &Transaction<'_>,
     side: Side,
@@ -160,7 +160,7 @@ fn save_cursor(
         Side::Source => "UPDATE folder SET src_cursor = ? WHERE id = ?",
         Side::Destination => "UPDATE folder SET dst_cursor = ? WHERE id = ?",
     };
-    // An empty cursor says that there are pages of a listing that cannot be gone on with.
+    // An empty cursor marks pages of a listing that cannot be resumed.
     let cursor = page.cursor.clone().unwrap_or_default();
     transaction
         .prepare_cached(statement)?
@@ -168,7 +168,7 @@ fn save_cursor(
     Ok(0)
 }
 
-/// Removes the pages of a listing that was cut off.
+/// Removes the pages of an interrupted listing.
 fn discard_pages(
     transaction: &Transaction<'_>,
     side: Side,
@@ -196,7 +196,7 @@ mod tests {
     use headworks_storage::Folder;
     use std::time::Duration;
 
-    /// A file as a bucket lists it, whose time is known from before.
+    /// A file as a bucket lists it, with a time known from before.
     fn file(name: &str, modified: i64) -> Entry {
         Entry {
             size: 7,
@@ -222,8 +222,8 @@ mod tests {
         }
     }
 
-    /// What is noted of a folder that the source has with the files `a` and `b`: whether both are
-    /// alike, and how many rows the destination has of it.
+    /// Returns whether a folder with the source files `a` and `b` is recorded as alike, and how
+    /// many rows the destination has of it.
     fn stored(there: &[Entry], first: bool) -> (bool, u64) {
         let place = tempfile::tempdir().unwrap();
         let store = Store::create(&place.path().join("state")).unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_bucket_that_are_the_same_have_no_rows_and_others_do() {
+    fn identical_files_of_a_bucket_have_no_rows() {
         let folder = Entry::new(*b"c", Kind::Folder);
         assert_eq!(stored(&[file("a", 5), file("b", 5)], true), (true, 0));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One side of the walk: its rounds, and the window that they have on the store.
+//! One side of the walk: its rounds, and their window on the store.
 
 use super::lister::Batch;
 use super::walk::CountByDepth;
@@ -16,26 +16,26 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Folders in memory a side.
+/// Maximum number of folders in memory per side.
 pub(super) const WINDOW: usize = 4096;
-/// Folders that are read from the store before the first of them is handed out.
+/// Folders read from the store before the first of them is leased.
 const PAGE: usize = 512;
 
-/// What a folder needs.
+/// A folder of the current round.
 #[derive(Debug)]
 pub(super) struct PendingFolder {
     pub(super) row: FolderRow,
-    /// `None`: it is listed. Otherwise its state follows without a call to the backend.
+    /// The state that follows without a call to the backend; `None` if the folder must be listed.
     pub(super) derived: Option<DstState>,
     pub(super) progress: ListingProgress,
 }
 
-/// How far a listing came in this run.
+/// The progress of a listing in this run.
 #[derive(Debug, Default)]
 pub(super) struct ListingProgress {
-    /// The last cursor that was handed to the store; an empty one if the backend has none.
+    /// The last cursor handed to the store; empty if the backend has no cursors.
     cursor: Mutex<Option<Cursor>>,
-    /// Attempts that failed since the last page.
+    /// Failed attempts since the last page.
     failed: AtomicU32,
 }
 
@@ -47,14 +47,14 @@ impl ListingProgress {
             .clone()
     }
 
-    /// A page was handed over: the attempts count from here.
+    /// Records a page handed to the store. Attempts count from here.
     pub(super) fn page_stored(&self, cursor: Option<Cursor>) {
         *self.cursor.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(cursor.unwrap_or_default());
         self.failed.store(0, Relaxed);
     }
 
-    /// An attempt failed; how many have, since the last page.
+    /// Records a failed attempt. Returns the number of failures since the last page.
     pub(super) fn record_failure(&self) -> u32 {
         self.failed.fetch_add(1, Relaxed) + 1
     }
@@ -64,15 +64,14 @@ pub(super) struct SideState {
     pub(super) side: Side,
     pub(super) rounds: Rounds<Arc<PendingFolder>>,
     pub(super) pool: Pool<Batch>,
-    /// Folders that are listed one after the other, at most, and how many of these batches run at
-    /// once.
+    /// Maximum number of folders per batch, and the number of concurrent batches.
     pub(super) max_batch: usize,
     pub(super) workers: usize,
-    /// The last folder of this round that was paged in.
+    /// The last folder of this round that was read from the store.
     cursor: i64,
-    /// What the destination can be called.
+    /// The capabilities of the destination, for its rules about names.
     pub(super) destination: Capabilities,
-    /// What is to do at which depth, until the pass starts.
+    /// Pending folders by depth, until the pass starts.
     pub(super) pending: BTreeMap<u32, u64>,
 }
 
@@ -100,7 +99,7 @@ impl SideState {
         })
     }
 
-    /// Starts the pass at the shallowest depth at which something is pending.
+    /// Starts the pass at the shallowest depth with pending folders.
     pub(super) fn start(&mut self, now: Time) -> Result<()> {
         let mut depths = std::mem::take(&mut self.pending);
         let (depth, count) = depths.pop_first().unwrap_or((0, 0));
@@ -116,8 +115,8 @@ impl SideState {
         self.cursor = 0;
     }
 
-    /// Reads some more into the window if it has room, and hands out what may be listed: nothing,
-    /// if there is no more.
+    /// Reads more folders into the window if it has room, and leases those that may be listed.
+    /// The list is empty if no folder may be listed.
     pub(super) fn lease(
         &mut self,
         now: Time,
@@ -139,7 +138,7 @@ impl SideState {
                 .rounds
                 .load(request.round, page.into_iter().map(Arc::new));
             if loaded < limit {
-                // Excluded while they waited.
+                // The missing ones were excluded while they waited.
                 self.rounds
                     .withdraw(now, request.round, (request.room - loaded) as u64)?;
             }
@@ -148,7 +147,8 @@ impl SideState {
     }
 }
 
-/// A destination folder whose parent is pending too is not counted: it is declared when that ends.
+/// Counts the pending folders by depth. A destination folder whose parent is pending too is not
+/// counted: it is declared when the parent is finished.
 fn count_pending(side: Side, read: &Connection) -> Result<CountByDepth> {
     let query = match side {
         Side::Source => "SELECT depth, count(*) FROM folder WHERE src = 0 GROUP BY depth",
@@ -190,7 +190,7 @@ fn source_page(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The destination's root, if nothing is known of it yet.
+/// Returns the destination's root, if it has not been listed.
 pub(super) fn unlisted_root(
     read: &Connection,
     destination: &Capabilities,
@@ -251,7 +251,7 @@ fn destination_page(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// What follows for a folder from its parent's state and what is there of its name.
+/// Derives the state of a folder from its parent's state and the entry of its name.
 fn derive_state(src: SrcState, parent: DstState, there: Option<Kind>) -> Option<DstState> {
     match (src, parent, there) {
         (SrcState::Failed | SrcState::Excluded | SrcState::Pending, _, _) => {

@@ -1,19 +1,19 @@
-//! Times that no listing says, asked for one by one where the comparison depends on them.
+//! Modification times that listings do not contain, fetched where the comparison depends on them.
 
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::side::Side;
-use crate::store::{CommitMode, FolderId, Pair, read_pairs, recall_version, remember_version};
+use crate::store::{CommitMode, EntryKey, Pair, read_pairs, recall_version, remember_version};
 use futures_util::StreamExt;
 use headworks_storage::{Backend, Entry, ErrorKind, Kind};
 use rusqlite::{Connection, params};
 use std::sync::Arc;
 
 const PAGE: usize = 2048;
-/// Looks at once.
+/// Concurrent stat calls.
 const CONCURRENT_STATS: usize = 32;
 
-/// Looks at the files that are on both sides and as large, and of which one has no time.
+/// Fetches the times of files that have the same size on both sides and no time on one of them.
 pub(crate) async fn fetch_missing_times(job: &Job) -> Result<()> {
     let sides = [
         (Side::Source, job.source.clone()),
@@ -35,7 +35,7 @@ pub(crate) async fn fetch_missing_times(job: &Job) -> Result<()> {
     if !any_missing {
         return Ok(());
     }
-    let mut after: (FolderId, Vec<u8>) = (0, Vec::new());
+    let mut after: EntryKey = (0, Vec::new());
     loop {
         let pairs = read_pairs(state.connection(), &after, PAGE)?;
         let Some(last) = pairs.last() else { break };
@@ -61,9 +61,9 @@ pub(crate) async fn fetch_missing_times(job: &Job) -> Result<()> {
     job.writer.write(|_| Ok(())).await
 }
 
-/// Whether a side has any file without a time: going through all pairs takes much longer than this.
+/// Returns whether a side has any file without a time. A scan of all pairs would take much longer.
 fn lacks_times(read: &Connection, side: Side) -> Result<bool> {
-    let table = ["source", "destination"][side as usize];
+    let table = side.name();
     let query =
         format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE kind = 1 AND modified IS NULL)");
     Ok(read.query_row(&query, [], |row| row.get(0))?)
@@ -76,7 +76,7 @@ fn modified_of(pair: &Pair, side: Side) -> Option<i64> {
     }
 }
 
-/// Whether only the times can tell.
+/// Returns whether only the times can tell the files apart.
 fn decided_by_time(pair: &Pair) -> bool {
     let is_file = |entry: &Entry| entry.kind == Kind::File;
     let there = pair.there.as_ref();
@@ -84,7 +84,7 @@ fn decided_by_time(pair: &Pair) -> bool {
     !pair.excluded && is_file(&pair.entry) && alike
 }
 
-/// Whether both are the versions of which one was copied from the other.
+/// Returns whether both versions are known from a copy of one to the other.
 fn is_known_copy(read: &Connection, pair: &Pair) -> Result<bool> {
     let there = pair.there.as_ref().and_then(|there| there.version.as_ref());
     let (Some(here), Some(there)) = (&pair.entry.version, there) else {
@@ -99,15 +99,11 @@ async fn fetch_time(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -
     let (parent, name, path) = (pair.parent, pair.entry.name.clone(), pair.path());
     let entry = match backend.stat(&pair.folder, Some(&name)).await {
         Ok(entry) => entry,
-        // Whoever copies it will find out.
+        // The copy will find out.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => {
-            let side = ["source", "destination"][side as usize];
-            return Err(Error::Storage { side, error });
-        }
+        Err(error) => return Err(side.error(error)),
     };
-    // Where listings have no version of the storage's own, the next plan will see what this one
-    // saw.
+    // If listings have no version of the storage's own, the next plan will see what this one saw.
     let listed = match side {
         Side::Source => Some(&pair.entry),
         Side::Destination => pair.there.as_ref(),
@@ -119,7 +115,7 @@ async fn fetch_time(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -
         ..entry
     };
     let write = move |transaction: &rusqlite::Transaction<'_>| {
-        let table = ["source", "destination"][side as usize];
+        let table = side.name();
         let update = format!("UPDATE {table} SET modified = ? WHERE parent = ? AND name = ?");
         let mut update = transaction.prepare_cached(&update)?;
         update.execute(params![entry.modified, parent, name])?;

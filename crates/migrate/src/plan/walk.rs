@@ -1,4 +1,4 @@
-//! The driver: pages, leases, settles, and lets the sides go on.
+//! The driver of the walk: pages folders in, leases them, settles them, and advances the sides.
 
 use super::folders;
 use super::lister::{Batch, DurableNames, ListHandler, ListTask, Lister, WalkEvent};
@@ -22,10 +22,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// How many at which depth.
+/// Number of folders by depth.
 pub(super) type CountByDepth = BTreeMap<u32, u64>;
 
-/// How often a pause, a stop or a broken state file is looked for.
+/// Interval at which a pause, a stop or a failed writer is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 struct Walk<'a> {
@@ -38,23 +38,23 @@ struct Walk<'a> {
     early_root: EarlyRoot,
 }
 
-/// Whether the destination's root is looked at before its turn, so that copying can begin while the
-/// source's is still listed.
+/// The early listing of the destination's root, so that copying can begin while the source's root
+/// is still being listed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EarlyRoot {
-    /// From then on, if the source's root takes so long.
+    /// Starts at this time, if the source's root takes that long.
     After(Instant),
-    /// It is being looked at.
+    /// The root is being listed.
     Running,
-    /// It is known, or comes in its turn.
+    /// The root is known, or will be listed in its turn.
     Finished,
 }
 
-/// How long the source's root may take before the destination's is looked at.
+/// How long the source's root may take before the destination's is listed early.
 const EARLY_ROOT_DELAY: Duration = Duration::from_millis(200);
 
-/// Walks both sides until nothing is pending, or until somebody asks to stop. What is durable is
-/// offered to `durable`.
+/// Walks both sides until nothing is pending, or the job is stopped. Offers durable pages to
+/// `durable`.
 pub(crate) async fn walk(
     job: &Job,
     durable: Option<mpsc::Sender<Vec<DurableNames>>>,
@@ -68,8 +68,8 @@ pub(crate) async fn walk(
     let side = |side| -> Result<SideState> {
         let durable = durable.clone().filter(|_| side == Side::Source);
         let (pool, sizes) = pool(job, side, sender.clone(), durable)?;
-        // A destination folder must end by `finish`, which declares what is below it: there only
-        // attempts count.
+        // A destination folder must end by `finish`, which declares the folders below it, so its
+        // retries are limited by attempts alone.
         let budget = match side {
             Side::Source => job.settings.retry_budget,
             Side::Destination => Duration::MAX,
@@ -92,16 +92,16 @@ pub(crate) async fn walk(
     for side in [leader, follower] {
         let _ = side.pool.shutdown(Duration::from_secs(30)).await;
     }
-    // Everything that was listed is worth keeping, also when the walk was stopped.
+    // Completed listings are kept, also when the walk was stopped.
     let flushed = job.writer.write(|_| Ok(())).await;
     walked.and(flushed)
 }
 
-/// Folders of a disk that are listed one after the other on one thread: waking another costs more
-/// than a listing.
+/// Folders of a local disk that are listed one after the other on one thread: waking another thread
+/// costs more than a listing.
 const BATCH: usize = 64;
 
-/// The pool of a side; how many workers it begins with, and how many folders a batch has at most.
+/// Returns the pool of a side, its initial number of workers, and the maximum size of a batch.
 fn pool(
     job: &Job,
     side: Side,
@@ -125,7 +125,7 @@ fn pool(
     };
     let target = TargetConfig {
         limits,
-        fault_threshold: 0, // a folder that fails tells nothing of the others
+        fault_threshold: 0, // a failed folder says nothing about the others
         ..TargetConfig::default()
     };
     let config = Config {
@@ -136,12 +136,12 @@ fn pool(
         ..Config::default()
     };
     let local = backend.as_any().is::<headworks_storage::Local>();
-    // While some hand over what they listed and take another batch, others list.
+    // While some workers hand over their results and take another batch, others list.
     let base = match local && job.settings.workers.is_none() {
         true => (2 * base).min(most),
         false => base,
     };
-    // A limit on requests counts batches, so each must be one.
+    // A limit on requests counts batches, so a batch must be one request.
     let batch = match local && rate.is_none() {
         true => BATCH,
         false => 1,
@@ -196,7 +196,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Lists the destination's root, if its turn is far off. It counts only when its turn comes.
+    /// Lists the destination's root early, if its turn is far off. The result counts in its turn.
     fn list_root_early(&mut self) -> Result<()> {
         let EarlyRoot::After(then) = self.early_root else {
             return Ok(());
@@ -244,7 +244,7 @@ impl Walk<'_> {
         let paused = self.job.progress.paused.load(Relaxed);
         for side in &mut self.sides {
             let now = side.pool.now();
-            // The pool holds what was leased before the pause and has not begun.
+            // The pool holds what was leased before the pause and has not started.
             match (paused, side.rounds.state()) {
                 (true, State::Running) => {
                     side.rounds.pause(now);
@@ -277,7 +277,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Hands out some of what may be listed; whether there was any.
+    /// Leases and dispatches some folders. Returns whether there were any.
     fn lease_folders(&mut self, which: Side) -> Result<bool> {
         let side = &mut self.sides[which as usize];
         let leases = side.lease(side.pool.now(), &self.read)?;
@@ -328,7 +328,7 @@ impl Walk<'_> {
         );
     }
 
-    /// In batches that leave something for every worker.
+    /// Submits listings in batches that leave work for every worker.
     fn submit(&mut self, which: Side, listings: Vec<ListTask>) {
         let side = &self.sides[which as usize];
         let size = (listings.len() / (2 * side.workers)).clamp(1, side.max_batch);
@@ -340,7 +340,7 @@ impl Walk<'_> {
             }
             let job = PoolJob::new(batch).targets(TargetId::new(0));
             if side.pool.submit(job).is_err() {
-                unreachable!("the window is as large as the queue");
+                unreachable!("the queue is as long as the window");
             }
         }
     }
@@ -360,7 +360,7 @@ impl Walk<'_> {
             }
             WalkEvent::Failed(side, listing, error) => match listing.lease {
                 Some(lease) => self.listing_failed(side, lease, &listing, &error)?,
-                // It will be asked for again in its turn, and what it answers then counts.
+                // It is listed again in its turn, and that result counts.
                 None => self.early_root = EarlyRoot::Finished,
             },
             WalkEvent::Returned => {}
@@ -375,10 +375,8 @@ impl Walk<'_> {
         listing: &ListTask,
         error: &headworks_storage::Error,
     ) -> Result<()> {
-        let name = ["source", "destination"][which as usize];
         if error.fault() == Fault::Fatal {
-            let error = error.clone();
-            return Err(Error::Storage { side: name, error });
+            return Err(which.error(error.clone()));
         }
         let side = &mut self.sides[which as usize];
         let now = side.pool.now();
@@ -401,8 +399,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Records the failure. A destination folder ends like any other: what is below it is declared,
-    /// and becomes unknown.
+    /// Records a failed listing. A destination folder ends like any other: the folders below it are
+    /// declared, and become unknown.
     fn record_failed_listing(
         &mut self,
         which: Side,
@@ -454,7 +452,7 @@ impl Walk<'_> {
         self.job.progress.sides[which as usize].update(&rounds.progress(), rounds.state());
     }
 
-    /// Leases nothing more; what runs may end and is kept.
+    /// Stops leasing. Running listings may finish, and are kept.
     fn stop(&mut self) -> Result<()> {
         for side in &mut self.sides {
             let now = side.pool.now();

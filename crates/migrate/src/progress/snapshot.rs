@@ -1,4 +1,4 @@
-//! A picture of a run: how far, how fast, how much longer, and what is waited for.
+//! A snapshot of a run: progress, rates, ETA, and what it is waiting for.
 
 use super::{Activity, Phase, Progress, Round};
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,18 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Over how long a rate is taken.
+/// The window over which rates are measured.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// A run at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProgressSnapshot {
-    /// What is being done, in a word.
+    /// The current phase.
     pub phase: String,
-    /// When the picture was made, in nanoseconds since 1970.
+    /// The time of the snapshot, in nanoseconds since 1970.
     pub at: i64,
-    /// Items done in this phase: in a plan, folders.
+    /// Items done in this phase; in a plan, folders.
     pub done: u64,
     /// Items to do in this phase, as far as known.
     pub total: u64,
@@ -27,16 +27,15 @@ pub struct ProgressSnapshot {
     pub total_bytes: u64,
     /// Items that failed.
     pub failed: u64,
-    /// Items a second.
+    /// Items per second.
     pub rate: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub byte_rate: f64,
-    /// How many seconds the phase takes still, if it goes on like this; of a plan, its current
-    /// rounds.
+    /// Estimated seconds until the end of the phase; in a plan, of its current rounds.
     pub eta: Option<f64>,
-    /// What is waited for, if anything.
+    /// The event that the run is waiting for, if any.
     pub waits_for: Option<String>,
-    /// Whether a pause holds everything.
+    /// Whether the job is paused.
     pub paused: bool,
     /// Source and destination.
     pub sides: [SideSnapshot; 2],
@@ -46,7 +45,7 @@ pub struct ProgressSnapshot {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SideSnapshot {
-    /// What it does, or waits for.
+    /// The activity of the side.
     #[serde(rename = "doing")]
     pub activity: Activity,
     /// The current round.
@@ -55,15 +54,15 @@ pub struct SideSnapshot {
     pub folders: u64,
     /// Entries found in this run.
     pub entries: u64,
-    /// Listings that were tried again.
+    /// Listings that were retried.
     pub retried: u64,
-    /// Answers that asked for patience.
+    /// Overload responses.
     pub overloads: u64,
-    /// The rounds, from the root on.
+    /// The rounds, starting at the root.
     pub rounds: Vec<Round>,
 }
 
-/// Remembers the last seconds of a run, to tell its rate.
+/// Measures rates over the last seconds of a run.
 #[derive(Debug, Default)]
 pub struct RateMeter {
     phase: Phase,
@@ -71,7 +70,7 @@ pub struct RateMeter {
 }
 
 impl RateMeter {
-    /// The picture now.
+    /// Takes a snapshot.
     pub fn snapshot(&mut self, progress: &Progress) -> ProgressSnapshot {
         self.snapshot_at(progress, Instant::now())
     }
@@ -109,7 +108,7 @@ impl RateMeter {
             failed: progress.failed.load(Relaxed),
             rate,
             byte_rate,
-            // Whichever of the two takes longer: many small files, or a few large ones.
+            // The larger of the two: many small files, or a few large ones.
             eta: items
                 .zip(in_bytes)
                 .map(|(a, b)| a.max(b))
@@ -156,7 +155,7 @@ fn side(progress: &Progress, at: usize) -> SideSnapshot {
     }
 }
 
-/// Folders of both sides that have ended, and that are known so far.
+/// Returns the finished and the known folders of both sides.
 fn plan_counts(sides: &[SideSnapshot; 2]) -> (u64, u64) {
     let rounds = || sides.iter().flat_map(|side| &side.rounds);
     (
@@ -179,7 +178,7 @@ fn waits_for(progress: &Progress, phase: Phase, sides: &[SideSnapshot; 2]) -> Op
         return (!words.is_empty()).then(|| words.join(", "));
     }
     let syncing = progress.syncing.load(Relaxed);
-    syncing.then(|| "the destination to be durable".into())
+    syncing.then(|| "the destination to sync".into())
 }
 
 #[cfg(test)]
@@ -202,18 +201,18 @@ mod tests {
             Some(45.0),
             "by items, which take longer than bytes"
         );
-        // Twenty seconds without anything: what was before them is forgotten.
+        // After twenty idle seconds the earlier samples are out of the window.
         meter.snapshot_at(&progress, at(15));
         let snapshot = meter.snapshot_at(&progress, at(25));
         assert_eq!((snapshot.rate, snapshot.eta), (0.0, None));
-        // A new phase begins at nothing.
+        // A new phase starts from zero.
         progress.enter(Phase::FolderTimes, 7, 0);
         let snapshot = meter.snapshot_at(&progress, at(26));
         assert_eq!((snapshot.done, snapshot.total, snapshot.rate), (0, 7, 0.0));
     }
 
     #[test]
-    fn a_pause_is_what_is_waited_for() {
+    fn a_paused_job_waits_for_resume() {
         let progress = Progress::default();
         progress.enter(Phase::Files, 2, 0);
         progress.add_done(1, 0);

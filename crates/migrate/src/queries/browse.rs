@@ -1,16 +1,16 @@
-//! Small pieces of a state file, for whoever looks at it while it changes.
+//! Small pages of a state file, for a display while the file changes.
 
 use super::{FailedEntry, Outcome, StateReader, status};
 use crate::error::Result;
 use crate::progress::Round;
 use crate::queries::Count;
 use crate::status::Status;
-use crate::store::{FolderId, Pair, meta, path_of, read_folder};
+use crate::store::{EntryKey, FolderId, Pair, meta, path_of, read_folder};
 use headworks_storage::Folder;
 use headworks_storage::display;
 use rusqlite::{OptionalExtension, params};
 
-/// What a plan found at and below a folder.
+/// The totals of a plan at and below a folder.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FolderTotal {
     pub(crate) found: Count,
@@ -24,16 +24,13 @@ pub(crate) struct BrowsedEntry {
     pub(crate) path: Vec<u8>,
     pub(crate) name: Vec<u8>,
     pub(crate) status: &'static str,
-    /// Its number, if it is a folder that can be looked into.
+    /// Its id, if it is a folder that can be opened.
     pub(crate) folder: Option<FolderId>,
     pub(crate) total: Option<FolderTotal>,
 }
 
-/// Where a failure is.
-type EntryKey = (FolderId, Vec<u8>);
-
 impl StateReader {
-    /// Some entries of a folder of the source, after a name.
+    /// Returns a page of the source's entries of a folder.
     pub(crate) fn browse_source(
         &self,
         folder: FolderId,
@@ -59,7 +56,7 @@ impl StateReader {
         Ok(listed)
     }
 
-    /// Some of what is in a folder of the destination only, after a name.
+    /// Returns a page of a folder's entries that only the destination has.
     pub(crate) fn browse_extra(
         &self,
         folder: FolderId,
@@ -84,7 +81,7 @@ impl StateReader {
         Ok(listed.collect())
     }
 
-    /// What the plan found at and below a folder, when it was finished.
+    /// Returns the totals at and below a folder, if the plan is finished.
     pub(crate) fn total(&self, folder: FolderId) -> Result<Option<FolderTotal>> {
         let mut statement = self.read.prepare_cached(
             "SELECT coalesce(t.entries, 0) + coalesce(p.entries, 0),
@@ -111,7 +108,7 @@ impl StateReader {
         Ok(total.optional()?)
     }
 
-    /// Some failures after a place, each with its own place.
+    /// Returns a page of failures, each with its key.
     pub(crate) fn failed_page(
         &self,
         after: (FolderId, &[u8]),
@@ -143,13 +140,13 @@ impl StateReader {
         Ok(count.cast_unsigned())
     }
 
-    /// What became of everything, as it was when the last copy finished.
+    /// Returns the outcome of the last finished copy.
     pub(crate) fn last_outcome(&self) -> Option<Outcome> {
         let json: Option<String> = meta(&self.read, "outcome").ok()?;
         serde_json::from_str(&json?).ok()
     }
 
-    /// The rounds of both sides, from the rows of folders.
+    /// Returns the rounds of both sides, derived from the rows of folders.
     pub(crate) fn rounds(&self) -> Result<[Vec<Round>; 2]> {
         let mut statement = self.read.prepare(
             "SELECT count(*), sum(src <> 0), sum(src = 2), sum(dst <> 0), sum(dst = 2)

@@ -1,5 +1,4 @@
-//! Adding up what a plan found, on two threads: nothing else goes on meanwhile, and somebody waits
-//! for it.
+//! Counting the result of a plan on two threads: nothing else runs meanwhile, and the user waits.
 
 use super::{ALL_FOLDERS, Count, FolderRange, PAGE, StateReader, Summary, Totals};
 use crate::error::Result;
@@ -9,11 +8,11 @@ use rusqlite::OptionalExtension;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How often folders are cut, in each of two ways.
+/// Number of parts for each of two ways to cut the folders.
 const PARTS: i64 = 8;
 
 impl StateReader {
-    /// What the plan found, counted anew; `store_totals` is given the totals of folders, some at a time.
+    /// Counts the result of the plan. `store_totals` receives the totals of folders piece by piece.
     pub(crate) fn count(
         &self,
         compare: &Comparison,
@@ -41,9 +40,9 @@ impl StateReader {
         Ok(summary)
     }
 
-    /// All folders, in parts that the threads take one after the other. Folders are mostly in those
-    /// with small numbers, files in all: so it is cut by what is in the first parts of the table as
-    /// well as by the table itself.
+    /// Returns all folders in ranges for the threads to take one after the other. Folders are
+    /// mostly in folders with small ids, files everywhere, so the ranges are cut both by the
+    /// parents of the first folders and by the folders themselves.
     fn ranges(&self) -> Result<Vec<FolderRange>> {
         let mut statement = self.read.prepare_cached(
             "SELECT parent, id FROM folder WHERE id = (SELECT max(id) FROM folder) * ? / ?",
@@ -64,7 +63,7 @@ impl StateReader {
         Ok(cuts.windows(2).map(|cut| cut[0]..cut[1]).collect())
     }
 
-    /// The plain files that the destination has just so: nobody has to look at each of them.
+    /// Counts the plain files that are identical on both sides, without reading each of them.
     fn count_identical(
         &self,
         folders: FolderRange,
@@ -84,7 +83,7 @@ impl StateReader {
                 entries: entries.cast_unsigned(),
                 bytes: bytes.cast_unsigned(),
             });
-            // The root is below nothing.
+            // The root has no parent.
             if parent >= ROOT {
                 totals.add_below(parent, (entries, bytes));
             }
@@ -96,7 +95,7 @@ impl StateReader {
         Ok(count)
     }
 
-    /// Rows of the destination.
+    /// Returns the number of the destination's rows.
     fn destination_rows(&self, folders: FolderRange) -> Result<i64> {
         let query = "SELECT count(*) FROM destination WHERE parent >= ? AND parent < ?";
         let range = [folders.start, folders.end];
@@ -132,7 +131,7 @@ impl StateReader {
             statuses.entry(Status::Same).or_default().join(alike);
             summary.source.join(alike);
         }
-        // Otherwise nothing is at the destination only.
+        // If all rows matched, nothing is at the destination only.
         if self.destination_rows(folders.clone())? != matched {
             self.extra_in(folders, |extra| {
                 let count = statuses.entry(Status::NotOnSrc).or_default();

@@ -7,10 +7,10 @@ use headworks_storage::{Entry, Folder, display};
 use rusqlite::{OptionalExtension, params};
 
 impl StateReader {
-    /// Everything known about a path.
+    /// Explains a path.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the state file cannot be read.
     pub fn explain(&self, path: &[u8]) -> Result<Explanation> {
         let path = path.strip_suffix(b"/").unwrap_or(path);
         let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
@@ -38,7 +38,7 @@ impl StateReader {
         Ok(Explanation { known, lines })
     }
 
-    /// Why nothing is known below a folder, if that is because one above it failed.
+    /// Explains why nothing is known below a folder, if one above it failed.
     fn explain_above(&self, folder: &[u8], lines: &mut Vec<String>) -> Result<()> {
         let mut path = folder.strip_suffix(b"/").unwrap_or(folder);
         while !path.is_empty() {
@@ -48,7 +48,7 @@ impl StateReader {
                 let before = lines.len();
                 self.explain_failures(parent, name, lines)?;
                 if lines.len() > before {
-                    lines.insert(before, format!("above it, {}:", display(path)));
+                    lines.insert(before, format!("ancestor {}:", display(path)));
                     break;
                 }
             }
@@ -71,7 +71,7 @@ impl StateReader {
             let (phase, cause, attempts): (String, String, u32) =
                 (row.get(0)?, row.get(1)?, row.get(2)?);
             lines.push(format!(
-                "failed while: {phase}, after {attempts} attempts: {cause}"
+                "failed in phase: {phase}, after {attempts} attempts: {cause}"
             ));
         }
         Ok(())
@@ -89,7 +89,7 @@ impl StateReader {
         lines.push(format!("source: {}", describe(&pair.entry)));
         match &pair.there {
             Some(there) => lines.push(format!("destination: {}", describe(there))),
-            None => lines.push("destination: nothing known of that name".into()),
+            None => lines.push("destination: no entry of that name".into()),
         }
         let query = "SELECT sha256 FROM hash WHERE path = ?";
         let hash: Option<Vec<u8>> = self
@@ -108,13 +108,13 @@ impl StateReader {
             .optional()?;
         if let Some(done) = part {
             lines.push(format!(
-                "under way: {done} bytes are durable at the destination"
+                "in progress: {done} bytes are durable at the destination"
             ));
         }
         Ok(())
     }
 
-    /// What is known of a name that is not on the source; `false` if nothing is.
+    /// Explains a name that is not on the source; returns `false` if it is unknown.
     fn explain_extra(
         &self,
         parent: FolderId,
@@ -126,8 +126,8 @@ impl StateReader {
             .read
             .query_row(query, params![parent, name], |row| row.get(0))?;
         lines.push(match there {
-            0 => "not on the source, and not known at the destination".into(),
-            _ => "status: not_on_src (at the destination only; a copy leaves it unless told to delete)".into(),
+            0 => "neither on the source nor at the destination".into(),
+            _ => "status: not_on_src (at the destination only; a copy keeps it unless --delete is given)".into(),
         });
         Ok(there > 0)
     }

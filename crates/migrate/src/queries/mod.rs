@@ -1,4 +1,4 @@
-//! Reading a state file: what was found, what became of it, and why.
+//! Queries of a state file: what was found, what became of it, and why.
 
 mod browse;
 mod count;
@@ -15,8 +15,8 @@ use crate::filter::Filters;
 use crate::progress::ProgressSnapshot;
 use crate::status::{Comparison, Difference, Status};
 use crate::store::{
-    ENTRY, FolderId, Pair, PlainFiles, ROOT, Store, each_pair, meta, path_of, plain_files,
-    read_entry, read_pairs,
+    ENTRY, EntryKey, FolderId, Pair, PlainFiles, ROOT, Store, each_pair, meta, path_of,
+    plain_files, read_entry, read_pairs,
 };
 use headworks_storage::display;
 use headworks_storage::{Entry, Kind};
@@ -25,20 +25,21 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-/// Rows that are read at once.
+/// Rows that are read together.
 const PAGE: usize = 4096;
 
-/// Folders by their numbers.
+/// A range of folder ids.
 type FolderRange = std::ops::Range<FolderId>;
 
 const ALL_FOLDERS: FolderRange = ROOT..FolderId::MAX;
 
-/// The place before a folder's first entry: after all names that the folder before it can have.
-fn key_before(folder: FolderId) -> (FolderId, Vec<u8>) {
+/// Returns a key before a folder's first entry, and after all names that the previous folder can
+/// have.
+fn key_before(folder: FolderId) -> EntryKey {
     (folder - 1, vec![0xff; 2048])
 }
 
-/// Something that is at the destination only.
+/// An entry that only the destination has.
 pub(crate) struct Extra {
     pub(crate) parent: FolderId,
     pub(crate) name: Vec<u8>,
@@ -53,20 +54,20 @@ pub struct StateReader {
 }
 
 impl StateReader {
-    /// Opens it, also while another process works on it.
+    /// Opens a state file, also while another process runs the job.
     ///
     /// # Errors
-    /// When it is not there, or of a newer program.
+    /// When it does not exist, or belongs to a newer program.
     pub fn open(path: &Path) -> Result<StateReader> {
         let store = Store::open(path)?;
         let read = store.read()?;
         Ok(StateReader { store, read })
     }
 
-    /// A value that the job keeps: `source`, `destination`, `stage`, `pass`, …
+    /// Returns a stored value: `source`, `destination`, `stage`, `pass`, …
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the state file cannot be read.
     pub fn meta_value(&self, key: &str) -> Result<String> {
         let value: Option<rusqlite::types::Value> = meta(&self.read, key)?;
         Ok(match value {
@@ -96,7 +97,7 @@ impl StateReader {
         ))
     }
 
-    /// Goes through all source entries, by folder and name.
+    /// Calls `each` for all source entries, by folder and name.
     pub(crate) fn scan(
         &self,
         compare: &Comparison,
@@ -115,9 +116,8 @@ impl StateReader {
         }
     }
 
-    /// Goes through those of the folders with these numbers that need a look: not through plain
-    /// files that are alike. All at once, because each new beginning would look for plain files
-    /// that are not alike in all folders that are left.
+    /// Calls `each` for the entries of a range of folders, except identical plain files. It is one
+    /// scan: each new start would search all remaining folders for plain files that differ.
     fn scan_folders(
         &self,
         compare: &Comparison,
@@ -139,27 +139,26 @@ impl StateReader {
         )
     }
 
-    /// What the plan found, as it was when it finished.
+    /// Returns the summary of the last finished plan.
     ///
     /// # Errors
-    /// When the file cannot be read, or no plan has finished.
+    /// When the state file cannot be read, or no plan is finished.
     pub fn summary(&self) -> Result<Summary> {
         let json: Option<String> = meta(&self.read, "plan")?;
         json.and_then(|json| serde_json::from_str(&json).ok())
             .ok_or_else(|| {
                 Error::Refused(
-                    "no plan has finished yet: run `headworks migrate plan SRC DST` to its end"
-                        .into(),
+                    "no plan is finished: run `headworks migrate plan SRC DST` to its end".into(),
                 )
             })
     }
 
-    /// Goes through what is at the destination only.
+    /// Calls `each` for all entries that only the destination has.
     pub(crate) fn extra(&self, each: impl FnMut(&Extra) -> Result<()>) -> Result<()> {
         self.extra_in(ALL_FOLDERS, each)
     }
 
-    /// The same, of the folders with these numbers.
+    /// Calls `each` for those in a range of folders.
     pub(super) fn extra_in(
         &self,
         folders: FolderRange,
@@ -176,20 +175,16 @@ impl StateReader {
         }
     }
 
-    /// Some of what is at the destination only, after a place and in folders with numbers up to
-    /// `last`.
-    pub(crate) fn extra_page(
-        &self,
-        after: &(FolderId, Vec<u8>),
-        last: FolderId,
-    ) -> Result<Vec<Extra>> {
+    /// Returns a page of entries that only the destination has, after a key and in folders with ids
+    /// up to `last`.
+    pub(crate) fn extra_page(&self, after: &EntryKey, last: FolderId) -> Result<Vec<Extra>> {
         self.extra_limited(after.clone(), last, PAGE)
     }
 
-    /// The same, so many of them at most; none only if there is none.
+    /// Returns at most `limit` of them; an empty page only if there are no more.
     fn extra_limited(
         &self,
-        mut after: (FolderId, Vec<u8>),
+        mut after: EntryKey,
         last: FolderId,
         limit: usize,
     ) -> Result<Vec<Extra>> {
@@ -222,7 +217,7 @@ impl StateReader {
         }
     }
 
-    /// Leaves what is not among the plain files of the source either.
+    /// Removes the entries that are plain files of the source.
     fn drop_plain_files(&self, page: &mut Vec<Extra>) -> Result<()> {
         let mut plain = PlainNames::new(&self.read);
         let mut left = Vec::new();
@@ -235,11 +230,12 @@ impl StateReader {
         Ok(())
     }
 
-    /// Some of what is at the destination only, after a place, as it was listed; with `excluded`
-    /// also what the source has and a filter excludes. None only if there is none.
+    /// Returns a page of entries that only the destination has, as they were listed. With
+    /// `excluded` it contains entries that the source has and a filter excludes, too. It is empty
+    /// only if there are no more.
     pub(crate) fn extra_entries(
         &self,
-        after: &(FolderId, Vec<u8>),
+        after: &EntryKey,
         excluded: bool,
     ) -> Result<Vec<(FolderId, Entry)>> {
         const PAGE: i64 = 512;
@@ -284,10 +280,10 @@ impl StateReader {
             .cast_unsigned())
     }
 
-    /// What became of everything.
+    /// Returns the outcome of the job so far.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the state file cannot be read.
     pub fn outcome(&self) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         let pass = self.pass()?;
@@ -333,11 +329,11 @@ impl StateReader {
         Ok(meta(&self.read, "pass")?.unwrap_or(1))
     }
 
-    /// Goes through every entry of both sides, by folder and name, those at the destination only at
-    /// the end.
+    /// Calls `each` for every entry of both sides, by folder and name; those that only the
+    /// destination has come last.
     ///
     /// # Errors
-    /// When the file cannot be read, or `each` says so.
+    /// When the state file cannot be read, or `each` fails.
     pub fn entries(&self, mut each: impl FnMut(&EntryReport) -> Result<()>) -> Result<()> {
         let pass = self.pass()?;
         self.scan(&self.compare()?, |pair, status| {
@@ -360,17 +356,17 @@ impl StateReader {
         })
     }
 
-    /// The last picture that a runner left of itself.
+    /// Returns the last progress snapshot of a runner.
     #[must_use]
     pub fn live(&self) -> Option<ProgressSnapshot> {
         let json: Option<String> = meta(&self.read, "live").ok()?;
         serde_json::from_str(&json?).ok()
     }
 
-    /// What did not work.
+    /// Calls `each` for every failure.
     ///
     /// # Errors
-    /// When the file cannot be read, or `each` says so.
+    /// When the state file cannot be read, or `each` fails.
     pub fn failures(&self, mut each: impl FnMut(&FailedEntry) -> Result<()>) -> Result<()> {
         let mut statement = self.read.prepare(
             "SELECT coalesce(f.path, x''), x.name, x.phase, x.kind, x.cause, x.attempts
@@ -391,10 +387,10 @@ impl StateReader {
         Ok(())
     }
 
-    /// The hashes that are known, as `sha256sum` prints them.
+    /// Calls `each` with the known hashes, as `sha256sum` prints them.
     ///
     /// # Errors
-    /// When the file cannot be read, or `each` says so.
+    /// When the state file cannot be read, or `each` fails.
     pub fn manifest(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.check_integrity()?;
         let mut statement = self
@@ -408,7 +404,7 @@ impl StateReader {
         Ok(())
     }
 
-    /// A damaged file may read as if less were in it.
+    /// Checks the integrity of the file. A damaged one may read as if it had fewer rows.
     fn check_integrity(&self) -> Result<()> {
         let query = "PRAGMA quick_check(1)";
         let found: String = self.read.query_row(query, [], |row| row.get(0))?;
@@ -418,10 +414,10 @@ impl StateReader {
         }
     }
 
-    /// The last events, oldest first, with their times.
+    /// Returns the last events with their times, oldest first.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the state file cannot be read.
     pub fn log(&self, last: usize) -> Result<Vec<(i64, String)>> {
         let mut statement = self.read.prepare(
             "SELECT at, text FROM (SELECT * FROM event ORDER BY id DESC LIMIT ?) ORDER BY id",
@@ -430,11 +426,11 @@ impl StateReader {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Folders by the state of their listings: of the source pending, successful, failed; the same
-    /// of the destination.
+    /// Returns the numbers of pending, successful and failed source folders, then of destination
+    /// folders.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the state file cannot be read.
     pub fn folders(&self) -> Result<[u64; 6]> {
         let query = "SELECT sum(src = 0), sum(src = 1), sum(src = 2), sum(dst = 0), sum(dst IN (1, 3)), sum(dst = 2) FROM folder";
         let mut counts = [0; 6];
@@ -451,14 +447,14 @@ impl StateReader {
         &self.read
     }
 
-    /// The state file's path.
+    /// Returns the path of the state file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.store.path()
     }
 }
 
-/// The plain files of the folder that was asked for last.
+/// The plain files of the last folder that was queried.
 struct PlainNames<'a> {
     read: &'a Connection,
     folder: FolderId,
@@ -485,7 +481,7 @@ impl PlainNames<'_> {
     }
 }
 
-/// The status of a pair, also of a further name of a file.
+/// Returns the status of a pair, including hard links.
 pub(crate) fn status(read: &Connection, compare: &Comparison, pair: &Pair) -> Result<Status> {
     let status = compare.status(pair);
     if status != Status::Same || !compare.destination.hard_links {
@@ -512,20 +508,20 @@ pub(crate) fn status(read: &Connection, compare: &Comparison, pair: &Pair) -> Re
     })
 }
 
-/// The first name of the file that a source entry is a further name of; `None` if it is the first,
-/// or the only one here.
-pub(crate) fn first_link(read: &Connection, pair: &Pair) -> Result<Option<(FolderId, Vec<u8>)>> {
+/// Returns the first name of the file that a source entry is a further name of; `None` if it is the
+/// first or only one.
+pub(crate) fn first_link(read: &Connection, pair: &Pair) -> Result<Option<EntryKey>> {
     let Some(inode) = pair.entry.inode.filter(|_| pair.entry.kind != Kind::Folder) else {
         return Ok(None);
     };
-    // A name that was excluded after the plan is not copied, and so cannot lead.
+    // A name that was excluded after the plan is not copied, so it cannot be linked to.
     let mut statement = read.prepare_cached(
         "SELECT l.parent, l.name FROM link l
          JOIN source s ON s.parent = l.parent AND s.name = l.name
          WHERE l.device = ? AND l.inode = ? AND s.excluded = 0
          ORDER BY l.parent, l.name LIMIT 1",
     )?;
-    let first: Option<(FolderId, Vec<u8>)> = statement
+    let first: Option<EntryKey> = statement
         .query_row(
             params![inode.device.cast_signed(), inode.number.cast_signed()],
             |row| Ok((row.get(0)?, row.get(1)?)),
@@ -557,7 +553,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// `sha256sum` marks a line in which it escaped something with a backslash in front.
+/// Formats a line of `sha256sum`, which starts with a backslash if the path contains an escape.
 fn manifest_line(path: &[u8], hash: &[u8]) -> Vec<u8> {
     let odd = path.iter().any(|b| matches!(b, b'\n' | b'\\' | b'\r'));
     let mut line = if odd { b"\\".to_vec() } else { Vec::new() };

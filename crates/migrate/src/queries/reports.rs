@@ -1,11 +1,11 @@
-//! What is read from a state file: counts, classes, failures.
+//! The results of queries: counts, classes, failures.
 
 use crate::status::Status;
 use headworks_storage::Kind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// So many entries, with so many bytes in their files.
+/// A number of entries, and the bytes in their files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Entries of any kind.
@@ -26,23 +26,23 @@ impl Count {
     }
 }
 
-/// What a plan found, by status.
+/// The result of a plan, by status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// By the word of the status.
+    /// Counts by the name of the status.
     pub statuses: BTreeMap<String, Count>,
     /// Everything on the source.
     pub source: Count,
     /// Folders that could not be listed.
     pub failed_folders: u64,
-    /// Of the entries that are the same: those that were copied while the plan was made.
+    /// Entries that were copied during the plan; they are counted as the same, too.
     #[serde(default)]
     pub copied: Count,
 }
 
 impl Summary {
-    /// Adds what was found elsewhere.
+    /// Adds another summary.
     pub(super) fn add(&mut self, other: &Summary) {
         for (word, count) in &other.statuses {
             self.statuses.entry(word.clone()).or_default().join(*count);
@@ -51,7 +51,7 @@ impl Summary {
         self.copied.join(other.copied);
     }
 
-    /// The count of a status.
+    /// Returns the count of a status.
     #[must_use]
     pub fn of(&self, status: Status) -> Count {
         self.statuses
@@ -60,7 +60,7 @@ impl Summary {
             .unwrap_or_default()
     }
 
-    /// What a copy has to do.
+    /// Returns what a copy has to do.
     #[must_use]
     pub fn work(&self) -> Count {
         let mut work = Count::default();
@@ -73,35 +73,35 @@ impl Summary {
     }
 }
 
-/// How a source entry ended. Every entry is in exactly one class.
+/// The result for a source entry. Every entry is in exactly one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Class {
     /// It was there already.
     Same,
-    /// We brought it there.
+    /// It was copied.
     CopyOutcome,
-    /// A filter left it out.
+    /// A filter excluded it.
     Excluded,
     /// Not done yet.
     Left,
-    /// The source changed while it was copied: the next pass takes it.
+    /// The source changed during the copy. The next pass copies it.
     Changed,
     /// It could not be copied.
     Failed,
-    /// A folder stands where a file should, or the reverse.
+    /// A folder is in place of a file, or the reverse.
     TypeConflict,
-    /// The destination cannot have the name.
+    /// The destination cannot represent the name.
     NameConflict,
-    /// The destination cannot have such a thing, or was not asked to.
+    /// The destination cannot represent the type, or `--specials` is missing.
     Unsupported,
     /// Below a folder that could not be listed.
     Unknown,
 }
 
 impl Class {
-    /// The word for it.
+    /// Returns the name of the class.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -119,23 +119,23 @@ impl Class {
     }
 }
 
-/// What became of everything.
+/// The result of a copy.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// By class.
+    /// Counts by class.
     pub classes: BTreeMap<Class, Count>,
-    /// Everything on the source, counted by itself.
+    /// Everything on the source, counted independently.
     pub source: Count,
-    /// What is at the destination only.
+    /// Entries that only the destination has.
     pub not_on_src: u64,
-    /// What was moved from the destination to quarantine in this pass.
+    /// Entries of the destination that were quarantined in this pass.
     #[serde(default)]
     pub quarantined: u64,
-    /// What was deleted at the destination in this pass.
+    /// Entries of the destination that were deleted in this pass.
     #[serde(default)]
     pub deleted: u64,
-    /// What should have gone from the destination and could not.
+    /// Entries of the destination that could not be deleted.
     #[serde(default)]
     pub not_deleted: u64,
     /// Folders that could not be listed.
@@ -143,7 +143,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether every source entry is in exactly one class.
+    /// Returns whether every source entry is in exactly one class.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         let entries: u64 = self.classes.values().map(|count| count.entries).sum();
@@ -154,7 +154,7 @@ impl Outcome {
         classes.iter().any(|class| self.classes.contains_key(class))
     }
 
-    /// Whether something that should be there could not be brought there.
+    /// Returns whether some entry could not be copied or deleted.
     #[must_use]
     pub fn has_failures(&self) -> bool {
         self.failed_folders > 0
@@ -163,65 +163,65 @@ impl Outcome {
             || self.any(&[Class::Changed, Class::Failed, Class::Unknown, Class::Left])
     }
 
-    /// Whether something was knowingly not brought there.
+    /// Returns whether some entry was knowingly left out.
     #[must_use]
     pub fn has_differences(&self) -> bool {
         self.any(&[Class::TypeConflict, Class::NameConflict, Class::Unsupported])
     }
 }
 
-/// An entry and its status.
+/// An entry with its status and class.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EntryReport {
-    /// Where it is.
+    /// Its path.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// How it stands.
+    /// How it compares with the other side.
     pub status: Status,
-    /// How it ended, so far.
+    /// The result so far.
     pub class: Class,
 }
 
-/// Something that did not work.
+/// A failure.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FailedEntry {
-    /// Where.
+    /// The path of the entry.
     pub path: String,
-    /// While doing what.
+    /// The operation that failed.
     pub phase: String,
-    /// Which kind of error.
+    /// The kind of the error.
     pub kind: String,
-    /// In words.
+    /// The error message.
     pub cause: String,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
 }
 
 impl FailedEntry {
-    /// What to do about it.
+    /// Returns what to do about it.
     #[must_use]
     pub fn next_step(&self) -> &'static str {
         match self.kind.as_str() {
-            "Changed" => "run it again: the next pass copies it as it is then",
-            "NotFound" => "it went away while the job ran; the next pass knows",
-            "Denied" => "give this user the permission, then `headworks migrate retry`",
-            "NoSpace" => "make room at the destination, then run it again",
-            _ => "`headworks migrate retry`, then run it again",
+            "Changed" => "run it again: the next pass copies the new version",
+            "NotFound" => "it was removed while the job ran; the next pass notices",
+            "Denied" => "grant this user permission, then run `headworks migrate retry`",
+            "NoSpace" => "free space at the destination, then run it again",
+            _ => "run `headworks migrate retry`, then run it again",
         }
     }
 }
 
-/// Everything known about one path.
+/// The explanation of a path.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// Whether the job has heard of the path.
+    /// Whether the job knows the path.
     pub known: bool,
-    /// The lines to show.
+    /// The lines to print.
     pub lines: Vec<String>,
 }

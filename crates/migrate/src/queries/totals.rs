@@ -1,10 +1,10 @@
-//! What a plan found at and below each folder.
+//! The totals of a plan at and below each folder.
 
 use crate::status::Status;
 use crate::store::{FolderId, Pair, ROOT};
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// What is in a folder.
+/// The totals of one folder.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     entries: i64,
@@ -14,12 +14,12 @@ struct Total {
     trouble: i64,
 }
 
-/// The totals of some folders, in the order of their numbers.
+/// The totals of some folders, ordered by id.
 #[derive(Debug, Default)]
 pub(crate) struct Totals(Vec<(FolderId, Total)>);
 
 impl Totals {
-    /// Adds an entry; entries of one folder come one after the other.
+    /// Adds an entry. The entries of one folder are consecutive.
     pub(super) fn add(&mut self, pair: &Pair, status: Status) {
         if self
             .0
@@ -45,16 +45,16 @@ impl Totals {
         self.0.len()
     }
 
-    /// All but the last, which may go on.
+    /// Takes all totals but the last, which may grow.
     pub(super) fn take_complete(&mut self) -> Totals {
         let last = self.0.pop();
         Totals(std::mem::replace(&mut self.0, last.into_iter().collect()))
     }
 
-    /// Adds plain files that the destination has just so to what is below the parent of their
-    /// folder; folders come in the order of their numbers, so that those of one parent mostly
-    /// follow each other. In the total of their own folder they have no part: whoever wants that
-    /// adds them ([`StateReader::total`](super::State::total)), so that most folders need no row.
+    /// Adds identical plain files to the totals of the parent of their folder. Folders come ordered
+    /// by id, so those of one parent are mostly consecutive. The total of their own folder does not
+    /// contain them, and [`StateReader::total`](super::StateReader::total) adds them, so most
+    /// folders need no row.
     pub(super) fn add_below(&mut self, parent: FolderId, (entries, bytes): (i64, i64)) {
         if self.0.last().is_none_or(|(folder, _)| *folder != parent) {
             self.0.push((parent, Total::default()));
@@ -73,7 +73,7 @@ impl Totals {
 }
 
 impl Total {
-    /// Adds it to what is known of a folder.
+    /// Adds these totals to a folder's row.
     fn add_to(&self, connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
         let mut add = connection.prepare_cached(
             "INSERT INTO total VALUES (?,?,?,?,?,?)
@@ -94,8 +94,8 @@ impl Total {
     }
 }
 
-/// Adds what is in each folder to the one above it. That has the smaller number, because it was
-/// listed first, so the folder with the highest is complete.
+/// Adds the totals of each folder to its parent. A parent has a smaller id, because it was listed
+/// first, so the folder with the highest id is complete.
 pub(crate) fn roll_up(connection: &Connection) -> rusqlite::Result<()> {
     let mut highest = connection.prepare_cached(
         "SELECT t.folder, f.parent, t.entries, t.bytes, t.work, t.work_bytes, t.trouble
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::store::Store;
 
-    /// What the total of a folder is, its entries and bytes.
+    /// Returns the entries and bytes of a folder's total.
     fn total(connection: &Connection, folder: FolderId) -> Option<(i64, i64)> {
         let query = "SELECT entries, bytes FROM total WHERE folder = ?";
         let found = connection.query_row(query, [folder], |row| Ok((row.get(0)?, row.get(1)?)));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_a_folder_counts_once_in_every_folder_above_it() {
+    fn an_entry_counts_once_in_every_ancestor() {
         let place = tempfile::tempdir().unwrap();
         let store = Store::create(&place.path().join("state")).unwrap();
         let connection = store.write().unwrap();
@@ -147,7 +147,7 @@ mod tests {
                 "INSERT INTO folder (id, parent, name, depth, path) VALUES (?, ?, x'', 0, x'')";
             connection.execute(add, [id, parent]).unwrap();
         }
-        // Nothing is said of 4 itself, and of 2 two threads say something.
+        // Folder 4 has no total of its own, and folder 2 gets one from each of two threads.
         let some = |entries| Total {
             entries,
             bytes: 10 * entries,

@@ -1,11 +1,11 @@
-//! The plain files of a folder in one row.
+//! The plain files of a folder, packed into one row.
 //!
-//! Most entries are files of which a listing says little: a name, a size, a time, an owner. A row
-//! for each of them is what a plan would spend most of its time on. So a folder that was listed in
-//! one page has all of them in one row, in the order of their names, and rows of their own only for
-//! the rest: folders, symlinks, what has several names, a version, or was left out. An entry of the
-//! source is in one of the two. If the destination has exactly these plain files, it is noted as
-//! `alike`, and nothing else; a row of the destination counts more than that.
+//! Most entries are files with few attributes: a name, a size, a time, an owner. A plan would spend
+//! most of its time on a row for each of them. A folder that was listed in one page therefore has
+//! one row with all of its plain files, ordered by name. Only the other entries get their own rows:
+//! folders, symlinks, hard links, and files that have a version or are excluded. A source entry is
+//! in exactly one of the two places. If the destination has exactly these plain files, the folder
+//! is marked as `alike` and has no rows for them; a row of the destination overrides that mark.
 
 use super::rows::{EntryRow, put_destinations, put_sources};
 use super::{FolderId, has_destination_row};
@@ -18,21 +18,21 @@ use std::sync::LazyLock;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PackedFiles {
     entries: usize,
-    /// What they hold, all together.
+    /// Their total size.
     bytes: u64,
-    /// As they are stored. Two folders with the same plain files have the same.
+    /// The stored encoding. Equal files have equal encodings.
     blob: Vec<u8>,
     previous: Previous,
 }
 
-/// What the next file is compared with: neighbours have much in common.
+/// The previous file, against which the next is encoded: neighbours have much in common.
 #[derive(Clone, Copy, Debug, Default)]
 struct Previous {
     modified: i64,
     posix: Option<Posix>,
 }
 
-/// Whether an entry that is not left out needs no row of its own.
+/// Returns whether an included entry needs no row of its own.
 pub(crate) fn is_plain(entry: &Entry) -> bool {
     let usual = entry.kind == Kind::File && entry.target.is_none() && entry.modified.is_some();
     let alone = entry.inode.is_none() && entry.version.is_none();
@@ -69,7 +69,7 @@ impl PackedFiles {
         self.bytes = self.bytes.wrapping_add(entry.size);
     }
 
-    /// Seven bits a byte, the lowest first; the highest bit says that there are more.
+    /// Appends a varint (LEB128): seven bits per byte, the lowest first.
     fn push_varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.blob.push(number as u8 | 0x80);
@@ -78,7 +78,7 @@ impl PackedFiles {
         self.blob.push(number as u8);
     }
 
-    /// Whether the source folder has the same.
+    /// Returns whether the source folder has the same plain files.
     pub(crate) fn equals_source(
         &self,
         connection: &Connection,
@@ -97,7 +97,7 @@ impl PackedFiles {
     }
 }
 
-/// Folders whose files one statement keeps.
+/// Folders per statement.
 const CHUNK: usize = 8;
 
 static PUT_MANY: LazyLock<String> = LazyLock::new(|| {
@@ -106,7 +106,7 @@ static PUT_MANY: LazyLock<String> = LazyLock::new(|| {
 });
 const PUT_ONE: &str = "INSERT OR REPLACE INTO files VALUES (?,?,?,?)";
 
-/// Keeps files as those of source folders.
+/// Stores packed files of source folders.
 pub(crate) fn put_packed(
     connection: &Connection,
     folders: &[(FolderId, &PackedFiles)],
@@ -139,7 +139,7 @@ fn insert_packed(
 
 const SELECT: &str = "SELECT packed FROM files WHERE folder = ?";
 
-/// Small for what is near zero, on either side.
+/// Maps a signed number to a small unsigned one if its magnitude is small (zigzag encoding).
 fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63).cast_unsigned()
 }
@@ -148,14 +148,14 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
-/// The files that were packed, in the order of their names.
+/// Unpacks files, in the order of names.
 pub(super) fn unpack(blob: &[u8]) -> rusqlite::Result<Vec<Entry>> {
     let mut left = blob;
     let mut last = Previous::default();
     let mut entries = Vec::new();
     while !left.is_empty() {
         let Some(entry) = read_file(&mut left, &mut last) else {
-            let words = "the files of a folder are damaged";
+            let words = "the packed files of a folder are damaged";
             return Err(rusqlite::Error::FromSqlConversionFailure(
                 0,
                 Type::Blob,
@@ -205,7 +205,7 @@ fn read_varint(left: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The plain files of a source folder.
+/// Returns the plain files of a source folder.
 pub(crate) fn plain_files(
     connection: &Connection,
     folder: FolderId,
@@ -215,7 +215,7 @@ pub(crate) fn plain_files(
     Ok(found.optional()?.unwrap_or_default())
 }
 
-/// Gives every file of a folder a row of its own, on both sides: one of them is about to change.
+/// Unpacks a folder into rows on both sides, because one of its files is about to change.
 pub(crate) fn unpack_folder(connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
     let files = plain_files(connection, folder)?;
     let alike: bool =
@@ -233,7 +233,7 @@ pub(crate) fn unpack_folder(connection: &Connection, folder: FolderId) -> rusqli
     let rows: Vec<_> = rows.iter().map(|row| (row, None)).collect();
     put_sources(connection, folder, &rows)?;
     if alike {
-        // What the plan found there stays as it was.
+        // The totals of the plan stay as they were.
         let keep = "INSERT INTO total SELECT folder, entries, bytes, 0, 0, 0 FROM files WHERE folder = ?
              ON CONFLICT (folder) DO UPDATE SET entries = entries + excluded.entries, bytes = bytes + excluded.bytes";
         connection.execute(keep, [folder])?;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_comes_out_as_it_was() {
+    fn packed_files_unpack_unchanged() {
         let files = [
             file(b"", 0, 0, None),
             file(b"\xff/\0", u64::MAX, i64::MIN, Some(0)),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error_and_never_less() {
+    fn truncated_data_is_an_error() {
         let files = [file(b"a", 300, 5, Some(1)), file(b"b", 1, 6, Some(1))];
         let whole = packed(&files).blob;
         let first = packed(&files[..1]).blob.len();

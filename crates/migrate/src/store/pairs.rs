@@ -1,11 +1,11 @@
-//! Source entries beside what the destination has of their names.
+//! Source entries paired with destination entries of the same name.
 //!
-//! All tables are in the order of folder and name, so they are read side by side, each from front
-//! to back: looking every name up would cost several times as much.
+//! All tables are ordered by folder and name, so they are read in one merge scan: a lookup per name
+//! would cost several times as much.
 
-use super::FolderId;
 use super::packed::{plain_files, unpack};
 use super::rows::{ENTRY, ENTRY_COLUMNS, Pair, read_entry};
+use super::{EntryKey, FolderId};
 use crate::error::Result;
 use crate::status::{DstState, SrcState};
 use headworks_storage::{Entry, Folder};
@@ -14,9 +14,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, Rows, Statem
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
-type EntryKey = (FolderId, Vec<u8>);
-
-/// The columns of an entry, then its folder's number, then the rest.
+/// Returns the columns of an entry, its folder, and the rest.
 fn columns(rest: &str) -> String {
     format!("{ENTRY}, @parent, {rest}").replace('@', "x.")
 }
@@ -30,8 +28,8 @@ static SOURCE: LazyLock<String> = LazyLock::new(|| {
 });
 const ALL_FILES: &str =
     "SELECT folder, packed FROM files WHERE folder BETWEEN ? AND ? ORDER BY folder";
-// Mostly there are none, and folders take a fraction of the room that files do: those are gone
-// through first.
+// There are usually few, and folders are much smaller than packed files, so the folders are scanned
+// first.
 const DIFFERING_FILES: &str =
     "SELECT p.folder, p.packed FROM folder f CROSS JOIN files p ON p.folder = f.id
      WHERE f.id BETWEEN ? AND ? AND NOT (f.alike = 1 AND f.dst = 1) ORDER BY f.id";
@@ -46,15 +44,15 @@ static DESTINATION: LazyLock<String> = LazyLock::new(|| {
 const FAILURE: &str = "SELECT name, parent, kind, cause FROM failure
      WHERE (parent, name) >= (?, ?) AND phase = 'copy' ORDER BY parent, name";
 
-/// Which plain files are read.
+/// Which plain files to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlainFiles {
     All,
-    /// Not those that the destination is known to have just so.
+    /// Only those that are not identical at the destination.
     Differing,
 }
 
-/// Up to `limit` source entries after a place, by folder and name, each with its counterpart.
+/// Returns up to `limit` pairs after a key.
 pub(crate) fn read_pairs(
     connection: &Connection,
     after: &EntryKey,
@@ -64,7 +62,7 @@ pub(crate) fn read_pairs(
     read(connection, after, FolderId::MAX, PlainFiles::All, limit)
 }
 
-/// Up to `limit` source entries of one folder after a name.
+/// Returns up to `limit` pairs of one folder after a name.
 pub(crate) fn read_folder(
     connection: &Connection,
     folder: FolderId,
@@ -74,7 +72,7 @@ pub(crate) fn read_folder(
     read(connection, (folder, after), folder, PlainFiles::All, limit)
 }
 
-/// One pair, by its place.
+/// Returns one pair.
 pub(crate) fn find_pair(
     connection: &Connection,
     folder: FolderId,
@@ -83,7 +81,7 @@ pub(crate) fn find_pair(
     Ok(find_pairs(connection, folder, &[name])?.pop())
 }
 
-/// The pairs of one folder that have these names, which come in order.
+/// Returns the pairs of one folder with these names, which must be ordered.
 pub(crate) fn find_pairs(
     connection: &Connection,
     folder: FolderId,
@@ -115,7 +113,7 @@ pub(crate) fn find_pairs(
     Ok(pairs)
 }
 
-/// Up to `limit` source entries after a place, each with what is beside it.
+/// Returns up to `limit` pairs after a key and in folders up to `last`.
 fn read(
     connection: &Connection,
     after: (FolderId, &[u8]),
@@ -131,8 +129,8 @@ fn read(
     Ok(pairs)
 }
 
-/// Goes through source entries after a place, each with what is beside it, as long as `each` says
-/// so: all of it is one look at the state file, which cannot be tidied up meanwhile.
+/// Calls `each` with pairs after a key until it returns `false`. It is one read transaction, which
+/// prevents checkpoints meanwhile.
 pub(crate) fn each_pair(
     connection: &Connection,
     after: (FolderId, &[u8]),
@@ -164,14 +162,14 @@ pub(crate) fn each_pair(
     Ok(())
 }
 
-/// An entry of the source.
+/// A source entry.
 struct SourceEntry {
     parent: FolderId,
     entry: Entry,
     excluded: bool,
     child: Option<FolderId>,
     child_src: Option<SrcState>,
-    /// Whether it has no row of its own.
+    /// Whether it is packed and has no row of its own.
     plain: bool,
 }
 
@@ -204,12 +202,12 @@ impl SourceEntry {
     }
 }
 
-/// The entries of the source, those with rows and those without.
+/// A merged cursor over source rows and packed source files.
 struct SourceCursor<'s> {
     rows: Rows<'s>,
     begun: bool,
     files: Rows<'s>,
-    /// Which folder the plain files are of.
+    /// The folder of the unpacked files.
     folder: FolderId,
     plain: std::vec::IntoIter<Entry>,
 }
@@ -251,7 +249,7 @@ impl SourceCursor<'_> {
     }
 }
 
-/// What is read beside the source.
+/// The statements that are merged with the source.
 struct Statements<'c> {
     destination: CachedStatement<'c>,
     failure: CachedStatement<'c>,
@@ -285,8 +283,8 @@ struct PairReader<'s> {
 }
 
 impl PairReader<'_> {
-    /// An entry with what is beside it; entries must come in order. `None` for the root's own,
-    /// which is in no folder.
+    /// Pairs an entry; entries must be ordered. Returns `None` for the root's own entry, which has
+    /// no parent.
     fn pair(&mut self, found: SourceEntry) -> rusqlite::Result<Option<Pair>> {
         let SourceEntry { parent, entry, .. } = found;
         let Some((folder, parent_dst, alike)) = self.folders.at(parent)? else {
@@ -322,10 +320,10 @@ impl PairReader<'_> {
     }
 }
 
-/// Rows of another table, read as far as the source is. Their first column is the name.
+/// A cursor over another table, advanced as far as the source. Its first column is the name.
 struct MergeCursor<'s> {
     rows: Rows<'s>,
-    /// Which column is the folder.
+    /// The index of the folder column.
     parent: usize,
     begun: bool,
 }
@@ -343,7 +341,7 @@ impl<'s> MergeCursor<'s> {
         })
     }
 
-    /// The row of a place, if there is one. Places must come in order.
+    /// Returns the row with a key, if any. Keys must be ordered.
     fn find(&mut self, parent: FolderId, name: &[u8]) -> rusqlite::Result<Option<&Row<'s>>> {
         if !self.begun {
             self.begun = true;
@@ -362,10 +360,10 @@ impl<'s> MergeCursor<'s> {
     }
 }
 
-/// Its path, how its counterpart is, and whether that has the same plain files.
+/// The path of a folder, its state at the destination, and whether its plain files are identical.
 type FolderInfo = (Arc<Folder>, DstState, bool);
 
-/// What is known of folders; neighbours are mostly in the same one.
+/// Caches the last folder: consecutive entries are mostly in the same one.
 struct FolderCache<'c> {
     at: CachedStatement<'c>,
     last: Option<(FolderId, FolderInfo)>,

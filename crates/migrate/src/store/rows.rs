@@ -15,7 +15,7 @@ pub(crate) struct EntryRow {
 }
 
 impl EntryRow {
-    /// The same, with its time.
+    /// Returns the row with another time.
     pub(crate) fn with_modified(&self, modified: Option<i64>) -> Cow<'_, EntryRow> {
         if self.entry.modified == modified {
             return Cow::Borrowed(self);
@@ -36,7 +36,7 @@ pub(crate) struct FolderRow {
     pub(crate) cursor: Option<Vec<u8>>,
 }
 
-/// A source entry beside what the destination has of its name.
+/// A source entry paired with the destination entry of the same name.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) parent: FolderId,
@@ -44,13 +44,13 @@ pub(crate) struct Pair {
     pub(crate) parent_dst: DstState,
     pub(crate) entry: Entry,
     pub(crate) excluded: bool,
-    /// The number of the folder that it is, if it is one that takes part.
+    /// The id of the folder that it is, if it is one that takes part.
     pub(crate) child: Option<FolderId>,
     pub(crate) child_src: Option<SrcState>,
     pub(crate) there: Option<Entry>,
     /// The pass in which it was copied, or 0.
     pub(crate) copied: i64,
-    /// What became of the last attempt to copy it, if that failed: kind and cause.
+    /// The kind and cause of the last failure to copy it.
     pub(crate) failure: Option<(String, String)>,
 }
 
@@ -78,18 +78,18 @@ pub(crate) fn kind_from_number(number: i64) -> Kind {
     }
 }
 
-// SQLite's integers are signed; sizes and inode numbers beyond 2^63 keep their bits.
+// SQLite's integers are signed; sizes and inode numbers above 2^63 keep their bits.
 fn signed(number: u64) -> i64 {
     number.cast_signed()
 }
 
-/// Rows that one statement inserts.
+/// Rows per statement.
 const ROWS_PER_INSERT: usize = 8;
 /// Columns of the tables.
 const SOURCE_COLUMNS: usize = 15;
 const DESTINATION_COLUMNS: usize = 14;
 
-/// A statement that inserts so many rows of so many columns.
+/// Returns a statement that inserts this many rows.
 fn insert(table: &str, columns: usize, rows: usize) -> String {
     let row = format!("({})", vec!["?"; columns].join(","));
     let rows = vec![row; rows].join(",");
@@ -104,7 +104,7 @@ static DESTINATIONS: LazyLock<String> =
 static ONE_DESTINATION: LazyLock<String> =
     LazyLock::new(|| insert("destination", DESTINATION_COLUMNS, 1));
 
-/// Binds the columns that both tables have, from `at` on.
+/// Binds the columns that both tables have, starting at `at`.
 fn bind_entry(
     statement: &mut Statement<'_>,
     at: usize,
@@ -127,7 +127,7 @@ fn bind_entry(
     statement.raw_bind_parameter(at + 11, entry.inode.map(|i| signed(i.number)))
 }
 
-/// Entries of a source folder, each with the number that it has if it is a folder itself.
+/// Stores entries of a source folder, each with its folder id if it is a folder.
 pub(crate) fn put_sources(
     connection: &Connection,
     parent: FolderId,
@@ -162,7 +162,7 @@ pub(crate) fn put_sources(
     Ok(())
 }
 
-/// Notes that a name shares its file with others.
+/// Records that a name shares its inode with others.
 fn put_link(connection: &Connection, parent: FolderId, row: &EntryRow) -> rusqlite::Result<()> {
     let Some(inode) = row.entry.inode.filter(|_| !row.excluded) else {
         return Ok(());
@@ -175,8 +175,8 @@ fn put_link(connection: &Connection, parent: FolderId, row: &EntryRow) -> rusqli
         .map(drop)
 }
 
-/// Entries of a destination folder; `copied` is the pass in which we made them so, or 0 if they
-/// were found so.
+/// Stores entries of a destination folder. `copied` is the pass that copied them, or 0 if they were
+/// listed.
 pub(crate) fn put_destinations<'e>(
     connection: &Connection,
     parent: FolderId,
@@ -207,7 +207,7 @@ pub(crate) fn put_destinations<'e>(
     Ok(())
 }
 
-/// One of them.
+/// Stores one entry of a destination folder.
 pub(crate) fn put_destination(
     connection: &Connection,
     parent: FolderId,
@@ -217,7 +217,7 @@ pub(crate) fn put_destination(
     put_destinations(connection, parent, [entry], copied)
 }
 
-/// Reads an entry of either table, but for its version; its columns begin at `from`.
+/// Reads an entry of either table, except its version. Its columns start at `from`.
 pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entry> {
     let mode: Option<u32> = row.get(from + 4)?;
     let posix = match mode {

@@ -1,14 +1,14 @@
-//! What is known of a version that a storage gave to a file, also in later passes.
+//! The modification times of known versions, kept across passes.
 //!
-//! Listings of object storages do not say when a file was modified. Who copied or looked at a
-//! version knows it.
+//! Listings of some object stores do not contain the modification times of files. A version that
+//! was copied or looked up is remembered with its time.
 
 use crate::side::Side;
 use headworks_storage::Entry;
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// When this version was modified: `None` if nothing is known of it, `Some(None)` if only that we
-/// copied it.
+/// Returns the time of a version: `None` if the version is unknown, `Some(None)` if it is only
+/// known that it was copied.
 pub(crate) fn recall_version(
     connection: &Connection,
     side: Side,
@@ -37,7 +37,7 @@ pub(crate) fn remember_version(
         .map(drop)
 }
 
-/// The time of a listed entry, if it is known from before.
+/// Returns the time of a listed entry, from the listing or from a remembered version.
 pub(crate) fn known_modified(
     connection: &Connection,
     side: Side,

@@ -1,11 +1,11 @@
-//! What waits for the writer: bounded by rows, so that folders of any size take the same memory,
-//! and handed over all at once.
+//! The queue of the writer, bounded by rows, so that folders of any size use the same memory. It is
+//! drained all at once.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Rows that may wait before whoever brings more has to.
+/// Maximum number of queued rows before producers block.
 const MAX_ROWS: usize = 16 * 1024;
 
 pub(super) struct WriteQueue<T> {
@@ -17,9 +17,9 @@ pub(super) struct WriteQueue<T> {
 struct QueueState<T> {
     items: VecDeque<T>,
     rows: usize,
-    /// Nothing more will come.
+    /// No more items will be pushed.
     finished: bool,
-    /// Nobody will take anything any more.
+    /// No more items will be popped.
     closed: bool,
 }
 
@@ -43,8 +43,8 @@ impl<T> WriteQueue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a piece of so many rows at the end; blocks while too many wait. Drops it if nobody will
-    /// take it.
+    /// Appends an item of this many rows. Blocks while the queue is full, and drops the item if the
+    /// queue is closed.
     pub(super) fn push(&self, rows: usize, item: T) {
         let mut state = self.lock();
         while state.rows >= MAX_ROWS && !state.closed {
@@ -55,15 +55,15 @@ impl<T> WriteQueue<T> {
         }
         if state.closed || state.finished {
             drop(state);
-            return; // the piece is dropped here, without the lock
+            return; // the item is dropped without the lock held
         }
         state.rows += rows.max(1);
         state.items.push_back(item);
         self.not_empty.notify_one();
     }
 
-    /// Everything that waits. If nothing does, the first that comes within `timeout` (for ever,
-    /// without it); `None` when nothing more will come.
+    /// Pops all items. If the queue is empty, waits up to `timeout` (forever without one); returns
+    /// `None` when the queue is finished and empty.
     pub(super) fn pop_all(&self, timeout: Option<Duration>) -> Option<VecDeque<T>> {
         let until = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.lock();
@@ -89,19 +89,19 @@ impl<T> WriteQueue<T> {
         Some(std::mem::take(&mut state.items))
     }
 
-    /// Whether nothing waits, and nothing more will come.
+    /// Returns whether the queue is finished and empty.
     pub(super) fn is_drained(&self) -> bool {
         let state = self.lock();
         state.finished && state.items.is_empty()
     }
 
-    /// Nothing more will come.
+    /// Finishes the queue: no more items will be pushed.
     pub(super) fn finish(&self) {
         self.lock().finished = true;
         self.not_empty.notify_all();
     }
 
-    /// Nobody will take anything any more; what waits is dropped.
+    /// Closes the queue: no more items will be popped, and the queued ones are dropped.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -118,7 +118,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_waits_is_taken_in_order_and_all_at_once() {
+    fn items_are_popped_in_order_and_all_at_once() {
         let queue = WriteQueue::default();
         (0..3).for_each(|n| queue.push(1, n));
         assert_eq!(queue.pop_all(None), Some([0, 1, 2].into()));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_rows_wait_for_room_and_a_closed_queue_lets_go() {
+    fn a_full_queue_blocks_and_a_closed_queue_does_not() {
         let queue = Arc::new(WriteQueue::default());
         queue.push(MAX_ROWS, 1);
         let other = queue.clone();

@@ -1,13 +1,13 @@
-//! The one thread that writes.
+//! The thread that writes the state file.
 //!
-//! Work is handed over as closures; as many as are waiting are committed together, and each hears
-//! of it only when its group is durable. A group of nothing that somebody waits for lingers for
-//! more ([`CommitMode`]); before results of copying the destination is synced, once a group. While
-//! listings come in, which do not wait for that, results are put aside and committed about once a
-//! second.
+//! Work arrives as closures. All queued ones are committed together, and each is notified when its
+//! group is durable. A group without urgent work waits for more ([`CommitMode`]). Before results of
+//! copying are committed, the destination is synced, once per group. Listings do not wait for that
+//! sync: while they arrive, results are deferred and committed about once per second.
 
 use super::write_queue::WriteQueue;
 use crate::error::{Error, Result};
+use crate::side::Side;
 use headworks_storage::failpoint;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::collections::VecDeque;
@@ -16,19 +16,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// What is waited for before the destination is synced for a group.
+/// Minimum interval between two syncs of the destination.
 const SYNC_INTERVAL: Duration = Duration::from_millis(1000);
-/// What is waited for more when the last group was large, as long as more comes: one sync of the
-/// state file for many is worth more than haste.
+/// How long a group waits for more work after a large group, in total and for the next item: one
+/// sync of the state file for many items is worth more than speed.
 const MAX_GROUP_WAIT: Duration = Duration::from_millis(60);
 const MAX_IDLE_WAIT: Duration = Duration::from_millis(5);
-/// The same as a multiple of what the last commit took, if that is less. Where a commit costs next
-/// to nothing, waiting for more costs more than it saves: folders that are not durable yet keep
-/// their places in the window, and there is soon nothing left to list.
+/// The same as a multiple of the last commit's duration, if that is shorter. Where a commit is
+/// cheap, waiting costs more than it saves: folders that are not durable keep their slots in the
+/// window, and soon nothing is left to list.
 const WAIT_COMMITS: u32 = 4;
 /// Rows that make a group large.
 const LARGE_GROUP: usize = 512;
-/// Pieces of work in a group.
+/// Maximum number of items per group.
 const MAX_GROUP_ITEMS: usize = 4096;
 
 type Work = Box<dyn FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
@@ -42,21 +42,21 @@ struct WriteItem {
     rows: usize,
 }
 
-/// When a piece of work should be durable.
+/// When an item should be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitMode {
-    /// As soon as possible, after all that was handed over before: somebody waits for it.
+    /// As soon as possible, after everything posted before it: a caller waits.
     Barrier,
-    /// As soon as possible, and not after results of copying, on which it does not depend: a
+    /// As soon as possible, but not after results of copying, on which it does not depend: a
     /// listing.
     Prompt,
-    /// With others: a page of a long listing, whose rows are all over the table.
+    /// With others: a page of a long listing, whose rows are scattered over the table.
     Deferred,
-    /// With others, and after the destination was synced: a result of copying.
+    /// With others, and after a sync of the destination: a result of copying.
     AfterSync,
 }
 
-/// A handle on the writing thread. It ends when the last handle is dropped.
+/// A handle of the writer thread, which ends when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Writer {
     queue: Arc<WriteQueue<WriteItem>>,
@@ -76,7 +76,7 @@ impl Drop for WriterThread {
 }
 
 impl Writer {
-    /// `sync` makes the destination durable.
+    /// Starts the thread. `sync` makes the destination durable.
     pub(crate) fn start(connection: Connection, sync: SyncDestination) -> Writer {
         let queue: Arc<WriteQueue<WriteItem>> = Arc::default();
         let items = queue.clone();
@@ -90,7 +90,7 @@ impl Writer {
                 }
                 items.close();
             })
-            .expect("a thread can be started");
+            .expect("the system can start a thread");
         let shared = WriterThread {
             queue: queue.clone(),
             failed,
@@ -102,9 +102,9 @@ impl Writer {
         }
     }
 
-    /// Hands work over; `on_durable` is called when it is durable. Blocks while too much is waiting. If
-    /// the writer has failed, the work is dropped, and with it `on_durable`: whoever waits for it learns
-    /// that from [`failure`](Self::failure).
+    /// Posts work; `on_durable` is called when it is durable. Blocks while the queue is full. If
+    /// the writer has failed, the work and `on_durable` are dropped, and [`failure`](Self::failure)
+    /// has the reason.
     pub(crate) fn post(
         &self,
         mode: CommitMode,
@@ -114,7 +114,7 @@ impl Writer {
         self.post_rows(mode, 1, work, on_durable);
     }
 
-    /// The same for work that writes so many rows.
+    /// Posts work that writes this many rows.
     pub(crate) fn post_rows(
         &self,
         mode: CommitMode,
@@ -132,7 +132,7 @@ impl Writer {
         self.queue.push(rows, item);
     }
 
-    /// Does work and returns when it, and all that was handed over before, is durable.
+    /// Runs work, and returns when it and everything posted before it is durable.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -140,7 +140,7 @@ impl Writer {
         self.write_with_mode(CommitMode::Barrier, work).await
     }
 
-    /// Does work and returns when it is durable.
+    /// Runs work, and returns when it is durable.
     pub(crate) async fn write_with_mode<T: Send + 'static>(
         &self,
         mode: CommitMode,
@@ -165,7 +165,7 @@ impl Writer {
         done.take().ok_or(Error::WriterGone)
     }
 
-    /// Why the writer ended, if it did.
+    /// Returns why the writer failed, if it did.
     pub(crate) fn failure(&self) -> Option<Error> {
         let thread = self
             .shared
@@ -183,7 +183,7 @@ impl Writer {
             .take()
     }
 
-    /// Whether the writer still takes work.
+    /// Returns whether the writer accepts work.
     pub(crate) fn is_alive(&self) -> bool {
         let thread = self
             .shared
@@ -193,8 +193,8 @@ impl Writer {
         thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Waits until everything handed over is durable and the thread has ended. Other handles are of
-    /// no use after it.
+    /// Waits until everything posted is durable and the thread has ended. Other handles are useless
+    /// afterwards.
     pub(crate) fn close(self) -> Result<()> {
         let Writer { queue, shared } = self;
         queue.finish();
@@ -248,10 +248,7 @@ fn write(
         if group.has_mode(CommitMode::AfterSync) {
             failpoint::hit("before-sync");
             let durable = sync();
-            durable.map_err(|error| Error::Storage {
-                side: "destination",
-                error,
-            })?;
+            durable.map_err(|error| Side::Destination.error(error))?;
             results.synced = Instant::now();
             failpoint::hit("after-sync");
         }
@@ -267,11 +264,11 @@ fn write(
     }
 }
 
-/// Results of copying, which wait for a sync.
+/// Results of copying that wait for a sync.
 struct DeferredResults {
     deferred: Vec<WriteItem>,
     synced: Instant,
-    /// When a piece last came that must not wait for that.
+    /// When the last prompt item arrived.
     last_prompt: Option<Instant>,
 }
 
@@ -284,13 +281,13 @@ impl DeferredResults {
         }
     }
 
-    /// How long to wait for a first piece: as long as nothing was put aside.
+    /// Returns how long to wait for the first item of a group; forever if nothing is deferred.
     fn timeout(&self) -> Option<Duration> {
         let due = SYNC_INTERVAL.saturating_sub(self.synced.elapsed());
         (!self.deferred.is_empty()).then_some(due)
     }
 
-    /// What of these goes into a group now, after what was put aside if that is due.
+    /// Returns the items for the current group, preceded by the deferred ones if they are due.
     fn admit(&mut self, items: VecDeque<WriteItem>) -> Vec<WriteItem> {
         let now = Instant::now();
         if items.iter().any(|item| item.mode == CommitMode::Prompt) {
@@ -314,7 +311,7 @@ impl DeferredResults {
     }
 }
 
-/// How long a group that somebody waits for is kept open, and how long for the next piece.
+/// How long a group with urgent work stays open, in total and for the next item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct GroupWait {
     total: Duration,
@@ -322,7 +319,7 @@ struct GroupWait {
 }
 
 impl GroupWait {
-    /// By what the group before had, and what its commit took.
+    /// Returns the wait after a group with this many rows and a commit of this duration.
     fn on_durable(rows: usize, commit: Duration) -> GroupWait {
         if rows < LARGE_GROUP {
             return GroupWait::default();
@@ -334,7 +331,7 @@ impl GroupWait {
     }
 }
 
-/// Pieces of work that are committed together.
+/// Items that are committed together.
 struct Group {
     began: Instant,
     modes: [bool; 4],
@@ -372,13 +369,13 @@ impl Group {
         self.modes[mode as usize]
     }
 
-    /// Whether it takes no more, even if more is waiting: where listings come faster than they are
-    /// written, it would never end.
+    /// Returns whether the group is full. Without a time limit it would never end where listings
+    /// arrive faster than they are written.
     fn is_full(&self) -> bool {
         self.on_durable.len() >= MAX_GROUP_ITEMS || self.began.elapsed() >= SYNC_INTERVAL
     }
 
-    /// How long to wait for more.
+    /// Returns how long to wait for more items.
     fn timeout(&self, synced: Instant) -> Duration {
         let waited = self.began.elapsed();
         let now = self.has_mode(CommitMode::Barrier) || self.has_mode(CommitMode::Prompt);
@@ -397,17 +394,20 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn a_group_waits_for_others_as_far_as_a_commit_is_dear() {
-        let dear = GroupWait::on_durable(LARGE_GROUP, Duration::from_secs(1));
-        assert_eq!((dear.total, dear.idle), (MAX_GROUP_WAIT, MAX_IDLE_WAIT));
+    fn a_group_waits_longer_if_commits_are_expensive() {
+        let expensive = GroupWait::on_durable(LARGE_GROUP, Duration::from_secs(1));
+        assert_eq!(
+            (expensive.total, expensive.idle),
+            (MAX_GROUP_WAIT, MAX_IDLE_WAIT)
+        );
         let cheap = GroupWait::on_durable(LARGE_GROUP, Duration::from_millis(1));
-        assert!(cheap.total < dear.total && cheap.idle < dear.idle);
+        assert!(cheap.total < expensive.total && cheap.idle < expensive.idle);
         let small = GroupWait::on_durable(LARGE_GROUP - 1, Duration::from_secs(1));
         assert_eq!(small, GroupWait::default());
     }
 
-    /// A listing that came without a pause was one group: nothing of it was durable, or copied,
-    /// before its end.
+    /// Regression: a listing without pauses was one group, so nothing of it was durable before its
+    /// end.
     #[test]
     fn a_group_ends_although_more_is_waiting() {
         let connection = Connection::open_in_memory().unwrap();
@@ -419,10 +419,10 @@ mod tests {
         };
         let mut posted = 0;
         while !durable.load(Relaxed) {
-            let failure = durable.clone();
-            // Of so many rows that only a few wait.
+            let signal = durable.clone();
+            // Large items, so that only a few fit into the queue.
             writer.post_rows(CommitMode::Deferred, 4096, work, move || {
-                failure.store(true, Relaxed)
+                signal.store(true, Relaxed);
             });
             posted += 1;
         }

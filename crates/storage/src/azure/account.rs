@@ -1,4 +1,5 @@
-//! Which account, where it is, and who we are to it: the variables that Azure's own tools read.
+//! The storage account: its endpoint and credentials, from the variables that Azure's own tools
+//! read.
 
 use crate::cloud::{Environment, bearer, percent};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,12 +13,12 @@ const EMULATED: &str = "devstoreaccount1";
 const EMULATED_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Who we are. Shows nothing of itself.
+/// Credentials of an account. Their debug output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
     Anonymous,
     Key(Vec<u8>),
-    /// A shared access signature: it stands in the query of every call.
+    /// A shared access signature, which is added to the query of every call.
     Sas(Vec<(String, String)>),
     Token(HeaderValue),
 }
@@ -35,13 +36,13 @@ pub(super) struct Account {
     pub(super) credentials: Credentials,
     /// Scheme and host.
     pub(super) origin: String,
-    /// What stands before the container in an address.
+    /// The part of the path before the container.
     pub(super) base: String,
 }
 
 impl Account {
-    /// Looks where it is and how to get in; nothing is called yet. `endpoint` goes before the
-    /// environment's.
+    /// Resolves the endpoint and the credentials; makes no call. `endpoint` overrides the
+    /// environment.
     pub(super) fn resolve(
         name: &str,
         endpoint: Option<&str>,
@@ -49,7 +50,7 @@ impl Account {
         environment: &Environment,
     ) -> Result<Account> {
         let string = connection_string(environment)?;
-        // A connection string of another account says nothing of this one.
+        // A connection string of another account does not apply to this one.
         let ours = string.get("accountname").is_none_or(|of| of == name);
         let string = string.into_iter().filter(|_| ours).collect();
         let credentials = match anonymous {
@@ -76,7 +77,7 @@ impl Account {
 
 type Settings = BTreeMap<String, String>;
 
-/// `Name=value;…`, with names in small letters.
+/// Parses `Name=value;…`; names are converted to lower case.
 fn connection_string(environment: &Environment) -> Result<Settings> {
     const NAME: &str = "AZURE_STORAGE_CONNECTION_STRING";
     let Some(text) = environment(NAME) else {
@@ -85,7 +86,7 @@ fn connection_string(environment: &Environment) -> Result<Settings> {
     let mut settings = Settings::new();
     for pair in text.split(';').filter(|pair| !pair.trim().is_empty()) {
         let Some((name, value)) = pair.split_once('=') else {
-            let message = "a part of it has no `=`; copy it whole from the account's access keys";
+            let message = "a part has no `=`; copy the whole string from the account's access keys";
             return Err(fail("read", NAME, message));
         };
         settings.insert(name.trim().to_ascii_lowercase(), value.trim().to_owned());
@@ -102,11 +103,11 @@ fn connection_string(environment: &Environment) -> Result<Settings> {
 }
 
 fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Credentials> {
-    let said = |name: &str| string.get(name).cloned();
-    if let Some(key) = said("accountkey") {
+    let setting = |name: &str| string.get(name).cloned();
+    if let Some(key) = setting("accountkey") {
         return key_of("AZURE_STORAGE_CONNECTION_STRING", &key);
     }
-    if let Some(sas) = said("sharedaccesssignature") {
+    if let Some(sas) = setting("sharedaccesssignature") {
         return Ok(sas_of(&sas));
     }
     for name in ["AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"] {
@@ -115,7 +116,7 @@ fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Cr
             return match owner.filter(|owner| owner != account) {
                 None => key_of(name, &key),
                 Some(owner) => {
-                    let message = format!("it is the key of the account `{owner}`");
+                    let message = format!("the environment has the key of the account `{owner}`");
                     Err(fail("open the account", account, message))
                 }
             };
@@ -130,14 +131,14 @@ fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Cr
     if account == EMULATED {
         return key_of("the emulator's key", EMULATED_KEY);
     }
-    let message = "nothing in the environment opens it; set AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_TOKEN, or add ?anonymous to the URL of a public container";
+    let message = "no credentials in the environment; set AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_TOKEN, or add ?anonymous to the URL of a public container";
     Err(fail("open the account", account, message))
 }
 
 fn key_of(from: &str, text: &str) -> Result<Credentials> {
     let key = BASE64_STANDARD.decode(text.trim());
-    // The error would repeat what it could not read.
-    let key = key.map_err(|_| fail("use the key of", from, "it is not base64"))?;
+    // The decoder's error would repeat the key.
+    let key = key.map_err(|_| fail("use the key of", from, "the key is not base64"))?;
     Ok(Credentials::Key(key))
 }
 
@@ -156,25 +157,25 @@ fn sas_of(text: &str) -> Credentials {
 }
 
 fn default_origin(account: &str, string: &Settings) -> String {
-    let said = |name: &str, usual: &str| {
+    let setting = |name: &str, usual: &str| {
         let value = string.get(name).map(String::as_str);
         value.unwrap_or(usual).to_owned()
     };
-    let scheme = said("defaultendpointsprotocol", "https");
-    let suffix = said("endpointsuffix", "core.windows.net");
+    let scheme = setting("defaultendpointsprotocol", "https");
+    let suffix = setting("endpointsuffix", "core.windows.net");
     format!("{scheme}://{account}.blob.{suffix}")
 }
 
-/// An endpoint's origin, and the path that it has. One that is a bare address, as an emulator's,
-/// has the account in its path.
+/// Splits an endpoint into its origin and path. An endpoint that is a bare address, like an
+/// emulator's, has the account in its path.
 fn split_endpoint(account: &str, endpoint: &str) -> Result<(String, String)> {
     let Some((scheme, rest)) = endpoint.trim_end_matches('/').split_once("://") else {
-        let message = "it has no scheme; write http:// or https://";
+        let message = "the endpoint has no scheme; write http:// or https://";
         return Err(fail("use the endpoint", endpoint, message));
     };
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     if rest.contains(['@', '?', '#']) || host.is_empty() {
-        let message = "it must be a scheme, a host and perhaps a path, as in https://account.blob.core.windows.net";
+        let message = "an endpoint is a scheme, a host and optionally a path, as in https://account.blob.core.windows.net";
         return Err(fail("use the endpoint", "AZURE_STORAGE_ENDPOINT", message));
     }
     let alone = host.rsplit_once(':').map_or(host, |(alone, _)| alone);
@@ -216,13 +217,13 @@ mod tests {
     const STRING: &str = "AZURE_STORAGE_CONNECTION_STRING";
 
     #[test]
-    fn a_connection_string_says_all() {
+    fn a_connection_string_has_everything() {
         let text = "DefaultEndpointsProtocol=https;AccountName=me;AccountKey=c2VjcmV0;EndpointSuffix=core.example.org";
         let account = resolve("me", None, &[(STRING, text)]).unwrap();
         assert_eq!(at(&account), ("https://me.blob.core.example.org", ""));
         assert_eq!(account.credentials, Credentials::Key(b"secret".to_vec()));
         assert!(!format!("{account:?}").contains("secret"));
-        // Of another account it says nothing.
+        // It does not apply to another account.
         let other = resolve("you", None, &[(STRING, text)]).unwrap_err();
         assert!(other.to_string().contains("AZURE_STORAGE_KEY"), "{other}");
         let text = "UseDevelopmentStorage=true";
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_taken_apart() {
+    fn a_sas_token_is_parsed() {
         let account = resolve(
             "me",
             None,
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_every_kind() {
+    fn endpoints_are_split() {
         let split = |endpoint| split_endpoint("me", endpoint).unwrap();
         let is = |origin: &str, base: &str| (origin.to_owned(), base.to_owned());
         assert_eq!(split("http://127.0.0.1:1"), is("http://127.0.0.1:1", "/me"));

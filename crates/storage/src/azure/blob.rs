@@ -1,4 +1,4 @@
-//! Single blobs: looking at them, reading them, removing them.
+//! Single blobs: their headers, and reading them.
 
 use super::container::Container;
 use super::metadata;
@@ -13,7 +13,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
-/// The modification time is kept as rclone keeps it.
+/// The modification time is stored as rclone stores it.
 pub(super) const HEADERS: ObjectHeaders = ObjectHeaders {
     metadata_prefix: "x-ms-meta-",
     standard_prefix: "x-ms-blob-",
@@ -21,18 +21,18 @@ pub(super) const HEADERS: ObjectHeaders = ObjectHeaders {
     write_time: write_rfc3339,
     read_time: read_rfc3339,
 };
-/// By this, other programs say that an empty blob is a folder.
+/// The metadata with which other programs mark an empty blob as a folder.
 pub(super) const FOLDER_STUB: &str = "hdi_isfolder";
 
-/// Whether a blob stands for a folder of its name. With a slash at its end it is the entry of the
-/// folder itself, like that of any other storage of objects.
+/// Returns whether a blob is a marker for a folder of its name. A blob whose name ends with a slash
+/// is the entry of the folder itself, as in other object stores.
 pub(super) fn is_folder_stub(key: &[u8], headers: &HeaderMap) -> bool {
     !key.ends_with(b"/")
-        && header_text(headers, "x-ms-meta-hdi_isfolder").is_some_and(|told| told == "true")
+        && header_text(headers, "x-ms-meta-hdi_isfolder").is_some_and(|value| value == "true")
         && header_text(headers, "content-length") == Some("0")
 }
 
-/// The call with all that belongs to a new blob beside its bytes.
+/// Adds the headers of a new blob to a call.
 pub(super) fn with_object_headers(
     call: Call,
     key: &[u8],
@@ -54,7 +54,7 @@ impl Container {
         Ok(self.fetch(&call).await?.headers)
     }
 
-    /// The empty blob that a folder in which nothing is consists of, marked as rclone marks it.
+    /// Creates the empty blob that represents an empty folder, marked as rclone marks it.
     pub(super) async fn put_folder(&self, key: &[u8]) -> Result<()> {
         let call = self
             .object_call("put", "make", key, Method::PUT)?
@@ -96,10 +96,10 @@ impl RangeSource for Blob {
     }
 
     fn check(&self, headers: &HeaderMap) -> Option<Checksum> {
-        let told = BASE64_STANDARD
+        let md5 = BASE64_STANDARD
             .decode(header_text(headers, "content-md5")?)
             .ok()?;
-        Some(Checksum::md5(hex(&told).as_bytes()))
+        Some(Checksum::md5(hex(&md5).as_bytes()))
     }
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error {

@@ -1,9 +1,9 @@
-//! The blocks of a blob that is not whole yet, as the far side knows them.
+//! The uncommitted blocks of an upload.
 //!
-//! A block is named by us. Its name says of which upload it is, where it belongs and what is in it,
-//! so that whoever goes on knows which blocks need not be sent again. Nobody sees blocks before the
-//! list of them makes a blob; those that no list names are forgotten by the far side after a week,
-//! and cannot be removed sooner.
+//! The client names the blocks. A name contains the upload, the position and a hash of the content,
+//! so a resumed upload knows which blocks need not be sent again. Blocks are invisible until a
+//! block list commits them. The service discards uncommitted blocks after a week; they cannot be
+//! removed sooner.
 
 use super::container::Container;
 use crate::cloud::{Call, SegmentedBytes, random, xml};
@@ -15,12 +15,12 @@ use md5::{Digest, Md5};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Blocks in memory at once, over all uploads.
+/// Maximum number of blocks in memory, over all uploads.
 pub(super) const MAX_BUFFERED: usize = 16;
-/// The most blocks in a blob.
+/// Maximum number of blocks in a blob.
 pub(super) const MAX_BLOCKS: u64 = 50_000;
 
-/// What the blocks of one upload have in common.
+/// The random id that the blocks of one upload have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UploadId([u8; 6]);
 
@@ -30,8 +30,8 @@ impl UploadId {
         UploadId(upload_id)
     }
 
-    /// How another process goes on: the upload_id, and of what the blocks are. Of a source that is no
-    /// longer the same, no block is taken.
+    /// Encodes the resume token: the id, and the size and time of the source. Blocks of a source
+    /// that has changed since are not used.
     pub(super) fn write(self, size: u64, modified: Option<i64>) -> Vec<u8> {
         [&self.0[..], &fingerprint(size, modified)].concat()
     }
@@ -51,8 +51,8 @@ fn fingerprint(size: u64, modified: Option<i64>) -> Vec<u8> {
     .concat()
 }
 
-/// The name of a block. As long as those of rclone: the far side takes only one length for a blob,
-/// and something of that may be lying about.
+/// The name of a block, as long as rclone's: the service accepts only one length per blob, and
+/// uncommitted blocks of rclone may exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockId([u8; 16]);
 
@@ -75,7 +75,7 @@ impl BlockId {
     }
 }
 
-/// A block that arrived.
+/// A block that was uploaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UploadedBlock {
     pub(super) id: BlockId,
@@ -88,7 +88,7 @@ pub(super) fn md5(piece: &SegmentedBytes) -> [u8; 16] {
     hasher.finalize().into()
 }
 
-/// A call with a body that the far side compares with its hash.
+/// Adds a body and its MD5, which the service verifies.
 pub(super) fn with_checksum(call: Call, body: SegmentedBytes, md5: &[u8; 16]) -> Call {
     let call = call.header("content-md5", &BASE64_STANDARD.encode(md5));
     call.body(body)
@@ -99,14 +99,14 @@ pub(super) fn put_call(container: &Container, key: &[u8], id: BlockId) -> Result
     Ok(call.query("comp", "block").query("blockid", &id.text()))
 }
 
-/// The blocks of an upload that arrived. A number that two blocks have is not among them.
+/// Returns the uploaded blocks of an upload, except numbers that two different blocks have.
 pub(super) async fn uploaded_blocks(
     container: &Container,
     key: &[u8],
     upload_id: UploadId,
 ) -> Result<BTreeMap<u32, UploadedBlock>> {
     let call = container
-        .object_call("list blocks", "go on with", key, Method::GET)?
+        .object_call("list blocks", "resume", key, Method::GET)?
         .query("comp", "blocklist")
         .query("blocklisttype", "uncommitted")
         .expect_xml();
@@ -151,16 +151,16 @@ fn parse(
             .into_iter()
             .filter_map(|(number, sent)| Some((number, sent?)))
             .collect()),
-        false => Err(format!("the answer is no list of blocks: it is `{root}`")),
+        false => Err(format!("the response is not a block list but `{root}`")),
     }
 }
 
-/// Reads the bytes as a list of blocks.
+/// Parses the bytes as a block list.
 pub(crate) fn fuzz_block_list(bytes: &[u8]) {
     let _ = parse(bytes, UploadId(*b"marked"));
 }
 
-/// Makes the blob of the blocks up to `last`.
+/// Returns the call that commits the blocks up to `last`.
 pub(super) fn commit_call(
     container: &Container,
     key: &[u8],
@@ -169,8 +169,7 @@ pub(super) fn commit_call(
 ) -> Result<Call> {
     let mut body = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for sent in blocks.range(..=last).map(|(_, sent)| sent) {
-        // The latest, wherever it is: a list that was taken although its answer was lost can be
-        // sent again.
+        // `Latest`, committed or not: a list whose response was lost can be sent again.
         let _ = write!(body, "<Latest>{}</Latest>", sent.id.text());
     }
     body.push_str("</BlockList>");
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_blocks_of_this_upload_are_taken() {
+    fn only_blocks_of_this_upload_are_used() {
         let (ours, theirs) = (UploadId(*b"oursss"), UploadId(*b"theirs"));
         let (one, two) = ([1; 16], [2; 16]);
         let text = list(&[
@@ -210,17 +209,13 @@ mod tests {
         ]);
         let uploaded = parse(text.as_bytes(), ours).unwrap();
         let numbers: Vec<u32> = uploaded.keys().copied().collect();
-        assert_eq!(
-            numbers,
-            [1, 50_000],
-            "3 is there twice, and nobody knows which"
-        );
+        assert_eq!(numbers, [1, 50_000], "block 3 is ambiguous");
         assert_eq!(uploaded[&1].id, BlockId::new(ours, 1, &one));
         assert!(parse(b"<html/>", ours).is_err());
     }
 
     #[test]
-    fn another_source_is_not_gone_on_with() {
+    fn an_upload_of_another_source_is_not_resumed() {
         let upload_id = UploadId::new();
         let resume = upload_id.write(10, Some(5));
         assert_eq!(UploadId::read(&resume, 10, Some(5)), Some(upload_id));

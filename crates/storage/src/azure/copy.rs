@@ -1,4 +1,4 @@
-//! What the far side does by itself inside an account: copies.
+//! Server-side copies within an account.
 
 use super::blob::{HEADERS, extended_of, with_object_headers};
 use super::container::Container;
@@ -11,10 +11,10 @@ use crate::{Entry, Folder};
 use http::{HeaderMap, Method};
 use std::time::Duration;
 
-/// How long to wait before a copy that goes on by itself is looked at again, at first and at most.
+/// Initial and maximum delay between two polls of a pending copy.
 const COPY_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Copies what was ordered, each by itself.
+/// Copies items, each with its own call.
 pub(super) async fn copy_batch(
     from: &Container,
     to: &Container,
@@ -32,8 +32,8 @@ pub(super) async fn copy_batch(
     .await
 }
 
-/// Copies a blob with all that belongs to it, if it still is the version that was listed. Answers
-/// what the copy is.
+/// Copies a blob with its metadata, if it is still the listed version. Returns the version of the
+/// copy.
 pub(super) async fn copy(
     from: &Container,
     key: &[u8],
@@ -46,8 +46,8 @@ pub(super) async fn copy(
     if let Some(is) = listed.and_then(|listed| listed.version.as_deref()) {
         call = call.header("x-ms-source-if-match", &quoted_etag(is));
     }
-    // Times of arrival are whole seconds. Such a time belongs to the blob that arrived: a copy has
-    // to be told it.
+    // Upload times are whole seconds. An upload time does not survive a copy, so it is set
+    // explicitly.
     let modified = listed.and_then(|listed| listed.modified);
     if modified.is_none_or(|time| time % 1_000_000_000 == 0) {
         let headers = from.head(key).await?;
@@ -66,19 +66,19 @@ pub(super) async fn copy(
     Ok(header_text(&headers, "etag").map(version))
 }
 
-/// A large copy may go on after its answer.
+/// Returns whether a copy is still running. A large copy may outlast its response.
 fn is_pending(call: &Call, headers: &HeaderMap) -> Result<bool> {
     match header_text(headers, "x-ms-copy-status") {
         Some("pending") => Ok(true),
         Some("success") | None => Ok(false),
         Some(other) => {
-            let message = format!("the far side says that the copy is {other}");
+            let message = format!("the service reports the copy as {other}");
             Err(call.failure(ErrorKind::Temporary, message))
         }
     }
 }
 
-/// Gives a blob another time.
+/// Sets the time of a blob.
 pub(super) async fn set_object_headers(
     container: &Container,
     key: &[u8],

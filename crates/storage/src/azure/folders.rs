@@ -1,4 +1,4 @@
-//! Looking at, moving and removing what keys have in common.
+//! Folders as common prefixes of blob names: stat, move and remove.
 
 use super::blob::{HEADERS, is_folder_stub};
 use super::container::Container;
@@ -15,7 +15,7 @@ impl ObjectStore for Container {
         &self.prefix
     }
 
-    /// By a listing, which every signature that is good for a migration allows.
+    /// Checks by a listing, which every signature that is sufficient for a migration allows.
     async fn check(&self) -> Result<()> {
         let name = self.name.as_bytes();
         let call = self.call("list", "look at the container", name, Method::GET);
@@ -65,7 +65,7 @@ impl ObjectStore for Container {
     }
 }
 
-/// A page of the keys that begin with a prefix.
+/// Returns a page of the blobs with a prefix.
 async fn keys_below(container: &Container, prefix: &[u8]) -> Result<Vec<ListedKey>> {
     let call = list_call(container, prefix, prefix);
     let mut marker = String::new();

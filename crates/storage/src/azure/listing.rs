@@ -1,4 +1,4 @@
-//! Listing a folder: the blobs below a prefix, up to the next slash, with their times.
+//! Listing a folder: the blobs with a prefix, up to the next slash, with their times.
 
 use super::blob::{FOLDER_STUB, is_folder_stub};
 use super::container::Container;
@@ -13,7 +13,7 @@ use crate::{BoxFuture, Entry, Folder, Kind};
 use http::Method;
 use std::sync::Arc;
 
-/// A folder to be listed.
+/// The pages of a folder.
 pub(super) struct FolderPages {
     container: Arc<Container>,
     path: Vec<u8>,
@@ -42,7 +42,7 @@ impl FolderPages {
     }
 }
 
-/// A call for blobs that begin with a prefix.
+/// Returns a call that lists blobs with a prefix.
 pub(super) fn list_call(container: &Container, path: &[u8], prefix: &[u8]) -> Call {
     container
         .call("list", "list", path, Method::GET)
@@ -56,7 +56,7 @@ impl PageSource for FolderPages {
         Box::pin(async move {
             let mut call = self.call();
             if std::str::from_utf8(&self.prefix).is_err() {
-                let message = "names of blobs are UTF-8, and this is not";
+                let message = "the name is not UTF-8, as blob names must be";
                 return Err(call.failure(ErrorKind::NotFound, message));
             }
             if let Some(token) = token {
@@ -89,12 +89,12 @@ impl PageSource for FolderPages {
     }
 }
 
-/// Reads the bytes as a page and as a cursor.
+/// Parses the bytes as a page and as a cursor.
 pub(crate) fn fuzz_listing(bytes: &[u8], prefix: &[u8]) {
     fuzz_page(bytes, parse(bytes, prefix).ok());
 }
 
-/// What is known so far of the blob that is being told of.
+/// The blob that is being parsed.
 #[derive(Default)]
 struct BlobElement {
     name: Vec<u8>,
@@ -141,22 +141,24 @@ impl BlobElement {
 
 fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<RawPage, String> {
     let (mut root, mut next) = (String::new(), None);
-    let (mut told, mut items) = (BlobElement::default(), Vec::new());
-    // A name that XML cannot have is percent-encoded, and says so.
+    let (mut blob, mut items) = (BlobElement::default(), Vec::new());
+    // A name that XML cannot represent is percent-encoded, and marked so.
     let name_of = |text: &str, encoded: bool| match encoded {
         true => percent::decode(text.as_bytes()),
         false => text.as_bytes().to_vec(),
     };
     xml::visit_flagged(document, "Encoded", |path, text, encoded| match path {
         [_, name] if name == "NextMarker" => next = Some(text.to_owned()),
-        [_, _, blob, name] if blob == "Blob" && name == "Name" => {
-            told.name = name_of(text, encoded);
+        [_, _, element, name] if element == "Blob" && name == "Name" => {
+            blob.name = name_of(text, encoded);
         }
-        [_, _, blob, of, name] if blob == "Blob" && of == "Properties" => {
-            told.property(name, text);
+        [_, _, element, of, name] if element == "Blob" && of == "Properties" => {
+            blob.property(name, text);
         }
-        [_, _, blob, of, name] if blob == "Blob" && of == "Metadata" => told.metadata(name, text),
-        [_, _, blob] if blob == "Blob" => items.push(std::mem::take(&mut told).item()),
+        [_, _, element, of, name] if element == "Blob" && of == "Metadata" => {
+            blob.metadata(name, text);
+        }
+        [_, _, element] if element == "Blob" => items.push(std::mem::take(&mut blob).item()),
         [_, _, folder, name] if folder == "BlobPrefix" && name == "Name" => {
             let mut name = name_of(text, encoded);
             if name.ends_with(b"/") {
@@ -167,9 +169,9 @@ fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<RawPage, String>
         [name] => root.clone_from(name),
         _ => {}
     })?;
-    // Anything else, an error or the page of some proxy, must not pass for an empty folder.
+    // Anything else, such as an error or a proxy's page, must not pass for an empty folder.
     let Some(next) = next.filter(|_| root == "EnumerationResults") else {
-        return Err(format!("the answer is no listing: it is `{root}`"));
+        return Err(format!("the response is not a listing but `{root}`"));
     };
     let mut batch = RawPage {
         items: Vec::with_capacity(items.len()),
@@ -177,7 +179,10 @@ fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<RawPage, String>
     };
     for (key, mut item) in items {
         let Some(name) = key.strip_prefix(prefix) else {
-            return Err(format!("`{}` was not asked for", display(&key)));
+            return Err(format!(
+                "the listing contains `{}`, which is outside the prefix",
+                display(&key)
+            ));
         };
         let (Item::Entry(entry) | Item::Stub(entry)) = &mut item;
         entry.name = name.to_vec();
@@ -187,7 +192,7 @@ fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<RawPage, String>
     Ok(batch)
 }
 
-/// The far side's order, in which folders and blobs of a page may yet come apart.
+/// Returns the service's sort key (UTF-16), by which blobs and folders of a page are merged.
 fn sort_units(item: &Item) -> Vec<u16> {
     let (Item::Entry(entry) | Item::Stub(entry)) = item;
     let key = sort_key(entry);
@@ -222,8 +227,8 @@ mod tests {
             })
             .collect();
         let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
-        let told: [&[u8]; 5] = [b" a & b ", b"", b"dir", b"dir", "x\u{fffe}".as_bytes()];
-        assert_eq!(names, told);
+        let expected: [&[u8]; 5] = [b" a & b ", b"", b"dir", b"dir", "x\u{fffe}".as_bytes()];
+        assert_eq!(names, expected);
         assert_eq!(entries[0].version.as_deref(), Some(&b"0x8D"[..]));
         assert_eq!(entries[0].modified, Some(1_600_000_000_000_000_001));
         assert_eq!(entries[4].modified, Some(1_600_000_000_000_000_000));
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listing_is_not_an_empty_one() {
+    fn other_documents_are_not_empty_listings() {
         let empty = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>";
         let batch = parse(empty, b"").unwrap();
         assert!(batch.items.is_empty() && batch.token.is_none());
@@ -243,10 +248,7 @@ mod tests {
         ] {
             assert!(parse(other, b"").is_err(), "{}", other.escape_ascii());
         }
-        assert!(
-            parse(PAGE.as_bytes(), b"q/").is_err(),
-            "it was not asked for"
-        );
+        assert!(parse(PAGE.as_bytes(), b"q/").is_err(), "outside the prefix");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Names of metadata. Those of Azure are words as programs have them: letters, digits and `_`, no
-//! digit first. Others are kept as azcopy keeps them: `rename_` before a name that is allowed, and
-//! the name that it was under `rename_key_`.
+//! Names of metadata. Azure's must be identifiers: letters, digits and `_`, not starting with a
+//! digit. Other names are stored as azcopy stores them: the value under `rename_` and a valid name,
+//! and the original name under `rename_key_`.
 
 use crate::backend::Extended;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ const META: &[u8] = b"meta-";
 const VALUE: &[u8] = b"meta-rename_";
 const NAME: &[u8] = b"meta-rename_key_";
 
-/// What can be sent of it; in words what cannot.
+/// Encodes metadata for the service. Fails with a message if that is impossible.
 pub(super) fn encode(extended: &Extended) -> Result<Extended, String> {
     let mut sent = Extended::new();
     let mut taken = BTreeSet::new();
@@ -17,7 +17,7 @@ pub(super) fn encode(extended: &Extended) -> Result<Extended, String> {
         if !value.iter().all(|byte| (b' '..=b'~').contains(byte)) {
             let name = name.escape_ascii();
             return Err(format!(
-                "the value of `{name}` is not ASCII, which metadata must be here"
+                "the value of `{name}` is not ASCII, as metadata must be"
             ));
         }
         let Some(bare) = name.strip_prefix(META) else {
@@ -28,7 +28,7 @@ pub(super) fn encode(extended: &Extended) -> Result<Extended, String> {
         if !taken.insert(valid_name.to_ascii_lowercase()) {
             let bare = bare.escape_ascii();
             return Err(format!(
-                "two names of its metadata become one here, and `{bare}` is one of them"
+                "the metadata `{bare}` collides with another name after conversion"
             ));
         }
         if valid_name == bare {
@@ -41,7 +41,7 @@ pub(super) fn encode(extended: &Extended) -> Result<Extended, String> {
     Ok(sent)
 }
 
-/// The same name with `_` for what may not be in it.
+/// Replaces invalid characters of a name with `_`.
 fn valid_name(name: &[u8]) -> Vec<u8> {
     let mut valid_name: Vec<u8> = name
         .iter()
@@ -59,7 +59,7 @@ fn valid_name(name: &[u8]) -> Vec<u8> {
     valid_name
 }
 
-/// What was meant by what was sent.
+/// Decodes metadata from the service.
 pub(super) fn decode(sent: &Extended) -> Extended {
     let value_of = |name: &[u8]| {
         let bare = name.strip_prefix(NAME)?;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_words_come_back() {
+    fn names_that_are_not_identifiers_survive() {
         let extended = vec![
             pair("content-type", "text/plain"),
             pair("meta-colour", "red"),
@@ -111,9 +111,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_said() {
+    fn metadata_that_cannot_be_kept_is_an_error() {
         let two = vec![pair("meta-a-b", "1"), pair("meta-a.b", "2")];
-        assert!(encode(&two).unwrap_err().contains("become one"));
+        assert!(encode(&two).unwrap_err().contains("collides"));
         let odd = vec![pair("meta-a", "caf\u{e9}")];
         assert!(encode(&odd).unwrap_err().contains("ASCII"));
     }

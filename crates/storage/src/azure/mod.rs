@@ -1,8 +1,8 @@
-//! Containers of blobs at Azure.
+//! Azure Blob Storage.
 //!
-//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a
-//! folder is what names have in common or an empty blob whose name ends with a slash, and a blob
-//! `a` beside blobs `a/…` is a file named `a/`.
+//! Names work as in the other object stores (see [`S3`](crate::S3)): slashes separate folders, a
+//! folder is a common prefix or an empty blob whose name ends with a slash, and a blob `a` next to
+//! blobs `a/…` is a file named `a/`.
 
 mod account;
 mod blob;
@@ -30,7 +30,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A container of blobs, or what is below a prefix in it. See the [crate](crate).
+/// A container of blobs, or a prefix in it. See the [crate](crate).
 ///
 /// ```
 /// use headworks_storage::{Azure, Backend};
@@ -51,12 +51,12 @@ impl std::fmt::Debug for Azure {
 }
 
 impl Azure {
-    /// From `azblob://account/container/prefix?…`. Settings are `endpoint`, `anonymous`, and `page`
-    /// for names in a page. `AZURE_STORAGE_CONNECTION_STRING`, `AZURE_STORAGE_KEY`,
-    /// `AZURE_STORAGE_SAS_TOKEN` or `AZURE_STORAGE_TOKEN` say who we are.
+    /// Opens `azblob://account/container/prefix?…`. Settings are `endpoint`, `anonymous`, and
+    /// `page` (names per page). Credentials come from `AZURE_STORAGE_CONNECTION_STRING`,
+    /// `AZURE_STORAGE_KEY`, `AZURE_STORAGE_SAS_TOKEN` or `AZURE_STORAGE_TOKEN`.
     ///
     /// # Errors
-    /// When the location makes no sense, holds credentials, or nothing in the environment opens the
+    /// When the location is invalid or contains credentials, or the environment has none for the
     /// account.
     pub fn open(location: &[u8]) -> Result<Azure> {
         let container = Container::open(location, &crate::cloud::environment())?;
@@ -159,7 +159,7 @@ impl Backend for Azure {
         _name: &'a [u8],
         _plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
-        // Blocks that belong to nothing are forgotten by the far side; nobody else can remove them.
+        // Uncommitted blocks cannot be removed; the service discards them.
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -202,7 +202,7 @@ impl Backend for Azure {
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             let Some(name) = name else {
-                // A folder is nothing that could have a time.
+                // A folder has no attributes.
                 return Ok(Entry::new(like.name.clone(), Kind::Folder));
             };
             let key = self.container.key(folder, name);
@@ -240,7 +240,7 @@ impl Backend for Azure {
 
     fn requests_to_read(&self, size: u64) -> u64 {
         match size > upload::MAX_SINGLE_PUT {
-            // What it is has to be known before its bytes come.
+            // The metadata must be known before the bytes arrive.
             true => 1 + read_ahead::requests(size),
             false => 1,
         }

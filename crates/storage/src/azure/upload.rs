@@ -1,4 +1,4 @@
-//! Writing a blob: in one request, or in blocks that another process can go on with.
+//! Writing a blob: in one request, or in blocks that another process can resume.
 
 use super::blob::{HEADERS, with_object_headers};
 use super::blocks::{self, BlockId, UploadId, UploadedBlock};
@@ -17,9 +17,9 @@ use md5::{Digest, Md5};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Files up to this size go in one request.
+/// Files up to this size are sent in one request.
 pub(super) const MAX_SINGLE_PUT: u64 = 8 << 20;
-/// The least size of a block.
+/// The minimum size of a block.
 const MIN_BLOCK_SIZE: u64 = 8 << 20;
 
 pub(super) fn block_size(size: u64) -> u64 {
@@ -33,7 +33,7 @@ pub(super) struct AzureUpload {
     name: Vec<u8>,
     plan: UploadPlan,
     offset: u64,
-    /// All of it, where it goes in one request.
+    /// The bytes so far, if they are sent in one request.
     whole: SegmentedBytes,
     blocks: Option<BlockUpload>,
 }
@@ -42,7 +42,7 @@ struct BlockUpload {
     upload_id: UploadId,
     uploaded: BTreeMap<u32, UploadedBlock>,
     parts: PartPipeline<UploadedBlock>,
-    /// Of all bytes, if all of them passed here.
+    /// The MD5 of all bytes, if all of them passed through this process.
     md5: Option<Md5>,
 }
 
@@ -81,7 +81,7 @@ impl AzureUpload {
             None => BTreeMap::new(),
         };
         let size = block_size(whole);
-        // Blocks after a gap are looked at when it is their turn.
+        // Blocks after a gap are checked when they are due.
         let full = |number| uploaded.get(&number).is_some_and(|sent| sent.size == size);
         let parts = PartPipeline::begin(whole, size, full, self.container.part_memory.clone());
         let md5 = (parts.offset() == 0).then(Md5::new);
@@ -136,13 +136,13 @@ impl AzureUpload {
         let call = blocks::commit_call(&self.container, &self.key, &blocks.uploaded, last)?;
         let mut call = with_object_headers(call, &self.key, like.modified, extended)?;
         if let Some(md5) = blocks.md5.take() {
-            let told = BASE64_STANDARD.encode(md5.finalize());
-            call = call.header("x-ms-blob-content-md5", &told);
+            let md5 = BASE64_STANDARD.encode(md5.finalize());
+            call = call.header("x-ms-blob-content-md5", &md5);
         }
         self.send_conditional(call, like).await
     }
 
-    /// Sends the call that makes the blob appear, provided that what is expected is there.
+    /// Sends the call that creates the blob, under the precondition of the plan.
     async fn send_conditional(&self, call: Call, like: &Entry) -> Result<Entry> {
         let call = call.with_precondition(&self.plan.precondition);
         let error = match self.container.fetch(&call).await {
@@ -159,13 +159,13 @@ impl AzureUpload {
         if error.kind() != ErrorKind::Changed {
             return Err(error);
         }
-        // Our own earlier request, whose answer was lost, may have done it.
+        // Our own earlier request, whose response was lost, may have succeeded.
         self.find_own_write(like)
             .await
             .ok_or_else(|| call.conflict())
     }
 
-    /// What is there, if it is as large and as old as what we write.
+    /// Returns the current blob if it has the size and time of the one we write.
     async fn find_own_write(&self, like: &Entry) -> Option<Entry> {
         let headers = self.container.head(&self.key).await.ok()?;
         let entry = HEADERS.entry_of(&self.name, &headers);
@@ -175,7 +175,7 @@ impl AzureUpload {
 }
 
 impl BlockUpload {
-    /// Sends a block, unless it is there already.
+    /// Sends a block, unless it is uploaded already.
     async fn dispatch(&mut self, container: &Arc<Container>, key: &[u8], part: Part) -> Result<()> {
         let Part {
             number,
@@ -246,7 +246,7 @@ impl Upload for AzureUpload {
 
     fn abort(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            // What arrived is seen by nobody, and forgotten by the far side.
+            // Uncommitted blocks are invisible, and the service discards them.
             if let Some(blocks) = &mut self.blocks {
                 blocks.parts.shutdown().await;
             }

@@ -1,4 +1,4 @@
-//! Bodies: what we send from memory, and what we read whole.
+//! HTTP bodies: requests from memory, and responses read whole.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
@@ -12,10 +12,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long the next bytes of an answer may take.
+/// Timeout for the next bytes of a response.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes in memory, as they came, with a known length; cloning copies none of them.
+/// Bytes in memory in segments, with a known length. Cloning is cheap.
 #[derive(Clone, Default)]
 pub(crate) struct SegmentedBytes {
     pieces: VecDeque<Bytes>,
@@ -32,7 +32,7 @@ impl SegmentedBytes {
         self.left
     }
 
-    /// The same without its first bytes.
+    /// Returns the bytes without the first ones.
     pub(crate) fn skip_bytes(mut self, mut skipped: u64) -> SegmentedBytes {
         while skipped > 0
             && let Some(mut piece) = self.pieces.pop_front()
@@ -93,13 +93,13 @@ impl Body for SegmentedBytes {
     }
 }
 
-/// Bytes that come while they are sent, as many as were announced.
+/// A body whose bytes arrive while it is sent. Its length is known.
 pub(crate) struct StreamedBody {
     receiver: mpsc::Receiver<Bytes>,
     left: u64,
 }
 
-/// A body of that length, and where its bytes go in.
+/// Returns a body of this length, and the sender of its bytes.
 pub(crate) fn streamed_body(length: u64) -> (mpsc::Sender<Bytes>, StreamedBody) {
     let (sender, receiver) = mpsc::channel(4);
     let left = length;
@@ -122,8 +122,8 @@ impl Body for StreamedBody {
                 self.left = self.left.saturating_sub(bytes.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            // What is half sent must not look whole.
-            None => Poll::Ready(Some(Err("it was given up".to_owned()))),
+            // A truncated body must not look complete.
+            None => Poll::Ready(Some(Err("the upload was cancelled".to_owned()))),
         }
     }
 
@@ -132,11 +132,11 @@ impl Body for StreamedBody {
     }
 }
 
-/// The next bytes of an answer; `None` at its end.
+/// Returns the next bytes of a response; `None` at its end.
 pub(crate) async fn next_bytes(body: &mut Incoming) -> Result<Option<Bytes>, String> {
     loop {
         let frame = tokio::time::timeout(READ_TIMEOUT, body.frame()).await;
-        let frame = frame.map_err(|_| format!("nothing came for {} s", READ_TIMEOUT.as_secs()))?;
+        let frame = frame.map_err(|_| format!("no data for {} s", READ_TIMEOUT.as_secs()))?;
         match frame {
             None => return Ok(None),
             Some(Err(error)) => return Err(super::error_chain(&error)),
@@ -148,19 +148,19 @@ pub(crate) async fn next_bytes(body: &mut Incoming) -> Result<Option<Bytes>, Str
     }
 }
 
-/// All of it, up to a bound.
+/// Reads a whole body, up to a limit.
 pub(crate) async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, String> {
     let mut whole = BytesMut::new();
     while let Some(bytes) = next_bytes(&mut body).await? {
         if whole.len() + bytes.len() > limit {
-            return Err(format!("the answer is longer than {limit} bytes"));
+            return Err(format!("the response is longer than {limit} bytes"));
         }
         whole.extend_from_slice(&bytes);
     }
     Ok(whole.freeze())
 }
 
-/// All of it, and as much as was announced.
+/// Reads a whole body, and checks its announced length.
 pub(super) async fn collect_checked(
     body: Incoming,
     limit: usize,
@@ -171,9 +171,9 @@ pub(super) async fn collect_checked(
     let announced_by_header =
         super::header_text(headers, "content-length").and_then(|text| text.parse().ok());
     match announced.or(announced_by_header) {
-        // An answer to HEAD announces what it does not bring.
+        // A response to HEAD announces a body that it does not have.
         Some(length) if !whole.is_empty() && length != whole.len() as u64 => {
-            Err(format!("{} of {length} bytes came", whole.len()))
+            Err(format!("received {} of {length} bytes", whole.len()))
         }
         _ => Ok(whole),
     }

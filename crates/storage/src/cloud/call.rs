@@ -1,4 +1,4 @@
-//! A request, before it is signed.
+//! A request before it is signed.
 
 use super::text::quoted_etag;
 use super::{SegmentedBytes, percent, xml};
@@ -6,12 +6,12 @@ use crate::backend::Precondition;
 use crate::error::{Error, ErrorKind, Result};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 
-/// One request, before it is signed.
+/// A request before it is signed.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    /// What it is counted as.
+    /// The kind as which it is counted.
     pub(crate) kind: &'static str,
-    /// What is being done, and to what, for the words of an error.
+    /// The operation and its object, for error messages.
     pub(crate) operation: &'static str,
     pub(crate) path: Vec<u8>,
     pub(crate) method: Method,
@@ -23,13 +23,12 @@ pub(crate) struct Call {
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: SegmentedBytes,
-    /// What tells of an answer whether all of it is there: a document may arrive cut off and look
-    /// whole.
+    /// Returns whether a response is complete: a truncated document may look whole.
     pub(crate) is_complete: Option<fn(&[u8]) -> bool>,
 }
 
 impl Call {
-    /// `labels` is what it is counted as, what is being done, and to what.
+    /// `labels` are the kind, the operation, and its object.
     pub(crate) fn new(
         labels: (&'static str, &'static str, &[u8]),
         method: Method,
@@ -50,13 +49,13 @@ impl Call {
         }
     }
 
-    /// The answer is a document in XML.
+    /// Expects an XML document as response.
     pub(crate) fn expect_xml(mut self) -> Call {
         self.is_complete = Some(xml::is_complete);
         self
     }
 
-    /// The answer is a document in JSON.
+    /// Expects a JSON document as response.
     pub(crate) fn expect_json(mut self) -> Call {
         self.is_complete =
             Some(|body| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok());
@@ -64,7 +63,7 @@ impl Call {
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Call {
-        // What cannot be a header never is the only place of what it says.
+        // An invalid header value is dropped: the value is always stored elsewhere as well.
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.insert(HeaderName::from_static(name), value);
         }
@@ -81,7 +80,7 @@ impl Call {
         self
     }
 
-    /// The same, to be done only if what is expected is there.
+    /// Makes the request conditional.
     pub(crate) fn with_precondition(self, precondition: &Precondition) -> Call {
         match precondition {
             Precondition::Any | Precondition::Unchanged(_) => self,
@@ -90,12 +89,12 @@ impl Call {
         }
     }
 
-    /// The same, to be done only to that version.
+    /// Makes the request conditional on a version.
     pub(crate) fn if_match(self, version: &[u8]) -> Call {
         self.header("if-match", &quoted_etag(version))
     }
 
-    /// What was expected is not there.
+    /// Returns the error for a failed precondition.
     pub(crate) fn conflict(&self) -> Error {
         Error::conflict(self.operation, &self.path)
     }
@@ -104,7 +103,7 @@ impl Call {
         Error::new(kind, self.operation, &self.path, cause)
     }
 
-    /// The query as it is sent: encoded, and in the order in which signatures want it.
+    /// Returns the query as it is sent: encoded, and sorted as signatures require.
     pub(crate) fn encoded_query(&self) -> String {
         let encode = |(name, value): &(String, String)| {
             (

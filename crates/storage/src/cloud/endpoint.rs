@@ -1,4 +1,4 @@
-//! A far side: calls to it are counted, bounded and tried again.
+//! An endpoint: calls to it are counted, limited and retried.
 
 use super::body::collect_checked;
 use super::limiter::{Limiter, LimiterPermit, Limits};
@@ -16,44 +16,44 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long the head of an answer may take: of what is only read, and of what the far side may be
-/// at work for. And how many bytes a second are sent at least before it.
+/// Timeouts for the headers of a response: to a read, and to a write that may keep the service
+/// busy. And the minimum rate that is assumed for an upload.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 const MIN_UPLOAD_RATE: u64 = 32 << 10;
-/// No answer that is read whole is larger.
+/// Maximum size of a response that is read whole.
 const MAX_BODY: usize = 64 << 20;
 
-/// What a protocol adds to a call, and what it makes of a refusal.
+/// A protocol: how it signs a call, and how it classifies an error response.
 pub(crate) trait Protocol: Send + Sync {
-    /// The headers to send: those of the call, and who we are.
+    /// Returns the headers to send, with the authentication.
     fn sign<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<HeaderMap>>;
 
-    /// Whether an answer is no refusal.
+    /// Returns whether a status is a success.
     fn is_success(&self, status: StatusCode) -> bool {
         status.is_success()
     }
 
-    /// What a refusal means, and its words.
+    /// Returns the kind and the message of an error response.
     fn classify(&self, status: StatusCode, headers: &HeaderMap, body: &[u8])
     -> (ErrorKind, String);
 }
 
-/// A streamed answer; while it lives, its place at the far side is taken.
+/// A streamed response. It holds its concurrency permit until it is dropped.
 pub(crate) struct StreamedResponse {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Incoming,
     _permit: LimiterPermit,
 }
 
-/// An answer that was read whole.
+/// A response that was read whole.
 #[derive(Debug)]
 pub(crate) struct FullResponse {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-/// A far side: all calls to it go through here.
+/// An endpoint, through which all calls go.
 pub(crate) struct Endpoint {
     outbound: Outbound,
     limiter: Limiter,
@@ -71,12 +71,12 @@ impl Endpoint {
         }
     }
 
-    /// How many calls of each kind were made, those that failed among them.
+    /// Returns the number of calls by kind, including failed ones.
     pub(crate) fn requests(&self) -> Requests {
         self.counts.lock().iter().map(|(k, n)| (*k, *n)).collect()
     }
 
-    /// Calls, and leaves the answer's body to be read.
+    /// Sends a call, and leaves the response to be streamed.
     pub(crate) async fn open(
         &self,
         protocol: &dyn Protocol,
@@ -95,12 +95,13 @@ impl Endpoint {
             .await
     }
 
-    /// Calls, and reads the answer.
+    /// Sends a call, and reads the response.
     pub(crate) async fn fetch(&self, protocol: &dyn Protocol, call: &Call) -> Result<FullResponse> {
         self.fetch_observed(protocol, call, |_| {}).await
     }
 
-    /// The same, and tells of every failure after which the call may have been done nevertheless.
+    /// Sends a call, and reports every failure after which the call may have been executed
+    /// nevertheless.
     pub(crate) async fn fetch_observed(
         &self,
         protocol: &dyn Protocol,
@@ -121,7 +122,7 @@ impl Endpoint {
         }
     }
 
-    /// Calls once, and reads the answer.
+    /// Sends a call once, and reads the response.
     pub(crate) async fn read_once(
         &self,
         protocol: &dyn Protocol,
@@ -135,7 +136,7 @@ impl Endpoint {
             .is_complete
             .is_some_and(|is_complete| !is_complete(&body))
         {
-            let message = "the answer is cut off";
+            let message = "the response is truncated";
             return Err(call.failure(ErrorKind::Temporary, message));
         }
         Ok(FullResponse {
@@ -144,7 +145,7 @@ impl Endpoint {
         })
     }
 
-    /// Calls once, with a body that is made while it is sent.
+    /// Sends a call once, with a body that is produced while it is sent.
     pub(crate) async fn stream(
         &self,
         protocol: &dyn Protocol,
@@ -200,11 +201,11 @@ impl Endpoint {
     }
 }
 
-/// The far side cannot be spoken to. Who is not trusted now is not the next time.
+/// Returns the error of a connection that failed. An untrusted certificate is not worth a retry.
 fn connect_error(call: &Call, mut message: String) -> Error {
     if !message.contains("invalid peer certificate") {
         return call.failure(ErrorKind::Temporary, message);
     }
-    message.push_str("; name its authority in SSL_CERT_FILE, or for S3 in AWS_CA_BUNDLE");
+    message.push_str("; set SSL_CERT_FILE to its certificate authority, or for S3 AWS_CA_BUNDLE");
     call.failure(ErrorKind::Denied, message)
 }

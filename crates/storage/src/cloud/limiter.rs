@@ -1,4 +1,4 @@
-//! How many calls at once a far side takes, found out from its answers.
+//! A concurrency limit that adapts to the responses of a service.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -6,12 +6,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A first pause when the far side names none; later ones double.
+/// First delay after an overload without `Retry-After`; later ones double.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Lets calls through: fewer after an answer of overload, and none until it is over; one more after
-/// a round of good answers.
+/// Limits concurrent calls by additive increase and multiplicative decrease (AIMD, Chiu and Jain
+/// 1989): an overload halves the limit and suspends all calls for a while; a round of successes
+/// raises it by one.
 #[derive(Clone)]
 pub(crate) struct Limiter {
     shared: Arc<Shared>,
@@ -28,24 +29,24 @@ struct LimiterState {
     running: usize,
     suspended_until: Option<Instant>,
     pause: Duration,
-    /// From call to call, and when the next may begin.
+    /// The minimum interval between calls, and when the next may start.
     interval: Duration,
     next_start: Instant,
 }
 
-/// What whoever runs it allows of a far side.
+/// The configured limits of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Calls at once.
+    /// Maximum number of concurrent calls.
     pub(crate) concurrent: usize,
-    /// From call to call.
+    /// Minimum interval between calls.
     pub(crate) interval: Duration,
 }
 
-/// How far calls that were held up may catch up: timers are not exact.
+/// How far delayed calls may catch up: timers are not exact.
 const MAX_CATCH_UP: Duration = Duration::from_millis(100);
 
-/// A call's place; dropping it frees it.
+/// A permit for a call, released when it is dropped.
 pub(crate) struct LimiterPermit {
     shared: Arc<Shared>,
 }
@@ -115,7 +116,7 @@ impl Limiter {
         let is_new = state.suspended_until.is_none_or(|until| until <= now);
         let until = now + retry_after.unwrap_or(state.pause);
         state.suspended_until = Some(state.suspended_until.map_or(until, |was| was.max(until)));
-        // Calls that were under way together are refused together: that is one refusal.
+        // Calls that ran together are rejected together, which counts as one overload.
         if is_new {
             state.limit = (state.limit / 2.0).max(1.0);
             state.pause = (state.pause * 2).min(MAX_PAUSE);
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_overload_holds_everybody_back_and_halves_the_width() {
+    async fn an_overload_suspends_all_calls_and_halves_the_limit() {
         let limiter = Limiter::new(Limits {
             concurrent: 4,
             interval: Duration::ZERO,
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(began.elapsed(), Duration::from_secs(3));
         let _second = limiter.acquire().await;
         let third = tokio::time::timeout(Duration::from_secs(60), limiter.acquire()).await;
-        assert!(third.is_err(), "two at once, not four and not one");
+        assert!(third.is_err(), "two concurrent calls, not four and not one");
         for _ in 0..9 {
             limiter.on_success();
         }
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_keep_their_distance_however_many_come() {
+    async fn calls_keep_their_interval() {
         let limiter = Limiter::new(Limits {
             concurrent: 64,
             interval: Duration::from_millis(20),

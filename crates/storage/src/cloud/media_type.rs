@@ -1,6 +1,6 @@
-//! What a browser should make of a file, by its name.
+//! Media types by file extension.
 
-/// The media type that goes with a key's extension.
+/// Returns the media type for a key's extension.
 pub(crate) fn for_key(key: &[u8]) -> &'static str {
     let name = key.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let extension = name.rsplit(|&byte| byte == b'.').next();

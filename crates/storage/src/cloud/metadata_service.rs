@@ -1,4 +1,4 @@
-//! Asking somebody near for credentials.
+//! Requests for credentials to a local metadata service.
 
 use super::{SegmentedBytes, collect, error_chain};
 use bytes::Bytes;
@@ -6,11 +6,11 @@ use headworks_service::outbound::Outbound;
 use http::{Request, StatusCode};
 use std::time::Duration;
 
-/// How long a lender may take.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BODY: usize = 1 << 20;
 
-/// Asks once. What went wrong is in words, which hold nothing of the request.
+/// Sends a request once. The error message contains nothing of the request.
 pub(crate) async fn fetch(
     outbound: &Outbound,
     http_request: Request<SegmentedBytes>,
@@ -22,6 +22,6 @@ pub(crate) async fn fetch(
         let body = collect(response.into_body(), MAX_BODY).await?;
         Ok((status, body))
     };
-    let answer = tokio::time::timeout(TIMEOUT, request).await;
-    answer.map_err(|_| format!("no answer in {} s", TIMEOUT.as_secs()))?
+    let response = tokio::time::timeout(TIMEOUT, request).await;
+    response.map_err(|_| format!("no response within {} s", TIMEOUT.as_secs()))?
 }

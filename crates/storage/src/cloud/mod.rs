@@ -1,10 +1,8 @@
-//! What the storages behind a network share: calls that are counted, bounded, slowed down when the
-//! far side asks for it, and tried again when one of them fails; and what storages of objects make
-//! of keys.
+//! Shared parts of the network backends: calls that are counted, limited, slowed down on overload,
+//! and retried; and folders in object stores.
 //!
-//! A call here is one page, one part, one object: small enough to be tried again by itself, so that
-//! a fault in the middle of something large does not begin the large thing anew. Whoever uses a
-//! backend still decides about the whole.
+//! A call is one page, one part or one object: small enough to be retried on its own, so a fault in
+//! a large operation does not restart it. The user of a backend decides about retrying the whole.
 
 mod body;
 mod call;
@@ -37,10 +35,10 @@ pub(crate) use token::bearer;
 
 use std::sync::Arc;
 
-/// Where variables of the environment come from; tests hand in their own.
+/// Source of environment variables, which tests replace.
 pub(crate) type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// The environment of the process. A variable that is set to nothing is not set.
+/// Returns the environment of the process. An empty variable counts as unset.
 pub(crate) fn environment() -> Environment {
     Arc::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
 }

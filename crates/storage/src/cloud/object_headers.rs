@@ -1,12 +1,11 @@
-//! What belongs to an object beside its bytes, where that is told in headers: its time, content
-//! type and metadata.
+//! Properties of an object that are transferred in headers: its time, content type and metadata.
 
 use super::{Call, header_text, media_type};
 use crate::backend::Extended;
 use crate::{Entry, Kind};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What else of an object is kept.
+/// Standard headers that are kept.
 const KEPT_HEADERS: [&str; 5] = [
     "content-type",
     "cache-control",
@@ -15,30 +14,30 @@ const KEPT_HEADERS: [&str; 5] = [
     "content-language",
 ];
 
-/// How a protocol writes these headers.
+/// The header names of a protocol.
 pub(crate) struct ObjectHeaders {
-    /// What stands before the names that users gave.
+    /// Prefix of user metadata.
     pub(crate) metadata_prefix: &'static str,
-    /// What stands before the others when they are sent.
+    /// Prefix of standard headers when they are sent.
     pub(crate) standard_prefix: &'static str,
-    /// The header with the modification time, as rclone keeps it.
+    /// The header with the modification time, as rclone uses it.
     pub(crate) mtime_header: &'static str,
     pub(crate) write_time: fn(i64) -> String,
     pub(crate) read_time: fn(&str) -> Option<i64>,
 }
 
-/// The version in an etag.
+/// Returns the version in an etag.
 pub(crate) fn version(etag: &str) -> Vec<u8> {
     etag.trim_matches('"').as_bytes().to_vec()
 }
 
-/// A time as HTTP writes it.
+/// Parses an HTTP date.
 pub(crate) fn http_time(date: &str) -> Option<i64> {
     let date = jiff::fmt::rfc2822::parse(date).ok()?;
     i64::try_from(date.timestamp().as_nanosecond()).ok()
 }
 
-/// A time as RFC 3339 has it, to the nanosecond.
+/// Formats a time as RFC 3339, to the nanosecond.
 pub(crate) fn write_rfc3339(nanos: i64) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(nanos))
         .map(|time| time.to_string())
@@ -51,7 +50,7 @@ pub(crate) fn read_rfc3339(text: &str) -> Option<i64> {
 }
 
 impl ObjectHeaders {
-    /// What the headers of an answer say of an object.
+    /// Returns the entry described by the headers of a response.
     pub(crate) fn entry_of(&self, name: &[u8], headers: &HeaderMap) -> Entry {
         let total = header_text(headers, "content-range")
             .and_then(|range| range.rsplit_once('/')?.1.parse().ok());
@@ -66,7 +65,7 @@ impl ObjectHeaders {
         }
     }
 
-    /// Content type and metadata, without what is ours.
+    /// Returns the content type and the metadata, without the modification time.
     pub(crate) fn extended_of(&self, headers: &HeaderMap) -> Extended {
         let kept = KEPT_HEADERS
             .iter()
@@ -82,7 +81,7 @@ impl ObjectHeaders {
         kept.chain(meta).map(pair).collect()
     }
 
-    /// The call with the headers that a new object is dressed with.
+    /// Adds the headers of a new object to a call.
     pub(crate) fn apply(
         &self,
         mut call: Call,
@@ -115,7 +114,7 @@ impl ObjectHeaders {
     }
 }
 
-/// Whether it is one of the headers that are kept.
+/// Returns whether a header is kept.
 pub(crate) fn is_kept(name: &[u8]) -> bool {
     KEPT_HEADERS.iter().any(|kept| kept.as_bytes() == name)
 }
@@ -129,10 +128,13 @@ mod tests {
         for time in [0, 1, -1, 1_600_000_000_123_456_789, i64::MAX, i64::MIN] {
             assert_eq!(read_rfc3339(&write_rfc3339(time)), Some(time), "{time}");
         }
-        // As rclone writes it, in whatever zone it runs.
-        let told = Some(1_600_000_000_123_000_000);
-        assert_eq!(read_rfc3339("2020-09-13T14:26:40.123000000+02:00"), told);
-        assert_eq!(read_rfc3339("2020-09-13T12:26:40.123Z"), told);
+        // As rclone writes it, in any time zone.
+        let expected = Some(1_600_000_000_123_000_000);
+        assert_eq!(
+            read_rfc3339("2020-09-13T14:26:40.123000000+02:00"),
+            expected
+        );
+        assert_eq!(read_rfc3339("2020-09-13T12:26:40.123Z"), expected);
         assert_eq!(read_rfc3339("yesterday"), None);
         let http = http_time("Sun, 13 Sep 2020 12:26:40 GMT");
         assert_eq!(http, Some(1_600_000_000_000_000_000));

@@ -1,45 +1,45 @@
-//! What storages of objects make of keys, whatever they speak: a folder is what keys have in
-//! common, and is looked at, moved and removed by them.
+//! Folders in object stores of any protocol: a folder is a common prefix of keys, and is looked up,
+//! moved and removed by them.
 
 use crate::backend::{CopyItem, CopyOutcome};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Entry, Folder, Kind};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-/// Copies and removals at once.
+/// Concurrent copies and removals.
 const MAX_CONCURRENT: usize = 8;
 
-/// An object that was listed.
+/// A listed object.
 pub(crate) struct ListedKey {
     pub(crate) key: Vec<u8>,
-    /// `None`: nobody asked.
+    /// Its size, if requested.
     pub(crate) size: Option<u64>,
 }
 
-/// A bucket, a container, or what is below a prefix in it.
+/// A bucket or container, or a prefix in it.
 pub(crate) trait ObjectStore: Sync {
-    /// What every key begins with.
+    /// Returns the prefix of every key.
     fn root(&self) -> &[u8];
 
-    /// Whether the bucket itself is there.
+    /// Checks that the bucket exists.
     fn check(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// What the object of a key is.
+    /// Returns the entry of an object.
     fn entry(&self, key: &[u8], name: &[u8]) -> impl Future<Output = Result<Entry>> + Send;
 
-    /// Whether any key begins with this. `path` is how errors call it.
+    /// Returns whether any key has this prefix. `path` is its name in errors.
     fn any_below(&self, path: &[u8], prefix: &[u8]) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Some of the keys that begin with this; none only if there are none.
+    /// Returns some keys with this prefix; the list is empty only at the end.
     fn list_prefix(&self, prefix: &[u8]) -> impl Future<Output = Result<Vec<ListedKey>>> + Send;
 
-    /// Copies an object inside, with all that belongs to it.
+    /// Copies an object within the store, with its metadata.
     fn copy(&self, from: &ListedKey, target: &[u8]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Removes an object, if it is there.
+    /// Removes an object, if it exists.
     fn delete(&self, key: &[u8]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Removes objects below a prefix.
+    /// Removes objects with a prefix.
     fn delete_all(
         &self,
         _prefix: &[u8],
@@ -55,15 +55,15 @@ pub(crate) trait ObjectStore: Sync {
         [self.root(), folder.as_bytes()].concat()
     }
 
-    /// The key of an entry. A file beside a folder of the same name has a slash at the end of its
-    /// name, which no key's name has otherwise.
+    /// Returns the key of an entry. A file next to a folder of the same name has a slash at the end
+    /// of its name, as no other file.
     fn key(&self, folder: &Folder, name: &[u8]) -> Vec<u8> {
         let name = name.strip_suffix(b"/").unwrap_or(name);
         [self.root(), folder.as_bytes(), name].concat()
     }
 }
 
-/// What something is: an object, or a folder if there are objects below it.
+/// Returns the entry of an object, or of a folder if objects exist below it.
 pub(crate) async fn stat(
     store: &impl ObjectStore,
     folder: &Folder,
@@ -78,7 +78,7 @@ pub(crate) async fn stat(
         Some(name) => {
             match store.entry(&store.key(folder, name), name).await {
                 Err(error) if error.kind() == ErrorKind::NotFound && !name.ends_with(b"/") => {}
-                looked => return looked,
+                found => return found,
             }
             (folder.child(name), name.to_vec())
         }
@@ -88,13 +88,13 @@ pub(crate) async fn stat(
         true => Ok(Entry::new(called, Kind::Folder)),
         false => {
             let path = folder.join(name.unwrap_or_default());
-            let message = "there is no such object, and none below it";
+            let message = "no object has this key or prefix";
             Err(Error::new(ErrorKind::NotFound, "look at", &path, message))
         }
     }
 }
 
-/// Copies what was ordered, each by itself.
+/// Copies items, each with its own call.
 pub(crate) async fn copy_all<F: Future<Output = Result<Entry>>>(
     items: &[CopyItem],
     copy: impl Fn(&CopyItem) -> F,
@@ -109,7 +109,7 @@ pub(crate) async fn copy_all<F: Future<Output = Result<Entry>>>(
     copied.collect().await
 }
 
-/// Removes a folder with all that is in it, or an object.
+/// Removes an object, or a folder with everything in it.
 pub(crate) async fn remove(store: &impl ObjectStore, folder: &Folder, name: &[u8]) -> Result<()> {
     if !name.ends_with(b"/") && remove_below(store, &store.prefix(&folder.child(name))).await? {
         return Ok(());
@@ -117,7 +117,7 @@ pub(crate) async fn remove(store: &impl ObjectStore, folder: &Folder, name: &[u8
     store.delete(&store.key(folder, name)).await
 }
 
-/// Removes every key that begins with a prefix. Answers whether there was any.
+/// Removes all keys with a prefix. Returns whether there were any.
 async fn remove_below(store: &impl ObjectStore, prefix: &[u8]) -> Result<bool> {
     let mut any = false;
     loop {
@@ -130,7 +130,7 @@ async fn remove_below(store: &impl ObjectStore, prefix: &[u8]) -> Result<bool> {
     }
 }
 
-/// Moves an object, or all that is in a folder, never onto something else.
+/// Moves an object, or everything in a folder. Never replaces another entry.
 pub(crate) async fn rename(store: &impl ObjectStore, from: &[u8], target: &[u8]) -> Result<()> {
     let (below, whole) = ([from, b"/"].concat(), [target, b"/"].concat());
     let taken = match store.entry(target, b"").await {
@@ -141,7 +141,7 @@ pub(crate) async fn rename(store: &impl ObjectStore, from: &[u8], target: &[u8])
         Err(error) => return Err(error),
     };
     if taken {
-        let message = "there is something of that name";
+        let message = "an entry of that name exists";
         return Err(Error::new(ErrorKind::Exists, "move to", target, message));
     }
     let mut moved = false;

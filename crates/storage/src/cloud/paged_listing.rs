@@ -1,32 +1,32 @@
-//! Listings that the far side goes on with at a token of its own.
+//! Listings that the service continues at a token of its own.
 
 use super::pending_names::{FrameWriter, PendingNames, read_frame, sort_key};
 use crate::backend::{Cursor, Listing, Page};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry};
 
-/// What one page of the far side holds.
+/// A page of the service.
 #[derive(Debug, Default)]
 pub(crate) struct RawPage {
-    /// Keys and folders, below the prefix that was asked for, in the order of the far side.
+    /// Keys and folders below the requested prefix, in the order of the service.
     pub(crate) items: Vec<Item>,
-    /// Where it goes on.
+    /// The token of the next page.
     pub(crate) token: Option<String>,
 }
 
-/// One of them.
+/// An item of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     Entry(Entry),
-    /// An empty file that says of itself that it is a folder.
+    /// An empty file that is marked as a folder.
     Stub(Entry),
 }
 
-/// A folder at a far side.
+/// The pages of a remote folder.
 pub(crate) trait PageSource: Send + Sync + 'static {
     fn fetch<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<RawPage>>;
 
-    /// Whether there is such a folder although nothing is in it.
+    /// Returns whether the folder exists although it is empty.
     fn folder_exists(&self) -> BoxFuture<'_, Result<bool>>;
 
     fn failure(&self, kind: ErrorKind, message: &str) -> Error;
@@ -39,11 +39,11 @@ pub(crate) struct PagedListing<P> {
     ended: bool,
 }
 
-/// How far a listing is.
+/// The progress of a listing.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct ListingProgress {
     token: Option<String>,
-    /// The last name that came, with its slash if it was a folder.
+    /// The last name, with its slash if it was a folder.
     last: Vec<u8>,
     pending: PendingNames,
 }
@@ -65,13 +65,13 @@ impl<P: PageSource> PagedListing<P> {
         }
         let batch = self.pages.fetch(self.progress.token.as_deref()).await?;
         if batch.token.is_some() && batch.token == self.progress.token {
-            let message = "the listing does not go on: it names the same place again";
+            let message = "the listing does not advance: it repeats its token";
             return Err(self.pages.failure(ErrorKind::Other, message));
         }
         // A page may be empty although others follow.
         self.any |= !batch.items.is_empty();
         if !self.any && batch.token.is_none() && !self.pages.folder_exists().await? {
-            let message = "there is no such key, and none below it";
+            let message = "no object has this key or prefix";
             return Err(self.pages.failure(ErrorKind::NotFound, message));
         }
         let mut entries = Vec::with_capacity(batch.items.len());
@@ -106,7 +106,7 @@ impl ListingProgress {
             }
             Item::Entry(entry) => {
                 let key = sort_key(&entry);
-                // A page may begin with the folder that the one before it ended with.
+                // A page may start with the folder that ended the previous one.
                 if key != self.last || key.is_empty() {
                     self.pending.push(entry, entries);
                     self.last = key;
@@ -133,7 +133,7 @@ impl ListingProgress {
     }
 }
 
-/// Reads the bytes as a cursor, and takes the items of a page.
+/// Parses the bytes as a cursor, and accepts the items of a page.
 pub(crate) fn fuzz_page(bytes: &[u8], batch: Option<RawPage>) {
     let _ = ListingProgress::read(bytes);
     let Some(batch) = batch else { return };
@@ -142,7 +142,7 @@ pub(crate) fn fuzz_page(bytes: &[u8], batch: Option<RawPage>) {
         progress.push(item, &mut entries);
     }
     progress.token = batch.token.filter(|token| !token.is_empty());
-    let again = ListingProgress::read(&progress.write()).expect("what was written is read");
+    let again = ListingProgress::read(&progress.write()).expect("a written cursor can be read");
     assert_eq!(
         (&again.token, &again.last),
         (&progress.token, &progress.last)

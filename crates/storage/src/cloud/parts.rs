@@ -1,5 +1,4 @@
-//! The parts of an object on their way: several at once, in memory that is bounded over all
-//! uploads.
+//! The parts of an upload in flight: several at once, in memory that is bounded over all uploads.
 
 use super::SegmentedBytes;
 use crate::error::Result;
@@ -9,11 +8,10 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-/// Parts of one file under way at once.
+/// Concurrent parts per file.
 const MAX_IN_FLIGHT: usize = 4;
 
-/// The size of the parts of a file: the least, doubled until there are no more than the far side
-/// takes.
+/// Returns the part size of a file: the minimum, doubled until there are at most `most_parts`.
 pub(crate) fn part_size(size: u64, least: u64, most_parts: u64) -> u64 {
     let mut part = least;
     while size.div_ceil(part) > most_parts {
@@ -22,29 +20,29 @@ pub(crate) fn part_size(size: u64, least: u64, most_parts: u64) -> u64 {
     part
 }
 
-/// A part that is ready to be sent, and its room in memory.
+/// A part to be sent, with its memory permit.
 pub(crate) struct Part {
     pub(crate) number: u32,
     pub(crate) bytes: SegmentedBytes,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What is being filled and what is under way; `T` is what is known of a part that arrived.
+/// The part being filled and those in flight. `T` describes an uploaded part.
 pub(crate) struct PartPipeline<T> {
     size: u64,
-    /// What the next part is called.
+    /// The number of the next part.
     number: u32,
     bytes: SegmentedBytes,
     memory: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
     running: JoinSet<Result<(u32, T)>>,
-    /// The numbers of those.
+    /// The numbers of the parts in flight.
     in_flight: BTreeSet<u32>,
 }
 
 impl<T: Send + 'static> PartPipeline<T> {
-    /// Parts of a file of `whole` bytes. Those that are there, whole and in a row, need not be
-    /// taken again; the last one is.
+    /// Starts the upload of a file of `whole` bytes. Leading parts that are uploaded need not be
+    /// sent again, except the last part of the file.
     pub(crate) fn begin(
         whole: u64,
         size: u64,
@@ -64,21 +62,21 @@ impl<T: Send + 'static> PartPipeline<T> {
         }
     }
 
-    /// Where the next byte goes.
+    /// Returns the offset of the next byte.
     pub(crate) fn offset(&self) -> u64 {
         u64::from(self.number - 1) * self.size + self.bytes.len()
     }
 
-    /// How many parts were taken.
+    /// Returns the number of the last part.
     pub(crate) fn last(&self) -> u32 {
         self.number - 1
     }
 
-    /// Takes bytes up to the end of a part; hands it back when it is full.
+    /// Adds bytes up to the end of a part, and returns it when it is full.
     pub(crate) async fn fill(&mut self, bytes: &mut Bytes) -> Option<Part> {
         if self.permit.is_none() {
             let permit = self.memory.clone().acquire_owned().await;
-            self.permit = Some(permit.expect("it is never closed"));
+            self.permit = Some(permit.expect("the semaphore is never closed"));
         }
         let wanted = self.size - self.bytes.len();
         let taken = usize::try_from(wanted)
@@ -88,7 +86,7 @@ impl<T: Send + 'static> PartPipeline<T> {
         (self.bytes.len() == self.size).then(|| self.finish_part())
     }
 
-    /// What is left of the last part.
+    /// Returns the incomplete last part, if there is one.
     pub(crate) fn take_rest(&mut self) -> Option<Part> {
         (self.bytes.len() > 0).then(|| self.finish_part())
     }
@@ -102,7 +100,7 @@ impl<T: Send + 'static> PartPipeline<T> {
         }
     }
 
-    /// Has a part sent, when there is room on the way.
+    /// Starts sending a part, when the number of parts in flight allows.
     pub(crate) async fn send(
         &mut self,
         number: u32,
@@ -130,7 +128,7 @@ impl<T: Send + 'static> PartPipeline<T> {
         }
     }
 
-    /// Waits until all that was sent up to `end` arrived.
+    /// Waits until everything up to `end` is uploaded.
     pub(crate) async fn wait_up_to(
         &mut self,
         end: u64,
@@ -144,7 +142,7 @@ impl<T: Send + 'static> PartPipeline<T> {
         Ok(())
     }
 
-    /// Waits until all that was sent arrived.
+    /// Waits until everything is uploaded.
     pub(crate) async fn wait_all(&mut self, uploaded: &mut BTreeMap<u32, T>) -> Result<()> {
         while !self.running.is_empty() {
             self.join(uploaded).await?;
@@ -152,7 +150,7 @@ impl<T: Send + 'static> PartPipeline<T> {
         Ok(())
     }
 
-    /// Ends what is under way.
+    /// Cancels the parts in flight.
     pub(crate) async fn shutdown(&mut self) {
         self.running.shutdown().await;
     }

@@ -1,17 +1,17 @@
-//! Files that are held back in a listing, because a folder of their name may follow.
+//! Files of a listing that are held back, because a folder of the same name may follow.
 //!
-//! Names come in order, but a folder `a/` may come long after the file `a`, with `a!` and `a-` in
-//! between. A file is handed on when it is sure that no folder of its name follows. What is held
-//! can only be names with which the last one begins, so there are few.
+//! Names arrive in order, but a folder `a/` may come long after the file `a`, with `a!` and `a-` in
+//! between. A file is released when no folder of its name can follow. Only prefixes of the last
+//! name can be pending, so there are few.
 
 use crate::{Entry, Kind};
 
-/// What is held, each the beginning of the next: files, and folders that a file of their name
-/// stands for.
+/// The pending entries, each a prefix of the next: files, and folders that a marker file stands
+/// for.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub(crate) struct PendingNames(Vec<Entry>);
 
-/// An entry as it stands in the order of names: a folder with its slash.
+/// Returns the sort key of an entry: a folder with its slash.
 pub(crate) fn sort_key(entry: &Entry) -> Vec<u8> {
     let slash: &[u8] = if entry.kind == Kind::Folder {
         b"/"
@@ -22,8 +22,8 @@ pub(crate) fn sort_key(entry: &Entry) -> Vec<u8> {
 }
 
 impl PendingNames {
-    /// Takes the next item; hands on what nothing can change any more. A file beside a folder of
-    /// its name gets a slash at the end of its own.
+    /// Adds the next entry, and releases those that are final. A file next to a folder of its name
+    /// gets a slash appended.
     pub(crate) fn push(&mut self, item: Entry, entries: &mut Vec<Entry>) {
         let is_folder = item.kind == Kind::Folder;
         self.release_before(&sort_key(&item), is_folder.then_some(&item.name), entries);
@@ -33,8 +33,8 @@ impl PendingNames {
         }
     }
 
-    /// The same for an empty file that says of itself that it is a folder: it is one, and once only
-    /// if there is something in it.
+    /// Adds the marker of a folder: an empty file that is marked as a folder. It is listed as one,
+    /// and only once if the folder has entries.
     pub(crate) fn push_stub(&mut self, item: Entry, entries: &mut Vec<Entry>) {
         self.release_before(&item.name, None, entries);
         self.0.push(Entry {
@@ -61,12 +61,12 @@ impl PendingNames {
         }
     }
 
-    /// Nothing follows: hands on what is left.
+    /// Releases all entries at the end of the listing.
     pub(crate) fn release_all(&mut self, entries: &mut Vec<Entry>) {
         entries.append(&mut self.0);
     }
 
-    /// The names up to `end` have come, and these folders among them: hands on what that decides.
+    /// Releases the entries that are decided by the names up to `end` and these folders among them.
     pub(crate) fn release_up_to(
         &mut self,
         folders_seen: &[Vec<u8>],
@@ -86,7 +86,7 @@ impl PendingNames {
         }
     }
 
-    /// Takes over what is held of the names that follow.
+    /// Appends the pending entries of the following names.
     pub(crate) fn append(&mut self, mut next: PendingNames) {
         self.0.append(&mut next.0);
     }
@@ -125,7 +125,7 @@ impl PendingNames {
     }
 }
 
-/// A cursor being written: strings of bytes, each behind its length.
+/// A cursor being written: length-prefixed byte strings.
 #[derive(Default)]
 pub(crate) struct FrameWriter(Vec<u8>);
 
@@ -141,7 +141,7 @@ impl FrameWriter {
     }
 }
 
-/// The next string of a cursor, if it is whole.
+/// Reads the next byte string of a cursor, if it is complete.
 pub(crate) fn read_frame<'a>(frames: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = frames.split_first_chunk::<4>()?;
     let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;

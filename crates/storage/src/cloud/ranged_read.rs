@@ -1,5 +1,4 @@
-//! Files being read over HTTP: whole or in ranges, gone on with when an answer breaks off, and
-//! checked.
+//! Reading files over HTTP: whole or in ranges, resumed after interruptions, and verified.
 
 use super::{StreamedResponse, header_text, next_bytes};
 use crate::backend::{Chunks, Extended};
@@ -11,24 +10,24 @@ use md5::Md5;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// Larger files are not read from their beginning to their end in one call.
+/// Larger files are not read in one request.
 pub(super) const MAX_SINGLE_READ: u64 = 8 << 20;
-/// How often a read that breaks off goes on where it was.
+/// Maximum number of resumptions of a read.
 const MAX_RESUMES: u32 = 8;
 
-/// A file at a far side.
+/// A remote file.
 pub(crate) trait RangeSource: Send + Sync {
-    /// Asks for a range, or all of it; if a version is given, only of that.
+    /// Requests a range or the whole file, of a certain version if one is given.
     fn request_range<'a>(
         &'a self,
         range: Option<&'a str>,
         version: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<StreamedResponse>>;
 
-    /// What an answer says of it.
+    /// Returns the entry and the metadata from the headers of a response.
     fn info(&self, headers: &HeaderMap) -> (Entry, Extended);
 
-    /// What the bytes of an answer with all of it must come to.
+    /// Returns the expected checksum of a complete response.
     fn check(&self, _headers: &HeaderMap) -> Option<Checksum> {
         None
     }
@@ -36,7 +35,7 @@ pub(crate) trait RangeSource: Send + Sync {
     fn failure(&self, kind: ErrorKind, message: &str) -> Error;
 }
 
-/// What the bytes of a file must come to.
+/// A checksum being computed, and its expected value.
 pub(crate) enum Checksum {
     Sha256(Sha256, Vec<u8>),
     Md5(Md5, Vec<u8>),
@@ -47,7 +46,7 @@ impl Checksum {
         Checksum::Sha256(Sha256::new(), expected)
     }
 
-    /// From its digits.
+    /// From the hexadecimal digits.
     pub(crate) fn md5(expected: &[u8]) -> Checksum {
         Checksum::Md5(Md5::new(), expected.to_ascii_lowercase())
     }
@@ -87,7 +86,7 @@ impl<R: RangeSource> RangedRead<R> {
         RangedRead::begin(file, (offset, length), whole, None).await
     }
 
-    /// Only a piece of it; if a version is given, only of that.
+    /// Opens a range, of a certain version if one is given.
     pub(super) async fn open_at(
         file: Arc<R>,
         offset: u64,
@@ -151,7 +150,7 @@ impl<R: RangeSource> RangedRead<R> {
         match ranged && begins != Some(self.at) {
             false => Ok(response),
             true => {
-                let message = "the far side does not read ranges";
+                let message = "the server does not support range requests";
                 Err(self.file.failure(ErrorKind::Unsupported, message))
             }
         }
@@ -182,7 +181,7 @@ impl<R: RangeSource> RangedRead<R> {
                     }
                     return Ok(Some(bytes));
                 }
-                Ok(None) => "it ended early".to_owned(),
+                Ok(None) => "the response ended early".to_owned(),
                 Err(message) => message,
             };
             self.resume(&message).await?;

@@ -1,8 +1,8 @@
-//! Large files being read over HTTP: several pieces on their way at once, handed on in their order.
+//! Reading large files over HTTP: several ranges are fetched concurrently and returned in order.
 //!
-//! One answer comes as fast as one connection is served; a large file is worth several. A piece
-//! that is fetched before its turn waits in memory, which is bounded over all files: without room
-//! for it, pieces are read one after the other, as they come.
+//! One response is as fast as one connection; a large file is worth several. A range that is
+//! fetched early waits in memory, which is bounded over all files. Without memory for it, ranges
+//! are read one after the other as they arrive.
 
 use super::ranged_read::{MAX_SINGLE_READ, RangeSource, RangedRead};
 use crate::backend::{Chunks, Extended};
@@ -14,14 +14,14 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-/// The size of a piece: that of a part, for which the room in memory is.
+/// The size of a range: that of an upload part, for which the memory is reserved.
 const PIECE_SIZE: u64 = 8 << 20;
-/// Pieces that are fetched before their turn. A server that is slow with each is fast with many.
+/// Ranges fetched ahead. A server that is slow with each is fast with many.
 const MAX_PENDING: usize = 12;
-/// Bytes that are handed on at once: whoever writes them has a price for every time.
+/// Bytes returned at once: every write has a fixed cost.
 const BLOCK_SIZE: usize = 1 << 20;
 
-/// How many requests it takes to read a file of that size.
+/// Returns the number of requests to read a file of this size.
 pub(crate) fn requests(size: u64) -> u64 {
     match size <= MAX_SINGLE_READ {
         true => 1,
@@ -29,7 +29,7 @@ pub(crate) fn requests(size: u64) -> u64 {
     }
 }
 
-/// Reads a file. `room` has a place for every piece in memory.
+/// Reads a file. `memory` has a permit for every range in memory.
 pub(crate) async fn read<R: RangeSource + 'static>(
     file: R,
     offset: u64,
@@ -56,13 +56,13 @@ pub(crate) async fn read<R: RangeSource + 'static>(
     }))
 }
 
-/// A piece, and its room in memory.
+/// A range in memory, with its permit.
 struct Piece {
     blocks: VecDeque<Bytes>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A piece on its way; who drops this does not want it any more.
+/// A range being fetched. Dropping it cancels the fetch.
 struct PendingPiece(JoinHandle<Result<Piece>>);
 
 impl Drop for PendingPiece {
@@ -75,12 +75,12 @@ struct ReadAhead<R> {
     file: Arc<R>,
     entry: Entry,
     extended: Extended,
-    /// The piece that is read as it comes.
+    /// The range that is read as it arrives.
     current: RangedRead<R>,
-    /// Pieces after it, in their order.
+    /// The following ranges, in order.
     pending: VecDeque<PendingPiece>,
     ready: Option<Piece>,
-    /// Where the next piece begins that was not asked for.
+    /// The start of the next range to request.
     at: u64,
     end: u64,
     memory: Arc<Semaphore>,
@@ -141,7 +141,7 @@ impl<R: RangeSource + 'static> ReadAhead<R> {
     }
 }
 
-/// Begins to read a piece of what was found before.
+/// Opens a range of the version that was read first.
 async fn open<R: RangeSource>(
     file: Arc<R>,
     at: u64,
@@ -151,11 +151,11 @@ async fn open<R: RangeSource>(
     let reading = RangedRead::open_at(file.clone(), at, length, entry.version.as_deref()).await?;
     match (reading.found.size, &reading.found.version) == (entry.size, &entry.version) {
         true => Ok(reading),
-        false => Err(file.failure(ErrorKind::Changed, "it changed while it was read")),
+        false => Err(file.failure(ErrorKind::Changed, "the file changed while it was read")),
     }
 }
 
-/// At an address from which it can go straight to a disk.
+/// Returns a buffer whose address allows direct I/O.
 fn aligned_buffer() -> BytesMut {
     let mut block = BytesMut::with_capacity(BLOCK_SIZE + DIRECT_IO_ALIGNMENT);
     let before = block.as_ptr().align_offset(DIRECT_IO_ALIGNMENT);

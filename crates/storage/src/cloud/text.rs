@@ -1,18 +1,18 @@
-//! How things are written in headers and in errors.
+//! Text in headers and errors.
 
 use http::HeaderMap;
 
-/// A version as an etag.
+/// Returns a version as a quoted etag.
 pub(crate) fn quoted_etag(version: &[u8]) -> String {
     format!("\"{}\"", version.escape_ascii())
 }
 
-/// A header as text.
+/// Returns a header as text.
 pub(crate) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// An error with what is behind it: the outermost alone says only that a request failed.
+/// Returns an error with its sources: the outermost says only that a request failed.
 pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
@@ -26,7 +26,7 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     message
 }
 
-/// As it stands in headers: lower-case digits.
+/// Returns lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);

@@ -1,22 +1,23 @@
-//! From a URL to its parts.
+//! Locations as URLs.
 
 use super::limiter::Limits;
 use super::percent;
 use crate::error::{Error, ErrorKind, Result};
 use std::time::Duration;
 
-/// What stands in `scheme://host/path?key=value`.
+/// The parts of `scheme://host/path?key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
-    /// The host or bucket, with a port if there is one.
+    /// The host or bucket, with the port if there is one.
     pub(crate) host: String,
-    /// The path without its first slash, decoded; with a slash at its end unless it is empty.
+    /// The path without its first slash, decoded, and ending with a slash unless it is empty.
     pub(crate) prefix: Vec<u8>,
     settings: Vec<(String, String)>,
 }
 
 impl Url {
-    /// Reads a location. Credentials in it are refused: locations are stored and shown.
+    /// Parses a location. Credentials in it are refused, because locations are stored and
+    /// displayed.
     pub(crate) fn parse(location: &[u8]) -> Result<Url> {
         let fail =
             |message: &str| Error::new(ErrorKind::Other, "open", &redacted(location), message);
@@ -24,9 +25,11 @@ impl Url {
         let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // A fragment is never sent, so that nothing but a mistake can be in it.
+        // A fragment is never sent, so it can only be a mistake.
         if text.contains('#') {
-            return Err(fail("write `%23` for a `#` in a name"));
+            return Err(fail(
+                "the URL has a fragment; write `%23` for a `#` in a name",
+            ));
         }
         let endpoint = query
             .split('&')
@@ -34,7 +37,7 @@ impl Url {
         if host.contains('@')
             || endpoint.is_some_and(|url| url.contains('@') || url.contains("%40"))
         {
-            let message = "the URL holds credentials, which would be stored and shown; give them by environment or profile";
+            let message = "the URL contains credentials, which would be stored and displayed; pass them by environment or profile";
             return Err(fail(message));
         }
         let authority = endpoint.map(|url| url.split_once("://").map_or(url, |(_, rest)| rest));
@@ -47,7 +50,7 @@ impl Url {
             return Err(fail("the port is not a number from 1 to 65535"));
         }
         if host.is_empty() {
-            return Err(fail("the URL names no host or bucket"));
+            return Err(fail("the URL has no host or bucket"));
         }
         let mut prefix = percent::decode(path.as_bytes());
         if !prefix.is_empty() && !prefix.ends_with(b"/") {
@@ -66,7 +69,7 @@ impl Url {
         })
     }
 
-    /// Refuses settings that nobody reads.
+    /// Refuses unknown settings.
     pub(crate) fn allow_only(&self, known: &[&str]) -> Result<()> {
         let unknown = self
             .settings
@@ -75,7 +78,7 @@ impl Url {
         match unknown {
             None => Ok(()),
             Some((key, _)) => {
-                let message = format!("this setting is not known; there are {}", known.join(", "));
+                let message = format!("unknown setting; known are {}", known.join(", "));
                 let operation = "use the setting";
                 Err(Error::new(
                     ErrorKind::Other,
@@ -92,15 +95,15 @@ impl Url {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// What the location allows of the far side: `at_once` calls, `default_concurrent` of them if it does not
-    /// say, and so many `requests` a second.
+    /// Returns the limits in the location: `at_once` concurrent calls (`default_concurrent` by
+    /// default) and `requests` per second.
     pub(crate) fn limits(&self, default_concurrent: usize) -> Result<Limits> {
         let positive = |key: &str| match self.get(key) {
             None => Ok(None),
             Some(text) => match text.parse::<f64>() {
                 Ok(number) if (0.001..=1e6).contains(&number) => Ok(Some(number)),
                 _ => {
-                    let message = format!("`{text}` is no number above 0");
+                    let message = format!("`{text}` is not a number above 0");
                     let (operation, key) = ("read the setting", key.as_bytes());
                     Err(Error::new(ErrorKind::Other, operation, key, message))
                 }
@@ -133,21 +136,21 @@ impl Url {
     }
 }
 
-/// Whether what follows the last colon of a host cannot be a port. The colons inside `[::1]` are
-/// none of that.
+/// Returns whether the part after the last colon of a host is an invalid port. Colons inside
+/// `[::1]` do not count.
 fn has_bad_port(host: &str) -> bool {
     let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
     let port = after.rsplit_once(':').map(|(_, port)| port);
     port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
-/// A location without what may be a password: what is before an `@`, and settings.
+/// Returns a location without possible secrets: the part before an `@`, and the settings.
 pub(crate) fn redacted(location: &[u8]) -> Vec<u8> {
-    let shown = location.split(|&byte| matches!(byte, b'?' | b'#')).next();
-    let shown = shown.unwrap_or_default();
-    match shown.iter().rposition(|&byte| byte == b'@') {
-        None => shown.to_vec(),
-        Some(at) => [b"...".as_slice(), &shown[at..]].concat(),
+    let visible = location.split(|&byte| matches!(byte, b'?' | b'#')).next();
+    let visible = visible.unwrap_or_default();
+    match visible.iter().rposition(|&byte| byte == b'@') {
+        None => visible.to_vec(),
+        Some(at) => [b"...".as_slice(), &visible[at..]].concat(),
     }
 }
 
@@ -156,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let url = Url::parse(b"s3://bucket/a%20b/c?region=r&anonymous").unwrap();
         assert_eq!(
             (url.host.as_str(), url.prefix.as_slice()),
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_none_is_refused_at_once() {
+    fn an_invalid_port_is_refused() {
         for url in [
             "webdav://h:99999/x",
             "webdav://h:0",

@@ -1,13 +1,14 @@
-//! Answers in XML, read as a stream of leaves.
+//! XML responses, parsed as a stream of elements.
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
-/// Tells of every element that ends: the names down to it, without namespaces, and the text in it.
+/// Calls `visitor` for every element that ends, with the names down to it (without namespaces) and
+/// its text.
 ///
 /// # Errors
-/// When it is not XML; in words.
+/// When the document is not XML.
 pub(crate) fn visit(
     document: &[u8],
     mut visitor: impl FnMut(&[String], &str),
@@ -15,17 +16,18 @@ pub(crate) fn visit(
     visit_flagged(document, "", |path, text, _| visitor(path, text))
 }
 
-/// The same, and whether the element has that attribute with the value `true`.
+/// Visits elements like [`visit`], and passes whether the element has this attribute with the value
+/// `true`.
 ///
 /// # Errors
-/// When it is not XML; in words.
+/// When the document is not XML.
 pub(crate) fn visit_flagged(
     document: &[u8],
     attribute: &str,
     mut visitor: impl FnMut(&[String], &str, bool),
 ) -> std::result::Result<(), String> {
-    let document = std::str::from_utf8(document).map_err(|_| "the answer is not UTF-8")?;
-    let fail = |error: &dyn std::fmt::Display| format!("the answer is not XML: {error}");
+    let document = std::str::from_utf8(document).map_err(|_| "the response is not UTF-8")?;
+    let fail = |error: &dyn std::fmt::Display| format!("the response is not XML: {error}");
     let mut reader = Reader::from_str(document);
     let mut path: Vec<String> = Vec::new();
     let mut text = String::new();
@@ -57,17 +59,17 @@ pub(crate) fn visit_flagged(
                 None => {
                     let name = named.xml10_content();
                     let known = resolve_predefined_entity(&name);
-                    text.push_str(known.ok_or_else(|| fail(&format!("&{name}; is unknown")))?);
+                    text.push_str(known.ok_or_else(|| fail(&format!("unknown entity &{name};")))?);
                 }
             },
             Event::Eof if path.is_empty() => return Ok(()),
-            Event::Eof => return Err(fail(&"it is cut off")),
+            Event::Eof => return Err(fail(&"it is truncated")),
             _ => {}
         }
     }
 }
 
-/// Whether a document ends as it began. Says nothing of what is in between.
+/// Returns whether a document ends with its root element. Does not check the rest.
 pub(crate) fn is_complete(document: &[u8]) -> bool {
     let text = document.trim_ascii();
     let Some(end) = text.strip_suffix(b">") else {
@@ -85,7 +87,7 @@ pub(crate) fn is_complete(document: &[u8]) -> bool {
     closed || (end.ends_with(b"/") && end.iter().filter(|&&byte| byte == b'<').count() <= 2)
 }
 
-/// The text of the first element of that name, wherever it is.
+/// Returns the text of the first element of this name, at any depth.
 pub(crate) fn find(document: &[u8], name: &str) -> Option<String> {
     let mut found = None;
     let read = visit(document, |path, text| {
@@ -96,7 +98,7 @@ pub(crate) fn find(document: &[u8], name: &str) -> Option<String> {
     read.ok().and(found)
 }
 
-/// Text as it stands in a document.
+/// Escapes text for a document.
 pub(crate) fn escape(text: &str) -> String {
     quick_xml::escape::escape(text).into_owned()
 }
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaves_are_told_with_their_text() {
+    fn elements_are_visited_with_their_text() {
         let mut seen = Vec::new();
         let document =
             b"<a xmlns='x'><b>1 &amp; &#x9;2</b><n:c xmlns:n='y'/><b><![CDATA[<3]]></b></a>";
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_is_seen_without_reading() {
+    fn a_truncated_document_is_detected_without_parsing() {
         let document = b"<?xml version='1.0'?>\n<a x='1'><b>1</b></a>\n";
         assert!(is_complete(document));
         assert!(is_complete(b"<a/>"));
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_refused() {
+    fn a_truncated_document_is_an_error() {
         assert!(visit(b"<a><b>1</b>", |_, _| {}).is_err());
         assert!(visit(b"<a>&who;</a>", |_, _| {}).is_err());
         assert!(visit(b"<a></b>", |_, _| {}).is_err());

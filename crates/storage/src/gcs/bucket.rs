@@ -14,11 +14,11 @@ use serde::Deserialize;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Calls at once, whatever the workers do.
+/// Maximum number of concurrent calls, independent of the workers.
 const MAX_CONCURRENT: usize = 64;
-/// Pieces of large files in memory at once, over all uploads.
+/// Maximum number of chunks of large files in memory, over all uploads.
 const MAX_BUFFERED: usize = 16;
-/// The most bytes in the name of an object.
+/// Maximum number of bytes in the name of an object.
 const MAX_NAME: usize = 1024;
 
 const SETTINGS: [&str; 6] = [
@@ -30,7 +30,7 @@ const SETTINGS: [&str; 6] = [
     "page",
 ];
 
-/// A bucket, or what is below a prefix in it.
+/// A bucket, or a prefix in it.
 pub(super) struct Bucket {
     pub(super) endpoint: Endpoint,
     credentials: Credentials,
@@ -41,7 +41,7 @@ pub(super) struct Bucket {
     project: Option<String>,
     pub(super) prefix: Vec<u8>,
     pub(super) part_memory: Arc<Semaphore>,
-    /// Names in a page, where it is not the far side that decides.
+    /// Names per page, if set; otherwise the service decides.
     pub(super) page: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Bucket {
         let origin = endpoint.trim_end_matches('/').to_owned();
         let host = origin.split_once("://").map_or("", |(_, host)| host);
         if host.is_empty() || host.contains(['/', '@', '?']) {
-            let message = "the endpoint must be a scheme and a host, as in http://127.0.0.1:9023";
+            let message = "the endpoint is not a scheme and a host, as in http://127.0.0.1:9023";
             return Err(fail(message.to_owned()));
         }
         let project = url.get("project").map(str::to_owned);
@@ -83,7 +83,7 @@ impl Bucket {
         })
     }
 
-    /// Whether the far side can copy from the other to this.
+    /// Returns whether the service can copy from the other bucket to this one.
     pub(super) fn can_copy_from(&self, other: &Bucket) -> bool {
         (&self.origin, self.anonymous) == (&other.origin, other.anonymous)
     }
@@ -92,17 +92,17 @@ impl Bucket {
         MAX_NAME.saturating_sub(self.prefix.len()).max(1)
     }
 
-    /// The path of the bucket, behind that of the interface.
+    /// Returns the path of the bucket below that of the API.
     fn base(&self) -> String {
         format!("/b/{}", percent::encode(self.name.as_bytes()))
     }
 
-    /// Where a copy of an object is to be.
+    /// Returns the path of a copy's target.
     pub(super) fn copy_target(&self, key: &[u8]) -> String {
         format!("{}/o/{}", self.base(), percent::encode(key))
     }
 
-    /// A call to the bucket itself, or with `below` to what is in it.
+    /// Returns a call to the bucket itself, or to `below` in it.
     pub(super) fn call(
         &self,
         labels: (&'static str, &'static str, &[u8]),
@@ -113,7 +113,7 @@ impl Bucket {
         Call::new(labels, method, &self.origin, target)
     }
 
-    /// A call to an object.
+    /// Returns a call to an object.
     pub(super) fn object_call(
         &self,
         kind: &'static str,
@@ -126,8 +126,10 @@ impl Bucket {
         let call = self.call((kind, operation, shown), method, &below);
         let message = match key {
             b"" => "the name is empty",
-            b"." | b".." => "no object is named so",
-            _ if std::str::from_utf8(key).is_err() => "names of objects are UTF-8, and this is not",
+            b"." | b".." => "the name is reserved",
+            _ if std::str::from_utf8(key).is_err() => {
+                "the name is not UTF-8, as object names must be"
+            }
             _ if key.len() > MAX_NAME => "the name is longer than 1024 bytes",
             _ => match name_problem(key) {
                 Some(message) => message,
@@ -137,7 +139,7 @@ impl Bucket {
         Err(call.failure(ErrorKind::BadName, message))
     }
 
-    /// A call that uploads an object of that key.
+    /// Returns a call that uploads an object.
     pub(super) fn upload_call(&self, kind: &'static str, key: &[u8], way: &str) -> Result<Call> {
         let mut call = self.object_call(kind, "write", key, Method::POST)?;
         call.target = format!("/upload/storage/v1{}/o", self.base());
@@ -148,7 +150,7 @@ impl Bucket {
         self.endpoint.fetch(self, call).await
     }
 
-    /// Makes the bucket, unless it is there.
+    /// Creates the bucket, unless it exists.
     pub(super) async fn make(&self) -> Result<()> {
         match self.check().await {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -165,8 +167,7 @@ impl Bucket {
         if let Some(project) = project {
             call = call.query("project", project);
         } else if !self.anonymous {
-            let message =
-                "a bucket belongs to a project; set GOOGLE_CLOUD_PROJECT, or make it yourself";
+            let message = "creating a bucket needs a project; set GOOGLE_CLOUD_PROJECT, or create the bucket first";
             return Err(call.failure(ErrorKind::NotFound, message));
         }
         let body = serde_json::json!({"name": self.name}).to_string();
@@ -178,13 +179,13 @@ impl Bucket {
     }
 }
 
-/// Why a name cannot be had, if so.
+/// Returns why a name cannot be represented, if so.
 pub(super) fn name_problem(name: &[u8]) -> Option<&'static str> {
     let line = name.iter().any(|byte| matches!(byte, b'\r' | b'\n'));
-    line.then_some("a name has a line break, which no name has here")
+    line.then_some("the name contains a line break")
 }
 
-/// The condition of a write.
+/// Makes a write conditional.
 pub(super) fn with_precondition(call: Call, precondition: &Precondition) -> Call {
     match precondition {
         Precondition::Any | Precondition::Unchanged(_) => call,
@@ -219,7 +220,7 @@ impl Protocol for Bucket {
         Box::pin(async move {
             let mut headers = call.headers.clone();
             if call.method == Method::PUT || call.method == Method::POST {
-                // Without one, what has no body has no length, which the far side asks for.
+                // Without a body hyper sends no length, which the service requires.
                 headers.insert(http::header::CONTENT_LENGTH, call.body.len().into());
             }
             let Some(token) = self.credentials.token().await? else {
@@ -230,7 +231,7 @@ impl Protocol for Bucket {
         })
     }
 
-    /// An upload that goes on is answered with 308.
+    /// A resumable upload in progress is answered with 308.
     fn is_success(&self, status: StatusCode) -> bool {
         status.is_success() || status == StatusCode::PERMANENT_REDIRECT
     }
@@ -243,8 +244,8 @@ impl Protocol for Bucket {
     ) -> (ErrorKind, String) {
         let refusal: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
         let reason = refusal.error.errors.into_iter().next().unwrap_or_default();
-        let (reason, said) = (reason.reason, refusal.error.message);
-        let message = format!("{status} {reason} {said}").trim().to_owned();
+        let (reason, detail) = (reason.reason, refusal.error.message);
+        let message = format!("{status} {reason} {detail}").trim().to_owned();
         let kind = match (status.as_u16(), reason.as_str()) {
             (401, _) if self.credentials.invalidate() => ErrorKind::Temporary,
             (_, "rateLimitExceeded" | "userRateLimitExceeded" | "backendError")
@@ -253,8 +254,8 @@ impl Protocol for Bucket {
                 ErrorKind::Overload(None)
             }
             (409, _) => ErrorKind::Exists,
-            // What was sent did not arrive as it was.
-            (400, _) if said.contains("doesn't match calculated") => ErrorKind::Temporary,
+            // The data was damaged in transit.
+            (400, _) if detail.contains("doesn't match calculated") => ErrorKind::Temporary,
             _ => kind_of_status(status, headers),
         };
         (kind, message)

@@ -1,4 +1,4 @@
-//! What the far side does by itself: copies.
+//! Server-side copies.
 
 use super::bucket::Bucket;
 use super::object::Resource;
@@ -10,7 +10,7 @@ use crate::{Entry, Folder};
 use http::Method;
 use serde::Deserialize;
 
-/// Copies what was ordered, each by itself.
+/// Copies items, each with its own call.
 pub(super) async fn copy_batch(
     from: &Bucket,
     to: &Bucket,
@@ -31,7 +31,7 @@ pub(super) async fn copy_batch(
     .await
 }
 
-/// A copy, or how much there is of it.
+/// The response to a rewrite: the copy, or a token to continue.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Rewritten {
@@ -40,8 +40,7 @@ struct Rewritten {
     resource: Option<Resource>,
 }
 
-/// Copies an object with all that belongs to it, if it still is the version that was listed.
-/// Answers what the copy is.
+/// Copies an object with its metadata, if it is still the listed version. Returns the copy.
 pub(super) async fn copy(
     from: &Bucket,
     key: &[u8],
@@ -57,15 +56,15 @@ pub(super) async fn copy(
     if let Some(version) = listed.and_then(|listed| listed.version.as_deref()) {
         call = call.query("ifSourceGenerationMatch", &String::from_utf8_lossy(version));
     }
-    // Times of arrival are whole microseconds at the most. Such a time belongs to the object that
-    // arrived: a copy has to be told it.
+    // Upload times have at most microseconds. An upload time does not survive a copy, so it is set
+    // explicitly.
     let modified = listed.and_then(|listed| listed.modified);
     if modified.is_none_or(|time| time % 1_000 == 0) {
         let was = from.head(key).await?;
         if !was.has_mtime() {
             let modified = was.entry(b"").modified;
-            let told = Resource::new(target_key, modified, &was.extended());
-            let body = SegmentedBytes::from(told.json());
+            let resource = Resource::new(target_key, modified, &was.extended());
+            let body = SegmentedBytes::from(resource.json());
             call = call.header("content-type", "application/json").body(body);
         }
     }
@@ -91,7 +90,7 @@ pub(super) async fn copy(
             } => token = Some(next),
             _ => {
                 return Err(fail(
-                    "the answer names neither a copy nor a way on".to_owned(),
+                    "the response has neither a copy nor a token".to_owned(),
                 ));
             }
         }

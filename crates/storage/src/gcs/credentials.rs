@@ -1,7 +1,7 @@
-//! Who we are to Google: a token of the environment, a file with a service account or a user, or
-//! the machine's account.
+//! Credentials for Google: a token from the environment, a file with a service account or a user,
+//! or the machine's account.
 //!
-//! Tokens live in memory only, are fetched anew before they expire, and show nothing of themselves.
+//! Tokens are kept in memory only and refreshed before they expire. Their debug output is redacted.
 
 use crate::cloud::{Environment, SegmentedBytes, bearer, metadata_service, percent};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,10 +17,10 @@ use std::path::PathBuf;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/devstorage.full_control";
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
-/// Tokens are fetched anew when they hold for less than this, in seconds.
+/// Tokens are refreshed when they are valid for less than this, in seconds.
 const REFRESH_MARGIN: i64 = 300;
 
-/// Where the token of this run comes from.
+/// The source of tokens.
 enum Source {
     Anonymous,
     Fixed(HeaderValue),
@@ -28,7 +28,7 @@ enum Source {
     Machine(String),
 }
 
-/// A file with credentials, as Google hands it out.
+/// A credentials file, as Google issues it.
 #[derive(Deserialize)]
 struct Account {
     #[serde(rename = "type")]
@@ -43,14 +43,14 @@ struct Account {
     project_id: Option<String>,
 }
 
-/// What somebody lends us.
+/// An access token from a token service.
 #[derive(Deserialize)]
 struct AccessToken {
     access_token: String,
     expires_in: Option<i64>,
 }
 
-/// The source, and the token that came from it with its end.
+/// The source of tokens, and the current token with its expiry.
 pub(super) struct Credentials {
     source: Source,
     outbound: Outbound,
@@ -59,8 +59,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Looks where the token is; nothing is called yet. `near` goes through no proxy, `far` through
-    /// those there are.
+    /// Finds the source of tokens; makes no call. `direct` bypasses proxies, `proxied` uses them.
     pub(super) fn find(
         environment: &Environment,
         anonymous: bool,
@@ -84,7 +83,7 @@ impl Credentials {
         })
     }
 
-    /// Whose account it is, if the file says.
+    /// Returns the project of the account, if the file has one.
     pub(super) fn project(&self) -> Option<&str> {
         match &self.source {
             Source::File(account) => account.project_id.as_deref(),
@@ -92,7 +91,7 @@ impl Credentials {
         }
     }
 
-    /// The header with the token; `None` if requests go without.
+    /// Returns the authorization header; `None` for anonymous access.
     pub(super) async fn token(&self) -> Result<Option<HeaderValue>> {
         match &self.source {
             Source::Anonymous => return Ok(None),
@@ -112,7 +111,7 @@ impl Credentials {
             Source::Anonymous | Source::Fixed(_) => return Ok(None),
         };
         let until = now() + fetched.expires_in.unwrap_or(3600);
-        let token = bearer("what was lent", &fetched.access_token)?;
+        let token = bearer("the response", &fetched.access_token)?;
         *self.current.lock() = Some((token.clone(), until));
         Ok(Some(token))
     }
@@ -123,7 +122,7 @@ impl Credentials {
         (until - REFRESH_MARGIN > now()).then(|| token.clone())
     }
 
-    /// The far side does not know the token: the next call fetches a new one, if that is possible.
+    /// Discards the current token after a rejection. Returns whether a new one can be fetched.
     pub(super) fn invalidate(&self) -> bool {
         matches!(self.source, Source::File(_) | Source::Machine(_))
             && self.current.lock().take().is_some()
@@ -153,21 +152,21 @@ fn source(get: &Environment) -> Result<Source> {
 }
 
 fn file(path: &std::path::Path) -> Result<Source> {
-    let shown = path.display().to_string();
+    let displayed = path.display().to_string();
     let text = std::fs::read(path);
-    let text = text.map_err(|error| fail("read the credentials", &shown, error.to_string()))?;
-    // The error would repeat what it could not read.
+    let text = text.map_err(|error| fail("read the credentials", &displayed, error.to_string()))?;
+    // The parser's error would repeat the content.
     let account: Account = serde_json::from_slice(&text).map_err(|_| {
-        let message = "it is no file with credentials as Google hands them out";
-        fail("read the credentials", &shown, message)
+        let message = "the file does not contain Google credentials";
+        fail("read the credentials", &displayed, message)
     })?;
     match account.kind.as_str() {
         "service_account" | "authorized_user" => Ok(Source::File(account.into())),
         kind => {
             let message = format!(
-                "they are of the kind `{kind}`, which is not known here; set GOOGLE_OAUTH_ACCESS_TOKEN to what `gcloud auth print-access-token` prints"
+                "credentials of the kind `{kind}` are not supported; set GOOGLE_OAUTH_ACCESS_TOKEN to what `gcloud auth print-access-token` prints"
             );
-            Err(fail("use the credentials", &shown, message))
+            Err(fail("use the credentials", &displayed, message))
         }
     }
 }
@@ -208,7 +207,7 @@ impl Account {
         fetch_token(outbound, address, request).await
     }
 
-    /// A statement that we are this account, signed with its key.
+    /// Returns a JWT that identifies the account, signed with its key.
     fn assertion(&self, audience: &str, now: i64) -> Result<String> {
         let email = self.client_email.as_deref().unwrap_or_default();
         let key = self.private_key.as_deref().unwrap_or_default();
@@ -218,21 +217,21 @@ impl Account {
             "iss": email, "scope": SCOPE, "aud": audience, "iat": now, "exp": now + 3600,
         });
         let encode = |text: String| BASE64_URL_SAFE_NO_PAD.encode(text);
-        let said = format!(
+        let claim_text = format!(
             "{}.{}",
             encode(header.to_string()),
             encode(claims.to_string())
         );
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
-        let key = key.map_err(|_| fail("it is no private key in PEM"))?;
+        let key = key.map_err(|_| fail("the key is not a PEM private key"))?;
         let key = rustls::crypto::ring::sign::any_supported_type(&key);
-        let key = key.map_err(|_| fail("it is of a kind that cannot be used"))?;
+        let key = key.map_err(|_| fail("the key has an unsupported type"))?;
         let signer = key.choose_scheme(&[rustls::SignatureScheme::RSA_PKCS1_SHA256]);
-        let signer = signer.ok_or_else(|| fail("it is no RSA key"))?;
-        let signature = signer.sign(said.as_bytes());
-        let signature = signature.map_err(|_| fail("it signs nothing"))?;
+        let signer = signer.ok_or_else(|| fail("the key is not an RSA key"))?;
+        let signature = signer.sign(claim_text.as_bytes());
+        let signature = signature.map_err(|_| fail("signing failed"))?;
         Ok(format!(
-            "{said}.{}",
+            "{claim_text}.{}",
             BASE64_URL_SAFE_NO_PAD.encode(signature)
         ))
     }
@@ -245,10 +244,10 @@ async fn fetch_machine_token(outbound: &Outbound, base: &str) -> Result<AccessTo
         .uri(&address)
         .header("metadata-flavor", "Google")
         .body(SegmentedBytes::default());
-    // Away from such a machine nobody answers, and that is not what the user has to hear of.
+    // Outside of Google Cloud nothing responds, and that is not what the user needs to know.
     fetch_token(outbound, &address, request).await.map_err(|error| {
         let message = format!(
-            "neither the environment, nor a file, nor this machine has any ({}); set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_OAUTH_ACCESS_TOKEN, or add ?anonymous to the URL of a public bucket",
+            "found none in the environment, a file or this machine's account ({}); set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_OAUTH_ACCESS_TOKEN, or add ?anonymous to the URL of a public bucket",
             error.cause()
         );
         fail("find credentials for", "gs", message)
@@ -271,11 +270,11 @@ async fn fetch_token(
             #[serde(default)]
             error_description: String,
         }
-        let said: ErrorDetail = serde_json::from_slice(&body).unwrap_or_default();
-        let message = format!("the answer is {status} {}", said.error_description);
+        let detail: ErrorDetail = serde_json::from_slice(&body).unwrap_or_default();
+        let message = format!("the response is {status} {}", detail.error_description);
         return Err(refused(message));
     }
-    serde_json::from_slice(&body).map_err(|_| refused("the answer holds no token".to_owned()))
+    serde_json::from_slice(&body).map_err(|_| refused("the response contains no token".to_owned()))
 }
 
 fn fail(operation: &'static str, on: &str, message: impl Into<String>) -> Error {

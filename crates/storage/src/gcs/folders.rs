@@ -1,4 +1,4 @@
-//! Looking at, moving and removing what keys have in common.
+//! Folders as common prefixes of object names: stat, move and remove.
 
 use super::bucket::Bucket;
 use super::copy;
@@ -13,7 +13,7 @@ impl ObjectStore for Bucket {
         &self.prefix
     }
 
-    /// By a listing, which everybody may who may migrate.
+    /// Checks by a listing, which every account that can migrate is allowed to do.
     async fn check(&self) -> Result<()> {
         let labels = ("list", "look at the bucket", self.name.as_bytes());
         let call = self
@@ -48,7 +48,7 @@ impl ObjectStore for Bucket {
     }
 }
 
-/// Some of the keys that begin with a prefix; none if there are none.
+/// Returns some keys with a prefix; the list is empty only at the end.
 async fn keys_below(bucket: &Bucket, prefix: &[u8], most: Option<&str>) -> Result<Vec<ListedKey>> {
     let mut call = list_call(bucket, prefix, prefix);
     if let Some(most) = most {

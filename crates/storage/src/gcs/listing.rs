@@ -1,4 +1,4 @@
-//! Listing a folder: the objects below a prefix, up to the next slash, with their times.
+//! Listing a folder: the objects with a prefix, up to the next slash, with their times.
 
 use super::bucket::Bucket;
 use super::object::Resource;
@@ -12,10 +12,10 @@ use http::Method;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// What is wanted of every object.
+/// The requested fields.
 const FIELDS: &str = "kind,nextPageToken,prefixes,items(name,size,generation,updated,metadata)";
 
-/// A folder to be listed.
+/// The pages of a folder.
 pub(super) struct FolderPages {
     bucket: Arc<Bucket>,
     path: Vec<u8>,
@@ -42,7 +42,7 @@ impl FolderPages {
     }
 }
 
-/// A call for objects that begin with a prefix.
+/// Returns a call that lists objects with a prefix.
 pub(super) fn list_call(bucket: &Bucket, path: &[u8], prefix: &[u8]) -> Call {
     bucket
         .call(("list", "list", path), Method::GET, "/o")
@@ -56,7 +56,7 @@ impl PageSource for FolderPages {
         Box::pin(async move {
             let mut call = self.call();
             if std::str::from_utf8(&self.prefix).is_err() {
-                let message = "names of objects are UTF-8, and this is not";
+                let message = "the name is not UTF-8, as object names must be";
                 return Err(call.failure(ErrorKind::NotFound, message));
             }
             if let Some(token) = token {
@@ -77,7 +77,7 @@ impl PageSource for FolderPages {
     }
 }
 
-/// Reads the bytes as a page and as a cursor.
+/// Parses the bytes as a page and as a cursor.
 pub(crate) fn fuzz_listing(bytes: &[u8], prefix: &[u8]) {
     fuzz_page(bytes, parse(bytes, prefix).ok());
 }
@@ -85,7 +85,7 @@ pub(crate) fn fuzz_listing(bytes: &[u8], prefix: &[u8]) {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Page {
-    /// It must be there: anything else that is JSON must not pass for an empty folder.
+    /// Required: other JSON must not pass for an empty folder.
     kind: String,
     #[serde(default)]
     pub(super) next_page_token: Option<String>,
@@ -97,10 +97,10 @@ pub(super) struct Page {
 
 pub(super) fn read(document: &[u8]) -> std::result::Result<Page, String> {
     let page: Page = serde_json::from_slice(document)
-        .map_err(|error| format!("the answer is no listing: {error}"))?;
+        .map_err(|error| format!("the response is not a listing: {error}"))?;
     match page.kind == "storage#objects" {
         true => Ok(page),
-        false => Err(format!("the answer is no listing: it is `{}`", page.kind)),
+        false => Err(format!("the response is not a listing but `{}`", page.kind)),
     }
 }
 
@@ -108,7 +108,12 @@ fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<RawPage, String>
     let page = read(document)?;
     let below = |key: &str| {
         let name = key.as_bytes().strip_prefix(prefix).map(<[u8]>::to_vec);
-        name.ok_or_else(|| format!("`{}` was not asked for", key.escape_debug()))
+        name.ok_or_else(|| {
+            format!(
+                "the listing contains `{}`, which is outside the prefix",
+                key.escape_debug()
+            )
+        })
     };
     let mut entries = Vec::with_capacity(page.items.len() + page.prefixes.len());
     for item in &page.items {
@@ -149,23 +154,20 @@ mod tests {
             })
             .collect();
         let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
-        let told: [&[u8]; 4] = [b" a \"b\" ", b"", b"d", b"d"];
-        assert_eq!(names, told);
+        let expected: [&[u8]; 4] = [b" a \"b\" ", b"", b"d", b"d"];
+        assert_eq!(names, expected);
         assert_eq!(entries[0].version.as_deref(), Some(&b"17"[..]));
         assert_eq!(entries[0].modified, Some(1_600_000_000_000_000_001));
         assert_eq!(entries[2].modified, Some(1_600_000_000_123_000_000));
     }
 
     #[test]
-    fn what_is_no_listing_is_not_an_empty_one() {
+    fn other_documents_are_not_empty_listings() {
         let empty = br#"{"kind": "storage#objects"}"#;
         assert!(parse(empty, b"").unwrap().items.is_empty());
         for other in ["{}", "[]", "", "<html/>", r#"{"kind": "storage#object"}"#] {
             assert!(parse(other.as_bytes(), b"").is_err(), "{other}");
         }
-        assert!(
-            parse(PAGE.as_bytes(), b"q/").is_err(),
-            "it was not asked for"
-        );
+        assert!(parse(PAGE.as_bytes(), b"q/").is_err(), "outside the prefix");
     }
 }

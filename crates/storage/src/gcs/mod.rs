@@ -1,8 +1,8 @@
-//! Buckets of objects at Google.
+//! Google Cloud Storage.
 //!
-//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a
-//! folder is what names have in common or an empty object whose name ends with a slash, and an
-//! object `a` beside objects `a/…` is a file named `a/`.
+//! Names work as in the other object stores (see [`S3`](crate::S3)): slashes separate folders, a
+//! folder is a common prefix or an empty object whose name ends with a slash, and an object `a`
+//! next to objects `a/…` is a file named `a/`.
 
 mod bucket;
 mod copy;
@@ -27,7 +27,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A bucket, or what is below a prefix in it. See the [crate](crate).
+/// A bucket, or a prefix in it. See the [crate](crate).
 ///
 /// ```
 /// use headworks_storage::{Backend, Gcs};
@@ -47,13 +47,13 @@ impl std::fmt::Debug for Gcs {
 }
 
 impl Gcs {
-    /// From `gs://bucket/prefix?…`. Settings are `endpoint`, `anonymous`, `project` (in which a
-    /// bucket is made), and `page` for names in a page. `GOOGLE_APPLICATION_CREDENTIALS`,
-    /// `GOOGLE_OAUTH_ACCESS_TOKEN` or the machine say who we are.
+    /// Opens `gs://bucket/prefix?…`. Settings are `endpoint`, `anonymous`, `project` (in which a
+    /// missing bucket is created), and `page` (names per page). Credentials come from
+    /// `GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_OAUTH_ACCESS_TOKEN` or the machine's account.
     ///
     /// # Errors
-    /// When the location makes no sense, holds credentials, or names a file of credentials that
-    /// cannot be used.
+    /// When the location is invalid or contains credentials, or the credentials file cannot be
+    /// used.
     pub fn open(location: &[u8]) -> Result<Gcs> {
         let bucket = Bucket::open(location, &crate::cloud::environment())?;
         Ok(Gcs {
@@ -207,7 +207,7 @@ impl Backend for Gcs {
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             let Some(name) = name else {
-                // A folder is nothing that could have a time.
+                // A folder has no attributes.
                 return Ok(Entry::new(like.name.clone(), Kind::Folder));
             };
             let key = self.bucket.key(folder, name);
@@ -248,7 +248,8 @@ impl Backend for Gcs {
     }
 
     fn requests_to_read(&self, size: u64) -> u64 {
-        // What it is has to be known before its bytes come, of a large file beforehand.
+        // The metadata must be known before the bytes arrive; of a large file even before the
+        // upload starts.
         1 + u64::from(size > upload::MAX_SINGLE_PUT) + read_ahead::requests(size)
     }
 

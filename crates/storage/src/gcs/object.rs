@@ -1,4 +1,4 @@
-//! Single objects: what they are, looking at them, reading them, removing them.
+//! Single objects: their metadata, and reading them.
 
 use super::bucket::Bucket;
 use crate::backend::Extended;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The metadata in which the modification time is kept, as rclone keeps it.
+/// The metadata key of the modification time, as rclone uses it.
 const MTIME: &str = "mtime";
 
-/// An object as the far side tells of it, and as it is told.
+/// An object resource of the JSON API.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Resource {
@@ -48,7 +48,7 @@ pub(super) struct Resource {
     content_language: Option<String>,
 }
 
-/// Null is as good as none.
+/// Treats null like a missing map.
 fn null_as_empty<'de, D: serde::Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<BTreeMap<String, String>, D::Error> {
@@ -56,7 +56,7 @@ fn null_as_empty<'de, D: serde::Deserializer<'de>>(
 }
 
 impl Resource {
-    /// A new object.
+    /// Describes a new object.
     pub(super) fn new(key: &[u8], modified: Option<i64>, extended: &Extended) -> Resource {
         let mut resource = Resource::from_extended(extended);
         resource.name = String::from_utf8_lossy(key).into_owned();
@@ -68,7 +68,7 @@ impl Resource {
         resource
     }
 
-    /// What is added to an object beside its bytes.
+    /// Describes the metadata of an object.
     pub(super) fn from_extended(extended: &Extended) -> Resource {
         let mut resource = Resource::default();
         for (name, value) in extended {
@@ -105,7 +105,7 @@ impl Resource {
         self.metadata.insert(MTIME.to_owned(), time);
     }
 
-    /// Whether it has a time of its own, and not only that of its arrival.
+    /// Returns whether the object has a modification time, and not only an upload time.
     pub(super) fn has_mtime(&self) -> bool {
         self.metadata.contains_key(MTIME)
     }
@@ -163,7 +163,7 @@ impl Bucket {
             .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))
     }
 
-    /// Adds to what belongs to an object beside its bytes.
+    /// Updates the metadata of an object.
     pub(super) async fn patch(&self, key: &[u8], with: &Resource) -> Result<Resource> {
         let call = self.object_call("set metadata", "set attributes of", key, Method::PATCH)?;
         let call = call
@@ -177,7 +177,8 @@ impl Bucket {
     }
 }
 
-/// An object to be read. What it is was asked before: the answer with its bytes does not tell all.
+/// An object to be read. Its resource was fetched before, because the response with its bytes lacks
+/// some metadata.
 pub(super) struct Object {
     pub(super) bucket: Arc<Bucket>,
     pub(super) key: Vec<u8>,
@@ -195,7 +196,7 @@ impl RangeSource for Object {
             let call = self
                 .bucket
                 .object_call("get", "read", &self.key, Method::GET)?;
-            // What is kept compressed is wanted as it is kept.
+            // A compressed object is read as it is stored.
             let mut call = call.query("alt", "media").header("accept-encoding", "gzip");
             if let Some(generation) = &self.resource.generation {
                 call = call.query("ifGenerationMatch", generation);

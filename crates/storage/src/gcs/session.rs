@@ -1,5 +1,4 @@
-//! An upload that the far side keeps the beginning of: bytes go in order, and it says how many it
-//! has.
+//! A resumable upload session: bytes are sent in order, and the service reports how many it has.
 
 use super::bucket::{Bucket, with_precondition};
 use super::object::Resource;
@@ -8,26 +7,26 @@ use crate::cloud::{Call, FullResponse, SegmentedBytes, header_text};
 use crate::error::{ErrorKind, Result};
 use http::Method;
 
-/// What the far side keeps of an unfinished upload is a multiple of this.
+/// The service keeps a multiple of this of an unfinished upload.
 const CHUNK_GRANULARITY: u64 = 256 << 10;
 
-/// An upload that was begun.
+/// A session.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
-    /// What tells it from others. Whoever knows it may go on with this upload, and nothing else.
+    /// Its id. Anyone who knows it can continue this upload, and nothing else.
     id: String,
     size: u64,
 }
 
-/// How far an upload is.
+/// The progress of an upload.
 pub(super) enum SessionProgress {
-    /// So many bytes are there.
+    /// The service has this many bytes.
     At(u64),
     Done(Box<Resource>),
 }
 
 impl Session {
-    /// Begins one. The resource says what the object will be.
+    /// Starts a session. The resource describes the object.
     pub(super) async fn begin(
         bucket: &Bucket,
         key: &[u8],
@@ -53,12 +52,12 @@ impl Session {
                 let id = String::from_utf8_lossy(&id).into_owned();
                 Ok(Session { id, size })
             }
-            None => Err(call.failure(ErrorKind::Temporary, "the answer names no upload")),
+            None => Err(call.failure(ErrorKind::Temporary, "the response contains no upload id")),
         }
     }
 
-    /// How another process goes on: of what the bytes are, and the upload. Of a source that is no
-    /// longer the same, none is gone on with.
+    /// Encodes the resume token: the size and time of the source, and the id. The session of a
+    /// source that has changed since is not resumed.
     pub(super) fn write(&self, modified: Option<i64>) -> Vec<u8> {
         let of = fingerprint(self.size, modified);
         [of.as_bytes(), b" ", self.id.as_bytes()].concat()
@@ -72,7 +71,7 @@ impl Session {
         })
     }
 
-    /// Whichever it is of, to be ended.
+    /// Decodes a resume token without checking the source, to abort the session.
     pub(super) fn from_token(resume: &[u8]) -> Option<Session> {
         let (_, id) = std::str::from_utf8(resume).ok()?.split_once(' ')?;
         let id = id.to_owned();
@@ -85,7 +84,7 @@ impl Session {
         Ok(call.query("upload_id", &self.id))
     }
 
-    /// How far it is; `None` if there is no such upload any more.
+    /// Returns the progress; `None` if the session does not exist any more.
     pub(super) async fn status(
         &self,
         bucket: &Bucket,
@@ -100,8 +99,8 @@ impl Session {
         }
     }
 
-    /// Sends what comes at `at`, and goes on after a fault where the far side is. An upload that is
-    /// forgotten is not found.
+    /// Sends bytes at `at`, and continues after a fault where the service is. Fails with `NotFound`
+    /// if the session expired.
     pub(super) async fn send(
         &self,
         bucket: &Bucket,
@@ -118,7 +117,7 @@ impl Session {
             let sent = match bucket.endpoint.read_once(bucket, &call).await {
                 Ok(whole) => progress(&call, &whole).and_then(|progress| match progress {
                     SessionProgress::At(there) if there <= at => {
-                        let message = "the far side took none of it";
+                        let message = "the service accepted none of the bytes";
                         Err(call.failure(ErrorKind::Temporary, message))
                     }
                     progress => Ok(progress),
@@ -135,7 +134,7 @@ impl Session {
                         Some(SessionProgress::At(there)) => there,
                         Some(done) => return Ok(done),
                         None => {
-                            let message = "the far side has forgotten the upload";
+                            let message = "the upload session expired";
                             return Err(call.failure(ErrorKind::NotFound, message));
                         }
                     }
@@ -145,7 +144,7 @@ impl Session {
                 return Ok(SessionProgress::At(there));
             }
             if there < at {
-                let message = format!("the far side has {there} bytes, and had {at} before");
+                let message = format!("the service has {there} bytes, but had {at} before");
                 return Err(call.failure(ErrorKind::Temporary, message));
             }
             piece = piece.skip_bytes(there - at);
@@ -153,12 +152,11 @@ impl Session {
         }
     }
 
-    /// Ends it; nothing is left. A far side that cannot forgets it after a week.
+    /// Aborts the session. If that fails, the service discards it after a week.
     pub(super) async fn abort(&self, bucket: &Bucket, key: &[u8]) -> Result<()> {
         let mut call = self.call(bucket, "abort upload", key)?;
         call.method = Method::DELETE;
-        // Its answer is 499 when all went well, or whatever else: the upload is nothing that
-        // anybody sees.
+        // The response is 499 on success. Others do not matter, because the upload is invisible.
         let _ = bucket.endpoint.read_once(bucket, &call).await;
         Ok(())
     }
@@ -171,7 +169,7 @@ fn fingerprint(size: u64, modified: Option<i64>) -> String {
     )
 }
 
-/// What an answer says: an object when it is whole, else how many bytes are there.
+/// Parses a response: the object if it is complete, otherwise the number of bytes.
 fn progress(call: &Call, whole: &FullResponse) -> Result<SessionProgress> {
     if let Some(range) = header_text(&whole.headers, "range") {
         let last = range
@@ -195,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_source_is_not_gone_on_with() {
+    fn a_session_of_another_source_is_not_resumed() {
         let session = Session {
             id: "an id with spaces".to_owned(),
             size: 10,

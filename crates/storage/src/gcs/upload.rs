@@ -1,4 +1,4 @@
-//! Writing an object: in one request, or in a session that another process can go on with.
+//! Writing an object: in one request, or in a session that another process can resume.
 
 use super::bucket::{Bucket, with_precondition};
 use super::object::Resource;
@@ -15,9 +15,9 @@ use md5::{Digest, Md5};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Files up to this size go in one request.
+/// Files up to this size are sent in one request.
 pub(super) const MAX_SINGLE_PUT: u64 = 8 << 20;
-/// How much is sent at once of a larger one.
+/// Bytes per request of a session.
 pub(super) const CHUNK: u64 = 8 << 20;
 
 /// An object being written.
@@ -27,12 +27,12 @@ pub(super) struct GcsUpload {
     name: Vec<u8>,
     plan: UploadPlan,
     offset: u64,
-    /// What was taken and is not at the far side.
+    /// Bytes that are not sent yet.
     piece: SegmentedBytes,
-    /// Of all bytes, if all of them passed here.
+    /// The MD5 of all bytes, if all of them passed through this process.
     md5: Option<Md5>,
     session: Option<Session>,
-    /// Room in memory for the piece of a session.
+    /// The memory permit for the bytes of a session.
     room: Option<OwnedSemaphorePermit>,
     done: Option<Box<Resource>>,
 }
@@ -86,7 +86,7 @@ impl GcsUpload {
             .is_err_and(|error| error.kind() == ErrorKind::Changed)
             && let Some(ours) = self.find_own_write(size, modified).await
         {
-            // It was whole, and nobody noted that.
+            // The upload was complete, and that was not recorded.
             let version = ours.entry(b"").version.unwrap_or_default();
             session = begin(&Precondition::Version(version)).await;
         }
@@ -94,7 +94,7 @@ impl GcsUpload {
         Ok(())
     }
 
-    /// A condition that does not hold, in words that help.
+    /// Turns a failed precondition into a helpful error.
     fn conflict_error(&self, error: crate::Error) -> crate::Error {
         match (error.kind(), self.bucket.upload_call("put", &self.key, "")) {
             (ErrorKind::Changed, Ok(call)) => call.conflict(),
@@ -114,7 +114,7 @@ impl GcsUpload {
         while !bytes.is_empty() {
             if self.room.is_none() {
                 let room = self.bucket.part_memory.clone().acquire_owned().await;
-                self.room = Some(room.expect("it is never closed"));
+                self.room = Some(room.expect("the semaphore is never closed"));
             }
             let wanted = CHUNK - self.piece.len();
             let taken = usize::try_from(wanted)
@@ -128,7 +128,7 @@ impl GcsUpload {
         Ok(())
     }
 
-    /// Sends what was taken, all but the last so many bytes.
+    /// Sends the buffered bytes; `after` bytes follow them.
     async fn send(&mut self, after: u64) -> Result<()> {
         let Some(session) = &self.session else {
             return Ok(());
@@ -141,7 +141,7 @@ impl GcsUpload {
         match sent {
             Ok(SessionProgress::At(_)) => {}
             Ok(SessionProgress::Done(resource)) => self.done = Some(resource),
-            // What was done, and whose answer was lost, may be forgotten.
+            // The service may have discarded a session that succeeded but whose response was lost.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 match self.find_own_write(size, modified).await {
                     Some(ours) if self.offset - after == size => self.done = Some(ours.into()),
@@ -156,7 +156,7 @@ impl GcsUpload {
         Ok(())
     }
 
-    /// In one request: what it is, and its bytes.
+    /// Sends metadata and bytes in one request.
     async fn put(&mut self, mut resource: Resource) -> Result<Box<Resource>> {
         resource.md5_hash = self.md5.take().map(encode_md5);
         let call = self.bucket.upload_call("put", &self.key, "multipart")?;
@@ -179,15 +179,14 @@ impl GcsUpload {
             .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))
     }
 
-    /// The rest of a session. The far side has no hash of ours to compare with, so that is done
-    /// here.
+    /// Finishes a session. The service has no hash to compare with, so it is compared here.
     async fn finish_session(&mut self) -> Result<Box<Resource>> {
         if self.piece.len() > 0 {
             self.send(0).await?;
         }
         let call = self.bucket.upload_call("put", &self.key, "")?;
         let Some(done) = self.done.take() else {
-            let message = "the far side waits for more bytes than there are";
+            let message = "the service expects more bytes than the file has";
             return Err(call.failure(ErrorKind::Temporary, message));
         };
         let ours = self.md5.take().map(encode_md5);
@@ -213,7 +212,7 @@ impl GcsUpload {
                 modified: like.modified,
                 ..made.entry(&self.name)
             }),
-            // Our own earlier request, whose answer was lost, may have done it.
+            // Our own earlier request, whose response was lost, may have succeeded.
             Err(error) if error.kind() == ErrorKind::Changed => {
                 let ours = self.find_own_write(self.offset, like.modified).await;
                 let ours = ours.map(|ours| ours.entry(&self.name));
@@ -223,7 +222,7 @@ impl GcsUpload {
         }
     }
 
-    /// What is there, if it is as large and as old as what we write.
+    /// Returns the current object if it has the size and time of the one we write.
     async fn find_own_write(&self, size: u64, modified: Option<i64>) -> Option<Resource> {
         let there = self.bucket.head(&self.key).await.ok()?;
         let entry = there.entry(b"");
@@ -232,7 +231,7 @@ impl GcsUpload {
     }
 }
 
-/// The empty object that a folder in which nothing is consists of.
+/// Creates the empty object that represents an empty folder.
 pub(super) async fn put_folder(bucket: Arc<Bucket>, key: Vec<u8>) -> Result<()> {
     let resource = Resource::new(&key, None, &Extended::new());
     let plan = UploadPlan::default();

@@ -36,8 +36,8 @@ impl Root {
         entry_at(&dir, name).map_err(fail)
     }
 
-    /// Owner first, because changing it takes permission bits and capabilities away; time last,
-    /// because everything else changes it.
+    /// Sets attributes: the owner first, because a change of it clears permission bits and
+    /// capabilities; the time last, because everything else changes it.
     pub(super) fn apply_attributes(
         &self,
         fd: &OwnedFd,
@@ -74,7 +74,7 @@ impl Root {
         }
     }
 
-    /// The same for what cannot be opened: symlinks and special files.
+    /// Sets attributes of entries that cannot be opened: symlinks and special files.
     pub(super) fn apply_node_attributes(
         &self,
         dir: impl AsFd,
@@ -113,7 +113,7 @@ impl Root {
         }
     }
 
-    /// Attributes of the system's own namespaces are for the privileged.
+    /// Ignores failures to set attributes in namespaces that need privileges.
     fn tolerate(&self, set: rustix::io::Result<()>) -> rustix::io::Result<()> {
         match set {
             Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) if !self.privileged => Ok(()),
@@ -132,7 +132,7 @@ impl Root {
     }
 }
 
-/// A path to a name in an open folder, for the calls that take no descriptor.
+/// Returns a path to a name in an open folder, for system calls without a descriptor variant.
 fn proc_path(dir: impl AsFd, name: &[u8]) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}/", dir.as_fd().as_raw_fd()).into_bytes();
     path.extend_from_slice(name);
@@ -168,7 +168,7 @@ fn remove_other_xattrs(fd: &OwnedFd, keep: &[(Vec<u8>, Vec<u8>)]) -> rustix::io:
 }
 
 pub(super) fn extended_of(fd: &OwnedFd) -> rustix::io::Result<Extended> {
-    // Most files have none, and then this one call is all.
+    // Most files have none, and this one call suffices.
     let size = match rustix::fs::flistxattr_query(fd) {
         Ok(size) => size,
         Err(Errno::OPNOTSUPP) => 0,
@@ -214,7 +214,7 @@ fn values(
     for name in list.split(|&b| b == 0).filter(|name| !name.is_empty()) {
         let size = match query(name) {
             Ok(size) => size,
-            Err(Errno::NODATA) => continue, // removed meanwhile
+            Err(Errno::NODATA) => continue, // removed in the meantime
             Err(errno) => return Err(errno),
         };
         let mut value = vec![0; size];

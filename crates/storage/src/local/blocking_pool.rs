@@ -1,5 +1,5 @@
-//! Short steps on a disk, asked for by many tasks at once: a thread takes one after the other as
-//! long as there are any. Waking a thread for every step would cost more than the step.
+//! A pool for short disk operations that many tasks request at once: a thread takes one job after
+//! the other as long as there are any. Waking a thread per job would cost more than the job.
 
 use super::dirfd_cache::may_block;
 use parking_lot::Mutex;
@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Steps that wait for a thread before another one helps: a disk behind a network is slow with
-/// each, and takes many at once.
+/// Jobs waiting per thread before another thread is started: a network filesystem is slow with each
+/// job, and handles many at once.
 const JOBS_PER_THREAD: usize = 4;
-/// Threads at most.
+/// Maximum number of threads.
 const MAX_THREADS: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -32,7 +32,7 @@ impl std::fmt::Debug for BlockingPool {
 }
 
 impl BlockingPool {
-    /// Runs a step where it may block. It is done also if nobody waits for it any more.
+    /// Runs a job on a blocking thread. It finishes even if its caller stops waiting.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -44,7 +44,7 @@ impl BlockingPool {
         self.submit(Box::new(move || {
             let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));
         }));
-        match receiver.await.expect("a step is not dropped before it ran") {
+        match receiver.await.expect("a job is not dropped before it ran") {
             Ok(done) => done,
             Err(failed) => resume_unwind(failed),
         }
@@ -71,7 +71,7 @@ impl BlockingPool {
     }
 }
 
-/// A thread that was asked for; a runtime that ends may not give it.
+/// A requested thread. A runtime that shuts down may not start it.
 struct PoolThread(Option<BlockingPool>);
 
 impl PoolThread {

@@ -1,4 +1,4 @@
-//! Copying from disk to disk without the bytes passing through us.
+//! Copying between local disks without passing the bytes through this process.
 
 use super::attributes::{extended_of, node_extended};
 use super::bytes::{copy_range, open_file};
@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-/// The orders of one folder; both folders are opened once.
+/// Copies items of one folder. Both folders are opened once.
 pub(super) fn copy_batch(
     source: &Root,
     sink: &Root,
@@ -57,9 +57,9 @@ fn copy_node(
 /// Why a file was not copied.
 enum Failure {
     System(&'static str, Errno),
-    /// It ended after so many bytes of so many, although it claims not to have changed.
+    /// It ended early, although it claims not to have changed: received and expected bytes.
     Short(u64, u64),
-    /// Somebody else wrote what it would replace.
+    /// Another program wrote the file to be replaced.
     Conflict,
 }
 
@@ -113,7 +113,7 @@ fn copy_file(
     named.map(CopyOutcome::Done)
 }
 
-/// Gives a complete file its name.
+/// Renames a complete file to its final name.
 fn rename_into_place(output: &OwnedFd, to: &OwnedFd, item: &CopyItem) -> StepResult<Entry> {
     let CopyItem {
         entry,
@@ -122,7 +122,7 @@ fn rename_into_place(output: &OwnedFd, to: &OwnedFd, item: &CopyItem) -> StepRes
     } = item;
     let stat = rustix::fs::statx(output, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(|e| ("look at", e))?;
-    // However it was filled: what has another size than was listed replaces nothing.
+    // A file of another size than listed replaces nothing, however it was filled.
     if stat.stx_size != entry.size {
         return Err(Failure::Short(stat.stx_size, entry.size));
     }
@@ -136,7 +136,7 @@ fn rename_into_place(output: &OwnedFd, to: &OwnedFd, item: &CopyItem) -> StepRes
     }
 }
 
-/// Bytes and attributes. Answers whether the source stayed the same meanwhile.
+/// Copies bytes and attributes. Returns whether the source stayed unchanged.
 fn fill(
     input: &OwnedFd,
     output: &OwnedFd,
@@ -193,7 +193,7 @@ fn reflink(input: &OwnedFd, output: &OwnedFd, sink: &Root) -> bool {
     cloned
 }
 
-/// A new file. What an earlier process left under this name is not gone on with.
+/// Creates a new file. A leftover of an earlier process is not resumed.
 pub(super) fn create(dir: &OwnedFd, temp: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;

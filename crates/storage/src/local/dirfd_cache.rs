@@ -1,9 +1,9 @@
-//! Opening folders to list them, one beside the other.
+//! A cache of the parent folder's descriptor, for listing sibling folders.
 //!
-//! Whoever lists a tree opens the folders of one parent one after the other. While a thread does
-//! that ([`on_this_thread`](super::on_this_thread)), it keeps the parent open, and each of them is
-//! one step away instead of the whole way from the root. It is only a shorter way: where it fails,
-//! the whole way says what is wrong.
+//! A walk opens the folders of one parent one after the other. While a thread does that
+//! ([`on_this_thread`](super::on_this_thread)), it keeps the parent open, and opens each folder
+//! relative to it instead of from the root. It is only a shortcut: where it fails, the full path is
+//! opened and reports the error.
 
 use super::root::{Root, open_beneath};
 use crate::Folder;
@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A folder that is kept open.
+/// The cached parent.
 struct CachedDir {
     root: Arc<Root>,
     folder: Folder,
@@ -22,17 +22,17 @@ struct CachedDir {
 }
 
 thread_local! {
-    /// Whether this thread may block, and keep something until it is told to forget it.
+    /// Whether this thread may block, and cache a folder until the scope ends.
     static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
     static CACHED_DIR: RefCell<Option<CachedDir>> = const { RefCell::new(None) };
 }
 
-/// Whether this thread is one that may block.
+/// Returns whether this thread may block.
 pub(super) fn may_block() -> bool {
     MAY_BLOCK.get()
 }
 
-/// Until it is dropped, this thread may block; then it forgets what it kept.
+/// Until it is dropped, this thread may block; then the cached folder is closed.
 pub(super) struct BlockingScope(bool);
 
 impl BlockingScope {
@@ -48,8 +48,8 @@ impl Drop for BlockingScope {
     }
 }
 
-/// A folder to be read. That does not count as a use of it, which filesystems note in the folder,
-/// unless only its owner may ask for that.
+/// Opens a folder for reading, with `O_NOATIME` if possible: a plan must not change access times.
+/// Only the owner of a folder may use that flag.
 pub(super) fn open(root: &Arc<Root>, folder: &Folder) -> Result<OwnedFd> {
     if root.no_noatime.load(Relaxed) {
         return open_as(root, folder, OFlags::RDONLY);
@@ -71,7 +71,7 @@ fn open_as(root: &Arc<Root>, folder: &Folder, flags: OFlags) -> Result<OwnedFd> 
     }
 }
 
-/// The folder by way of its parent, if this thread may keep that.
+/// Opens a folder relative to its cached parent, if this thread may cache one.
 fn open_from_parent(root: &Arc<Root>, folder: &Folder, flags: OFlags) -> Option<OwnedFd> {
     let (parent, name) = folder.split().filter(|_| may_block())?;
     if matches!(name, b"" | b"." | b"..") {

@@ -11,8 +11,7 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Entries in a page; what one read of the directory returns is not torn apart, so it may be some
-/// more.
+/// Entries per page; it may have more, because the result of one `getdents` call is not split.
 const PAGE: usize = 1024;
 const BUFFER: usize = 32 * 1024;
 /// Entries that most folders have at most.

@@ -1,7 +1,7 @@
 //! A directory of this machine.
 //!
-//! Everything is done relative to file descriptors, so paths may be longer than `PATH_MAX`, and no
-//! symlink on the way is followed. [`Root`] has the blocking calls; [`Local`] runs them on tokio's
+//! All calls are relative to file descriptors, so paths may be longer than `PATH_MAX`, and no
+//! symlink in a path is followed. [`Root`] has the blocking calls; [`Local`] runs them on tokio's
 //! blocking threads.
 
 mod attributes;
@@ -35,15 +35,15 @@ pub struct Local {
 }
 
 impl Local {
-    /// The directory at `path`. It is opened when first needed; one that does not exist is made by
-    /// [`make_folder`](Backend::make_folder) of the root.
+    /// Creates a backend for the directory at `path`. It is opened when first needed; if it does
+    /// not exist, [`make_folder`](Backend::make_folder) of the root creates it.
     #[must_use]
     pub fn new(path: &Path) -> Local {
         let root = Arc::new(Root::new(path));
         Local { root }
     }
 
-    /// Runs blocking work where it may block.
+    /// Runs blocking work on a blocking thread.
     fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<Root>) -> T + Send + 'static,
@@ -54,7 +54,7 @@ impl Local {
 }
 
 /// Runs `work` with calls to [`Local`] made on this thread, which may block, instead of each on
-/// another: for whoever has many calls to make one after the other, and a thread for them.
+/// another thread. For callers with many sequential calls and a thread of their own.
 ///
 /// ```
 /// use headworks_storage::{Backend, Folder, Local, on_this_thread};

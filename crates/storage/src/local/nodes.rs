@@ -1,4 +1,4 @@
-//! Folders, symlinks, further names, and removing them.
+//! Folders, symlinks, hard links, and removal.
 
 use super::rename;
 use super::root::{Root, entry_at};
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, RawDir, RenameFlags};
 use rustix::io::Errno;
 
 impl Root {
-    /// Open for us alone until its attributes are set, when all that belongs in it is there.
+    /// Makes a folder that only we can access until its attributes are set, after it is filled.
     pub(super) fn make_folder(&self, folder: &Folder) -> Result<()> {
         let Some((parent, name)) = folder.split() else {
             return self.make();
@@ -81,8 +81,7 @@ impl Root {
         failpoint::hit("before-link-rename");
         let named = rustix::fs::renameat(&dir, temp, &dir, name);
         failpoint::hit("after-link-rename");
-        // A rename of one name of a file onto another of the same file does nothing, and leaves
-        // both.
+        // A rename between two names of the same file does nothing, and leaves both.
         let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
         named.map_err(fail)?;
         entry_at(&dir, name).map_err(fail)
@@ -111,8 +110,8 @@ impl Root {
             .map_err(|e| Error::from_errno("move", &folder.join(name), e))
     }
 
-    /// Depth first, by a list of folders instead of recursion: neither the stack nor the number of
-    /// open files grows with the depth.
+    /// Removes an entry depth first, with a list of folders instead of recursion: neither the stack
+    /// nor the number of open files grows with the depth.
     pub(super) fn remove(&self, folder: &Folder, name: &[u8]) -> Result<()> {
         let dir = self.folder(folder)?;
         let fail = |path: &[u8], e| Error::from_errno("remove", path, e);
@@ -125,7 +124,7 @@ impl Root {
         while let Some(last) = left.last().cloned() {
             let below = self.remove_files_in(&last)?;
             if below.is_empty() {
-                let (parent, name) = last.split().expect("it has a name");
+                let (parent, name) = last.split().expect("the folder is not the root");
                 let dir = self.folder(&parent)?;
                 rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR)
                     .map_err(|e| fail(last.as_bytes(), e))?;
@@ -136,7 +135,7 @@ impl Root {
         Ok(())
     }
 
-    /// Removes all but the folders in a folder, and returns those.
+    /// Removes everything but folders from a folder, and returns those.
     fn remove_files_in(&self, folder: &Folder) -> Result<Vec<Folder>> {
         let fail = |e| Error::from_errno("remove what is in", folder.as_bytes(), e);
         let dir = self.readable_folder(folder)?;

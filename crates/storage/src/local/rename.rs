@@ -1,4 +1,5 @@
-//! Giving a complete entry its name, unless somebody else took the name or changed what has it.
+//! Renaming a complete entry to its final name, unless another program took the name or changed the
+//! entry that has it.
 
 use super::root::entry_at;
 use crate::Entry;
@@ -7,12 +8,11 @@ use rustix::fd::OwnedFd;
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
-/// Renames `temp` to the name of `new`, in place of what is expected there. Returns whether it did:
-/// what nobody expected stays. An entry that is as `new` is ours, from a run that died before it
-/// could note that.
+/// Renames `temp` to `name` in place of the expected entry. Returns `false` if another entry is
+/// there, which stays. An entry like `new` is our own, from a run that died before it was recorded.
 ///
-/// A change between the look and the rename is not seen; a name that is free when it is looked at
-/// is never overwritten.
+/// A change between the check and the rename is not noticed; a name that is free at the check is
+/// never overwritten.
 pub(super) fn rename_expected(
     dir: &OwnedFd,
     temp: &[u8],
@@ -30,7 +30,7 @@ pub(super) fn rename_expected(
         Err(Errno::NOENT) => Ok(None),
         found => found.map(Some),
     };
-    // Looking first would be one call more for every new file.
+    // A check in advance would cost one call for every new file.
     let mut existing = match listed {
         None => None,
         Some(_) => stat_target()?,
@@ -46,7 +46,7 @@ pub(super) fn rename_expected(
         match rustix::fs::renameat_with(dir, temp, dir, name, RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(true),
             Err(Errno::EXIST) => existing = stat_target()?,
-            // Not every filesystem knows this. Then the look has to do.
+            // Not every filesystem supports this flag. Then the check must suffice.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 existing = stat_target()?;
                 if existing.is_none() {
@@ -58,7 +58,7 @@ pub(super) fn rename_expected(
     }
 }
 
-/// Whether an entry is what another was, as far as is compared. A time that is not known is any.
+/// Returns whether two entries are the same as far as is compared. An unknown time matches any.
 fn is_same(existing: &Entry, other: &Entry) -> bool {
     let same_time = other.modified.is_none() || existing.modified == other.modified;
     same_time
@@ -78,28 +78,28 @@ mod tests {
 
     impl TestDir {
         fn new() -> TestDir {
-            let folder = tempfile::tempdir().expect("a folder");
-            let dir = std::fs::File::open(folder.path()).expect("it is there");
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let dir = std::fs::File::open(folder.path()).expect("the folder exists");
             let dir = dir.into();
             TestDir { folder, dir }
         }
 
         fn write(&self, name: &str, text: &str) -> Entry {
-            std::fs::write(self.folder.path().join(name), text).expect("it is written");
-            entry_at(&self.dir, name.as_bytes()).expect("it is there")
+            std::fs::write(self.folder.path().join(name), text).expect("the file can be written");
+            entry_at(&self.dir, name.as_bytes()).expect("the file exists")
         }
 
-        /// Names the file `temp`, and reads what is there then.
+        /// Renames the file `temp`, and returns the result and the text of the target.
         fn name(&self, precondition: &Precondition, new: &Entry) -> (bool, String) {
-            let done =
-                rename_expected(&self.dir, b"temp", b"name", precondition, new).expect("a rename");
+            let done = rename_expected(&self.dir, b"temp", b"name", precondition, new)
+                .expect("the rename works");
             let text = std::fs::read_to_string(self.folder.path().join("name"));
-            (done, text.expect("something is there"))
+            (done, text.expect("the target exists"))
         }
     }
 
     #[test]
-    fn only_what_is_expected_or_ours_is_overwritten() {
+    fn only_expected_or_own_entries_are_overwritten() {
         let dir = TestDir::new();
         let new = dir.write("temp", "new");
         assert_eq!(dir.name(&Precondition::Absent, &new), (true, "new".into()));
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(dir.name(&Precondition::Unchanged(other.into()), &new), kept);
         let done = (true, "newer".to_owned());
         assert_eq!(dir.name(&Precondition::Unchanged(old.into()), &new), done);
-        // The same again, as after a kill between the rename and the note of it.
+        // Again, as after a kill between the rename and its record.
         std::fs::rename(
             dir.folder.path().join("name"),
             dir.folder.path().join("temp"),

@@ -1,4 +1,4 @@
-//! The descriptor of the root, and the way from it to any folder.
+//! The descriptor of the root directory, and opening folders relative to it.
 
 use super::blocking_pool::BlockingPool;
 use crate::error::{Error, ErrorKind, Result};
@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
-/// As many bytes of a path as one call takes, with some to spare.
+/// Bytes of a path that one call accepts, with some margin.
 const MAX_PATH_CHUNK: usize = 3800;
 
-/// An open directory, and what was learned about its filesystem.
+/// The root directory, and what is known about its filesystem.
 #[derive(Debug)]
 pub(crate) struct Root {
     path: PathBuf,
-    /// Opened when first needed: a destination may not exist until something is copied there.
+    /// Opened when first needed: a destination may not exist until something is copied.
     fd: OnceLock<OwnedFd>,
-    /// Whether a reflink was refused: not tried again.
+    /// Whether a reflink was refused; it is not tried again.
     pub(super) no_reflink: AtomicBool,
-    /// Whether a folder was refused unless reading it counts as a use of it: not tried again.
+    /// Whether `O_NOATIME` was refused; it is not tried again.
     pub(super) no_noatime: AtomicBool,
     /// Whether we may change owners.
     pub(super) privileged: bool,
-    /// For what is short and comes often.
+    /// Runs short and frequent operations.
     pub(super) blocking_pool: BlockingPool,
 }
 
@@ -53,7 +53,7 @@ impl Root {
         Ok(self.fd.get_or_init(|| fd))
     }
 
-    /// Makes the root itself, with what lacks above it.
+    /// Creates the root with its missing ancestors.
     pub(super) fn make(&self) -> Result<()> {
         std::fs::create_dir_all(&self.path).map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -65,17 +65,17 @@ impl Root {
         Error::from_errno(operation, self.path.as_os_str().as_encoded_bytes(), errno)
     }
 
-    /// A descriptor to go on from; it cannot be read.
+    /// Opens a folder as an `O_PATH` descriptor, which cannot be read.
     pub(super) fn folder(&self, folder: &Folder) -> Result<OwnedFd> {
         self.descend(folder, OFlags::PATH)
     }
 
-    /// A descriptor that can be listed.
+    /// Opens a folder for listing.
     pub(super) fn readable_folder(&self, folder: &Folder) -> Result<OwnedFd> {
         self.descend(folder, OFlags::RDONLY)
     }
 
-    /// A descriptor opened with these flags.
+    /// Opens a folder with these flags.
     pub(super) fn descend(&self, folder: &Folder, last: OFlags) -> Result<OwnedFd> {
         let fail = |errno| Error::from_errno("open the folder", folder.as_bytes(), errno);
         let root = self.fd()?;
@@ -83,7 +83,7 @@ impl Root {
         let mut step: Vec<u8> = Vec::new();
         for name in folder.names() {
             if matches!(name, b"" | b"." | b"..") || name.contains(&0) {
-                let message = "a name on the way cannot be expressed on a disk";
+                let message = "a name in the path cannot exist on a disk";
                 return Err(Error::new(
                     ErrorKind::BadName,
                     "open the folder",
@@ -140,7 +140,7 @@ impl Root {
     }
 }
 
-/// From one folder to another below it.
+/// Opens a folder below another one.
 pub(super) fn open_beneath(
     from: &OwnedFd,
     path: &[u8],
@@ -149,7 +149,7 @@ pub(super) fn open_beneath(
     let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(from, path, flags, Mode::empty(), resolve) {
-        // Kernels and sandboxes without openat2: a name at a time does the same.
+        // Kernels and sandboxes without openat2: opening one name at a time is equivalent.
         Err(Errno::NOSYS) => {
             let mut at: Option<OwnedFd> = None;
             for name in path.split(|&b| b == b'/') {
@@ -162,12 +162,12 @@ pub(super) fn open_beneath(
     }
 }
 
-/// What a name in an open folder stands for.
+/// Returns the entry of a name in an open folder.
 pub(super) fn entry_at(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Entry> {
     name.into_with_c_str(|name| listed_entry(dir, name))
 }
 
-/// The same for a name as the system gave it, which is not copied to be given back.
+/// Returns the entry of a name as the system returned it, without copying the name.
 pub(super) fn listed_entry(dir: impl AsFd, name: &CStr) -> rustix::io::Result<Entry> {
     let (flags, mask) = (AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS);
     let stat = rustix::fs::statx(&dir, name, flags, mask)?;
@@ -179,7 +179,7 @@ pub(super) fn listed_entry(dir: impl AsFd, name: &CStr) -> rustix::io::Result<En
     Ok(entry)
 }
 
-/// What an open file is.
+/// Returns the entry of an open file.
 pub(super) fn entry_in(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Entry> {
     let stat = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
     Ok(entry_of(name.to_vec(), &stat))
@@ -217,7 +217,7 @@ pub(super) fn entry_of(name: Vec<u8>, stat: &Statx) -> Entry {
     }
 }
 
-/// Times before 1678 and after 2262 are kept as the nearest that fits.
+/// Times before 1678 and after 2262 are clamped.
 pub(super) fn nanos(seconds: i64, nanos: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }

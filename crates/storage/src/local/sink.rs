@@ -1,6 +1,5 @@
-//! A file being written. Blocks of a large file go to the disk straight from where they are: the
-//! system's memory would be filled with what nobody reads again, at the price of one more copy of
-//! every byte.
+//! A file being written. Blocks of a large file are written with direct I/O: the page cache would
+//! be filled with data that nobody reads again, at the cost of one more copy of every byte.
 
 use super::bytes::write_all;
 use parking_lot::Mutex;
@@ -8,23 +7,23 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Smaller files are written through the system's memory.
+/// Smaller files are written through the page cache.
 const MIN_DIRECT_SIZE: u64 = 64 << 20;
-/// So much that is nothing but zeros takes no room.
+/// A block of this many zeros becomes a hole.
 pub(super) const HOLE_SIZE: usize = 64 * 1024;
-/// Where nothing is given up for it, as compression would be: ext4 and XFS.
+/// Filesystems on which direct I/O sacrifices nothing, such as compression: ext4 and XFS.
 const DIRECT_IO_FILESYSTEMS: [u32; 2] = [0xef53, 0x5846_5342];
 
 pub(super) struct Sink {
     pub(super) file: OwnedFd,
-    /// The same file, past the system's memory.
+    /// The same file, opened for direct I/O.
     direct: Option<OwnedFd>,
-    /// Whether nothing may be written any more. Held while something is.
+    /// Whether writing has ended. Locked during a write.
     closed: Mutex<bool>,
 }
 
 impl Sink {
-    /// A file that is open already, and will have that size.
+    /// Wraps an open file that will have this size.
     pub(super) fn new(file: OwnedFd, dir: impl AsFd, name: &[u8], size: u64) -> Sink {
         let large = size >= MIN_DIRECT_SIZE;
         let direct = large.then(|| open_direct(&file, dir, name)).flatten();
@@ -35,12 +34,12 @@ impl Sink {
         }
     }
 
-    /// Whether a write lasts until the disk has it; else it is one of memory.
+    /// Returns whether writes bypass the page cache, and so wait for the disk.
     pub(super) fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// What is a hole, or nothing but zeros, on the source need not take room here.
+    /// Writes bytes at an offset. Blocks of zeros become holes.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
         let closed = self.closed.lock();
         if *closed {
@@ -57,8 +56,8 @@ impl Sink {
         self.put(&bytes[begin..], offset + begin as u64)
     }
 
-    /// Waits for what is being written. What has not begun will not be: somebody else may go on
-    /// with the file.
+    /// Waits for the current write. Later ones do nothing, because another process may resume the
+    /// file.
     pub(super) fn close(&self) {
         *self.closed.lock() = true;
     }
@@ -68,7 +67,7 @@ impl Sink {
         let uneven = (bytes.as_ptr().addr() | bytes.len() | offset as usize) & UNEVEN;
         if let Some(direct) = self.direct.as_ref().filter(|_| uneven == 0) {
             match write_all(direct, bytes, offset) {
-                // Its disk wants more than even thousands: as everybody else, then.
+                // This disk needs a larger alignment: fall back to the page cache.
                 Err(Errno::INVAL) => {}
                 written => return written,
             }
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
     use crate::DIRECT_IO_ALIGNMENT;
 
-    /// Bytes at an even address, and the same at an uneven one.
+    /// Returns the bytes at an aligned and at an unaligned address.
     fn both(bytes: &[u8]) -> [(Vec<u8>, usize); 2] {
         let mut room = vec![0; bytes.len() + 2 * DIRECT_IO_ALIGNMENT];
         let even = room.as_ptr().align_offset(DIRECT_IO_ALIGNMENT);
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_written_past_memory_is_the_same_file() {
+    fn a_file_written_with_direct_io_has_the_same_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = std::fs::File::open(folder.path()).expect("it is there");
         let mut bytes: Vec<u8> = (0..20 * HOLE_SIZE).map(|at| (at % 251) as u8).collect();

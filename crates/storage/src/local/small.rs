@@ -1,5 +1,5 @@
-//! Writing a small file: its bytes are kept until all of them came, and then it is made, written
-//! and named in one step. Waking a thread for each of these would cost more than they do.
+//! Writing a small file: its bytes are buffered, and then it is created, written and renamed in one
+//! job. Waking a thread for each of these calls would cost more than they do.
 
 use super::blocking;
 use super::root::Root;
@@ -10,13 +10,13 @@ use crate::{BoxFuture, Entry, Folder};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Larger files are written as they come.
+/// Larger files are written as their bytes arrive.
 const MAX_SMALL: u64 = 64 << 10;
 
 pub(super) enum SmallUpload {
     /// Nothing of it is on the disk.
     Buffered(Buffered),
-    /// Somebody wants what came to be durable: from then on it is like any other.
+    /// A checkpoint was requested: from then on it is written like any other file.
     Started(Box<LocalUpload>),
 }
 
@@ -38,7 +38,7 @@ impl Buffered {
 }
 
 impl SmallUpload {
-    /// Whether a file is one.
+    /// Returns whether a file is small.
     pub(super) fn is_for(plan: &UploadPlan) -> bool {
         plan.size <= MAX_SMALL && plan.resume.is_none()
     }

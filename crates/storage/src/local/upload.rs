@@ -1,4 +1,4 @@
-//! Writing a file under a temporary name, which it keeps until it is whole.
+//! Writing a file under a temporary name until it is complete.
 
 use super::Local;
 use super::blocking;
@@ -24,7 +24,7 @@ pub(super) struct LocalUpload {
     temp: Vec<u8>,
     dir: OwnedFd,
     sink: Arc<Sink>,
-    /// What is being written, while whoever writes has the next bytes made ready.
+    /// The write in progress, while the caller prepares the next bytes.
     writing: Option<JoinHandle<rustix::io::Result<()>>>,
     size: u64,
     offset: u64,
@@ -68,7 +68,7 @@ impl LocalUpload {
         Error::from_errno(operation, &self.folder.join(&self.name), errno)
     }
 
-    /// Waits for what is being written.
+    /// Waits for the write in progress.
     async fn wait_for_write(&mut self) -> Result<()> {
         let Some(writing) = &mut self.writing else {
             return Ok(());
@@ -81,7 +81,7 @@ impl LocalUpload {
         written.map_err(|e| self.failure("write", e))
     }
 
-    /// Writes what is left, and gives it its name; if that fails nothing is left behind.
+    /// Writes the remaining bytes and renames the file. If that fails, nothing is left behind.
     pub(super) fn complete(
         &self,
         left: &[Bytes],
@@ -117,9 +117,10 @@ impl LocalUpload {
         let _ = rustix::fs::unlinkat(&self.dir, self.temp.as_slice(), AtFlags::empty());
     }
 
-    /// `None`: somebody else wrote what it would replace.
+    /// Sets the attributes and renames the file; `None` if another program wrote the file to be
+    /// replaced.
     fn commit(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Option<Entry>> {
-        // Only a file with room for one may end in a hole, of which the system does not know yet.
+        // Only a file that can contain a hole may end in one, which the system does not know yet.
         if self.size >= HOLE_SIZE as u64 {
             rustix::fs::ftruncate(&self.sink.file, self.size)?;
         }
@@ -148,7 +149,7 @@ impl Drop for LocalUpload {
     }
 }
 
-/// The same file, at the offset up to which it was durable; `None` if it is gone, or another.
+/// Reopens a file at its durable offset; `None` if it is gone or another file.
 fn reopen(dir: &OwnedFd, temp: &[u8], resume: &[u8]) -> Option<(OwnedFd, u64)> {
     let (offset, inode) = resume.split_at_checked(8)?;
     let offset = u64::from_le_bytes(offset.try_into().ok()?);
@@ -210,12 +211,12 @@ impl Upload for LocalUpload {
                 let holes = (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64;
                 let end = copy_range(&input, &sink.file, from, to, holes).map_err(fail)?;
                 if end < to {
-                    // What is missing must not be taken for a hole.
-                    let message = format!("it ended after {end} of at least {to} bytes");
+                    // Missing bytes must not be treated as a hole.
+                    let message = format!("the source ended after {end} of at least {to} bytes");
                     let path = folder.join(&name);
                     return Err(Error::new(ErrorKind::Changed, "read", &path, message));
                 }
-                // A hole at the end of the part must count as written.
+                // A hole at the end of the part counts as written.
                 let end = rustix::fs::fstat(&sink.file).map_err(fail)?.st_size as u64;
                 if end < to {
                     rustix::fs::ftruncate(&sink.file, to).map_err(fail)?;
@@ -234,7 +235,7 @@ impl Upload for LocalUpload {
             let (sink, offset) = (self.sink.clone(), self.offset);
             let synced = blocking(move || {
                 let stat = rustix::fs::fstat(&sink.file)?;
-                // A hole at the end must count as written.
+                // A hole at the end counts as written.
                 if (stat.st_size as u64) < offset {
                     rustix::fs::ftruncate(&sink.file, offset)?;
                 }
@@ -268,7 +269,7 @@ impl Upload for LocalUpload {
 
     fn abort(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            // It is removed, whatever became of it.
+            // It is removed, whatever the result.
             let _ = self.wait_for_write().await;
             blocking(move || self.root.discard(&self.folder, &self.temp)).await
         })
@@ -280,12 +281,12 @@ mod tests {
     use crate::{Backend, DIRECT_IO_ALIGNMENT, Entry, Folder, Kind, Local, UploadPlan};
     use bytes::Bytes;
 
-    /// Large enough to be written past the system's memory, but for its last bytes.
+    /// Large enough for direct I/O, except its last bytes.
     const SIZE: usize = (65 << 20) + 7;
     const BLOCK: usize = 1 << 20;
     const DURABLE: usize = 33 * BLOCK;
 
-    /// At an even address, as the blocks of large objects are.
+    /// Returns a block at an aligned address, like the blocks of large objects.
     fn even(block: &[u8]) -> Bytes {
         let mut room = vec![0; block.len() + DIRECT_IO_ALIGNMENT];
         let begin = room.as_ptr().align_offset(DIRECT_IO_ALIGNMENT);
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_file_is_gone_on_with_where_it_was_durable() {
+    async fn a_large_file_is_resumed_where_it_was_durable() {
         let place = tempfile::tempdir().expect("a folder");
         let local = Local::new(place.path());
         let (root, bytes) = (Folder::root(), (0..SIZE).map(|at| (at % 251) as u8));
@@ -309,7 +310,7 @@ mod tests {
             upload.write(even(block)).await.unwrap();
         }
         plan.resume = upload.checkpoint(u64::MAX).await.unwrap();
-        // What comes after is not durable, and must not count.
+        // These writes are not durable, and must not count.
         upload.write(even(&[0xff; BLOCK])).await.unwrap();
         upload.write(even(&[0xff; BLOCK])).await.unwrap();
         drop(upload);

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Calls at once, whatever the workers do.
+/// Maximum number of concurrent calls, independent of the workers.
 pub(super) const MAX_CONCURRENT: usize = 128;
-/// Parts in memory at once, over all uploads.
+/// Maximum number of parts in memory, over all uploads.
 const MAX_BUFFERED_PARTS: usize = 16;
-/// Memory for files that go in one request, over all uploads, in pieces.
+/// Memory for files that are sent in one request, over all uploads, in units of `PERMIT_BYTES`.
 const SMALL_FILE_PERMITS: usize = (128 << 20) / PERMIT_BYTES;
 const PERMIT_BYTES: usize = 64 << 10;
 
@@ -40,28 +40,28 @@ const SETTINGS: [&str; 11] = [
     "conditional",
 ];
 
-/// A bucket, or what is below a prefix in it.
+/// A bucket, or a prefix in it.
 pub(super) struct Bucket {
     pub(super) endpoint: Endpoint,
     credentials: Credentials,
     pub(super) name: String,
-    /// Who we are to it, as the location says.
+    /// The profile and the anonymity that the location requests.
     identity: (Option<String>, bool),
     region: String,
     origin: String,
     host: String,
-    /// What stands before every key in an address.
+    /// The part of the path before every key.
     base: String,
     pub(super) prefix: Vec<u8>,
-    /// Whether checksums are sent and asked for.
+    /// Whether checksums are sent and requested.
     pub(super) checksums: bool,
-    /// Whether the far side takes writes with conditions; found out.
+    /// Whether the service supports conditional writes, as far as known.
     pub(super) conditional: AtomicBool,
     pub(super) part_memory: Arc<Semaphore>,
     small_file_memory: Arc<Semaphore>,
-    /// Whether folders are asked for with all that is below them; `None`: that is found out.
+    /// Whether folders are listed with everything below them; `None` if that is probed.
     pub(super) list_below: Option<bool>,
-    /// Keys in a page, where it is not the far side that decides.
+    /// Keys per page, if set; otherwise the service decides.
     pub(super) page: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Bucket {
         let mut config = OutboundConfig::default();
         config.ca_file = environment("AWS_CA_BUNDLE").map(PathBuf::from);
         let outbound = Outbound::new(&config).map_err(|e| fail(e.to_string()))?;
-        // Roles are asked of this machine and its neighbours, never through a proxy.
+        // Roles are requested from this machine and its network, never through a proxy.
         config.proxy_from_environment = false;
         let direct = Outbound::new(&config).map_err(|e| fail(e.to_string()))?;
         let anonymous = url.flag("anonymous")?.unwrap_or(false);
@@ -83,7 +83,7 @@ impl Bucket {
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
         let custom = url.get("endpoint").map(str::to_owned).or(defaults.endpoint);
         let path_style = url.flag("path_style")?.unwrap_or(custom.is_some());
-        // Known of Amazon only: there are others that go through the whole bucket for it.
+        // Known to be cheap at Amazon only: some services scan the whole bucket for it.
         let at_amazon = custom.is_none().then_some(true);
         let list_below = url.flag("below")?.or(at_amazon);
         let endpoint = custom.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
@@ -93,7 +93,7 @@ impl Bucket {
             return Err(fail(message));
         };
         if host.contains(['/', '@']) {
-            let message = "the endpoint must be a scheme and a host, as in https://s3.example.org";
+            let message = "the endpoint is not a scheme and a host, as in https://s3.example.org";
             return Err(fail(message.to_owned()));
         }
         let name = url.host.clone();
@@ -123,7 +123,7 @@ impl Bucket {
         })
     }
 
-    /// Room in memory for a file that goes in one request, as soon as there is some.
+    /// Reserves memory for a file that is sent in one request.
     pub(super) async fn reserve_memory(&self, size: u64) -> OwnedSemaphorePermit {
         let pieces = size
             .div_ceil(PERMIT_BYTES as u64)
@@ -133,16 +133,16 @@ impl Bucket {
             .clone()
             .acquire_many_owned(pieces)
             .await;
-        room.expect("it is never closed")
+        room.expect("the semaphore is never closed")
     }
 
-    /// Whether the far side can copy from the other to this.
+    /// Returns whether the service can copy from the other bucket to this one.
     pub(super) fn can_copy_from(&self, other: &Bucket) -> bool {
         let end = |bucket: &Bucket| bucket.origin.replace(&format!("{}.", bucket.name), "");
         end(self) == end(other) && self.region == other.region && self.identity == other.identity
     }
 
-    /// How the far side names a key when it copies it.
+    /// Returns the source of a server-side copy.
     pub(super) fn copy_source(&self, key: &[u8]) -> String {
         let bucket = percent::encode(self.name.as_bytes());
         format!("/{bucket}/{}", percent::encode_path(key))
@@ -156,7 +156,7 @@ impl Bucket {
         self.endpoint.requests()
     }
 
-    /// A call to the bucket itself.
+    /// Returns a call to the bucket itself.
     pub(super) fn call(
         &self,
         kind: &'static str,
@@ -168,7 +168,7 @@ impl Bucket {
         Call::new((kind, operation, path), method, &self.origin, target)
     }
 
-    /// A call to a key.
+    /// Returns a call to a key.
     pub(super) fn object_call(
         &self,
         kind: &'static str,
@@ -179,12 +179,12 @@ impl Bucket {
         let mut call = self.call(kind, operation, key, method);
         let shown = key.strip_prefix(self.prefix.as_slice()).unwrap_or(key);
         call.path = shown.to_vec();
-        // An empty key would be the bucket: deleting it must not be one slip away.
+        // An empty key addresses the bucket, which must never be deleted by accident.
         if key.is_empty() {
             return Err(call.failure(ErrorKind::BadName, "the key is empty"));
         }
         if std::str::from_utf8(key).is_err() {
-            return Err(call.failure(ErrorKind::BadName, "keys are UTF-8, and this name is not"));
+            return Err(call.failure(ErrorKind::BadName, "the name is not UTF-8, as keys must be"));
         }
         if key.len() > 1024 {
             return Err(call.failure(ErrorKind::BadName, "the key is longer than 1024 bytes"));
@@ -197,7 +197,7 @@ impl Bucket {
         self.endpoint.fetch(self, call).await
     }
 
-    /// The same for calls whose good answer may yet hold an error.
+    /// Fetches a call whose successful response may contain an error.
     pub(super) async fn fetch_checked(&self, call: &Call) -> Result<FullResponse> {
         let whole = self.fetch(call).await?;
         match xml::find(&whole.body, "Code") {
@@ -210,7 +210,7 @@ impl Bucket {
         }
     }
 
-    /// Makes the bucket, unless it is there.
+    /// Creates the bucket, unless it exists.
     pub(super) async fn make(&self) -> Result<()> {
         match self.check().await {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -274,8 +274,8 @@ impl Protocol for Bucket {
         body: &[u8],
     ) -> (ErrorKind, String) {
         let code = xml::find(body, "Code").unwrap_or_default();
-        let said = xml::find(body, "Message").unwrap_or_default();
-        let mut message = format!("{status} {code} {said}").trim().to_owned();
+        let detail = xml::find(body, "Message").unwrap_or_default();
+        let mut message = format!("{status} {code} {detail}").trim().to_owned();
         let kind = match code.as_str() {
             "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" => ErrorKind::NotFound,
             "ExpiredToken" | "TokenRefreshRequired" => {
@@ -291,7 +291,7 @@ impl Protocol for Bucket {
                 ErrorKind::Overload(after) => ErrorKind::Overload(after),
                 _ => ErrorKind::Overload(None),
             },
-            // What was sent did not arrive as it was.
+            // The data was damaged in transit.
             "BadDigest"
             | "InvalidDigest"
             | "XAmzContentSHA256Mismatch"
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_overload_is_told_from_other_refusals() {
+    fn overloads_are_distinguished_from_other_errors() {
         let bucket = open("s3://b?anonymous");
         let kind = |status: u16, code: &str, after: Option<&str>| {
             let body = format!("<Error><Code>{code}</Code><Message>m</Message></Error>");

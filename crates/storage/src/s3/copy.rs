@@ -1,4 +1,4 @@
-//! What the far side does by itself: copies.
+//! Server-side copies.
 
 use super::bucket::Bucket;
 use super::multipart::{Multipart, UploadedPart};
@@ -11,12 +11,12 @@ use crate::error::Result;
 use crate::{Entry, Folder};
 use http::Method;
 
-/// No copy in one request may be larger.
+/// Maximum size of a copy in one request.
 const MAX_SINGLE_COPY: u64 = 5 << 30;
-/// What is copied in one request of many.
+/// Bytes per request of a larger copy.
 const COPY_PART_SIZE: u64 = 1 << 30;
 
-/// Copies what was ordered, each by itself.
+/// Copies items, each with its own call.
 pub(super) async fn copy_batch(
     from: &Bucket,
     to: &Bucket,
@@ -31,7 +31,7 @@ pub(super) async fn copy_batch(
     .await
 }
 
-/// Copies an object with all that belongs to it, if it still is the version that was listed.
+/// Copies an object with its metadata, if it is still the listed version.
 pub(super) async fn copy(
     from: &Bucket,
     key: &[u8],
@@ -110,7 +110,7 @@ async fn in_parts(
     Ok(xml::find(&whole.body, "ETag"))
 }
 
-/// Gives an object another time, by a copy of it onto itself.
+/// Sets the time of an object by copying it onto itself.
 pub(super) async fn set_object_headers(
     bucket: &Bucket,
     key: &[u8],

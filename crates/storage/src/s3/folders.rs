@@ -1,4 +1,4 @@
-//! Looking at, moving and removing what keys have in common.
+//! Folders as common prefixes of keys: stat, move and remove.
 
 use super::bucket::Bucket;
 use super::copy;
@@ -40,7 +40,7 @@ impl ObjectStore for Bucket {
     }
 
     async fn copy(&self, from: &ListedKey, target_key: &[u8]) -> Result<()> {
-        // A large one goes in parts.
+        // A large object is copied in parts.
         let size = match from.size {
             Some(size) => size,
             None => HEADERS.entry_of(b"", &self.head(&from.key).await?).size,
@@ -61,13 +61,13 @@ impl ObjectStore for Bucket {
         }
     }
 
-    /// A page of them in one request.
+    /// Removes a page of keys in one request.
     async fn delete_all(&self, prefix: &[u8], keys: &[ListedKey]) -> Result<()> {
         remove_keys(self, prefix, keys).await
     }
 }
 
-/// A page of the keys that begin with a prefix.
+/// Returns a page of the keys with a prefix.
 async fn keys_below(bucket: &Bucket, prefix: &[u8]) -> Result<Vec<ListedKey>> {
     let call = list_call(bucket, prefix, prefix);
     let whole = bucket.fetch(&call).await?;

@@ -1,9 +1,9 @@
-//! Buckets of objects, at Amazon or at any endpoint that speaks the same.
+//! S3 buckets, at Amazon or a compatible service.
 //!
-//! Keys are bytes of which slashes make folders; nothing else is made of them. A folder is what
-//! keys have in common, or an empty object whose key ends with a slash. The object of such a key is
-//! the entry without a name in its folder. A key `a` beside keys `a/…` is a file named `a/`: no
-//! other file has a slash in its name.
+//! Slashes in keys separate folders; keys are otherwise opaque bytes. A folder is a common prefix
+//! of keys, or an empty object whose key ends with a slash. Such an object is the entry with an
+//! empty name in its folder. A key `a` next to keys `a/…` is a file named `a/`: no other file has a
+//! slash in its name.
 
 mod bucket;
 mod copy;
@@ -28,7 +28,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A bucket, or what is below a prefix in it. See the [crate](crate).
+/// A bucket, or a prefix in it. See the [crate](crate).
 ///
 /// ```
 /// use headworks_storage::{Backend, S3};
@@ -40,7 +40,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct S3 {
     bucket: Arc<Bucket>,
-    /// For whoever walks all of it: folders that came before they were asked for.
+    /// The cache of a walk: folders that were listed before they were requested.
     prefix_listing: Option<Arc<listing::PrefixListing>>,
 }
 
@@ -51,12 +51,13 @@ impl std::fmt::Debug for S3 {
 }
 
 impl S3 {
-    /// From `s3://bucket/prefix?…`. Settings are `endpoint`, `region`, `profile`, `path_style`,
-    /// `anonymous`, and `checksums=false` or `conditional=false` for a far side that does not know
-    /// them, `page` for keys in a page, `below` to list small folders many for a request.
+    /// Opens `s3://bucket/prefix?…`. Settings are `endpoint`, `region`, `profile`, `path_style`,
+    /// `anonymous`, `checksums=false` or `conditional=false` for a service without them, `page`
+    /// (keys per page), and `below` to list many small folders per request.
     ///
     /// # Errors
-    /// When the location makes no sense, holds credentials, or names a profile that is not there.
+    /// When the location is invalid or contains credentials, or names a profile that does not
+    /// exist.
     pub fn open(location: &[u8]) -> Result<S3> {
         let bucket = Bucket::open(location, &crate::cloud::environment())?;
         Ok(S3::new(Arc::new(bucket)))
@@ -69,7 +70,7 @@ impl S3 {
         }
     }
 
-    /// How many entries of folders are kept that came before they were asked for.
+    /// Returns the number of cached entries.
     #[cfg(test)]
     fn cached_entries(&self) -> usize {
         self.prefix_listing
@@ -93,7 +94,7 @@ impl Backend for S3 {
             longest_name: Some(self.bucket.longest_name()),
             posix_names: false,
             unicode_names: true,
-            // A far side takes its time for every small file, and many at once.
+            // The service needs time for every small file, and handles many at once.
             workers: (64, 128),
             ..Capabilities::read_only()
         }
@@ -243,7 +244,7 @@ impl Backend for S3 {
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             let Some(name) = name else {
-                // A folder is nothing that could have a time.
+                // A folder has no attributes.
                 return Ok(Entry::new(like.name.clone(), Kind::Folder));
             };
             let key = self.bucket.key(folder, name);
@@ -280,7 +281,7 @@ impl Backend for S3 {
 
     fn requests_to_read(&self, size: u64) -> u64 {
         match size > upload::MAX_SINGLE_PUT {
-            // What it is has to be known before its bytes come.
+            // The metadata must be known before the bytes arrive.
             true => 1 + read_ahead::requests(size),
             false => 1,
         }

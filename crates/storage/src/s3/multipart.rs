@@ -1,4 +1,4 @@
-//! An upload in parts, as the far side knows it.
+//! A multipart upload.
 
 use super::bucket::Bucket;
 use super::sign::sha256;
@@ -12,7 +12,7 @@ use md5::{Digest, Md5};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// A part that arrived.
+/// A part that was uploaded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UploadedPart {
     pub(super) etag: String,
@@ -21,13 +21,13 @@ pub(super) struct UploadedPart {
 }
 
 impl UploadedPart {
-    /// Whether it is these bytes.
+    /// Returns whether the part has these bytes.
     pub(super) fn matches(&self, piece: &SegmentedBytes) -> bool {
         if self.size != piece.len() {
             return false;
         }
         match &self.sha256 {
-            Some(told) => *told == BASE64_STANDARD.encode(sha256(piece)),
+            Some(base64) => *base64 == BASE64_STANDARD.encode(sha256(piece)),
             None => {
                 let mut hasher = Md5::new();
                 piece.iter().for_each(|bytes| hasher.update(bytes));
@@ -37,15 +37,15 @@ impl UploadedPart {
     }
 }
 
-/// An upload that was begun.
+/// An upload in parts.
 pub(super) struct Multipart {
     pub(super) id: String,
-    /// What is there of it.
+    /// The uploaded parts.
     pub(super) uploaded: BTreeMap<u32, UploadedPart>,
 }
 
 impl Multipart {
-    /// Begins one. `call` says what the object will be.
+    /// Starts an upload. `call` describes the object.
     pub(super) async fn begin(bucket: &Bucket, key: &[u8], call: Call) -> Result<Multipart> {
         let mut call = call.query("uploads", "").expect_xml();
         if bucket.checksums {
@@ -61,24 +61,24 @@ impl Multipart {
             .ok()
             .and_then(|whole| xml::find(&whole.body, "UploadId"));
         if lost || (begun.is_ok() && id.is_none()) {
-            // A begin whose answer was lost may have begun one that nobody knows.
+            // A request whose response was lost may have started an upload with an unknown id.
             abort_others(bucket, key, id.as_deref()).await?;
         }
         begun?;
         let uploaded = BTreeMap::new();
         match id {
             Some(id) => Ok(Multipart { id, uploaded }),
-            None => Err(call.failure(ErrorKind::Temporary, "the answer names no upload")),
+            None => Err(call.failure(ErrorKind::Temporary, "the response contains no upload id")),
         }
     }
 
-    /// Goes on with one; `None` if there is no such upload any more.
+    /// Resumes an upload; `None` if it does not exist any more.
     pub(super) async fn resume(bucket: &Bucket, key: &[u8], id: &str) -> Result<Option<Multipart>> {
         let mut uploaded = BTreeMap::new();
         let mut after: Option<u32> = None;
         loop {
             let mut call = bucket
-                .object_call("list parts", "go on with", key, Method::GET)?
+                .object_call("list parts", "resume", key, Method::GET)?
                 .query("uploadId", id)
                 .expect_xml();
             if let Some(after) = after {
@@ -107,7 +107,7 @@ impl Multipart {
             .query("uploadId", &self.id))
     }
 
-    /// Makes the object of the parts up to `last`.
+    /// Returns the call that completes the upload with the parts up to `last`.
     pub(super) fn complete_call(&self, bucket: &Bucket, key: &[u8], last: u32) -> Result<Call> {
         let call = bucket.object_call("complete upload", "write", key, Method::POST)?;
         let mut body = String::from(
@@ -138,7 +138,7 @@ impl Multipart {
 
 pub(super) async fn abort(bucket: &Bucket, key: &[u8], id: &str) -> Result<()> {
     let call = bucket
-        .object_call("abort upload", "tidy", key, Method::DELETE)?
+        .object_call("abort upload", "clean up", key, Method::DELETE)?
         .query("uploadId", id);
     match bucket.fetch(&call).await {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -146,7 +146,7 @@ pub(super) async fn abort(bucket: &Bucket, key: &[u8], id: &str) -> Result<()> {
     }
 }
 
-/// Ends every upload to a key but one.
+/// Aborts all uploads to a key but one.
 pub(super) async fn abort_others(bucket: &Bucket, key: &[u8], but: Option<&str>) -> Result<()> {
     let call = bucket
         .call("list uploads", "look for uploads of", key, Method::GET)
@@ -155,7 +155,7 @@ pub(super) async fn abort_others(bucket: &Bucket, key: &[u8], but: Option<&str>)
         .query("prefix", &String::from_utf8_lossy(key))
         .expect_xml();
     let whole = match bucket.fetch(&call).await {
-        // Who cannot say which there are is not asked to end them.
+        // A service that cannot list uploads keeps them.
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
         listed => listed?,
     };

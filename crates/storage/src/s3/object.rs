@@ -1,4 +1,4 @@
-//! Single objects: looking at them, reading them, removing and copying them.
+//! Single objects: their headers, and reading them.
 
 use super::bucket::Bucket;
 use crate::backend::Extended;
@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
-/// The modification time is kept as rclone keeps it: seconds with a fraction.
+/// The modification time is stored as rclone stores it: seconds with a fraction.
 pub(super) const HEADERS: ObjectHeaders = ObjectHeaders {
     metadata_prefix: "x-amz-meta-",
     standard_prefix: "",
@@ -21,7 +21,7 @@ pub(super) const HEADERS: ObjectHeaders = ObjectHeaders {
     read_time,
 };
 
-/// A time as it is written.
+/// Formats a time.
 fn write_time(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let nanos = nanos.unsigned_abs();
@@ -30,7 +30,7 @@ fn write_time(nanos: i64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A time as it was written, to the nanosecond.
+/// Parses a time, to the nanosecond.
 fn read_time(text: &str) -> Option<i64> {
     let (negative, text) = text
         .strip_prefix('-')
@@ -56,7 +56,7 @@ impl Bucket {
         Ok(self.fetch(&call).await?.headers)
     }
 
-    /// An object of a few bytes that nothing depends on.
+    /// Creates an empty object.
     pub(super) async fn put_empty(&self, key: &[u8]) -> Result<()> {
         let call = self
             .object_call("put", "make", key, Method::PUT)?
@@ -106,12 +106,11 @@ impl RangeSource for Object {
         if !self.bucket.checksums {
             return None;
         }
-        let told = header_text(headers, "x-amz-checksum-sha256");
-        if let Some(hash) = told.and_then(|told| BASE64_STANDARD.decode(told).ok()) {
+        let header = header_text(headers, "x-amz-checksum-sha256");
+        if let Some(hash) = header.and_then(|base64| BASE64_STANDARD.decode(base64).ok()) {
             return Some(Checksum::sha256(hash));
         }
-        // With keys of one's own, and for objects of several parts, the etag is no hash of the
-        // bytes.
+        // With customer keys, and for multipart uploads, the etag is not a hash of the bytes.
         let by = header_text(headers, "x-amz-server-side-encryption");
         let encrypted = by.is_some_and(|by| by != "AES256")
             || headers.contains_key("x-amz-server-side-encryption-customer-algorithm");

@@ -1,4 +1,4 @@
-//! Writing an object: in one request, or in parts that another process can go on with.
+//! Writing an object: in one request, or in parts that another process can resume.
 
 use super::bucket::Bucket;
 use super::multipart::{Multipart, UploadedPart};
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Files up to this size go in one request.
+/// Files up to this size are sent in one request.
 pub(super) const MAX_SINGLE_PUT: u64 = 8 << 20;
-/// The least size of a part.
+/// The minimum size of a part.
 const MIN_PART_SIZE: u64 = 8 << 20;
 const MAX_PARTS: u64 = 10_000;
 
@@ -28,7 +28,7 @@ pub(super) fn part_size(size: u64) -> u64 {
     parts::part_size(size, MIN_PART_SIZE, MAX_PARTS)
 }
 
-/// Adds the hash of what is sent, twice: as part of the signature, and to be kept beside the bytes.
+/// Adds a body and its hash, twice: for the signature, and to be stored with the object.
 pub(super) fn with_checksum(bucket: &Bucket, call: Call, body: SegmentedBytes) -> (Call, String) {
     let hash = sha256(&body);
     let base64_hash = BASE64_STANDARD.encode(hash);
@@ -47,7 +47,7 @@ pub(super) struct S3Upload {
     name: Vec<u8>,
     plan: UploadPlan,
     offset: u64,
-    /// All of it, where it goes in one request.
+    /// The bytes so far, if they are sent in one request.
     whole: SegmentedBytes,
     _memory_permit: Option<OwnedSemaphorePermit>,
     parts: Option<MultipartUpload>,
@@ -108,7 +108,7 @@ impl S3Upload {
                 Multipart::begin(&self.bucket, &self.key, call).await?
             }
         };
-        // Parts after a gap are looked at when it is their turn.
+        // Parts after a gap are checked when they are due.
         let full = |number| {
             let part = multipart.uploaded.get(&number);
             part.is_some_and(|part| part.size == size)
@@ -142,10 +142,10 @@ impl S3Upload {
         Ok(found.entry(&self.name, self.offset, like.modified))
     }
 
-    /// Sends the call that makes the object appear, provided that what is expected is there.
+    /// Sends the call that creates the object, under the precondition of the plan.
     ///
-    /// Answers what was found when our own earlier request, whose answer was lost, had done it
-    /// already.
+    /// Returns the existing object if our own earlier request, whose response was lost, had
+    /// succeeded.
     async fn send_conditional(&self, call: Call, like: &Entry) -> Result<Completion> {
         let expected = match self.bucket.conditional.load(Relaxed) {
             true => &self.plan.precondition,
@@ -171,7 +171,7 @@ impl S3Upload {
         }
     }
 
-    /// What is there, if it is as large and as old as what we write.
+    /// Returns the current object if it has the size and time of the one we write.
     async fn find_own_write(&self, like: &Entry) -> Option<Entry> {
         let headers = self.bucket.head(&self.key).await.ok()?;
         let entry = HEADERS.entry_of(&self.name, &headers);
@@ -181,7 +181,7 @@ impl S3Upload {
 }
 
 impl MultipartUpload {
-    /// Sends a part, unless it is there already.
+    /// Sends a part, unless it is uploaded already.
     async fn dispatch(&mut self, bucket: &Arc<Bucket>, key: &[u8], part: Part) -> Result<()> {
         let Part {
             number,
@@ -276,14 +276,14 @@ impl Upload for S3Upload {
             let Some(mut parts) = self.parts.take() else {
                 return Ok(());
             };
-            // A part that arrives after the end of its upload would stay.
+            // A part that arrives after the upload was aborted would stay.
             parts.parts.shutdown().await;
             parts.multipart.abort(&self.bucket, &self.key).await
         })
     }
 }
 
-/// What came of the call that makes an object appear.
+/// The result of the call that creates an object.
 enum Completion {
     Answer(crate::cloud::FullResponse),
     AlreadyThere(Entry),

@@ -1,22 +1,22 @@
-//! From a URL to a host, a user and a folder.
+//! SFTP locations: host, user and folder.
 
 use crate::cloud::percent;
 use crate::cloud::url::{Url, redacted};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Connections at once, unless the URL says otherwise.
+/// Default number of connections.
 const DEFAULT_CONNECTIONS: usize = 4;
-/// As many as servers take that somebody has not told to take more.
+/// Maximum number of connections that servers accept by default.
 const MAX_CONNECTIONS: usize = 16;
 
-/// What stands in `sftp://user@host:port/path`.
+/// The parts of `sftp://user@host:port/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) user: Option<String>,
     pub(super) host: String,
     pub(super) port: Option<u16>,
-    /// The path of the root, with a slash at its end: from `/`, or from the folder that the user
-    /// begins in.
+    /// The path of the root, ending with a slash: absolute, or relative to the user's initial
+    /// folder.
     pub(super) root: Vec<u8>,
     pub(super) connections: usize,
 }
@@ -28,25 +28,25 @@ impl Address {
         let (user, rest) = split_user(location);
         let user = user.map(|user| String::from_utf8_lossy(&percent::decode(user)).into_owned());
         if user.as_ref().is_some_and(|user| user.contains(':')) {
-            let message = "the URL holds a password, which would be stored and shown; give it as SFTP_PASSWORD";
+            let message = "the URL contains a password, which would be stored and displayed; pass it as SFTP_PASSWORD";
             return Err(fail(message));
         }
         if user
             .as_ref()
             .is_some_and(|user| !is_safe_argument(user, "._-+@\\"))
         {
-            return Err(fail("the user's name has characters that no name has"));
+            return Err(fail("the user name contains invalid characters"));
         }
         let url = Url::parse(&rest)?;
         url.allow_only(&["connections"])?;
         let connections = match url.get("connections").map(str::parse) {
             None => DEFAULT_CONNECTIONS,
             Some(Ok(count @ 1..=MAX_CONNECTIONS)) => count,
-            Some(_) => return Err(fail("`connections` is a number from 1 to 16")),
+            Some(_) => return Err(fail("`connections` is not a number from 1 to 16")),
         };
-        let (host, port) = split_port(&url.host).ok_or_else(|| fail("the port is no port"))?;
+        let (host, port) = split_port(&url.host).ok_or_else(|| fail("invalid port"))?;
         if !is_safe_argument(host, ".-_:") {
-            return Err(fail("the host's name has characters that no name has"));
+            return Err(fail("the host name contains invalid characters"));
         }
         let root = match url.prefix.strip_prefix(b"~/") {
             Some(below) => below.to_vec(),
@@ -61,7 +61,7 @@ impl Address {
         })
     }
 
-    /// As one writes it after `ssh`.
+    /// Returns the arguments of `ssh` for this address.
     pub(super) fn ssh_arguments(&self) -> String {
         let port = self
             .port
@@ -71,7 +71,7 @@ impl Address {
     }
 }
 
-/// The user, and the URL without.
+/// Splits a URL into the user and the rest.
 fn split_user(location: &[u8]) -> (Option<&[u8]>, Vec<u8>) {
     let begin = b"sftp://".len().min(location.len());
     let is_end = |byte: &u8| matches!(byte, b'/' | b'?' | b'#');
@@ -86,7 +86,7 @@ fn split_user(location: &[u8]) -> (Option<&[u8]>, Vec<u8>) {
     }
 }
 
-/// A host, perhaps in brackets, and a port if there is one.
+/// Splits a host, possibly in brackets, and its port.
 fn split_port(host: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
@@ -101,8 +101,8 @@ fn split_port(host: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Both become arguments of a program, and may become part of a command line of the user's own
-/// (`ProxyCommand`).
+/// Returns whether a word is safe as an argument of `ssh`, and in a command line of the user's
+/// configuration (`ProxyCommand`).
 fn is_safe_argument(word: &str, others: &str) -> bool {
     let fits = |c: char| c.is_alphanumeric() || others.contains(c);
     !word.is_empty() && !word.starts_with('-') && word.chars().all(fits)
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let address = Address::parse(b"sftp://me@example.org:2222/data/a%20b").unwrap();
         assert_eq!(address.ssh_arguments(), "-p 2222 me@example.org");
         assert_eq!(address.root, b"/data/a b/");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_or_user_never_becomes_an_argument() {
+    fn unsafe_hosts_and_users_are_refused() {
         for url in [
             "sftp://-oProxyCommand=x/",
             "sftp://-x@host/",

@@ -1,5 +1,5 @@
-//! Reading a file: several pieces are asked for at once, and a connection that breaks is gone on
-//! from where it was.
+//! Reading a file: several ranges are requested at once, and a broken connection is resumed where
+//! it was.
 
 use super::client::{Client, Handle, open, unexpected_reply};
 use super::connection::{Failure, PendingReply};
@@ -11,9 +11,9 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes that are asked for ahead: as many as `ssh` lets come without a word from us.
+/// Bytes requested ahead: as many as the window of `ssh` allows.
 const READ_AHEAD: u64 = 2 << 20;
-/// How often a read goes on after a break without having come further.
+/// Maximum number of resumptions without progress.
 const MAX_RESUMES: u32 = 8;
 
 struct Piece {
@@ -26,12 +26,12 @@ pub(super) struct SftpChunks {
     client: Arc<Client>,
     path: Vec<u8>,
     handle: Handle,
-    /// Where the next bytes to be returned are, the next to be asked for, and the end.
+    /// The offset of the next bytes to return, of the next to request, and the end.
     at: u64,
     requested: u64,
     end: u64,
     pieces: VecDeque<Piece>,
-    /// Breaks since bytes last came, and how far they had come.
+    /// Interruptions since the last progress, and the offset at that time.
     interruptions: (u32, u64),
 }
 
@@ -96,7 +96,7 @@ impl SftpChunks {
             return Err(unexpected_reply());
         }
         if length < piece.length {
-            // A server may give less than was asked for.
+            // A server may return less than requested.
             let rest = self.request(piece.offset + length, piece.length - length);
             let rest = rest.await?;
             self.pieces.push_front(rest);

@@ -1,5 +1,4 @@
-//! A server: its connections, made when they are needed and made again when they break, and calls
-//! that are tried again.
+//! A client: its connections, made on demand and again when they break, and retries of calls.
 
 use super::address::Address;
 use super::connection::{Connection, Counts, Failure};
@@ -16,7 +15,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Folders that are synced at once.
+/// Concurrent syncs of folders.
 const MAX_CONCURRENT_SYNCS: usize = 16;
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
@@ -29,23 +28,23 @@ pub(super) struct Client {
     pub(super) ssh: Ssh,
     root: Vec<u8>,
     slots: Vec<Slot>,
-    /// How many use each lane.
+    /// Number of users per slot.
     users: Arc<Mutex<Vec<usize>>>,
-    /// Who was refused once is not tried again: hosts lock out those who knock too often.
+    /// A refused login is not tried again: servers lock out clients that try too often.
     refused: Mutex<Option<(ErrorKind, String)>>,
     retries: RetryPolicy,
     counts: Arc<Counts>,
-    /// Folders in which names were made since the last sync.
+    /// Folders in which names changed since the last sync.
     changed_folders: Mutex<BTreeSet<Vec<u8>>>,
 }
 
-/// A connection while somebody uses it.
+/// A connection in use.
 pub(super) struct PooledConnection {
     connection: Arc<Connection>,
     _slot_use: SlotUse,
 }
 
-/// A use of a lane.
+/// A use of a connection slot.
 struct SlotUse {
     slot: usize,
     users: Arc<Mutex<Vec<usize>>>,
@@ -65,7 +64,7 @@ impl Drop for SlotUse {
     }
 }
 
-/// An open file or folder; closed when it is dropped.
+/// An open file or folder, closed when it is dropped.
 pub(super) struct Handle {
     pub(super) connection: Arc<PooledConnection>,
     pub(super) bytes: Bytes,
@@ -87,7 +86,7 @@ impl Handle {
         }
     }
 
-    /// Closes it, where it matters whether that works.
+    /// Returns the packet that closes it, where the result matters.
     pub(super) fn close(&mut self) -> Packet {
         self.closed = true;
         Packet::close(&self.bytes)
@@ -103,9 +102,9 @@ impl Drop for Handle {
     }
 }
 
-/// The answer is of another kind than the question.
+/// Returns the failure for a reply of the wrong kind.
 pub(super) fn unexpected_reply() -> Failure {
-    let message = "the server answers something else than was asked".to_owned();
+    let message = "the server sent an unexpected reply".to_owned();
     Failure::Wrong(ErrorKind::Temporary, message)
 }
 
@@ -127,13 +126,13 @@ pub(super) async fn attributes(
     }
 }
 
-/// Where a symlink points.
+/// Reads the target of a symlink.
 pub(super) async fn read_target(
     connection: &PooledConnection,
     path: &[u8],
     entry: &mut Entry,
 ) -> std::result::Result<(), Failure> {
-    // A time that cannot be set is not one to compare.
+    // A time that cannot be set is not compared.
     entry.modified = entry.modified.filter(|_| connection.extensions.lsetstat);
     match connection.request(Packet::read_link(path)).await? {
         Reply::Names(names) if names.len() == 1 => {
@@ -144,10 +143,10 @@ pub(super) async fn read_target(
     }
 }
 
-/// What something is; of a symlink the target is still to be asked for.
+/// Returns the entry for attributes, without the target of a symlink.
 pub(super) fn entry(name: &[u8], found: &Attributes) -> std::result::Result<Entry, Failure> {
     let Some(mode) = found.mode else {
-        let message = "the server does not say what it is".to_owned();
+        let message = "the server does not report the type".to_owned();
         return Err(Failure::Wrong(ErrorKind::Unsupported, message));
     };
     let kind = match mode & KINDS {
@@ -173,7 +172,7 @@ pub(super) fn entry(name: &[u8], found: &Attributes) -> std::result::Result<Entr
     })
 }
 
-/// What something is, with the target of a symlink.
+/// Returns the entry of a path, with the target of a symlink.
 pub(super) async fn stat_entry(
     connection: &PooledConnection,
     path: &[u8],
@@ -188,7 +187,7 @@ pub(super) async fn stat_entry(
 }
 
 impl Client {
-    /// `get` reads a variable of the environment.
+    /// `get` reads an environment variable.
     pub(super) fn open(
         location: &[u8],
         get: &dyn Fn(&str) -> Option<std::ffi::OsString>,
@@ -196,7 +195,7 @@ impl Client {
         let address = Address::parse(location)?;
         let (root, connections) = (address.root.clone(), address.connections);
         let ssh = Ssh::new(address, get).map_err(|error| {
-            let message = format!("no place for what says the password: {error}");
+            let message = format!("cannot create the askpass program: {error}");
             Error::new(ErrorKind::Other, "open", location, message)
         })?;
         Ok(Client {
@@ -215,12 +214,12 @@ impl Client {
         self.counts.lock().iter().map(|(k, n)| (*k, *n)).collect()
     }
 
-    /// The path of something, as the server has it.
+    /// Returns the path on the server.
     pub(super) fn path(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Vec<u8>> {
         let is_unexpected_reply =
             |name: &[u8]| matches!(name, b"" | b"." | b"..") || name.contains(&0);
         if folder.names().chain(name).any(is_unexpected_reply) {
-            let message = "a name on the way cannot be expressed there";
+            let message = "a name in the path cannot exist on the server";
             let below = folder.join(name.unwrap_or_default());
             return Err(Error::new(ErrorKind::BadName, "open", &below, message));
         }
@@ -234,7 +233,7 @@ impl Client {
         }
     }
 
-    /// A path as errors show it: below the root, if it is.
+    /// Returns a path for errors: relative to the root, if it is below it.
     fn display_path<'a>(&self, path: &'a [u8]) -> &'a [u8] {
         match path.strip_prefix(self.root.as_slice()) {
             Some(below) if !below.is_empty() => below,
@@ -246,7 +245,7 @@ impl Client {
         failure.error(operation, self.display_path(path))
     }
 
-    /// A connection: the one that fewest use.
+    /// Returns the connection with the fewest users.
     async fn connection(&self) -> std::result::Result<Arc<PooledConnection>, Failure> {
         let slot = {
             let mut users = self.users.lock();
@@ -259,7 +258,7 @@ impl Client {
             slot,
             users: self.users.clone(),
         };
-        // Whoever wants this lane meanwhile waits for the same connection.
+        // Others that want this slot wait for the same connection.
         let mut slot = self.slots[slot].lock().await;
         let connection = match slot.as_ref().filter(|open| !open.is_broken()) {
             Some(open) => open.clone(),
@@ -287,8 +286,8 @@ impl Client {
         opened
     }
 
-    /// Does something on a connection, and again if it breaks. `work` is told which attempt it is:
-    /// what was lost with a connection may have been done.
+    /// Runs an operation on a connection, and again if it breaks. `work` receives the number of the
+    /// attempt, because an operation whose reply was lost may have been executed.
     pub(super) async fn with_retries<T, F>(
         &self,
         operation: &'static str,
@@ -317,7 +316,7 @@ impl Client {
         .await
     }
 
-    /// What the root is: it alone may be a symlink to a folder.
+    /// Returns the entry of the root, which alone may be a symlink to a folder.
     pub(super) async fn root(&self) -> Result<Entry> {
         let path = self.path(&Folder::root(), None)?;
         let path = path.as_slice();
@@ -347,22 +346,22 @@ impl Client {
         .map(|free| free.map(|(bytes, entries)| Space { bytes, entries }))
     }
 
-    /// The protocol has no word for a full disk: where a failure has no other cause, it is looked
-    /// for.
+    /// Explains a failure without a cause: the protocol has no status for a full disk, so the free
+    /// space is checked.
     pub(super) async fn explain_failure(&self, failure: Failure, wanted: u64) -> Failure {
         if !failure.is(Status::FAILURE) {
             return failure;
         }
         match self.space().await {
             Ok(Some(space)) if space.bytes < wanted || space.entries == Some(0) => {
-                let message = "no room is left on the server".to_owned();
+                let message = "no space left on the server".to_owned();
                 Failure::Wrong(ErrorKind::NoSpace, message)
             }
             _ => failure,
         }
     }
 
-    /// A name was made in the folder of this path.
+    /// Records that the parent of a path changed.
     pub(super) fn mark_changed(&self, path: &[u8]) {
         let cut = path.iter().rposition(|&byte| byte == b'/');
         let parent = match cut {
@@ -376,7 +375,7 @@ impl Client {
         }
     }
 
-    /// Makes names durable. What is in the files was, before they got them.
+    /// Makes names durable. The contents of files were synced before they got their names.
     pub(super) async fn sync(&self) -> Result<()> {
         let folders = std::mem::take(&mut *self.changed_folders.lock());
         let sync = |folder| {
@@ -395,7 +394,7 @@ impl Client {
     }
 }
 
-/// Most servers let a folder be opened like a file, and then synced. One that does not has no way
+/// Syncs a folder. Most servers allow to open a folder like a file and sync it; others have no way
 /// to do it.
 async fn sync_folder(
     connection: Arc<PooledConnection>,

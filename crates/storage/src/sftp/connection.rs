@@ -1,4 +1,4 @@
-//! One connection: requests go out as they come, answers come back in any order.
+//! A connection: requests are sent as they come, and replies arrive in any order.
 
 use super::packet::{self, Extensions, Packet, Reply, Status};
 use super::ssh::Ssh;
@@ -14,32 +14,32 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 
-/// How long it may take to log in.
+/// Timeout of the login.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an answer may take; a disk may have to be woken up for it.
+/// Timeout of a reply; a disk may have to spin up.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long `ssh` may take to say why it ended.
+/// How long `ssh` may take to print why it ended.
 const STDERR_TIMEOUT: Duration = Duration::from_secs(2);
-/// As much of its words as is kept.
+/// Maximum amount of its output that is kept.
 const MAX_STDERR: usize = 8 << 10;
-/// Requests that wait for room in the pipe.
+/// Requests queued for the pipe.
 const MAX_QUEUED: usize = 64;
-/// A read or a write, where the server does not say how long one may be.
+/// Size of a read or write, if the server does not announce limits.
 const DEFAULT_IO_SIZE: u64 = 32 << 10;
-/// No read or write is longer, whatever a server allows.
+/// Maximum size of a read or write, whatever a server allows.
 const MAX_IO_SIZE: u64 = 256 << 10;
 
-/// How many requests of each kind were made.
+/// Number of requests by kind.
 pub(super) type Counts = Mutex<BTreeMap<&'static str, u64>>;
 
-/// Why a request has no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server will not.
+    /// The server refused it.
     Refused(Status),
-    /// There is no connection, or not any more.
+    /// The connection could not be made, or was lost.
     Lost(ErrorKind, String),
-    /// None of the server's: what it has is not what was wanted.
+    /// The reply is not what was expected.
     Wrong(ErrorKind, String),
 }
 
@@ -60,7 +60,7 @@ impl Failure {
                     Status::UNSUPPORTED => ErrorKind::Unsupported,
                     _ => ErrorKind::Other,
                 };
-                (kind, format!("the server says: {}", status.message))
+                (kind, format!("server error: {}", status.message))
             }
         };
         Error::new(kind, operation, path, message)
@@ -79,7 +79,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// From here on nothing is sent any more.
+    /// Marks the connection as ended: nothing is sent any more.
     fn mark_ended(&self) {
         let message = || "the connection ended".to_owned();
         self.state.lock().broken.get_or_insert_with(message);
@@ -98,14 +98,14 @@ impl Shared {
     }
 }
 
-/// A request that is under way.
+/// A request in flight.
 pub(super) struct PendingReply {
     receiver: oneshot::Receiver<Reply>,
     shared: Arc<Shared>,
 }
 
 impl PendingReply {
-    /// The answer; one that is a refusal is a failure.
+    /// Waits for the reply; an error status is a failure.
     pub(super) async fn reply(self) -> Result<Reply, Failure> {
         match timeout(REPLY_TIMEOUT, self.receiver).await {
             Ok(Ok(Reply::Status(status))) if status.code != Status::OK => {
@@ -114,14 +114,14 @@ impl PendingReply {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(_)) => Err(self.shared.lost()),
             Err(_) => {
-                let message = format!("no answer within {} s", REPLY_TIMEOUT.as_secs());
+                let message = format!("no reply within {} s", REPLY_TIMEOUT.as_secs());
                 self.shared.fail(message);
                 Err(self.shared.lost())
             }
         }
     }
 
-    /// The answer is that it was done.
+    /// Waits until the request succeeded.
     pub(super) async fn done(self) -> Result<(), Failure> {
         self.reply().await.map(drop)
     }
@@ -131,7 +131,7 @@ pub(super) struct Connection {
     outgoing: mpsc::Sender<(u32, Packet)>,
     shared: Arc<Shared>,
     pub(super) extensions: Extensions,
-    /// How long a read and a write may be.
+    /// Maximum sizes of a read and a write.
     pub(super) max_io: (u64, u64),
     task: AbortHandle,
 }
@@ -151,7 +151,8 @@ impl Connection {
             Ok(Ok(extensions)) => extensions,
             Ok(Err(message)) => {
                 let stderr = pipes.drain_stderr().await;
-                // Words that are not the system's are about the protocol, and need no interpreter.
+                // A message here is about the protocol; otherwise the output of `ssh` explains the
+                // failure.
                 let (kind, message) = match message {
                     Some(message) => (ErrorKind::Unsupported, message),
                     None => ssh.explain_exit(&stderr),
@@ -194,7 +195,7 @@ impl Connection {
             return reply.map(|_| (DEFAULT_IO_SIZE, DEFAULT_IO_SIZE));
         };
         let (read, write) = packet::parse_limits(body).unwrap_or_default();
-        // Without a bound of its own, a server takes what the paper has it take.
+        // A server without a limit accepts what the specification requires.
         let sane = |bytes: u64| {
             if bytes == 0 {
                 DEFAULT_IO_SIZE
@@ -209,7 +210,7 @@ impl Connection {
         self.shared.state.lock().broken.is_some()
     }
 
-    /// Sends a request. Requests are done in the order in which they were sent.
+    /// Sends a request. Requests are executed in the order in which they were sent.
     pub(super) async fn send(&self, packet: Packet) -> Result<PendingReply, Failure> {
         let waiting = self.register(packet.label)?;
         match self.outgoing.send((waiting.0, packet)).await {
@@ -218,7 +219,7 @@ impl Connection {
         }
     }
 
-    /// Sends it if there is room, and does not wait for its answer.
+    /// Sends a request if the queue has room, and ignores the reply.
     pub(super) fn send_ignoring_reply(&self, packet: Packet) {
         if let Ok((id, _)) = self.register(packet.label)
             && self.outgoing.try_send((id, packet)).is_err()
@@ -269,28 +270,29 @@ impl SshProcess {
         let mut child = ssh.start().map_err(|error| {
             let message = match error.kind() {
                 std::io::ErrorKind::NotFound => {
-                    "the program `ssh` is not there; install openssh-client".to_owned()
+                    "the program `ssh` is not installed; install openssh-client".to_owned()
                 }
-                _ => format!("`ssh` does not start: {error}"),
+                _ => format!("cannot start `ssh`: {error}"),
             };
             Failure::Lost(ErrorKind::Unsupported, message)
         })?;
         let (input, output, errors) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let stderr = Arc::new(Mutex::new(Vec::new()));
-        let errors = errors.expect("it was asked for");
+        let errors = errors.expect("stderr is piped");
         let listener = tokio::spawn(collect_stderr(errors, stderr.clone()));
         Ok(SshProcess {
             _child: child,
-            input: input.expect("it was asked for"),
-            output: output.expect("it was asked for"),
+            input: input.expect("stdin is piped"),
+            output: output.expect("stdout is piped"),
             received: BytesMut::with_capacity(64 << 10),
             stderr,
             listener,
         })
     }
 
-    /// Says what we speak. Without words, `ssh` ended and says why itself.
+    /// Negotiates the version. An error without a message means that `ssh` ended and explains it
+    /// itself.
     async fn handshake(&mut self) -> Result<Extensions, Option<String>> {
         let sent = self.input.write_all(&packet::init_packet()).await;
         sent.map_err(|_| None)?;
@@ -302,7 +304,7 @@ impl SshProcess {
     }
 
     async fn drain_stderr(&mut self) -> String {
-        // A helper of its own may keep the pipe open for longer than it lives.
+        // A helper of `ssh` may keep the pipe open for longer than it lives.
         let _ = timeout(STDERR_TIMEOUT, &mut self.listener).await;
         String::from_utf8_lossy(&self.stderr.lock()).into_owned()
     }
@@ -319,7 +321,7 @@ async fn collect_stderr(mut errors: ChildStderr, stderr: Arc<Mutex<Vec<u8>>>) {
     }
 }
 
-/// The next packet; `None` at the end.
+/// Reads the next packet; `None` at the end.
 async fn next(output: &mut ChildStdout, received: &mut BytesMut) -> Result<Option<Bytes>, String> {
     loop {
         if let Some(packet) = packet::split_packet(received)? {
@@ -334,7 +336,7 @@ async fn next(output: &mut ChildStdout, received: &mut BytesMut) -> Result<Optio
     }
 }
 
-/// Carries packets until one direction ends.
+/// Transports packets until one direction ends.
 async fn run(mut pipes: SshProcess, requests: mpsc::Receiver<(u32, Packet)>, shared: Arc<Shared>) {
     let ended = tokio::select! {
         ended = receive(&mut pipes.output, &mut pipes.received, &shared) => ended,
@@ -371,9 +373,9 @@ async fn receive(
         };
         let waiting = shared.state.lock().waiting.remove(&id);
         match waiting {
-            // Who asked may have gone.
+            // The requester may be gone.
             Some(waiting) => drop(waiting.send(reply)),
-            None => return Some("the server answers what nobody asked".to_owned()),
+            None => return Some("the server replied to an unknown request".to_owned()),
         }
     }
 }

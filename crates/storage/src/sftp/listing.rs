@@ -12,10 +12,9 @@ use crate::{BoxFuture, Entry, Folder, Kind};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 
-/// Questions of a listing that are under way at once; a server answers each with about a hundred
-/// names.
+/// Concurrent requests of a listing; a server returns about a hundred names per request.
 const MAX_REQUESTS: usize = 8;
-/// Most folders are small: all their names, and that there are no more.
+/// Most folders are small: one request for the names, and one for the end.
 const FIRST_REQUESTS: usize = 2;
 
 pub(super) struct SftpListing {
@@ -90,7 +89,7 @@ impl SftpListing {
         Ok((found.into_iter().flatten().collect(), ended))
     }
 
-    /// An entry from its name; `None` if it was removed since.
+    /// Completes an entry; `None` if it was removed in the meantime.
     async fn complete(
         &self,
         connection: &PooledConnection,
@@ -98,7 +97,7 @@ impl SftpListing {
     ) -> std::result::Result<Option<Entry>, Failure> {
         let bytes = name.name.as_ref();
         if bytes.is_empty() || bytes.contains(&b'/') || bytes.contains(&0) {
-            let message = format!("the server lists `{}`", display(bytes));
+            let message = format!("the server listed the invalid name `{}`", display(bytes));
             return Err(Failure::Wrong(ErrorKind::Other, message));
         }
         match fill(connection, &self.path, &name).await {
@@ -108,7 +107,7 @@ impl SftpListing {
     }
 }
 
-/// What was not listed is asked for.
+/// Requests what the listing did not contain.
 async fn fill(
     connection: &PooledConnection,
     folder: &[u8],
@@ -121,8 +120,8 @@ async fn fill(
     let mut found = match name.attributes.mode {
         Some(_) => entry(&name.name, &name.attributes)?,
         None => {
-            let looked = attributes(connection, Packet::lstat(&path())).await?;
-            entry(&name.name, &looked)?
+            let found_attributes = attributes(connection, Packet::lstat(&path())).await?;
+            entry(&name.name, &found_attributes)?
         }
     };
     if found.kind == Kind::Symlink {
@@ -131,23 +130,25 @@ async fn fill(
     Ok(found)
 }
 
-/// Both questions go at once: no symlink is listed in place of a folder.
+/// Opens a folder and checks its type at the same time, so that no symlink is listed as a folder.
 async fn open_folder(
     connection: Arc<PooledConnection>,
     path: &[u8],
     is_root: bool,
 ) -> std::result::Result<Handle, Failure> {
-    let look = match is_root {
+    let stat_packet = match is_root {
         true => Packet::stat(path),
         false => Packet::lstat(path),
     };
-    let looked = attributes(&connection, look);
-    let (looked, opened) =
-        futures_util::join!(looked, open(connection.clone(), Packet::open_folder(path)));
-    match entry(b"", &looked?)?.kind {
+    let found_attributes = attributes(&connection, stat_packet);
+    let (found_attributes, opened) = futures_util::join!(
+        found_attributes,
+        open(connection.clone(), Packet::open_folder(path))
+    );
+    match entry(b"", &found_attributes?)?.kind {
         Kind::Folder => opened,
         _ => {
-            let message = "it is not a folder".to_owned();
+            let message = "not a folder".to_owned();
             Err(Failure::Wrong(ErrorKind::WrongKind, message))
         }
     }

@@ -1,8 +1,8 @@
 //! Folders of an SFTP server.
 //!
-//! `ssh` of the system carries the packets ([`ssh`]), and we make and read them ([`packet`]): see
-//! `docs/adr/0011`. A file is written under a temporary name, synced and renamed where the server
-//! can, as OpenSSH does.
+//! The system's `ssh` transports the packets ([`ssh`]), which are built and parsed here
+//! ([`packet`]); see `docs/adr/0011`. A file is written under a temporary name, synced and renamed
+//! where the server supports that, as OpenSSH does.
 
 mod address;
 mod chunks;
@@ -24,7 +24,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reads the bytes as what a server sends.
+/// Parses the bytes as packets of a server.
 pub(crate) fn fuzz_packets(bytes: &[u8]) {
     let mut received = bytes::BytesMut::from(bytes);
     while let Ok(Some(packet)) = packet::split_packet(&mut received) {
@@ -68,12 +68,12 @@ impl std::fmt::Debug for Sftp {
 }
 
 impl Sftp {
-    /// From `sftp://user@host:port/path`, or `/~/path` for a path from where the user begins. Who
-    /// we are is what `ssh` finds out; `SFTP_KEY` names a key, `SFTP_PASSWORD` is a password,
-    /// `SFTP_CONFIG` another configuration of `ssh`.
+    /// Opens `sftp://user@host:port/path`, or `/~/path` relative to the user's initial folder.
+    /// Authentication is up to `ssh`; `SFTP_KEY` names a key file, `SFTP_PASSWORD` contains a
+    /// password, `SFTP_CONFIG` names another configuration of `ssh`.
     ///
     /// # Errors
-    /// When the location makes no sense, or holds a password.
+    /// When the location is invalid or contains a password.
     pub fn open(location: &[u8]) -> Result<Sftp> {
         let get = |name: &str| std::env::var_os(name);
         let client = Arc::new(Client::open(location, &get)?);
@@ -203,7 +203,7 @@ impl Backend for Sftp {
         self.client.requests()
     }
 
-    /// Open, attributes, sync, close, rename and a look, and the writes between.
+    /// Open, attributes, sync, close, rename and stat, and the writes.
     fn requests_to_write(&self, size: u64) -> u64 {
         const WRITE: u64 = 255 << 10;
         6 + size.div_ceil(WRITE)

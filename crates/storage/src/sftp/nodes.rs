@@ -1,4 +1,4 @@
-//! Folders, symlinks, attributes, and moving and removing things.
+//! Folders, symlinks, attributes, and moving and removing entries.
 
 use super::client::{Client, PooledConnection, attributes, entry, stat_entry};
 use super::connection::Failure;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 type Done<T> = std::result::Result<T, Failure>;
 
-/// What makes a file like another, in the order in which it must be set: a change of the owner
-/// takes permission bits away.
+/// Returns the attributes of an entry in the order in which they must be set: a change of the owner
+/// clears permission bits.
 pub(super) fn attribute_steps(like: &Entry, owners: bool) -> Vec<Attributes> {
     let posix = like.posix;
     let owner = Attributes {
@@ -29,13 +29,13 @@ pub(super) fn attribute_steps(like: &Entry, owners: bool) -> Vec<Attributes> {
     all.filter(|set| *set != Attributes::default()).collect()
 }
 
-/// Times before 1970 and after 2106 are kept as the nearest that fits.
+/// Times before 1970 and after 2106 are clamped.
 fn seconds(modified: i64) -> u32 {
     let seconds = modified.div_euclid(1_000_000_000);
     u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
 }
 
-/// Moves something in place of what may be there.
+/// Moves an entry, replacing an existing one.
 pub(super) async fn replace(connection: &PooledConnection, from: &[u8], to: &[u8]) -> Done<()> {
     if connection.extensions.replace {
         return connection
@@ -43,7 +43,7 @@ pub(super) async fn replace(connection: &PooledConnection, from: &[u8], to: &[u8
             .await
             .map(drop);
     }
-    // Without that, the old has to go before the new can come.
+    // Without the extension, the old entry must be removed first.
     match connection.request(Packet::rename(from, to)).await {
         Err(failure) if failure.is(Status::FAILURE) => {
             connection.send(Packet::remove(to)).await?.done().await?;
@@ -59,7 +59,7 @@ async fn make_folder(connection: &PooledConnection, path: &[u8]) -> Done<()> {
         Err(failure) => match attributes(connection, Packet::lstat(path)).await {
             Ok(found) if entry(b"", &found)?.kind == Kind::Folder => Ok(()),
             Ok(_) => {
-                let message = "something of that name is no folder".to_owned();
+                let message = "an entry of that name is not a folder".to_owned();
                 Err(Failure::Wrong(ErrorKind::Exists, message))
             }
             Err(_) => Err(failure),
@@ -76,10 +76,10 @@ async fn make_symlink(
 ) -> Done<Entry> {
     let entry = &item.entry;
     let (Kind::Symlink, Some(target)) = (entry.kind, &entry.target) else {
-        let message = "the protocol makes no devices, pipes or sockets".to_owned();
+        let message = "SFTP cannot create devices, pipes or sockets".to_owned();
         return Err(Failure::Wrong(ErrorKind::Unsupported, message));
     };
-    // What an earlier attempt left is in the way.
+    // Removes a leftover of an earlier attempt.
     let _ = connection.request(Packet::remove(temp)).await;
     connection.request(Packet::symlink(target, temp)).await?;
     if connection.extensions.lsetstat {
@@ -94,7 +94,7 @@ async fn make_symlink(
 }
 
 impl Client {
-    /// Open for us alone until its attributes are set, when all that belongs in it is there.
+    /// Makes a folder that only we can access until its attributes are set, after it is filled.
     pub(super) async fn make_folder(&self, folder: &Folder) -> Result<()> {
         let path = self.path(folder, None)?;
         if folder.is_root() {
@@ -115,7 +115,7 @@ impl Client {
         .await
     }
 
-    /// The root itself, with what lacks above it.
+    /// Makes the root with its missing ancestors.
     async fn make_root(&self, path: &[u8]) -> Result<()> {
         match self.root().await {
             Ok(root) if root.kind == Kind::Folder => return Ok(()),
@@ -123,7 +123,7 @@ impl Client {
             _ => {}
         }
         for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
-            // Those that are there may not be ours to look at; the last step tells.
+            // Existing ancestors may not be accessible; the last step decides.
             if at > 0 {
                 let _ = self.make_one(&path[..at]).await;
             }
@@ -182,7 +182,8 @@ impl Client {
         }
     }
 
-    /// Never onto something else. Servers call that a failure like any other, so it is looked for.
+    /// Moves an entry, never replacing another. Servers report that like any other failure, so the
+    /// target is checked.
     pub(super) async fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
         let moved = self.with_retries("move", from, |connection, attempt| async move {
             let renamed = connection.request(Packet::rename(from, to)).await;
@@ -191,10 +192,10 @@ impl Client {
             };
             let there = attributes(&connection, Packet::lstat(to)).await.is_ok();
             match attempt > 1 && failure.is(Status::NO_SUCH_FILE) && there {
-                // It was moved already, and the answer was lost with the connection.
+                // It was moved already, and the reply was lost with the connection.
                 true => Ok(()),
                 false if there => {
-                    let message = "there is something of that name".to_owned();
+                    let message = "an entry of that name exists".to_owned();
                     Err(Failure::Wrong(ErrorKind::Exists, message))
                 }
                 false => Err(failure),
@@ -206,7 +207,7 @@ impl Client {
         Ok(())
     }
 
-    /// Depth first, by a list of folders instead of recursion.
+    /// Removes an entry depth first, with a list of folders instead of recursion.
     pub(super) async fn remove(self: &Arc<Self>, folder: &Folder, name: &[u8]) -> Result<()> {
         let path = self.path(folder, Some(name))?;
         match self.stat_entry(&path, name).await {
@@ -239,7 +240,7 @@ impl Client {
         self.with_retries("remove", path, remove).await
     }
 
-    /// Removes all but the folders in a folder, and returns those.
+    /// Removes everything but folders from a folder, and returns those.
     async fn remove_files_in(self: &Arc<Self>, folder: &Folder) -> Result<Vec<Folder>> {
         use crate::backend::Listing;
         let mut listing = super::listing::SftpListing::new(self.clone(), folder)?;
@@ -258,14 +259,13 @@ impl Client {
         Ok(folders)
     }
 
-    /// Whether the root is a folder into which something could be written. Only who tries knows
-    /// more.
+    /// Checks that the root is a folder. Only an attempt would tell whether it is writable.
     pub(super) async fn writable(&self) -> Result<()> {
         match self.root().await?.kind {
             Kind::Folder => Ok(()),
             _ => {
                 let path = self.path(&Folder::root(), None)?;
-                let message = "it is not a folder";
+                let message = "not a folder";
                 Err(Error::new(
                     ErrorKind::WrongKind,
                     "write into",

@@ -1,7 +1,7 @@
-//! The system's own `ssh`, which carries the packets: how it is started, and what its words mean.
+//! The system's `ssh`, which transports the packets: how it is started, and what its output means.
 //!
-//! It knows agents, keys, certificates, `~/.ssh/config` and `known_hosts`, and whoever can log in
-//! with it by hand can do so here. No key and no password passes through us.
+//! It handles agents, keys, certificates, `~/.ssh/config` and `known_hosts`, so a login that works
+//! by hand works here. No key and no password passes through this process.
 
 use super::address::Address;
 use crate::error::ErrorKind;
@@ -12,8 +12,8 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use tokio::process::{Child, Command};
 
-/// Whatever a user's own configuration says. The host must be known; a connection is ours alone;
-/// one on which nothing is heard for a minute is over.
+/// Options that override the user's configuration. The host must be known, the connection is not
+/// shared, and it ends after a minute without traffic.
 const OPTIONS: [&str; 12] = [
     "StrictHostKeyChecking=yes",
     "ConnectTimeout=20",
@@ -29,22 +29,22 @@ const OPTIONS: [&str; 12] = [
     "LogLevel=ERROR",
 ];
 
-/// Answers with the password whoever asks, out of the environment that it inherits.
+/// A program that prints the password from the environment it inherits.
 const ASKPASS: &[u8] = b"#!/bin/sh\nprintf '%s\\n' \"$SFTP_PASSWORD\"\n";
 
 pub(super) struct Ssh {
     address: Address,
-    /// A key file, in place of those that `ssh` finds.
+    /// A key file, instead of those that `ssh` finds.
     key: Option<OsString>,
-    /// A configuration, in place of the user's.
+    /// A configuration, instead of the user's.
     config: Option<OsString>,
-    /// The program that says the password, if there is one: a file in memory.
+    /// The askpass program, if there is a password: a file in memory.
     askpass: Option<OwnedFd>,
     is_root: OnceLock<bool>,
 }
 
 impl Ssh {
-    /// `get` reads a variable of the environment.
+    /// `get` reads an environment variable.
     pub(super) fn new(
         address: Address,
         get: &dyn Fn(&str) -> Option<OsString>,
@@ -77,7 +77,7 @@ impl Ssh {
         }
         match &self.askpass {
             Some(_) => add("-o", "NumberOfPasswordPrompts=1".into()),
-            // Nobody is there to be asked.
+            // There is no user to answer a prompt.
             None => add("-o", "BatchMode=yes".into()),
         }
         if let Some(key) = &self.key {
@@ -101,7 +101,7 @@ impl Ssh {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // An interrupt at the terminal is for us: what is under way is ended in order.
+            // Ctrl-C is handled by this process, which finishes in order.
             .process_group(0)
             .kill_on_drop(true);
         if let Some(file) = &self.askpass {
@@ -112,7 +112,7 @@ impl Ssh {
         command.spawn()
     }
 
-    /// Whether we log in as root, and so may give files to others.
+    /// Returns whether the login is root's, who may change owners.
     pub(super) fn is_root(&self) -> bool {
         *self.is_root.get_or_init(|| self.query_is_root())
     }
@@ -126,16 +126,17 @@ impl Ssh {
             .args(["-G", "--", &self.address.host])
             .stdin(Stdio::null())
             .output();
-        asked.is_ok_and(|told| {
-            told.stdout
+        asked.is_ok_and(|output| {
+            output
+                .stdout
                 .split(|&b| b == b'\n')
                 .any(|l| l == b"user root")
         })
     }
 
-    /// What it means that `ssh` ended with these words.
+    /// Returns the kind and the message for the output of an `ssh` that ended.
     pub(super) fn explain_exit(&self, stderr: &str) -> (ErrorKind, String) {
-        let shown = self.address.ssh_arguments();
+        let target = self.address.ssh_arguments();
         let host = match self.address.port {
             None | Some(22) => self.address.host.clone(),
             Some(port) => format!("[{}]:{port}", self.address.host),
@@ -143,13 +144,13 @@ impl Ssh {
         let has = |message: &str| stderr.contains(message);
         if has("IDENTIFICATION HAS CHANGED") {
             let message = format!(
-                "the host has another key than known_hosts says, so it may be another host; if that is right, `ssh-keygen -R {host}` and then `ssh {shown}`"
+                "the host key differs from known_hosts, so this may be another host; if the change is legitimate, run `ssh-keygen -R {host}` and then `ssh {target}`"
             );
             return (ErrorKind::Denied, message);
         }
         if has("Host key verification failed") {
             let message = format!(
-                "the host is not in known_hosts; connect once with `ssh {shown}`, compare its fingerprint and say yes"
+                "the host is not in known_hosts; connect once with `ssh {target}` and compare its fingerprint"
             );
             return (ErrorKind::Denied, message);
         }
@@ -160,7 +161,7 @@ impl Ssh {
         let last = last.unwrap_or("the connection ended");
         if has("Permission denied (") || has("Too many authentication failures") {
             let message = format!(
-                "{last}; `ssh {shown}` must work without a question, or set SFTP_KEY or SFTP_PASSWORD"
+                "{last}; `ssh {target}` must work without a prompt, or set SFTP_KEY or SFTP_PASSWORD"
             );
             return (ErrorKind::Denied, message);
         }
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_says_is_understood() {
+    fn the_output_of_ssh_is_classified() {
         let ssh = ssh("sftp://me@h:2222/x", &[]);
         let unknown = "No ED25519 host key is known for [h]:2222 and you have requested strict checking.\r\nHost key verification failed.\r\n";
         let (kind, message) = ssh.explain_exit(unknown);

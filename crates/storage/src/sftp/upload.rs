@@ -1,7 +1,7 @@
-//! Writing a file under a temporary name, which it keeps until it is whole.
+//! Writing a file under a temporary name until it is complete.
 //!
-//! Bytes are held until the server has synced them, so that an upload whose connection breaks goes
-//! on where it is sure of what is there: the server may have gone down with the connection.
+//! Bytes are kept until the server has synced them, so an upload whose connection breaks resumes at
+//! an offset that is certainly durable: the server may have crashed with the connection.
 
 use super::client::{Client, Handle, PooledConnection, attributes, open, stat_entry};
 use super::connection::{Failure, PendingReply};
@@ -15,18 +15,18 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes that are under way and not yet said to have arrived.
+/// Bytes in flight without a reply.
 const MAX_IN_FLIGHT: u64 = 2 << 20;
-/// After so many bytes the server is told to sync, and they need not be held any longer.
+/// Bytes between two syncs, after which they need not be kept.
 const SYNC_INTERVAL: u64 = 4 << 20;
-/// How often an upload goes on after a break without having come further.
+/// Maximum number of resumptions without progress.
 const MAX_RESUMES: u32 = 8;
 
-/// A request under way, and what it means when it is done.
+/// A request in flight, and what its completion means.
 enum PendingStep {
-    /// So many bytes arrived.
+    /// This many bytes were written.
     Write(u64),
-    /// All up to here is durable.
+    /// Everything up to this offset is durable.
     Sync(u64),
 }
 
@@ -40,22 +40,22 @@ pub(super) struct SftpUpload {
     handle: Handle,
     size: u64,
     offset: u64,
-    /// Up to where it is durable; what was sent since, and what was not sent yet.
+    /// The durable offset; the bytes sent since then, and those not sent yet.
     durable: u64,
     unconfirmed: VecDeque<Bytes>,
     unsent: VecDeque<Bytes>,
-    /// Where the next bytes to be sent go.
+    /// The offset of the next bytes to send.
     sent: u64,
     pending: VecDeque<(PendingReply, PendingStep)>,
     in_flight: u64,
     unsynced: u64,
-    /// Breaks since it last came further, and how far that was.
+    /// Interruptions since the last progress, and the offset at that time.
     interruptions: (u32, u64),
-    /// Whether some of it can be gone on with by another process.
+    /// Whether another process can resume the upload.
     resumable: bool,
 }
 
-/// A new file of that name, whatever was left there.
+/// Creates a new file, removing a leftover of that name.
 async fn create(
     connection: Arc<PooledConnection>,
     temp: &[u8],
@@ -64,7 +64,7 @@ async fn create(
     let create = |connection| open(connection, Packet::open(temp, flags, Some(0o600)));
     match create(connection.clone()).await {
         Err(failure) if failure.is(Status::FAILURE) => {
-            // If it is not there, the first failure had another cause, and the second has it too.
+            // If there was none, the first failure had another cause, and the second has it too.
             let _ = connection.request(Packet::remove(temp)).await;
             create(connection).await
         }
@@ -72,7 +72,7 @@ async fn create(
     }
 }
 
-/// The same file, at the offset up to which it was durable; `None` if it is gone, or shorter.
+/// Reopens a file at its durable offset; `None` if it is gone or shorter.
 async fn reopen(
     connection: Arc<PooledConnection>,
     temp: &[u8],
@@ -140,7 +140,7 @@ impl SftpUpload {
         })
     }
 
-    /// Sends what was not sent yet.
+    /// Sends the unsent bytes.
     async fn send(&mut self) -> Done {
         let longest = usize::try_from(self.handle.connection.max_io.1).unwrap_or(usize::MAX);
         while let Some(mut bytes) = self.unsent.pop_front() {
@@ -175,7 +175,7 @@ impl SftpUpload {
         Ok(())
     }
 
-    /// Waits until no more than so many bytes are under way, and with none nothing else either.
+    /// Waits until at most this many bytes are in flight; with 0, also for all other requests.
     async fn wait_for_writes(&mut self, most: u64) -> Done {
         while self.in_flight > most || (most == 0 && !self.pending.is_empty()) {
             let Some((waiting, step)) = self.pending.pop_front() else {
@@ -186,7 +186,7 @@ impl SftpUpload {
                 PendingStep::Sync(to) => self.release(to),
                 PendingStep::Write(length) => {
                     self.in_flight -= length;
-                    // Without a word for it, what arrived is as durable as it gets.
+                    // Without the sync extension, written bytes are as durable as they get.
                     if !self.handle.connection.extensions.sync {
                         self.release(self.durable + length);
                     }
@@ -196,7 +196,7 @@ impl SftpUpload {
         Ok(())
     }
 
-    /// All up to here need not be held any longer.
+    /// Drops the bytes up to a durable offset.
     fn release(&mut self, to: u64) {
         while self.durable < to
             && let Some(bytes) = self.unconfirmed.pop_front()
@@ -205,14 +205,15 @@ impl SftpUpload {
         }
     }
 
-    /// Makes what was written durable, where the server can.
+    /// Makes the written bytes durable, where the server supports that.
     async fn sync_all(&mut self) -> Done {
         self.send().await?;
         self.sync().await?;
         self.wait_for_writes(0).await
     }
 
-    /// All of it goes out at once; the name is given only when all of it was done.
+    /// Sends the rest, the attributes, a sync and a close at once. The file is renamed only after
+    /// all of them succeeded.
     async fn close_file(&mut self, like: &Entry) -> Done {
         self.send().await?;
         let connection = self.handle.connection.clone();
@@ -230,8 +231,8 @@ impl SftpUpload {
         Ok(())
     }
 
-    /// After a break: opens the file again, to send again what may be lost. Hands back what is no
-    /// break.
+    /// Reopens the file after an interruption, to send the bytes again that may be lost. Returns
+    /// other failures.
     async fn reconnect(&mut self, failure: Failure) -> Result<()> {
         let failure = self.client.explain_failure(failure, MAX_IN_FLIGHT).await;
         let error = self.client.failure("write", &self.path, failure);
@@ -244,7 +245,7 @@ impl SftpUpload {
         let (temp, durable) = (self.temp.as_slice(), self.durable);
         let again = |connection, _| reopen(connection, temp, durable);
         let reopened = self.client.with_retries("write", &self.path, again).await?;
-        // What was durable is not there: only who has all the bytes can begin anew.
+        // Durable bytes are gone: only a caller with all bytes can start over.
         self.handle = reopened.ok_or(error)?;
         self.pending.clear();
         while let Some(bytes) = self.unconfirmed.pop_back() {
@@ -268,7 +269,7 @@ impl SftpUpload {
         let (path, temp, name) = (&self.path, &self.temp, self.name.as_slice());
         let rename = |connection: Arc<PooledConnection>, attempt| async move {
             match replace(&connection, temp, path).await {
-                // It got its name already, and the answer was lost with the connection.
+                // It was renamed already, and the reply was lost with the connection.
                 Err(failure) if attempt > 1 && failure.is(Status::NO_SUCH_FILE) => {}
                 renamed => renamed?,
             }
@@ -278,7 +279,7 @@ impl SftpUpload {
         match entry.size == self.offset {
             true => Ok(entry),
             false => {
-                let message = format!("{} of {} bytes arrived", entry.size, self.offset);
+                let message = format!("only {} of {} bytes arrived", entry.size, self.offset);
                 let failure = Failure::Wrong(ErrorKind::Temporary, message);
                 Err(self.client.failure("write", path, failure))
             }
@@ -290,7 +291,7 @@ impl SftpUpload {
     }
 }
 
-/// Removes what may have been left.
+/// Removes a leftover.
 pub(super) async fn discard(client: &Client, temp: &[u8]) -> Result<()> {
     let remove = |connection: Arc<PooledConnection>, _| async move {
         match connection.request(Packet::remove(temp)).await {
@@ -343,7 +344,7 @@ impl Upload for SftpUpload {
                     self.client.mark_changed(&self.path);
                     Ok(entry)
                 }
-                // What is durable already is gone on with; anything else is removed.
+                // A durable part can be resumed; anything else is removed.
                 Err(error) if self.resumable && error.fault() == Fault::Temporary => Err(error),
                 Err(error) => {
                     let _ = self.discard().await;

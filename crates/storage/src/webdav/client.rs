@@ -1,4 +1,4 @@
-//! A server: how calls to it are addressed, signed and understood.
+//! A client: how calls to the server are addressed, signed and understood.
 
 use super::properties;
 use crate::cloud::url::Url;
@@ -13,13 +13,13 @@ use base64::prelude::BASE64_STANDARD;
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
-/// Calls at once, whatever the workers do.
+/// Maximum number of concurrent calls, independent of the workers.
 const MAX_CONCURRENT: usize = 32;
 
 pub(super) struct Client {
     pub(super) endpoint: Endpoint,
     origin: String,
-    /// The path of the root, with a slash at its end.
+    /// The path of the root, ending with a slash.
     root: Vec<u8>,
     authorization: Option<HeaderValue>,
 }
@@ -46,7 +46,7 @@ impl Client {
         [self.root.as_slice(), &below].concat()
     }
 
-    /// The whole address of a path, as `Destination` wants it.
+    /// Returns the URL of a path, for the `Destination` header.
     pub(super) fn address(&self, path: &[u8]) -> String {
         format!("{}{}", self.origin, percent::encode_path(path))
     }
@@ -59,7 +59,7 @@ impl Client {
         method: &'static [u8],
     ) -> Call {
         let shown = path.strip_prefix(self.root.as_slice()).unwrap_or(path);
-        let method = Method::from_bytes(method).expect("a method of the protocol");
+        let method = Method::from_bytes(method).expect("a valid HTTP method");
         let target = percent::encode_path(path);
         Call::new((kind, operation, shown), method, &self.origin, target)
     }
@@ -68,7 +68,7 @@ impl Client {
         self.endpoint.fetch(self, call).await
     }
 
-    /// What is at a path, and for a folder what is in it.
+    /// Returns the entry at a path, and the entries of a folder.
     pub(super) async fn propfind(
         &self,
         operation: &'static str,
@@ -86,7 +86,7 @@ impl Client {
         properties::read(&whole.body).map_err(|message| call.failure(ErrorKind::Temporary, message))
     }
 
-    /// What one thing is.
+    /// Returns one entry.
     pub(super) async fn stat(&self, path: &[u8], name: &[u8]) -> Result<Entry> {
         let found = self.propfind("look at", path, "0").await?;
         match found.into_iter().next() {
@@ -96,7 +96,7 @@ impl Client {
             }),
             None => {
                 let call = self.call("look", "look at", path, b"PROPFIND");
-                Err(call.failure(ErrorKind::NotFound, "the answer tells of nothing"))
+                Err(call.failure(ErrorKind::NotFound, "the response is empty"))
             }
         }
     }
@@ -116,7 +116,7 @@ impl Client {
             .header("overwrite", if overwrite { "T" } else { "F" });
         match self.fetch(&call).await {
             Err(error) if error.kind() == ErrorKind::Changed => {
-                let message = "there is something of that name";
+                let message = "an entry of that name exists";
                 Err(call.failure(ErrorKind::Exists, message))
             }
             moved => moved.map(drop),
@@ -124,7 +124,7 @@ impl Client {
     }
 }
 
-/// Who we are: a token, or a name and a password.
+/// Returns the authorization header: of a token, or of a user and a password.
 fn authorization(get: &Environment) -> Result<Option<HeaderValue>> {
     let text = match (get("WEBDAV_TOKEN"), get("WEBDAV_USER")) {
         (Some(token), _) => return bearer("WEBDAV_TOKEN", &token).map(Some),
@@ -159,7 +159,7 @@ impl Protocol for Client {
     ) -> (ErrorKind, String) {
         let mut message = status.to_string();
         let kind = match status.as_u16() {
-            // The folder that it should be in is not there.
+            // The parent folder does not exist.
             409 => ErrorKind::NotFound,
             405 => ErrorKind::Exists,
             423 => ErrorKind::Temporary,

@@ -1,8 +1,8 @@
 //! Folders of a WebDAV server.
 //!
-//! A file is written under a temporary name and moved. The protocol sets no times, so a destination
-//! has none of its own: a later plan knows by the version (etag) that a file still is what was
-//! copied.
+//! A file is written under a temporary name and moved. The protocol cannot set times, so a
+//! destination has none of its own: a later plan recognises by the version (etag) that a file is
+//! still what was copied.
 
 mod client;
 mod properties;
@@ -21,7 +21,7 @@ use http::HeaderMap;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Reads the bytes as what a server says of a folder.
+/// Parses the bytes as a server's description of a folder.
 pub(crate) fn fuzz_multistatus(bytes: &[u8]) {
     let _ = properties::read(bytes);
 }
@@ -46,11 +46,11 @@ impl std::fmt::Debug for WebDav {
 }
 
 impl WebDav {
-    /// From `webdav://host/path` or, with TLS, `webdavs://host/path`. `WEBDAV_USER` and
-    /// `WEBDAV_PASSWORD`, or `WEBDAV_TOKEN`, say who we are.
+    /// Opens `webdav://host/path`, or `webdavs://host/path` with TLS. Credentials come from
+    /// `WEBDAV_USER` and `WEBDAV_PASSWORD`, or `WEBDAV_TOKEN`.
     ///
     /// # Errors
-    /// When the location makes no sense, or holds credentials.
+    /// When the location is invalid or contains credentials.
     pub fn open(location: &[u8]) -> Result<WebDav> {
         let environment = crate::cloud::environment();
         Ok(WebDav {
@@ -85,8 +85,8 @@ impl Listing for DavListing {
     }
 }
 
-/// What is directly in a folder. The folder itself must be there, and nothing else may be:
-/// otherwise the server speaks of something that was not asked for.
+/// Returns the direct children of a folder. The folder itself must be in the response, and nothing
+/// else: otherwise the server described something that was not requested.
 fn direct_children(
     folder: &[u8],
     found: Vec<(Vec<u8>, Entry)>,
@@ -101,12 +101,17 @@ fn direct_children(
         match child {
             _ if path == folder => itself = true,
             Some(name) if !name.is_empty() && !name.contains(&b'/') => entries.push(entry),
-            _ => return Err(format!("`{}` was not asked for", display(&path))),
+            _ => {
+                return Err(format!(
+                    "the response contains `{}`, which was not requested",
+                    display(&path)
+                ));
+            }
         }
     }
     match itself {
         true => Ok(entries),
-        false => Err("the answer does not tell of the folder itself".to_owned()),
+        false => Err("the response does not contain the folder itself".to_owned()),
     }
 }
 
@@ -253,7 +258,7 @@ impl Backend for WebDav {
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             match name {
-                // The protocol sets nothing of a folder.
+                // The protocol sets no attributes of folders.
                 None => Ok(Entry::new(like.name.clone(), Kind::Folder)),
                 Some(_) => self.stat(folder, name).await,
             }
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_taken() {
+    fn only_requested_entries_are_accepted() {
         let count = |paths: &[&str]| {
             direct_children(b"/root/a/", found(paths)).map(|entries| entries.len())
         };

@@ -1,4 +1,4 @@
-//! Writing a file under a temporary name, which it keeps until it is whole.
+//! Writing a file under a temporary name until it is complete.
 
 use super::client::Client;
 use crate::backend::{Extended, Upload, incomplete_upload};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Files up to this size are kept in memory, and sent again if that fails.
+/// Files up to this size are buffered in memory, and sent again after a failure.
 const MAX_SINGLE_PUT: u64 = 8 << 20;
 
 pub(super) struct DavUpload {
@@ -25,13 +25,13 @@ pub(super) struct DavUpload {
 
 enum UploadBody {
     Whole(SegmentedBytes),
-    /// The protocol takes a file in one request only.
+    /// A larger file is streamed in one request, the only way that the protocol has.
     Streamed(Option<mpsc::Sender<Bytes>>, Option<JoinHandle<Result<()>>>),
 }
 
-/// Some servers (wsgidav) decode where something is to be moved before they take it apart, and so
-/// move it elsewhere. A file of such a name is written where it belongs at once: half of it may be
-/// seen, but nothing else is overwritten.
+/// Returns whether a server may move a file of this name elsewhere. Some servers (wsgidav) decode
+/// the target of a move before they parse it. A file of such a name is written in place: it may be
+/// visible incomplete, but no other file is overwritten.
 fn breaks_move(name: &[u8]) -> bool {
     let odd = |byte: &u8| byte.is_ascii_control() || b"?#;%".contains(byte);
     name.iter().any(odd)
@@ -79,7 +79,7 @@ impl DavUpload {
                 Ok(())
             }
             UploadBody::Streamed(Some(sender), _) if sender.send(bytes).await.is_ok() => Ok(()),
-            // Nobody takes them any more: the request has ended, and says why.
+            // The request has ended, and its result has the reason.
             UploadBody::Streamed(..) => self.finish_request().await,
         }
     }
@@ -118,7 +118,7 @@ impl DavUpload {
         }
         if self.temp != self.path {
             match self.client.rename(&self.temp, &self.path, true).await {
-                // It was moved already, and the answer got lost.
+                // It was moved already, and the response was lost.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 moved => moved?,
             }
@@ -131,7 +131,7 @@ impl DavUpload {
             }),
             false => {
                 let call = self.client.call("put", "write", &self.path, b"PUT");
-                let message = format!("{} of {} bytes arrived", entry.size, self.offset);
+                let message = format!("only {} of {} bytes arrived", entry.size, self.offset);
                 Err(call.failure(ErrorKind::Temporary, message))
             }
         }
@@ -171,7 +171,7 @@ impl Upload for DavUpload {
             if let UploadBody::Streamed(sender, Some(sent)) = self.body {
                 drop(sender);
                 let _ = sent.await;
-                // Without a temporary name this would remove what was there before.
+                // Without a temporary name this would remove the previous file.
                 if self.temp != self.path {
                     return self.client.delete(&self.temp).await;
                 }

@@ -1,8 +1,8 @@
-//! Who we are to the far side: the standard chain of places where keys are found.
+//! Credentials: the standard chain of AWS tools.
 //!
 //! The environment, a web identity, the profile files, the container's and the machine's role, in
-//! this order. Keys live in memory only, are fetched anew before they expire, and show nothing of
-//! themselves.
+//! this order. Keys are kept in memory only and refreshed before they expire. Their debug output is
+//! redacted.
 
 mod process;
 mod profile;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Keys, and until when they hold, in seconds since 1970.
+/// Access keys, and their expiry in seconds since 1970.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct AccessKeys {
     pub(super) id: String,
@@ -30,10 +30,10 @@ impl std::fmt::Debug for AccessKeys {
     }
 }
 
-/// Keys are fetched anew when they hold for less than this, in seconds.
+/// Keys are refreshed when they are valid for less than this, in seconds.
 const REFRESH_MARGIN: i64 = 300;
 
-/// Where the keys of this run come from.
+/// The source of keys.
 #[derive(Clone)]
 enum Source {
     Anonymous,
@@ -41,7 +41,7 @@ enum Source {
     WebIdentity(roles::WebIdentity),
     Container(roles::Container),
     Instance(String),
-    /// Of that profile, the command that prints them. It may hold secrets.
+    /// A profile, and the command that prints its keys. The command may contain secrets.
     Process(String, String),
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// The chain, and the keys that it led to.
+/// The source of keys, and the current ones.
 pub(crate) struct Credentials {
     source: Source,
     outbound: Outbound,
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// What the profile files and the environment say beside keys.
+/// Region and endpoint from the profile files and the environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProfileDefaults {
     pub(crate) region: Option<String>,
@@ -80,10 +80,10 @@ pub(crate) struct ProfileDefaults {
 }
 
 impl Credentials {
-    /// Looks where the keys are; nothing is called yet.
+    /// Finds the source of keys; makes no call.
     ///
     /// # Errors
-    /// When a profile was asked for that is not there, or is of a kind that we do not know.
+    /// When the requested profile does not exist or is of an unsupported kind.
     pub(crate) fn find(
         environment: &Environment,
         profile: Option<&str>,
@@ -126,7 +126,7 @@ impl Credentials {
         Ok((found, defaults))
     }
 
-    /// The keys to sign with; `None` if requests go unsigned.
+    /// Returns the keys to sign with; `None` for anonymous access.
     pub(super) async fn keys(&self) -> Result<Option<Arc<AccessKeys>>> {
         if let Source::Anonymous = self.source {
             return Ok(None);
@@ -151,7 +151,7 @@ impl Credentials {
         Ok(Some(keys))
     }
 
-    /// The far side says that the keys have expired: the next call fetches new ones.
+    /// Discards the current keys after the service rejected them as expired.
     pub(super) fn expired(&self) {
         *self.current.lock() = None;
     }
@@ -172,7 +172,7 @@ fn source(
     profile: &str,
     settings: &profile::Settings,
 ) -> Result<Source> {
-    // A profile that was asked for by name goes before keys that happen to be in the environment.
+    // A profile requested by name takes precedence over keys in the environment.
     if !named
         && let (Some(id), Some(secret)) = (get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY"))
     {
@@ -208,7 +208,7 @@ fn source(
     let other = ["sso_session", "sso_start_url", "role_arn"];
     if let Some(key) = other.iter().find(|key| settings.contains_key(**key)) {
         let message = format!(
-            "it is used by `{key}`, which is not known here; run `aws configure export-credentials` and export what it prints"
+            "it uses `{key}`, which is not supported; run `aws configure export-credentials` and export its output"
         );
         return Err(fail("use the profile", profile, message));
     }
@@ -224,12 +224,12 @@ fn source(
     ))
 }
 
-/// A time as it is written, in seconds since 1970.
+/// Parses a time into seconds since 1970.
 fn seconds(time: &str) -> Option<i64> {
     Some(time.parse::<jiff::Timestamp>().ok()?.as_second())
 }
 
-/// Keys as users hand them over: with the end of a line, but not with two of them.
+/// Accepts keys with a trailing newline, but not with several lines.
 fn fixed(id: &str, secret: &str, token: Option<&str>) -> Result<Source> {
     let keys = AccessKeys {
         id: id.trim().to_owned(),
@@ -240,9 +240,9 @@ fn fixed(id: &str, secret: &str, token: Option<&str>) -> Result<Source> {
     let is_line = |text: &str| http::HeaderValue::from_str(text).is_ok();
     match is_line(&keys.id) && keys.token.as_deref().is_none_or(is_line) {
         true => Ok(Source::Fixed(keys)),
-        // The error must not repeat what it could not use.
+        // The error must not repeat the keys.
         false => {
-            let message = "the key or the session token has characters that neither has; set each to one line of text";
+            let message = "the key or the session token contains invalid characters; set each to one line of text";
             Err(fail("use the keys for", "s3", message))
         }
     }
@@ -252,9 +252,9 @@ fn fail(operation: &'static str, on: &str, message: impl Into<String>) -> Error 
     Error::new(ErrorKind::Denied, operation, on.as_bytes(), message)
 }
 
-/// Nothing was found anywhere.
+/// Returns the error when no credentials were found.
 fn no_credentials() -> Error {
-    let message = "neither the environment, nor the profile files, nor a role of this container or machine has any; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add ?anonymous to the URL of a public bucket";
+    let message = "found none in the environment, the profile files, or a role of this container or machine; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add ?anonymous to the URL of a public bucket";
     fail("find credentials for", "s3", message)
 }
 

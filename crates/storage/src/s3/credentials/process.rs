@@ -1,4 +1,4 @@
-//! Keys that a program prints: `credential_process` of a profile.
+//! Keys printed by a program: `credential_process` of a profile.
 
 use super::{AccessKeys, fail};
 use crate::error::Result;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// How long the program may take: it may have to ask somebody.
+/// Timeout of the program, which may have to ask the user.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Deserialize)]
@@ -20,7 +20,7 @@ struct ProcessOutput {
     expiration: Option<String>,
 }
 
-/// Runs the command of a profile, and reads what it prints.
+/// Runs the command of a profile and parses its output.
 pub(super) async fn fetch(profile: &str, command: &str) -> Result<AccessKeys> {
     let refused = |message: String| {
         fail(
@@ -35,17 +35,18 @@ pub(super) async fn fetch(profile: &str, command: &str) -> Result<AccessKeys> {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     let ran = tokio::time::timeout(TIMEOUT, shell.output()).await;
-    let ran = ran.map_err(|_| refused(format!("it did not end in {} s", TIMEOUT.as_secs())))?;
+    let ran =
+        ran.map_err(|_| refused(format!("it did not finish within {} s", TIMEOUT.as_secs())))?;
     let ran = ran.map_err(|error| refused(error.to_string()))?;
     if !ran.status.success() {
         let stderr = String::from_utf8_lossy(&ran.stderr);
         let stderr = stderr.lines().next().unwrap_or_default();
-        return Err(refused(format!("it ended with {}: {stderr}", ran.status)));
+        return Err(refused(format!("it exited with {}: {stderr}", ran.status)));
     }
-    // The error would repeat what it could not read.
+    // The parser's error would repeat the output.
     let printed = serde_json::from_slice(&ran.stdout).ok();
     let printed = printed.filter(|printed: &ProcessOutput| printed.version == 1);
-    let message = "what it prints are no keys in JSON of version 1";
+    let message = "its output is not JSON credentials of version 1";
     let printed = printed.ok_or_else(|| refused(message.to_owned()))?;
     Ok(AccessKeys {
         id: printed.access_key_id,

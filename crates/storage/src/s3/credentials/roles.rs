@@ -1,4 +1,4 @@
-//! Keys that are lent: for a web identity, to a container, to a machine.
+//! Temporary keys: for a web identity, of a container, of a machine.
 
 use super::{AccessKeys, fail, no_credentials, seconds};
 use crate::cloud::{SegmentedBytes, metadata_service, percent, xml};
@@ -28,17 +28,17 @@ async fn fetch(
         true => Ok(body.to_vec()),
         false => {
             let reason = xml::find(&body, "Message").unwrap_or_default();
-            Err(refused(format!("the answer is {status} {reason}")))
+            Err(refused(format!("the response is {status} {reason}")))
         }
     }
 }
 
-/// The address without its query, which holds a token.
+/// Returns the address without its query, which contains a token.
 fn without_query(address: &str) -> &str {
     address.split('?').next().unwrap_or_default()
 }
 
-/// What containers and machines are told.
+/// The response of a container's or a machine's credential service.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct RoleCredentials {
@@ -49,9 +49,14 @@ struct RoleCredentials {
 }
 
 fn parse_role_credentials(from: &str, json: &[u8]) -> Result<AccessKeys> {
-    // The error would repeat what it could not read.
-    let lent: RoleCredentials = serde_json::from_slice(json)
-        .map_err(|_| fail("fetch credentials from", from, "the answer holds no keys"))?;
+    // The parser's error would repeat the content.
+    let lent: RoleCredentials = serde_json::from_slice(json).map_err(|_| {
+        fail(
+            "fetch credentials from",
+            from,
+            "the response contains no keys",
+        )
+    })?;
     Ok(AccessKeys {
         id: lent.access_key_id,
         secret: lent.secret_access_key,
@@ -60,7 +65,7 @@ fn parse_role_credentials(from: &str, json: &[u8]) -> Result<AccessKeys> {
     })
 }
 
-/// A token in a file, which a service changes into keys of a role.
+/// A token in a file, which a service exchanges for the keys of a role.
 #[derive(Clone, Debug)]
 pub(super) struct WebIdentity {
     file: String,
@@ -85,7 +90,7 @@ impl WebIdentity {
     }
 
     pub(super) async fn fetch(&self, outbound: &Outbound) -> Result<AccessKeys> {
-        // Read anew each time: whoever wrote it replaces it before it expires.
+        // Read every time: its owner replaces it before it expires.
         let token = std::fs::read_to_string(&self.file)
             .map_err(|error| fail("read the web identity", &self.file, error.to_string()))?;
         let encode = |text: &str| percent::encode(text.as_bytes());
@@ -99,7 +104,7 @@ impl WebIdentity {
         let answer = fetch(outbound, Method::POST, &address, &[]).await?;
         let find = |name: &str| xml::find(&answer, name);
         let (Some(id), Some(secret)) = (find("AccessKeyId"), find("SecretAccessKey")) else {
-            let message = "the answer holds no keys";
+            let message = "the response contains no keys";
             return Err(fail("fetch credentials from", &self.service, message));
         };
         Ok(AccessKeys {
@@ -111,7 +116,7 @@ impl WebIdentity {
     }
 }
 
-/// The service beside a container.
+/// The credential service of a container.
 #[derive(Clone)]
 pub(super) struct Container {
     address: String,
@@ -152,12 +157,12 @@ impl Container {
     }
 }
 
-/// The role of the machine, by its metadata service, version 2.
+/// Fetches the keys of the machine's role from its metadata service, version 2.
 pub(super) async fn instance(outbound: &Outbound, base: &str) -> Result<AccessKeys> {
     let base = base.trim_end_matches('/');
     let token_address = format!("{base}/latest/api/token");
     let life = [("x-aws-ec2-metadata-token-ttl-seconds", "21600")];
-    // Away from such a machine nobody answers, and that is not what the user has to hear of.
+    // Outside of EC2 nothing responds, and that is not what the user needs to know.
     let Ok(token) = fetch(outbound, Method::PUT, &token_address, &life).await else {
         return Err(no_credentials());
     };

@@ -22,7 +22,7 @@ fn find(pairs: &[(&str, &str)], profile: Option<&str>) -> Result<(Credentials, P
     Credentials::find(&variables(pairs), profile, false, outbound())
 }
 
-/// Answers requests whose first line begins as told, once each, and keeps what it was asked.
+/// Serves each response once to a request that starts with this line, and records the requests.
 async fn fake_server(
     answers: Vec<(&'static str, &'static str)>,
 ) -> (String, tokio::task::JoinHandle<Vec<String>>) {
@@ -53,7 +53,7 @@ async fn fake_server(
 }
 
 #[tokio::test]
-async fn the_environment_goes_first_and_shows_nothing() {
+async fn the_environment_goes_first_and_is_redacted() {
     let pairs = [
         ("AWS_ACCESS_KEY_ID", "id-e"),
         ("AWS_SECRET_ACCESS_KEY", "secret-e"),
@@ -69,8 +69,8 @@ async fn the_environment_goes_first_and_shows_nothing() {
     );
     assert_eq!(defaults.region.as_deref(), Some("eu-north-1"));
     assert_eq!(defaults.endpoint.as_deref(), Some("http://127.0.0.1:1"));
-    let shown = format!("{credentials:?} {keys:?} {:?}", credentials.source);
-    assert!(!shown.contains("secret-e") && !shown.contains("token-e") && !shown.contains("id-e"));
+    let debug = format!("{credentials:?} {keys:?} {:?}", credentials.source);
+    assert!(!debug.contains("secret-e") && !debug.contains("token-e") && !debug.contains("id-e"));
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn profiles_are_read_from_both_files() {
     );
     let refused = find(&files, Some("sso")).unwrap_err().to_string();
     assert!(refused.contains("export-credentials"), "{refused}");
-    // A profile that is asked for by name goes before keys in the environment.
+    // A profile requested by name takes precedence over keys in the environment.
     let named = [
         files[0],
         files[1],
@@ -148,7 +148,7 @@ async fn profiles_are_read_from_both_files() {
 }
 
 #[tokio::test]
-async fn a_web_identity_is_changed_into_keys_and_kept_while_they_hold() {
+async fn a_web_identity_is_exchanged_for_keys_that_are_kept_until_they_expire() {
     let place = tempfile::tempdir().unwrap();
     let token = place.path().join("token");
     std::fs::write(&token, "j.w.t\n").unwrap();
@@ -220,7 +220,7 @@ async fn a_container_is_asked_with_its_token() {
 }
 
 #[tokio::test]
-async fn without_any_the_way_out_is_named() {
+async fn without_credentials_the_error_names_the_way_out() {
     let refused = find(&[("AWS_EC2_METADATA_DISABLED", "true")], None)
         .unwrap_err()
         .to_string();
@@ -244,14 +244,14 @@ async fn a_program_of_the_profile_prints_keys() {
     let (credentials, _) = find(&files, Some("good")).unwrap();
     assert!(!format!("{:?}", credentials.source).contains("secret"));
     let keys = credentials.keys().await.unwrap().unwrap();
-    let shown = (
+    let fields = (
         keys.id.as_str(),
         keys.secret.as_str(),
         keys.token.as_deref(),
     );
-    assert_eq!(shown, ("id-p", "secret-p", Some("token-p")));
+    assert_eq!(fields, ("id-p", "secret-p", Some("token-p")));
     assert_eq!(keys.expires, Some(4_070_908_800));
-    for (profile, message) in [("old", "no keys in JSON"), ("bad", "no such luck")] {
+    for (profile, message) in [("old", "not JSON credentials"), ("bad", "no such luck")] {
         let (credentials, _) = find(&files, Some(profile)).unwrap();
         let refused = credentials.keys().await.unwrap_err().to_string();
         assert!(

@@ -1,10 +1,9 @@
-//! Whether it pays to ask for folders with all that is below them, found out at the far side
-//! itself.
+//! Probes whether prefix listings are cheaper at a service.
 //!
-//! Some servers find what is below a prefix at once, others go through the whole bucket for it, and
-//! others do not know what they are asked. Nothing in an answer says which, so at every depth one
-//! folder is asked for in both ways at the same time, while the others of that depth wait: what the
-//! two answers say must agree, and what they took tells which way is taken.
+//! Some servers find the keys below a prefix quickly, others scan the whole bucket, and others do
+//! not support the request. No response says which, so one folder per depth is requested in both
+//! ways at the same time, while the others of that depth wait. The two responses must agree, and
+//! their times decide.
 
 use super::RemoteFolder;
 use super::page::ListPage;
@@ -19,20 +18,20 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
-/// How much longer than for the folder alone is waited for all that is below it, and how long in
-/// any case.
+/// How much longer than the plain listing the prefix listing may take, and the minimum timeout.
 const MAX_SLOWDOWN: u32 = 32;
 const MIN_TIMEOUT: Duration = Duration::from_millis(100);
-/// How much cheaper a folder must be: those with much below them may be dearer to list than the
-/// others.
+/// How much cheaper a folder must be: other folders may have more below them, and be more
+/// expensive.
 const MIN_SAVING: u32 = 2;
 
-/// Whether it pays, by depth.
+/// Results by depth.
 #[derive(Default)]
 pub(super) struct ListingProbes(Mutex<HashMap<usize, Arc<OnceCell<bool>>>>);
 
 impl ListingProbes {
-    /// Whether it pays for a folder; and its page, if it was this one that was tried.
+    /// Returns whether prefix listings are cheaper for a folder, and its page if this folder was
+    /// probed.
     pub(super) async fn is_cheaper(
         &self,
         folder: &RemoteFolder,
@@ -51,7 +50,8 @@ impl ListingProbes {
     }
 }
 
-/// Asks in both ways: the page of the folder alone, and whether the other pays.
+/// Requests a folder in both ways. Returns its plain page, and whether the prefix listing is
+/// cheaper.
 async fn probe(folder: &RemoteFolder, reserve: Option<Reservation>) -> Result<(ListPage, bool)> {
     let Some(mut reserve) = reserve else {
         return Ok((folder.first().await?, false));
@@ -80,7 +80,7 @@ async fn probe(folder: &RemoteFolder, reserve: Option<Reservation>) -> Result<(L
     Ok((alone, took * MIN_SAVING <= cost * count))
 }
 
-/// Whether both tell the same of the folder, as far as either goes.
+/// Returns whether both pages agree as far as either goes.
 fn agree(alone: &ListPage, of_all: &ListPage) -> bool {
     let (a, b) = (&alone.items, &of_all.items);
     let same = |(a, b): (&Entry, &Entry)| (&a.name, a.kind, a.size) == (&b.name, b.kind, b.size);

@@ -1,8 +1,9 @@
-//! Listing a folder: the keys below a prefix, up to the next slash.
+//! Listing a folder: the keys with a prefix, up to the next slash.
 //!
-//! A folder of many pages is cut into stretches of names that are listed at the same time. Pages
-//! are handed on as they come, each with a cursor that says of every stretch how far it is, so what
-//! is durable is never fetched again. In memory there is at most a page of each stretch.
+//! A folder of many pages is split into ranges of names that are listed in parallel
+//! (`docs/adr/0016`). Pages are returned as they arrive, each with a cursor that contains the
+//! progress of every range, so a durable page is never fetched again. Memory holds at most one page
+//! per range.
 
 mod listing_probe;
 mod name_ranges;
@@ -27,14 +28,14 @@ use split::{Alphabet, common_prefix, first_after_prefix};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Stretches that are listed at the same time.
+/// Maximum number of ranges listed in parallel.
 const MAX_PARALLEL: usize = 8;
-/// Pages after which a folder is a large one.
+/// Number of pages after which a folder counts as large.
 const LARGE_AFTER_PAGES: u32 = 4;
-/// Cuts, good or bad, until every further one has to be earned by so many pages of its stretch.
+/// Number of free splits. Every further one must be earned by this many pages of its range.
 const FREE_CUTS: u32 = 2 * MAX_PARALLEL as u32;
 const PAGES_PER_CUT: u32 = 8;
-/// More pages without anything in them than any far side needs to pass over what was deleted.
+/// More empty pages than any service needs to skip deleted keys.
 const EMPTY_PAGES: u32 = 1000;
 
 pub(super) struct S3Listing {
@@ -44,37 +45,37 @@ pub(super) struct S3Listing {
     running: JoinSet<Fetched>,
     begun: bool,
     ended: bool,
-    /// Of this process: pages that came, and cuts that were made.
+    /// Pages and splits of this process.
     pages: u32,
     cuts: u32,
-    /// The first name that came of the last stretch.
+    /// The first name of the last range.
     first: Option<Vec<u8>>,
     alphabet: Alphabet,
     upper_bound: UpperBound,
-    /// Good places to cut.
+    /// Good positions for splits.
     good_cuts: Vec<Vec<u8>>,
-    /// Where folders go that come with the first page, if they may.
+    /// The cache for folders that arrive with the first page, if that is allowed.
     prefix_listing: Option<Arc<PrefixListing>>,
 }
 
-/// What is known of where the last names are. Only a hint: the last stretch has no end.
+/// Knowledge about the last names. Only a hint: the last range has no end.
 enum UpperBound {
     Unknown,
     Searching,
-    /// Before this name, if that is known.
+    /// Before this name, if known.
     Near(Option<Vec<u8>>),
-    /// The far side does not begin where it is asked to, or refuses to say: nothing is cut.
+    /// The service ignores `start-after` or rejects it: nothing is split.
     Unavailable,
 }
 
 enum Fetched {
-    /// Of which stretch.
+    /// The id of the range, and the page.
     Page(u32, Result<ListPage>),
-    /// And names behind each of which something comes.
+    /// The bound, and names after each of which others follow.
     UpperBound(UpperBound, Vec<Vec<u8>>),
 }
 
-/// A folder at the far side.
+/// A remote folder.
 struct RemoteFolder {
     bucket: Arc<Bucket>,
     path: Vec<u8>,
@@ -82,17 +83,17 @@ struct RemoteFolder {
 }
 
 impl RemoteFolder {
-    /// For all keys below.
+    /// Returns a call for all keys below the folder.
     fn all_keys(&self) -> Call {
         list_call(&self.bucket, &self.path, &self.prefix)
     }
 
-    /// For what is in it.
+    /// Returns a call for the entries of the folder.
     fn call(&self) -> Call {
         self.all_keys().query("delimiter", "/")
     }
 
-    /// The same after a name.
+    /// Returns a call for the entries after a name.
     fn after(&self, name: &[u8]) -> Call {
         let after = [self.prefix.as_slice(), name].concat();
         let call = self.call();
@@ -106,7 +107,7 @@ impl RemoteFolder {
     async fn page(&self, token: Option<String>, after: Vec<u8>) -> Result<ListPage> {
         let call = match token {
             Some(token) => self.call().query("continuation-token", &token),
-            // A name is good for ever; a token may be forgotten.
+            // A name is valid forever; a token may expire.
             None if !after.is_empty() => self.after(&after),
             None => self.call(),
         };
@@ -117,8 +118,8 @@ impl RemoteFolder {
         self.page(None, Vec::new()).await
     }
 
-    /// A page of all keys below. Grouped, those with two slashes in a row are told by what they
-    /// have in common.
+    /// Fetches a page of all keys below the folder. If grouped, keys with two consecutive slashes
+    /// are returned as common prefixes.
     async fn all_keys_page(&self, grouped: bool) -> Result<ListPage> {
         let call = match grouped {
             true => self.all_keys().query("delimiter", "//"),
@@ -129,7 +130,7 @@ impl RemoteFolder {
         match page.items.iter().any(is_other) {
             false => Ok(page),
             true => {
-                let message = "the far side groups keys otherwise than it was asked to";
+                let message = "the service ignores the requested delimiter";
                 Err(self.failure(ErrorKind::Unsupported, message))
             }
         }
@@ -148,10 +149,11 @@ impl RemoteFolder {
             .map_err(|message| call.failure(ErrorKind::Temporary, message))
     }
 
-    /// Looks for a name that all others come before, by how much of its beginning the last of them
-    /// has in common with `name`. Names seen so far differ after `same` characters.
+    /// Searches for a name after all others, by the length of the prefix that the last of them
+    /// shares with `name`. Known names differ after `same` characters. A binary search over prefix
+    /// lengths.
     async fn upper_bound(&self, name: &str, same: usize) -> Option<Fetched> {
-        // All begin with the first `low` characters; not all begin with the first `high`.
+        // All names share the first `low` characters; not all share the first `high`.
         let (mut low, mut high, mut step) = (0, same + 1, 1);
         let mut passed = Vec::new();
         while high - low > 1 {
@@ -184,7 +186,7 @@ impl RemoteFolder {
     }
 }
 
-/// A call for keys that begin with a prefix.
+/// Returns a call that lists keys with a prefix.
 pub(super) fn list_call(bucket: &Bucket, path: &[u8], prefix: &[u8]) -> Call {
     bucket
         .call("list", "list", path, Method::GET)
@@ -219,8 +221,8 @@ impl S3Listing {
         }
     }
 
-    /// The same with a first page of all keys below, unless it is gone on with. The root is likely
-    /// to have more than a page of them.
+    /// Uses a prefix listing for the first page, unless the listing is resumed. The root likely has
+    /// more than a page of keys.
     pub(super) fn with_prefix_listing(mut self, prefix_listing: &Arc<PrefixListing>) -> S3Listing {
         self.prefix_listing = (!self.begun && !self.is_root).then(|| prefix_listing.clone());
         self
@@ -228,7 +230,7 @@ impl S3Listing {
 
     async fn page(&mut self) -> Result<Option<Page>> {
         if std::str::from_utf8(&self.folder.prefix).is_err() {
-            let message = "keys are UTF-8, and this name is not";
+            let message = "the name is not UTF-8, as keys must be";
             return Err(self.folder.failure(ErrorKind::NotFound, message));
         }
         if self.pages == 0 && !self.begun {
@@ -245,16 +247,16 @@ impl S3Listing {
                     self.cut();
                 }
                 Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
-                None => unreachable!("what is not over is being fetched"),
+                None => unreachable!("an incomplete listing has a page in flight"),
             }
         }
         Ok(None)
     }
 
-    /// Most folders have one page only, which needs no task of its own.
+    /// Fetches the first page. Most folders have no other, so it needs no task.
     async fn first_page(&mut self) -> Result<Page> {
         let first = self.ranges.open().next().map(|range| range.id);
-        let id = first.expect("nothing is done before the first page");
+        let id = first.expect("the range is open before the first page");
         let (page, all_keys) = match self.prefix_listing.take() {
             Some(below) => below.first_page(&self.folder).await?,
             None => (self.folder.first().await?, false),
@@ -276,22 +278,22 @@ impl S3Listing {
         }
     }
 
-    /// Takes a page of a stretch, which may have been one of all keys below, and asks for the next.
+    /// Accepts a page of a range, which may have been one of all keys, and requests the next.
     fn accept(&mut self, id: u32, all_keys: bool, page: ListPage) -> Result<Page> {
         let ListPage { items, token } = page;
         if !self.begun && !self.is_root && token.is_none() && items.is_empty() {
-            let message = "no key begins with this";
+            let message = "no key has this prefix";
             return Err(self.folder.failure(ErrorKind::NotFound, message));
         }
         self.begun |= !items.is_empty();
         self.pages += 1;
         self.learn(&items);
         let mut entries = Vec::with_capacity(items.len());
-        let range = self.ranges.find(id).expect("it is not done");
+        let range = self.ranges.find(id).expect("the range is not complete");
         let is_last = range.end.is_none();
         let taken = range.accept_page(items, token, &mut entries);
         if all_keys {
-            // It would go on with all keys.
+            // The token would continue with all keys.
             range.token = None;
         }
         let first = entries.first().map(sort_key);
@@ -312,7 +314,7 @@ impl S3Listing {
         self.alphabet.learn(&names);
     }
 
-    /// Cuts what is left of a large folder, as long as more could be listed at the same time.
+    /// Splits the rest of a large folder, as long as more ranges could be listed in parallel.
     fn cut(&mut self) {
         if self.pages < LARGE_AFTER_PAGES {
             return;
@@ -350,7 +352,7 @@ impl S3Listing {
         });
     }
 
-    /// Where the stretch that was cut least often is cut next.
+    /// Returns the next split of the range that was split least often.
     fn middle(&self) -> Option<(usize, Vec<u8>)> {
         let UpperBound::Near(edge) = &self.upper_bound else {
             return None;
@@ -376,7 +378,7 @@ impl Listing for S3Listing {
 }
 
 impl NameRange {
-    /// Takes a page of the far side, and where it goes on.
+    /// Accepts a page of the service, and its token.
     fn accept_page(
         &mut self,
         items: Vec<Entry>,
@@ -391,11 +393,11 @@ impl NameRange {
         };
         if self.empty > EMPTY_PAGES {
             return Err(format!(
-                "the listing does not go on: {EMPTY_PAGES} pages are empty"
+                "the listing does not advance: {EMPTY_PAGES} pages are empty"
             ));
         }
         if self.token.is_some() && self.token == token {
-            return Err("the listing does not go on: it names the same place again".to_owned());
+            return Err("the listing does not advance: it repeats its token".to_owned());
         }
         self.accept(items, token.is_none(), entries)?;
         self.token = token;
@@ -403,7 +405,7 @@ impl NameRange {
     }
 }
 
-/// Reads the bytes as a page and as a cursor.
+/// Parses the bytes as a page and as a cursor.
 pub(crate) fn fuzz_listing(bytes: &[u8], prefix: &[u8]) {
     if let Ok(page) = parse(bytes, prefix) {
         let (mut ranges, mut entries) = (NameRanges::default(), Vec::new());
@@ -414,7 +416,7 @@ pub(crate) fn fuzz_listing(bytes: &[u8], prefix: &[u8]) {
         if let Some(middle) = alphabet.middle(&ranges.all[0].after, None) {
             ranges.cut(0, middle);
         }
-        let again = NameRanges::read(&ranges.write()).expect("what was written is read");
+        let again = NameRanges::read(&ranges.write()).expect("a written cursor can be read");
         assert_eq!(again.write(), ranges.write());
     }
     if let Some(ranges) = NameRanges::read(bytes) {

@@ -1,4 +1,4 @@
-//! How far a listing is: one stretch of names at first; several, which are listed at the same time,
+//! The progress of a listing: one range of names at first, and several that are listed in parallel
 //! when there are many.
 
 use crate::backend::Cursor;
@@ -7,34 +7,33 @@ use crate::display;
 use crate::{Entry, Kind};
 use std::cmp::Ordering;
 
-/// A stretch of a folder's names: those after `start`, up to and with `end`.
+/// A range of a folder's names: those after `start`, up to and including `end`.
 #[derive(Default, Debug)]
 pub(super) struct NameRange {
     pub(super) start: Vec<u8>,
-    /// The last name that came, with its slash if it was a folder.
+    /// The last name, with its slash if it was a folder.
     pub(super) after: Vec<u8>,
-    /// `None`: to the last there is.
+    /// `None` for the end of the folder.
     pub(super) end: Option<Vec<u8>>,
     pub(super) done: bool,
     pending: PendingNames,
-    /// Folders that came here, of which a file of the same name would have come in a stretch
-    /// before.
+    /// Folders of this range whose files of the same name belong to an earlier range.
     early_folders: Vec<Vec<u8>>,
-    /// What this process calls it.
+    /// Its id in this process.
     pub(super) id: u32,
-    /// Where the far side goes on, if it said so to this process.
+    /// The token of the next page, if this process has one.
     pub(super) token: Option<String>,
-    /// Whether a page of it is being fetched.
+    /// Whether a page is being fetched.
     pub(super) busy: bool,
-    /// Pages without anything in them, one after the other.
+    /// Consecutive empty pages.
     pub(super) empty: u32,
-    /// Pages since it was cut, and how often it was.
+    /// Pages since the last split, and the number of splits.
     pub(super) pages: u32,
     pub(super) cuts: u32,
 }
 
 impl NameRange {
-    /// Takes a page; hands on what nothing can change any more. `is_last`: the far side has no
+    /// Accepts a page, and returns the entries that are final. `is_last` if the service has no
     /// more.
     pub(super) fn accept(
         &mut self,
@@ -44,9 +43,8 @@ impl NameRange {
     ) -> Result<(), String> {
         for item in items {
             let key = sort_key(&item);
-            // A listing that goes on after a folder's name may begin with that folder again. What
-            // comes earlier still would be lost to whoever goes on from here: such a listing cannot
-            // be used.
+            // A listing resumed after a folder may start with that folder again. An earlier name
+            // would be lost to a process that resumes from here, so such a listing cannot be used.
             match key.cmp(&self.after) {
                 _ if self.after.is_empty() => {}
                 Ordering::Less => return Err(out_of_order(&key, &self.after)),
@@ -63,7 +61,7 @@ impl NameRange {
             self.pending.push(item, entries);
             self.after = key;
         }
-        // With its last name all of it came: another page would only bring what is the next one's.
+        // With its last name the range is complete: another page would only contain the next range.
         self.done |= is_last || self.end.as_ref() == Some(&self.after);
         if self.done {
             self.pending
@@ -72,13 +70,13 @@ impl NameRange {
         Ok(())
     }
 
-    /// Whether a file of this name would be in a stretch before, although the folder is in this
-    /// one.
+    /// Returns whether a file of this name belongs to an earlier range, although the folder is in
+    /// this one.
     fn belongs_before(&self, name: &[u8]) -> bool {
         !self.start.is_empty() && name <= self.start.as_slice()
     }
 
-    /// Both are done: makes one of them.
+    /// Merges a range with the next one. Both are complete.
     fn join(&mut self, next: NameRange, entries: &mut Vec<Entry>) {
         self.pending
             .release_up_to(&next.early_folders, next.end.as_deref(), entries);
@@ -129,13 +127,13 @@ impl NameRange {
 
 fn out_of_order(key: &[u8], after: &[u8]) -> String {
     let (key, after) = (display(key), display(after));
-    format!("the listing is in no order: `{key}` comes after `{after}`")
+    format!("the listing is not sorted: `{key}` comes after `{after}`")
 }
 
-/// What a cursor begins with. One without is of a version that knew one stretch only.
+/// The start of a cursor with several ranges. An older version wrote a single range without it.
 const MULTI_RANGE: [u8; 4] = [0xff; 4];
 
-/// All stretches, in order; together they are the folder.
+/// All ranges in order, which together are the folder.
 #[derive(Debug)]
 pub(super) struct NameRanges {
     pub(super) all: Vec<NameRange>,
@@ -152,7 +150,7 @@ impl Default for NameRanges {
 }
 
 impl NameRanges {
-    /// Cuts a stretch in two.
+    /// Splits a range in two.
     pub(super) fn cut(&mut self, at: usize, middle: Vec<u8>) {
         let range = &mut self.all[at];
         range.cuts += 1;
@@ -169,7 +167,7 @@ impl NameRanges {
         self.all.insert(at + 1, next);
     }
 
-    /// The stretch to cut at a name, unless it came that far.
+    /// Returns the range to split at a name, unless it has passed the name.
     pub(super) fn range_containing(&self, name: Vec<u8>) -> Option<(usize, Vec<u8>)> {
         let is_in = |range: &NameRange| {
             let ends_after = range.end.as_ref().is_none_or(|end| name < *end);
@@ -178,7 +176,7 @@ impl NameRanges {
         Some((self.all.iter().position(is_in)?, name))
     }
 
-    /// Makes one of neighbours that are done; hands on what that decides.
+    /// Merges adjacent complete ranges, and returns the entries that this decides.
     pub(super) fn merge_done(&mut self, entries: &mut Vec<Entry>) {
         let mut at = 0;
         while at + 1 < self.all.len() {
@@ -191,12 +189,12 @@ impl NameRanges {
         }
     }
 
-    /// Whether all of it came; to be asked when neighbours were made one.
+    /// Returns whether the listing is complete, after complete ranges were merged.
     pub(super) fn is_complete(&self) -> bool {
         matches!(&*self.all, [one] if one.done)
     }
 
-    /// Those that are not done.
+    /// Returns the incomplete ranges.
     pub(super) fn open(&mut self) -> impl Iterator<Item = &mut NameRange> {
         self.all.iter_mut().filter(|range| !range.done)
     }
@@ -260,13 +258,13 @@ mod tests {
             let kind = if entry.kind == Kind::Folder { 'd' } else { 'f' };
             format!("{kind}:{}", String::from_utf8_lossy(&entry.name))
         };
-        let mut shown: Vec<String> = entries.iter().map(show).collect();
-        shown.sort();
-        shown
+        let mut lines: Vec<String> = entries.iter().map(show).collect();
+        lines.sort();
+        lines
     }
 
-    /// Lists what a far side has in pages of two, its stretches in the order of `turns`, each page
-    /// as if by another process.
+    /// Lists a fake server in pages of two, its ranges in the order of `turns`, each page as by
+    /// another process.
     fn list(all: &[&str], cuts: &[&str], turns: impl Fn(usize, usize) -> usize) -> Vec<String> {
         let mut ranges = NameRanges::default();
         for cut in cuts {
@@ -299,13 +297,13 @@ mod tests {
     ];
 
     #[test]
-    fn a_file_beside_a_folder_of_its_name_is_told_apart_wherever_it_is_cut() {
-        let told = list(&AWKWARD, &[], |_, _| 0);
+    fn a_file_next_to_a_folder_of_its_name_is_recognised_at_any_split() {
+        let listed = list(&AWKWARD, &[], |_, _| 0);
         let right = [
             "d:a", "d:a!", "d:a-b", "d:b", "f:", "f:a!/", "f:a!b", "f:a-", "f:a/", "f:a0", "f:b/",
             "f:c",
         ];
-        assert_eq!(told, right);
+        assert_eq!(listed, right);
         let places = [
             "a", "a ", "a!", "a!!", "a!b", "a,", "a-", "a-b", "a.", "a0", "b", "b.", "bb", "d",
         ];
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_is_done_with_its_last_name() {
+    fn a_range_is_complete_with_its_last_name() {
         let mut ranges = NameRanges::default();
         ranges.cut(0, b"b".to_vec());
         let page = vec![entry("a"), entry("b")];
@@ -358,11 +356,11 @@ mod tests {
         let mut take = |name: &str| range.accept(vec![entry(name)], false, &mut Vec::new());
         take("y").unwrap();
         take("y").unwrap();
-        assert!(take("a").unwrap_err().contains("no order"));
+        assert!(take("a").unwrap_err().contains("not sorted"));
     }
 
     #[test]
-    fn cursors_of_one_stretch_are_read_as_they_were_written_before() {
+    fn older_cursors_with_one_range_are_read() {
         let mut frames = FrameWriter::default();
         frames.put(b"key-7");
         let ranges = NameRanges::read(&frames.finish()).unwrap();

@@ -1,4 +1,4 @@
-//! A page of a listing, as the far side writes it.
+//! A page of a listing in the service's XML.
 
 use crate::cloud::object_headers::version;
 use crate::cloud::pending_names::sort_key;
@@ -7,12 +7,12 @@ use crate::display;
 use crate::entry::WRITTEN_PREFIX;
 use crate::{Entry, Kind};
 
-/// What one page of the far side holds.
+/// A page of the service.
 #[derive(Debug, Default)]
 pub(super) struct ListPage {
-    /// Keys and common prefixes, below the prefix that was asked for, in order.
+    /// Keys and common prefixes below the requested prefix, in order.
     pub(super) items: Vec<Entry>,
-    /// Where it goes on.
+    /// The token of the next page.
     pub(super) token: Option<String>,
 }
 
@@ -50,9 +50,9 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<ListP
         [name] => root.clone_from(name),
         _ => {}
     })?;
-    // Anything else, an error or the page of some proxy, must not pass for an empty folder.
+    // Anything else, such as an error or a proxy's page, must not pass for an empty folder.
     let Some(truncated) = truncated.filter(|_| root == "ListBucketResult") else {
-        return Err(format!("the answer is no listing: it is `{root}`"));
+        return Err(format!("the response is not a listing but `{root}`"));
     };
     for (key, mut entry) in items {
         let key = if encoded {
@@ -61,7 +61,10 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<ListP
             key
         };
         let Some(name) = key.strip_prefix(prefix) else {
-            return Err(format!("`{}` was not asked for", display(&key)));
+            return Err(format!(
+                "the listing contains `{}`, which is outside the prefix",
+                display(&key)
+            ));
         };
         let is_folder = entry.kind == Kind::Folder;
         let name = if is_folder {
@@ -74,7 +77,7 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<ListP
     }
     page.items.sort_by_cached_key(sort_key);
     if truncated != page.token.is_some() {
-        return Err("the listing is cut off without a word where it goes on".to_owned());
+        return Err("the listing is truncated without a token to continue".to_owned());
     }
     Ok(page)
 }
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listing_is_not_an_empty_one() {
+    fn other_documents_are_not_empty_listings() {
         let empty = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
         assert!(parse(empty, b"").unwrap().items.is_empty());
         for other in [

@@ -1,9 +1,9 @@
-//! Several folders for one request: a page of all keys below a folder, sorted out by the folders
-//! that they are in.
+//! Listing several folders with one request: a page of all keys below a folder, grouped by the
+//! folders that contain them.
 //!
-//! Who walks a whole tree asks for every folder once, sooner or later. Where folders are small, a
-//! page without a delimiter has many of them; those that it has whole are kept until they are asked
-//! for, as long as there is room.
+//! A walk requests every folder once, sooner or later. Where folders are small, a page without a
+//! delimiter covers many of them; those that it covers completely are cached until they are
+//! requested, within a limit.
 
 use super::RemoteFolder;
 use super::listing_probe::ListingProbes;
@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Entries that are kept at most, a folder counting as one more. About sixteen megabytes.
+/// Maximum number of cached entries, where a folder counts as one more. About sixteen megabytes.
 const MAX_ENTRIES: usize = 65_536;
-/// What a page may take up.
+/// Entries reserved for a page.
 const PAGE_RESERVATION: usize = 2_000;
 
-/// Folders that came before they were asked for.
+/// A cache of folders that were listed before they were requested.
 pub(in crate::s3) struct PrefixListing {
     cache: Mutex<Cache>,
-    /// Whether it pays, where that is to be found out.
+    /// Probes whether prefix listings are cheaper, where that is unknown.
     probes: Option<ListingProbes>,
 }
 
@@ -34,7 +34,7 @@ struct Cache {
     entries_held: usize,
 }
 
-/// Room for what a page may bring; what is not used is given back.
+/// A reservation for the entries of a page. The unused rest is released.
 pub(super) struct Reservation {
     listing: Arc<PrefixListing>,
     left: usize,
@@ -61,7 +61,7 @@ impl PrefixListing {
         }
     }
 
-    /// A folder that came already, once.
+    /// Takes a folder from the cache.
     pub(in crate::s3) fn take_cached(&self, folder: &Folder) -> Option<Box<dyn Listing>> {
         let mut cache = self.cache.lock();
         let entries = cache.folders.remove(folder.as_bytes())?;
@@ -74,14 +74,14 @@ impl PrefixListing {
         self.cache.lock().entries_held
     }
 
-    /// The first page of a folder, and whether it was one of all keys below it.
+    /// Returns the first page of a folder, and whether it was a page of all keys below it.
     pub(super) async fn first_page(
         self: &Arc<PrefixListing>,
         folder: &RemoteFolder,
     ) -> Result<(ListPage, bool)> {
         let cheaper = match &self.probes {
             None => true,
-            // It cannot be found out without room either.
+            // A probe needs a reservation, too.
             Some(_) if self.reserve().is_none() => false,
             Some(probes) => {
                 let (cheaper, page) = probes.is_cheaper(folder, || self.reserve()).await?;
@@ -100,7 +100,7 @@ impl PrefixListing {
         Ok((page, true))
     }
 
-    /// Room for a page, if there is some.
+    /// Reserves entries for a page, if the limit allows.
     fn reserve(self: &Arc<PrefixListing>) -> Option<Reservation> {
         let mut cache = self.cache.lock();
         (cache.entries_held + PAGE_RESERVATION <= MAX_ENTRIES).then(|| {
@@ -114,7 +114,7 @@ impl PrefixListing {
 }
 
 impl Reservation {
-    /// Keeps folders below `folder`; how many.
+    /// Caches folders below `folder`. Returns how many.
     pub(super) fn keep(&mut self, folder: &[u8], folders: Vec<(Vec<u8>, Vec<Entry>)>) -> u32 {
         let mut count = 0;
         let mut cache = self.listing.cache.lock();
@@ -130,8 +130,8 @@ impl Reservation {
     }
 }
 
-/// The folders that a page has whole. What is left is what a page of the folder itself would have
-/// had.
+/// Removes the folders that a page covers completely, and returns them. The rest is what a page of
+/// the folder itself would have.
 pub(super) fn split_by_folder(page: &mut ListPage) -> Vec<(Vec<u8>, Vec<Entry>)> {
     let last = page.token.as_ref().and(page.items.last());
     let last = last.map(|last| last.name.clone()).unwrap_or_default();
@@ -139,7 +139,7 @@ pub(super) fn split_by_folder(page: &mut ListPage) -> Vec<(Vec<u8>, Vec<Entry>)>
     page.items = folders.remove(&b""[..]).unwrap_or_default();
     let whole = folders.into_iter().filter_map(|(name, items)| {
         let mut entries = Vec::with_capacity(items.len());
-        // More of what the last key is in may follow.
+        // More keys of the last key's folders may follow.
         let is_whole = !last.starts_with(&name)
             && NameRange::default()
                 .accept(items, true, &mut entries)
@@ -149,8 +149,8 @@ pub(super) fn split_by_folder(page: &mut ListPage) -> Vec<(Vec<u8>, Vec<Entry>)>
     whole.collect()
 }
 
-/// Keys in order, by the folder that each is in; folders are entries of those that they are in, in
-/// the order of names.
+/// Groups keys by folder. Subfolders become entries of their parents. Keys and entries are ordered
+/// by name.
 fn group_by_folder(keys: Vec<Entry>) -> BTreeMap<Vec<u8>, Vec<Entry>> {
     let mut folders: BTreeMap<Vec<u8>, Vec<Entry>> = BTreeMap::new();
     for mut key in keys {
@@ -163,7 +163,7 @@ fn group_by_folder(keys: Vec<Entry>) -> BTreeMap<Vec<u8>, Vec<Entry>> {
         for (slash, _) in slashes {
             let name = &key.name[begin..slash];
             let parent = folders.entry(key.name[..begin].to_vec()).or_default();
-            // All that is in a folder comes in a row.
+            // The keys of a folder are consecutive.
             let is_there = |last: &Entry| last.kind == Kind::Folder && last.name == name;
             if !parent.last().is_some_and(is_there) {
                 parent.push(Entry::new(name, Kind::Folder));
@@ -177,7 +177,7 @@ fn group_by_folder(keys: Vec<Entry>) -> BTreeMap<Vec<u8>, Vec<Entry>> {
     folders
 }
 
-/// A folder of which all is here.
+/// A cached folder.
 struct CachedListing(Option<Vec<Entry>>);
 
 impl Listing for CachedListing {

@@ -1,4 +1,4 @@
-//! Listings of a far side that is computed here, and keeps what it was asked.
+//! Listings of a fake server that records its requests.
 
 use super::*;
 use crate::Kind;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// A request for a page: after which name, and for how many.
+/// A request for a page: the name it starts after, and the maximum number of keys.
 type ListRequest = (String, usize);
 
 struct FakeServer {
@@ -25,18 +25,18 @@ impl Drop for FakeServer {
     }
 }
 
-/// What a far side makes of a delimiter that is no slash.
+/// How a server treats a delimiter other than a slash.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum DelimiterBehaviour {
     AsAsked,
     BySlashes,
-    /// What is in folders is not there.
+    /// Keys in folders are missing.
     NotAtAll,
     NameRule,
 }
 
 impl FakeServer {
-    /// Has these keys; one that is not `honest` does not begin where it is asked to.
+    /// Starts a server with these keys. One that is not `honest` ignores `start-after`.
     async fn new(keys: BTreeSet<String>, page: usize, honest: bool) -> FakeServer {
         let setting = format!("below=true&page={page}");
         FakeServer::with(keys, &setting, (honest, DelimiterBehaviour::AsAsked)).await
@@ -171,8 +171,8 @@ fn answer(
     format!("<ListBucketResult><IsTruncated>{more}</IsTruncated>{token}{items}</ListBucketResult>")
 }
 
-/// Keys of many kinds: numbers, hashes, one crowded place, dates in folders, a file beside a folder
-/// in the midst of others.
+/// Key sets of several kinds: numbers, hashes, one crowded prefix, dates in folders, a file next to
+/// a folder among others.
 fn kinds() -> Vec<(&'static str, BTreeSet<String>)> {
     let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
     let crowded = (0..1500).map(|n| format!("crowd-{n:06}.jpg"));
@@ -215,7 +215,7 @@ fn display(entry: &Entry) -> String {
     }
 }
 
-/// What a listing of these must come to.
+/// Returns the expected entries of a listing.
 fn wanted(keys: &BTreeSet<String>) -> BTreeSet<String> {
     let folder = |key: &String| key.split_once('/').map(|(folder, _)| folder.to_owned());
     let folders: BTreeSet<String> = keys.iter().filter_map(folder).collect();
@@ -242,7 +242,10 @@ async fn a_large_folder_is_listed_in_parallel_ranges_with_few_extra_requests() {
         let mut listing = server.list(None);
         let (mut found, mut widest) = (BTreeSet::new(), 0);
         while let Some(page) = listing.page().await.unwrap() {
-            assert!(page.entries.len() <= 2 * PAGE, "{kind}: a page is a page");
+            assert!(
+                page.entries.len() <= 2 * PAGE,
+                "{kind}: a page is not larger than two"
+            );
             for entry in &page.entries {
                 assert!(found.insert(display(entry)), "{kind}: {entry:?} came twice");
             }
@@ -251,7 +254,7 @@ async fn a_large_folder_is_listed_in_parallel_ranges_with_few_extra_requests() {
         assert_eq!(found, wanted, "{kind}");
         assert!(widest >= MAX_PARALLEL - 1, "{kind}: {widest} at once");
         let (needed, asked) = (wanted.len().div_ceil(PAGE), server.asked().len());
-        // A cut costs a page that goes beyond it, and one behind which nothing is another.
+        // A split costs a page that goes beyond it, and one with nothing behind it another.
         let most = needed + 2 * FREE_CUTS as usize + needed / 4;
         assert!(asked <= most, "{kind}: {asked} requests for {needed} pages");
     }
@@ -269,7 +272,7 @@ async fn a_resumed_listing_never_requests_a_page_again() {
                 .and_then(NameRanges::read)
                 .unwrap_or_default();
             let mut listing = server.list(cursor.as_ref());
-            // Each life is longer than the one before, and ends with pages under way.
+            // Each run is longer than the one before, and ends with pages in flight.
             for _ in 0..life {
                 let Some(page) = listing.page().await.unwrap() else {
                     break;
@@ -320,7 +323,7 @@ async fn a_server_that_ignores_start_after_is_listed_page_by_page() {
     assert_eq!(server.asked().len(), needed + 1);
 }
 
-/// All entries of a tree by their paths, each folder listed once.
+/// Returns all entries of a tree by path. Each folder is listed once.
 async fn walk(s3: &dyn Backend) -> BTreeSet<String> {
     let (mut found, mut folders) = (BTreeSet::new(), vec![Folder::root()]);
     while let Some(folder) = folders.pop() {
@@ -339,7 +342,7 @@ async fn walk(s3: &dyn Backend) -> BTreeSet<String> {
     found
 }
 
-/// Keys of a tree of small folders, and some of which little can be said.
+/// Keys of a tree with small folders, and some awkward ones.
 fn tree() -> BTreeSet<String> {
     let awkward = [
         "a/x",
@@ -386,7 +389,7 @@ async fn a_walk_of_small_folders_gets_many_per_request() {
         );
         assert!(page < 1000 || few < 10, "{few} requests");
         let again = walk(&*walked).await;
-        assert_eq!(again, plain, "nothing is kept that was taken");
+        assert_eq!(again, plain, "a cached folder is used once");
         assert!(page < 1000 || server.asked().len() == few);
     }
 }
@@ -405,7 +408,7 @@ async fn prefix_listings_are_probed_and_never_trusted() {
         let walked = s3.for_walk().unwrap();
         let message = format!("{grouping:?}, in pages of {page}");
         assert_eq!(walk(&*walked).await, plain, "{message}");
-        // One folder of every depth is asked for twice.
+        // One folder per depth is requested twice.
         let few = server.asked().len();
         assert!(few <= many + 6, "{message}: {few} requests, {many} without");
         if page == 1000 && grouping == DelimiterBehaviour::AsAsked {

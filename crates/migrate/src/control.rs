@@ -99,7 +99,7 @@ fn apply(connection: &Connection) -> rusqlite::Result<()> {
                 apply_rule(connection, &verb, &argument)?;
             }
         }
-        log(connection, format!("asked: {verb} {argument}").trim_end())?;
+        log(connection, format!("request: {verb} {argument}").trim_end())?;
         connection.execute("DELETE FROM control WHERE id = ?", [id])?;
     }
     Ok(())

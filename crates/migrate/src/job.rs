@@ -337,7 +337,7 @@ impl Job {
             set_meta(transaction, "pass", pass + 1)?;
             insert_root(transaction)?;
             set_meta(transaction, "stage", stage::PLANNING)?;
-            log(transaction, &format!("pass {} began", pass + 1))
+            log(transaction, &format!("pass {} started", pass + 1))
         };
         self.writer.write(write).await
     }
@@ -408,7 +408,7 @@ fn identify(
         set_meta(&transaction, "pass", 1)?;
         set_meta(&transaction, "stage", stage::PLANNING)?;
         insert_root(&transaction)?;
-        log(&transaction, "job made")?;
+        log(&transaction, "job created")?;
         failpoint::hit("before-job-commit");
         transaction.commit()?;
         failpoint::hit("after-job-commit");
@@ -448,7 +448,7 @@ fn apply_filters(connection: &rusqlite::Connection, filters: &Filters) -> Result
     set_meta(&transaction, "filters", text)?;
     // A plan made with other filters is obsolete.
     set_meta(&transaction, "stage", stage::DONE)?;
-    log(&transaction, &format!("filters from now on: {filters}"))?;
+    log(&transaction, &format!("filters changed to: {filters}"))?;
     Ok(transaction.commit()?)
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""An independent judge of what a migration did.
+"""Compares trees independently of the migration's code.
 
-    judge.py make DIR       a tree with every awkward thing that a filesystem holds
-    judge.py compare A B    walks both by file descriptors, and compares bytes, metadata, links and holes
+    compare.py make DIR       makes a tree with every kind of entry and many awkward names
+    compare.py compare A B    compares contents, metadata, links and holes of two trees
 """
 import hashlib
 import os

@@ -162,7 +162,7 @@ impl Job {
             // Other options than before may delete more than is allowed.
             _ => preflight::deletions(self, options).await?.check()?,
         }
-        self.enter_stage(stage::COPYING, "copy began or went on".into())
+        self.enter_stage(stage::COPYING, "copy started or resumed".into())
             .await?;
         let copied = CopyRun::new(self, options, None)?.run().await;
         // Completed work is kept, also when the run was stopped.

@@ -1,4 +1,4 @@
-"""moto's server, taking every key: its router would fold `//` and refuse line breaks, which S3 does not."""
+"""moto's server for any key. Its router would merge `//` and refuse line breaks, unlike S3."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the tests of cloud storages share: trees, runs of headworks, and those who judge them."""
+"""Shared by the tests of cloud storages: trees, runs of headworks, and independent checks."""
 import json
 import os
 import random
@@ -27,29 +27,32 @@ def client(endpoint):
     return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", config=config)
 
 
-def headworks(*words, codes=(0,), env=None, aside=False):
-    """What it says; with `aside`, what it says beside its results."""
-    done = subprocess.run([HEADWORKS, "migrate", *words], capture_output=True, text=True, timeout=240, env=env)
-    assert done.returncode in codes, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    for told in (done.stdout, done.stderr):
-        assert not any(secret in told for secret in SECRETS), "a secret was shown"
-    return done.stderr if aside else done.stdout
+def headworks(*args, codes=(0,), env=None, stderr=False):
+    """Runs headworks and returns its output: stdout, or stderr with `stderr`."""
+    done = subprocess.run([HEADWORKS, "migrate", *args], capture_output=True, text=True, timeout=240, env=env)
+    assert done.returncode in codes, f"{args}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    for output in (done.stdout, done.stderr):
+        assert not any(secret in output for secret in SECRETS), "a secret was printed"
+    return done.stderr if stderr else done.stdout
 
 
-def nothing_to_do(source, destination, state, least=1):
+def expect_nothing_to_do(source, destination, state, least=1):
     plan = json.loads(headworks("plan", source, destination, "--state", state, "--json"))
-    left = {word: count for word, count in plan["statuses"].items() if word != "same" and count["entries"]}
+    left = {name: count for name, count in plan["statuses"].items() if name != "same" and count["entries"]}
     assert not left and plan["statuses"]["same"]["entries"] >= least, plan["statuses"]
 
 
-def no_secret(state):
+def expect_no_secret(state):
     with open(state, "rb") as file:
         kept = file.read()
     assert not any(secret.encode() in kept for secret in SECRETS), "a secret is in the state file"
 
 
 def make_tree(root, seed=1, folders=6, files=12, large=(9 * MIB + 5, 21 * MIB)):
-    """Files of all small sizes and two of several parts, awkward names, empty folders; times to the nanosecond."""
+    """Makes small files, large files of several parts, awkward names and empty folders.
+
+    Modification times have nanoseconds.
+    """
     draw = random.Random(seed)
 
     def put(path, size):
@@ -68,7 +71,7 @@ def make_tree(root, seed=1, folders=6, files=12, large=(9 * MIB + 5, 21 * MIB)):
     os.makedirs(f"{root}/empty/inside", exist_ok=True)
 
 
-def walked(root):
+def read_tree(root):
     found = {}
     for folder, folders, files in os.walk(root):
         for name in folders:
@@ -80,8 +83,8 @@ def walked(root):
     return found
 
 
-def same_trees(here, there):
-    a, b = walked(here), walked(there)
+def expect_same_trees(here, there):
+    a, b = read_tree(here), read_tree(there)
     assert a.keys() == b.keys(), sorted(set(a) ^ set(b))[:10]
     for path in a:
         assert a[path] == b[path], f"{path} differs"
@@ -98,12 +101,12 @@ def objects(s3, bucket):
         token = {"ContinuationToken": page["NextContinuationToken"]}
 
 
-def no_uploads(s3, bucket):
+def expect_no_uploads(s3, bucket):
     left = s3.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
-    assert not left, f"{len(left)} uploads were left behind"
+    assert not left, f"{len(left)} unfinished uploads remain"
 
 
-def rclone(*words, endpoint=MOTO):
+def rclone(*args, endpoint=MOTO):
     environment = dict(os.environ, RCLONE_CONFIG="/dev/null", RCLONE_CONFIG_R_TYPE="s3", RCLONE_CONFIG_R_PROVIDER="Other",
                        RCLONE_CONFIG_R_ENDPOINT=endpoint, RCLONE_CONFIG_R_ENV_AUTH="true", RCLONE_CONFIG_R_REGION="us-east-1",
                        RCLONE_CONFIG_A_TYPE="azureblob", RCLONE_CONFIG_A_ENDPOINT=f"{AZURITE}/{ACCOUNT}",
@@ -111,13 +114,13 @@ def rclone(*words, endpoint=MOTO):
                        RCLONE_CONFIG_G_TYPE="google cloud storage", RCLONE_CONFIG_G_ENDPOINT=f"{GOOGLE}/storage/v1/",
                        RCLONE_CONFIG_G_ANONYMOUS="true", RCLONE_CONFIG_G_BUCKET_POLICY_ONLY="true",
                        RCLONE_CONFIG_D_TYPE="webdav", RCLONE_CONFIG_D_URL=f"http://{DAV}", RCLONE_CONFIG_D_VENDOR="other")
-    done = subprocess.run([RCLONE, *words, "--no-unicode-normalization"], capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, f"rclone {words}: {done.stderr}"
+    done = subprocess.run([RCLONE, *args, "--no-unicode-normalization"], capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, f"rclone {args}: {done.stderr}"
     return done.stderr
 
 
 class Proxy:
-    """A server seen through proxy.py."""
+    """A server behind proxy.py."""
 
     def __init__(self, endpoint, name, *settings):
         with socket.socket() as free:
@@ -128,14 +131,14 @@ class Proxy:
         upstream = str(urlsplit(endpoint).port)
         command = [sys.executable, f"{HERE}/proxy.py", str(self.port), upstream, self.log, *settings]
         self.process = subprocess.Popen(command)
-        wait(lambda: reached(self.port), "the proxy answers")
+        wait_until(lambda: is_open(self.port), "the proxy accepts connections")
 
     def lines(self):
         with open(self.log) as file:
             return [line.split() for line in file.read().splitlines()]
 
     def is_idle(self):
-        """Whether all that came whole is over, also for whoever was killed meanwhile."""
+        """Returns whether every request that arrived completely has ended, even if its client was killed."""
         return os.path.getsize(f"{self.log}.begun") == len(self.lines())
 
     def __enter__(self):
@@ -146,77 +149,82 @@ class Proxy:
         self.process.wait()
 
 
-def reached(port):
+def is_open(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait(condition, words, seconds=60):
+def wait_until(condition, description, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s: {words}"
+        assert time.monotonic() < end, f"not within {seconds} s: {description}"
         time.sleep(0.005)
 
 
-def killed_when(condition, words, *command):
-    """Runs headworks until the condition holds, and kills it there."""
+def kill_when(condition, description, *command):
+    """Runs headworks and kills it when the condition holds."""
     process = subprocess.Popen([HEADWORKS, "migrate", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait(lambda: condition() or process.poll() is not None, words)
+        wait_until(lambda: condition() or process.poll() is not None, description)
         assert process.poll() is None, "it ended before it could be killed"
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
 
-def both_ways(name, place, remote, awkward=True):
-    """`place` for us is `remote` for rclone."""
+def round_trip(name, location, remote, awkward=True):
+    """Uploads a tree and downloads it again.
+
+    `location` is the URL for headworks, `remote` the same for rclone.
+    """
     here, back, state = f"{WORK}/{name}-here", f"{WORK}/{name}-back", f"{WORK}/{name}.db"
     make_tree(here)
     if not awkward:
         shutil.rmtree(f"{here}/names")
         shutil.rmtree(f"{here}/empty")
     endpoint = S3S if name == "s3s" else MOTO
-    headworks("run", here, place, "--state", state)
+    headworks("run", here, location, "--state", state)
     rclone("check", "--download", here, remote, endpoint=endpoint)
-    told = rclone("sync", "--dry-run", "-v", here, remote, endpoint=endpoint)
-    assert "Skipped copy" not in told and "Skipped update" not in told, told
-    nothing_to_do(here, place, state, 80)
-    # Without what an earlier run knew, the times are asked for.
-    nothing_to_do(here, place, f"{WORK}/{name}-fresh.db", 80)
+    output = rclone("sync", "--dry-run", "-v", here, remote, endpoint=endpoint)
+    assert "Skipped copy" not in output and "Skipped update" not in output, output
+    expect_nothing_to_do(here, location, state, 80)
+    # Without the state file of the earlier run, times are requested.
+    expect_nothing_to_do(here, location, f"{WORK}/{name}-fresh.db", 80)
     headworks("verify", "--hash", "--state", state)
-    headworks("run", place, back, "--state", f"{WORK}/{name}-back.db")
-    same_trees(here, back)
-    nothing_to_do(place, back, f"{WORK}/{name}-back.db", 80)
-    # What changed, and only that, is copied.
+    headworks("run", location, back, "--state", f"{WORK}/{name}-back.db")
+    expect_same_trees(here, back)
+    expect_nothing_to_do(location, back, f"{WORK}/{name}-back.db", 80)
+    # Only the changed file is copied.
     with open(f"{here}/folder 1/sub 0/file-0.txt", "ab") as file:
         file.write(b"more")
-    told = json.loads(headworks("plan", here, place, "--state", state, "--json"))["statuses"]
-    work = sum(told[word]["entries"] for word in told if word.startswith(("different", "missing")))
-    assert work == 1, told
+    statuses = json.loads(headworks("plan", here, location, "--state", state, "--json"))["statuses"]
+    work = sum(statuses[name]["entries"] for name in statuses if name.startswith(("different", "missing")))
+    assert work == 1, statuses
     headworks("copy", "--state", state)
-    nothing_to_do(here, place, state)
+    expect_nothing_to_do(here, location, state)
     for file in (state, f"{WORK}/{name}-back.db"):
-        no_secret(file)
+        expect_no_secret(file)
 
 
-def flipped(name, upstream, place, remote, reads):
-    """Bytes that change on the way are found: by the far side in what it gets, by us in what we get and where the far side cannot.
-    `place` makes a location of an endpoint; `reads` tells addresses of content from others."""
+def check_flipped_bytes(name, upstream, location, remote, reads):
+    """Flips bytes in transit. The server detects them in uploads, and headworks in downloads.
+
+    `location` returns the URL for an endpoint; `reads` selects the requests for content.
+    """
     here, back = f"{WORK}/flipped-{name}-here", f"{WORK}/flipped-{name}-back"
     make_tree(here, folders=4, files=12, large=(20 * MIB,))
     for folder in ("names", "empty"):
         shutil.rmtree(f"{here}/{folder}")
     with Proxy(upstream, f"flipped-{name}-up", "flip=up") as proxy:
-        headworks("run", here, place(proxy.endpoint), "--state", f"{WORK}/flipped-{name}.db")
+        headworks("run", here, location(proxy.endpoint), "--state", f"{WORK}/flipped-{name}.db")
         damaged = [line for line in proxy.lines() if line[-1] == "flipped" and "upload_id" not in line[1]]
         assert damaged and not any(line[2].startswith("2") for line in damaged), damaged
     rclone("check", "--download", here, remote, endpoint=upstream if name == "s3" else MOTO)
-    # Pieces of large files have no checksums: `verify --hash` is for these.
+    # Ranges of large files have no checksums: `verify --hash` detects these.
     shutil.rmtree(f"{here}/large")
     with Proxy(upstream, f"flipped-{name}-down", "flip=down", f"of={reads}", "seed=3") as proxy:
         state = f"{WORK}/flipped-{name}-back.db"
-        headworks("run", place(proxy.endpoint), back, "--state", state, "--exclude", "large/**", "--exclude", "large")
+        headworks("run", location(proxy.endpoint), back, "--state", state, "--exclude", "large/**", "--exclude", "large")
         damaged = [line for line in proxy.lines() if line[-1] == "flipped"]
-        assert damaged, "nothing was damaged on the way"
-    same_trees(here, back)
+        assert damaged, "no response was damaged"
+    expect_same_trees(here, back)

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let words: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let [source, destination, state, what @ ..] = words.as_slice() else {
+    let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let [source, destination, state, what @ ..] = args.as_slice() else {
         return Err("move SRC DST STATE [plan | copy | run]".into());
     };
     let what = what.first().and_then(|what| what.to_str()).unwrap_or("run");

@@ -48,13 +48,13 @@ impl fmt::Display for Filters {
             self.max_age.map(|most| age("max-age", most)),
             self.specials.then(|| "--specials".to_owned()),
         ];
-        let words: Vec<String> = include
+        let flags: Vec<String> = include
             .chain(exclude)
             .chain(others.into_iter().flatten())
             .collect();
-        match words.is_empty() {
+        match flags.is_empty() {
             true => f.write_str("none"),
-            false => f.write_str(&words.join(" ")),
+            false => f.write_str(&flags.join(" ")),
         }
     }
 }

@@ -204,9 +204,9 @@ impl Comparison {
         if self.is_unsupported(entry.kind) {
             return Status::Unsupported;
         }
-        match &pair.there {
+        match &pair.existing {
             None => Status::Missing,
-            Some(there) => self.difference(entry, there),
+            Some(existing) => self.difference(entry, existing),
         }
     }
 
@@ -218,39 +218,40 @@ impl Comparison {
         }
     }
 
-    pub(crate) fn difference(&self, here: &Entry, there: &Entry) -> Status {
-        if here.kind != there.kind {
+    pub(crate) fn difference(&self, source: &Entry, destination: &Entry) -> Status {
+        if source.kind != destination.kind {
             return Status::TypeConflict;
         }
-        if here.size != there.size {
+        if source.size != destination.size {
             return Status::Different(Difference::Size);
         }
-        if here.target != there.target {
+        if source.target != destination.target {
             return Status::Different(Difference::Target);
         }
-        if self.modified_differs(here, there) {
+        if self.modified_differs(source, destination) {
             return Status::Different(Difference::Modified);
         }
-        if self.metadata_differs(here, there) {
+        if self.metadata_differs(source, destination) {
             return Status::Different(Difference::Metadata);
         }
         Status::Same
     }
 
-    fn modified_differs(&self, here: &Entry, there: &Entry) -> bool {
-        let (Some(precision), Some(a), Some(b)) = (self.precision, here.modified, there.modified)
+    fn modified_differs(&self, source: &Entry, destination: &Entry) -> bool {
+        let (Some(precision), Some(a), Some(b)) =
+            (self.precision, source.modified, destination.modified)
         else {
             return false;
         };
         u128::from(a.abs_diff(b)) >= precision.as_nanos()
     }
 
-    fn metadata_differs(&self, here: &Entry, there: &Entry) -> bool {
-        let (Some(a), Some(b)) = (here.posix, there.posix) else {
+    fn metadata_differs(&self, source: &Entry, destination: &Entry) -> bool {
+        let (Some(a), Some(b)) = (source.posix, destination.posix) else {
             return false;
         };
-        let permissions = here.kind != Kind::Symlink && a.permissions() != b.permissions();
-        let special = here.kind == Kind::Special && (a.mode, a.device) != (b.mode, b.device);
+        let permissions = source.kind != Kind::Symlink && a.permissions() != b.permissions();
+        let special = source.kind == Kind::Special && (a.mode, a.device) != (b.mode, b.device);
         let owners = self.owners && (a.uid, a.gid) != (b.uid, b.gid);
         self.posix && (permissions || special || owners)
     }

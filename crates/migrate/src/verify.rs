@@ -288,24 +288,24 @@ impl EntryCheck {
             true => self.destination.stat(&below, None).await,
             false => self.destination.stat(folder, Some(&entry.name)).await,
         };
-        let there = match stat {
-            Ok(there) => there,
+        let existing = match stat {
+            Ok(existing) => existing,
             Err(error) if error.kind() == headworks_storage::ErrorKind::NotFound => {
                 return Ok((Some(MISSING.into()), None));
             }
             Err(error) => return Err(error),
         };
-        let mut there = there;
+        let mut existing = existing;
         if self.compare.destination.modified.is_none() {
-            there.modified = None;
+            existing.modified = None;
         }
-        let status = self.compare.difference(entry, &there);
+        let status = self.compare.difference(entry, &existing);
         if status != Status::Same {
             return Ok((Some(status.word().into()), None));
         }
         if let Some((folder, name)) = &self.first {
             let first = self.destination.stat(folder, Some(name)).await?;
-            if there.inode.is_none() || first.inode != there.inode {
+            if existing.inode.is_none() || first.inode != existing.inode {
                 return Ok((Some("different (link)".into()), None));
             }
         }

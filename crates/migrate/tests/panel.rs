@@ -84,7 +84,7 @@ fn rows(snapshot: &Snapshot, id: &str) -> Vec<Row> {
     }
 }
 
-fn words(row: &Row) -> Vec<String> {
+fn cells(row: &Row) -> Vec<String> {
     let word = |cell: &Cell| match cell {
         Cell::Text(text) => text.clone(),
         Cell::Number(number) => number.to_string(),
@@ -101,14 +101,14 @@ async fn a_plan_is_shown_and_browsed_with_totals_and_page_by_page() {
         .until("it is planned", |snapshot| {
             rows(snapshot, "jobs")
                 .first()
-                .is_some_and(|row| words(row)[3] == "planned")
+                .is_some_and(|row| cells(row)[3] == "planned")
         })
         .await;
     // 13 folders with 70 files each; the root is not an entry.
-    let found = words(&rows(&snapshot, "statuses")[0]);
+    let found = cells(&rows(&snapshot, "statuses")[0]);
     assert_eq!(found[..4], ["job", "plan", "missing", "922"]);
     let plan = rows(&snapshot, "plan");
-    assert_eq!(words(&plan[0])[2..6], ["922", "91000", "922", "91000"]);
+    assert_eq!(cells(&plan[0])[2..6], ["922", "91000", "922", "91000"]);
     let sides = snapshot
         .widgets
         .iter()
@@ -135,14 +135,14 @@ async fn a_plan_is_shown_and_browsed_with_totals_and_page_by_page() {
         .find(|row| row.children.is_some())
         .unwrap();
     // The folder itself counts in its parent: 3 folders and 4 times 70 files are below it.
-    assert_eq!(words(folder)[1..5], ["missing", "283", "28000", "283"]);
+    assert_eq!(cells(folder)[1..5], ["missing", "283", "28000", "283"]);
     let explanation = watched.panel.explain(&folder.id).await.unwrap();
     assert!(explanation.summary.contains("missing"), "{explanation:?}");
 
     assert_eq!(watched.act("exclude", "entry", &folder.id).await, "done");
     let (again, _) = watched.children(plan[0].children.as_ref().unwrap()).await;
     let same = again.iter().find(|row| row.id == folder.id);
-    assert!(same.is_none_or(|row| words(row)[1] == "excluded"));
+    assert!(same.is_none_or(|row| cells(row)[1] == "excluded"));
     assert_eq!(watched.act("include", "entry", &folder.id).await, "done");
     assert_eq!(watched.act("pause", "job", &job).await, "done");
     watched
@@ -191,7 +191,7 @@ async fn failures_are_shown_with_their_cause_and_the_next_step() {
         .panel
         .page("failures", paged.page.next.as_ref().unwrap());
     let page = page.await.unwrap();
-    let row = words(&page.rows[0]);
+    let row = cells(&page.rows[0]);
     assert_eq!(row[0], folder);
     assert!(
         row[2].contains("permission denied") && row[4].contains("permission"),
@@ -204,7 +204,7 @@ async fn failures_are_shown_with_their_cause_and_the_next_step() {
     watched.act("retry", "job", &job).await;
     watched
         .until("it is to be planned again", |snapshot| {
-            words(&rows(snapshot, "jobs")[0])[3] == "planning"
+            cells(&rows(snapshot, "jobs")[0])[3] == "planning"
         })
         .await;
     let _ = watched.shutdown.drain(Duration::from_secs(10)).await;
@@ -222,7 +222,7 @@ async fn a_synthetic_migration_can_be_started_watched_and_drained() {
     watched
         .until("its plan is seen to run", |snapshot| {
             rows(snapshot, "jobs").iter().any(|row| {
-                let row = words(row);
+                let row = cells(row);
                 row[3] == "plan" && row[4].parse::<f64>().is_ok_and(|done| done > 0.0)
             })
         })
@@ -253,10 +253,10 @@ async fn a_finished_copy_shows_its_outcome() {
         .until("it is done", |snapshot| {
             rows(snapshot, "jobs")
                 .first()
-                .is_some_and(|row| words(row)[3] == "done")
+                .is_some_and(|row| cells(row)[3] == "done")
         })
         .await;
-    let results: Vec<Vec<String>> = rows(&snapshot, "statuses").iter().map(words).collect();
+    let results: Vec<Vec<String>> = rows(&snapshot, "statuses").iter().map(cells).collect();
     assert!(
         results
             .iter()

@@ -109,26 +109,26 @@ pub fn remote_path(location: &std::ffi::OsStr) -> Option<PathBuf> {
     if matches!(scheme, "file" | "synth") {
         return None;
     }
-    let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
+    let (address, settings) = rest.split_once('?').unwrap_or((rest, ""));
     let endpoint = settings
         .split('&')
         .find_map(|one| one.strip_prefix("endpoint="));
-    let (host, path) = place.split_once('/').unwrap_or((place, ""));
+    let (host, path) = address.split_once('/').unwrap_or((address, ""));
     let server = format!("{scheme}://{}{host}", endpoint.unwrap_or_default());
     Some(Path::new(&server.replace('/', "|")).join(path))
 }
 
-fn local(path: &[u8], whole: &[u8]) -> Result<Arc<dyn Backend>> {
+fn local(path: &[u8], url: &[u8]) -> Result<Arc<dyn Backend>> {
     if path.is_empty() {
         return Err(Error::new(
             ErrorKind::NotFound,
             "open",
-            whole,
+            url,
             "the path is empty",
         ));
     }
     let path = std::path::absolute(Path::new(std::ffi::OsStr::from_bytes(path)))
-        .map_err(|e| Error::new(ErrorKind::Other, "open", whole, e.to_string()))?;
+        .map_err(|e| Error::new(ErrorKind::Other, "open", url, e.to_string()))?;
     Ok(Arc::new(Local::new(&path)))
 }
 

@@ -54,7 +54,7 @@ struct Inner {
     faults: AtomicU64,
     calls: AtomicU64,
     /// Number of calls per object, so that faults do not depend on the order of callers.
-    asked: Mutex<HashMap<u64, u64>>,
+    request_counts: Mutex<HashMap<u64, u64>>,
 }
 
 /// The faults to inject.
@@ -129,7 +129,7 @@ impl Synth {
             reads: AtomicU64::new(0),
             faults: AtomicU64::new(0),
             calls: AtomicU64::new(0),
-            asked: Mutex::default(),
+            request_counts: Mutex::default(),
         };
         Ok(Synth {
             inner: Arc::new(inner),
@@ -202,8 +202,8 @@ impl Inner {
         (operation, path).hash(&mut hasher);
         let key = hasher.finish();
         let time = {
-            let mut asked = self.asked.lock();
-            let times = asked.entry(key).or_insert(0);
+            let mut request_counts = self.request_counts.lock();
+            let times = request_counts.entry(key).or_insert(0);
             *times += 1;
             *times
         };

@@ -22,8 +22,8 @@ fn make(root: &Path, file: &str) {
 /// The cached parent is only a shortcut: if it does not lead to a folder, the full path is tried.
 #[test]
 fn a_replaced_parent_is_noticed() {
-    let place = tempfile::tempdir().unwrap();
-    let root = place.path();
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
     make(root, "a/x/1");
     make(root, "b/x/2");
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -58,13 +58,13 @@ fn a_replaced_parent_is_noticed() {
 
 #[test]
 fn no_symlink_is_followed_from_the_cached_parent() {
-    let place = tempfile::tempdir().unwrap();
-    make(place.path(), "a/x/1");
-    std::os::unix::fs::symlink("x", place.path().join("a/link")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), "a/x/1");
+    std::os::unix::fs::symlink("x", dir.path().join("a/link")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    let local = Local::new(place.path());
+    let local = Local::new(dir.path());
     on_this_thread(|| {
         assert!(names(&runtime, &local, b"a/x").is_some());
         assert_eq!(names(&runtime, &local, b"a/link"), None);

@@ -227,7 +227,7 @@ async fn azure_conforms_when_writing() {
 #[tokio::test]
 async fn names_of_blobs_are_kept_to_the_byte() {
     let azure = container("keys", "&page=2").await;
-    let refuses = azure.capabilities().name_rule.expect("it refuses some");
+    let name_problem = azure.capabilities().name_rule.expect("it refuses some");
     let (bad, good): (Vec<&str>, Vec<&str>) = KEYS
         .iter()
         .partition(|key| name_problem(key.as_bytes()).is_some());

@@ -68,11 +68,11 @@ impl CopyRun<'_> {
     /// Returns the number of entries in a batch: small enough that no worker idles while another
     /// has a long batch.
     pub(super) fn batch_size(&self) -> usize {
-        let (here, there) = (
+        let (source, destination) = (
             self.job.source.capabilities().workers.1,
             self.job.compare.destination.workers.1,
         );
-        (BATCH * 8 / here.max(there).max(1)).clamp(1, BATCH)
+        (BATCH * 8 / source.max(destination).max(1)).clamp(1, BATCH)
     }
 
     fn files_to_copy(
@@ -163,8 +163,8 @@ impl CopyRun<'_> {
         }
         let mut statement =
             read.prepare_cached("SELECT resume FROM part WHERE parent = ? AND name = ?")?;
-        let place = params![pair.parent, pair.entry.name];
-        Ok(statement.query_row(place, |row| row.get(0)).optional()?)
+        let key = params![pair.parent, pair.entry.name];
+        Ok(statement.query_row(key, |row| row.get(0)).optional()?)
     }
 }
 

@@ -327,11 +327,11 @@ fn workers(job: &Job, options: &CopyOptions, local: bool) -> (usize, usize) {
     if let Some(transfers) = options.transfers {
         return (transfers.max(1), transfers.max(1));
     }
-    let (here, there) = (job.source.capabilities(), job.destination.capabilities());
-    let base = here.workers.0.max(there.workers.0).max(1);
+    let (source, destination) = (job.source.capabilities(), job.destination.capabilities());
+    let base = source.workers.0.max(destination.workers.0).max(1);
     match local {
         true => (base, base),
-        false => (base, here.workers.1.max(there.workers.1).max(base)),
+        false => (base, source.workers.1.max(destination.workers.1).max(base)),
     }
 }
 

@@ -276,8 +276,8 @@ fn has_rules(read: &Connection) -> Result<bool> {
 pub(super) fn clear_released(transaction: &Transaction<'_>, pair: &Pair) -> rusqlite::Result<()> {
     let mut delete =
         transaction.prepare_cached("DELETE FROM released WHERE folder = ? AND name = ?")?;
-    let place = params![pair.folder.as_bytes(), pair.entry.name];
-    delete.execute(place).map(drop)
+    let key = params![pair.folder.as_bytes(), pair.entry.name];
+    delete.execute(key).map(drop)
 }
 
 impl CopyRun<'_> {

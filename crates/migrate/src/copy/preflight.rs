@@ -158,7 +158,7 @@ impl Tally {
     }
 
     fn add_losses(&self, job: &Job, options: &CopyOptions, losses: &mut Vec<String>) {
-        let (here, there) = (job.source.capabilities(), job.destination.capabilities());
+        let (source, destination) = (job.source.capabilities(), job.destination.capabilities());
         let mut add = |count: u64, loss: &str| {
             if count > 0 {
                 losses.push(format!("{count} {loss}"));
@@ -179,13 +179,13 @@ impl Tally {
             "devices, pipes, sockets or links that the destination cannot represent, or that need --specials",
         );
         add(self.unknown, "entries in folders that could not be listed");
-        if here.posix && !there.owners {
+        if source.posix && !destination.owners {
             losses.push("owners: the destination or this user cannot set them".into());
         }
-        if here.extended && !there.extended {
+        if source.extended && !destination.extended {
             losses.push("extended attributes".into());
         }
-        if there.modified.is_none() {
+        if destination.modified.is_none() {
             losses.push("modification times".into());
         }
     }

@@ -89,7 +89,7 @@ pub(super) fn write_record(
 fn write_versions(
     transaction: &Transaction<'_>,
     pair: &Pair,
-    there: &Entry,
+    written: &Entry,
 ) -> rusqlite::Result<()> {
     let path = pair.path();
     if pair.entry.version.is_some() {
@@ -100,8 +100,8 @@ fn write_versions(
     }
     // A destination without times takes the time of the source it was copied from.
     let dated = Entry {
-        modified: there.modified.or(pair.entry.modified),
-        ..there.clone()
+        modified: written.modified.or(pair.entry.modified),
+        ..written.clone()
     };
     remember_version(transaction, Side::Destination, &path, &dated)
 }

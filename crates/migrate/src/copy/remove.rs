@@ -74,12 +74,12 @@ pub(super) async fn each_deletion(
         after = (last.parent, last.entry.name.clone());
         for pair in pairs {
             let is_conflict = job.compare.status(&pair) == Status::TypeConflict;
-            if let Some(there) = pair.there.filter(|_| is_conflict) {
+            if let Some(existing) = pair.existing.filter(|_| is_conflict) {
                 let folder = Folder::clone(&pair.folder);
                 visit(&Candidate {
                     parent: pair.parent,
                     folder,
-                    entry: there,
+                    entry: existing,
                 })
                 .await?;
             }

@@ -37,7 +37,7 @@ fn candidate(pair: &Pair) -> Option<Candidate> {
     Some(Candidate {
         parent: pair.parent,
         folder: Folder::clone(&pair.folder),
-        entry: pair.there.clone()?,
+        entry: pair.existing.clone()?,
     })
 }
 
@@ -60,7 +60,7 @@ impl CopyRun<'_> {
             for pair in pairs {
                 let is_conflict = self.job.compare.status(&pair) == Status::TypeConflict;
                 let is_asked = (pair.entry.kind == Kind::Folder) == folders;
-                if is_conflict && is_asked && pair.there.is_some() && pair.failure.is_none() {
+                if is_conflict && is_asked && pair.existing.is_some() && pair.failure.is_none() {
                     self.apply_control().await?;
                     each(&state, pair).await?;
                 }

@@ -425,11 +425,11 @@ impl Copier {
 
 /// Returns the condition for an overwrite: only what the plan found may be replaced.
 pub(super) fn precondition(pair: &Pair) -> Precondition {
-    match &pair.there {
+    match &pair.existing {
         None => Precondition::Absent,
-        Some(there) => match there.etag() {
+        Some(existing) => match existing.etag() {
             Some(version) => Precondition::Version(version.clone()),
-            None => Precondition::Unchanged(there.clone().into()),
+            None => Precondition::Unchanged(existing.clone().into()),
         },
     }
 }
@@ -437,10 +437,10 @@ pub(super) fn precondition(pair: &Pair) -> Precondition {
 /// Checks the size of a copied file. A backend's success alone is not trusted.
 fn check_size(pair: &Pair, done: TransferOutcome) -> Result<TransferOutcome, Error> {
     match &done {
-        TransferOutcome::Done(there, ..)
-            if pair.entry.kind == Kind::File && there.size != pair.entry.size =>
+        TransferOutcome::Done(written, ..)
+            if pair.entry.kind == Kind::File && written.size != pair.entry.size =>
         {
-            let cause = format!("only {} of {} bytes arrived", there.size, pair.entry.size);
+            let cause = format!("only {} of {} bytes arrived", written.size, pair.entry.size);
             let path = pair.path();
             Err(Error::new(ErrorKind::Temporary, "write", &path, cause))
         }

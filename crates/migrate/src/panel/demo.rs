@@ -46,8 +46,8 @@ impl Demos {
                 .iter()
                 .filter(|path| crate::store::lock_holder(path).is_some());
             if running.count() >= AT_ONCE {
-                let words = format!("{AT_ONCE} synthetic migrations are already running");
-                return Err(PanelError::Refused(words));
+                let message = format!("{AT_ONCE} synthetic migrations are already running");
+                return Err(PanelError::Refused(message));
             }
             let number = started.len() + 1;
             started.push(self.state(number));
@@ -59,13 +59,13 @@ impl Demos {
         let destination = self.folder.join(format!("copy-{number}"));
         let job = open(&self.state(number), &source, &destination);
         let job = job.map_err(|error| PanelError::Failed(error.to_string()))?;
-        let (stop, asked) = (job.stop(), shutdown.token());
+        let (stop, cancelled_by) = (job.stop(), shutdown.token());
         shutdown.spawn(format!("synthetic migration {number}"), async move {
             let running = tokio::task::spawn_blocking(move || run(job));
             tokio::pin!(running);
             let ended = tokio::select! {
                 ended = &mut running => ended,
-                () = asked.cancelled() => {
+                () = cancelled_by.cancelled() => {
                     stop.cancel();
                     running.await
                 }
@@ -74,8 +74,8 @@ impl Demos {
                 tracing::warn!(%error, number, "synthetic migration failed");
             }
         });
-        let words = format!("copying {source} to {}", destination.display());
-        Ok(Done::new(words))
+        let message = format!("copying {source} to {}", destination.display());
+        Ok(Done::new(message))
     }
 
     fn state(&self, number: usize) -> PathBuf {

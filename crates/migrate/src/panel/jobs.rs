@@ -46,9 +46,9 @@ pub(super) struct JobView {
 /// Returns the configured files, and the state files in configured folders.
 pub(super) fn state_files(locations: &[PathBuf]) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for place in locations {
-        let Ok(entries) = std::fs::read_dir(place) else {
-            files.push(place.clone());
+    for location in locations {
+        let Ok(entries) = std::fs::read_dir(location) else {
+            files.push(location.clone());
             continue;
         };
         let mut found: Vec<PathBuf> = entries

@@ -168,8 +168,8 @@ impl Panel for MigratePanel {
             let text = |name: &str| args.get(name).and_then(|value| value.as_str());
             let (job, request) = request(action, text("job"), text("entry"), text("pattern"))?;
             let state = self.0.path(&job)?;
-            let asked = move || send_request(&state, &request).map_err(|error| refused(&error));
-            match tokio::task::spawn_blocking(asked).await {
+            let send = move || send_request(&state, &request).map_err(|error| refused(&error));
+            match tokio::task::spawn_blocking(send).await {
                 Ok(Ok(None)) => Ok(Done::new("done")),
                 Ok(Ok(Some(holder))) => Ok(Done::new(format!("handed to the runner: {holder}"))),
                 Ok(Err(error)) => Err(error),

@@ -42,8 +42,8 @@ pub(super) fn mark_settled(
         "UPDATE folder SET dst = iif(ahead = 1 AND ?1 = 3, 1, ?1), dst_cursor = NULL, alike = ?2
          WHERE id BETWEEN ?3 AND ?4",
     )?;
-    for (first, last, (state, alike)) in runs(folders) {
-        statement.execute(params![state as i64, alike, first, last])?;
+    for (first, last, (state, identical)) in runs(folders) {
+        statement.execute(params![state as i64, identical, first, last])?;
     }
     Ok(())
 }
@@ -52,12 +52,12 @@ pub(super) fn mark_settled(
 pub(super) fn mark_settled_early(
     transaction: &Transaction<'_>,
     folder: i64,
-    (state, alike): FolderOutcome,
+    (state, identical): FolderOutcome,
 ) -> rusqlite::Result<()> {
     let mut statement = transaction
         .prepare_cached("UPDATE folder SET ahead = ?, dst_cursor = NULL, alike = ? WHERE id = ?")?;
     statement
-        .execute(params![state as i64, alike, folder])
+        .execute(params![state as i64, identical, folder])
         .map(drop)
 }
 

@@ -306,8 +306,8 @@ impl Lister {
             if !settled.is_empty() {
                 let _ = events.send(WalkEvent::Settled(side, settled));
             }
-            if let Some((place, names)) = durable {
-                place.send(names);
+            if let Some((permit, names)) = durable {
+                permit.send(names);
             }
         });
     }
@@ -318,7 +318,7 @@ impl Lister {
         &self,
         pages: &[(ListTask, ListedPage)],
     ) -> Option<(OwnedPermit<Vec<DurableNames>>, Vec<DurableNames>)> {
-        let place = self.durable.clone()?.try_reserve_owned().ok()?;
+        let permit = self.durable.clone()?.try_reserve_owned().ok()?;
         let resumable = self.backend.capabilities().resumable_listing;
         // A listing that cannot be resumed may be discarded, and its names arrive again.
         let lasting =
@@ -334,7 +334,7 @@ impl Lister {
         };
         let names = pages.iter().filter(lasting).map(names);
         let names: Vec<DurableNames> = names.filter(|some| !some.names.is_empty()).collect();
-        (!names.is_empty()).then_some((place, names))
+        (!names.is_empty()).then_some((permit, names))
     }
 }
 
@@ -376,9 +376,9 @@ fn write_pages(
         match side {
             Side::Source => subfolders = pages::write_source_page(transaction, row, staged)?,
             Side::Destination => {
-                let alike = pages::write_destination_page(transaction, row, staged, compare)?;
+                let identical = pages::write_destination_page(transaction, row, staged, compare)?;
                 if staged.last {
-                    mark(task, (DstState::Successful, alike))?;
+                    mark(task, (DstState::Successful, identical))?;
                 }
             }
         }

@@ -73,18 +73,18 @@ pub(super) fn write_destination_page(
         .map(|row| row_with_time(transaction, Side::Destination, folder, row))
         .collect::<rusqlite::Result<Vec<_>>>()?;
     let mut entries: Vec<&Entry> = rows.iter().map(|row| &row.entry).collect();
-    let alike = match page.files.len() {
+    let identical = match page.files.len() {
         0 => page.first && page.last && has_same_files(transaction, folder, &mut entries, compare)?,
         _ => page.files.equals_source(transaction, folder.id)?,
     };
     put_destinations(transaction, folder.id, entries, 0)?;
-    if !alike {
+    if !identical {
         put_destinations(transaction, folder.id, &page.files.unpack()?, 0)?;
     }
     if !page.last {
         save_cursor(transaction, Side::Destination, folder, page)?;
     }
-    Ok(alike)
+    Ok(identical)
 }
 
 /// Returns whether the files among the entries are the source's plain files, as far as is compared,
@@ -99,19 +99,19 @@ fn has_same_files(
     let is_file = |entry: &&Entry| entry.kind == Kind::File;
     // Files without versions would have been packed.
     let is_dated = |entry: &&Entry| entry.version.is_some() && entry.modified.is_some();
-    let there: Vec<&Entry> = entries.iter().copied().filter(is_file).collect();
-    if there.is_empty() || !there.iter().all(is_dated) {
+    let existing: Vec<&Entry> = entries.iter().copied().filter(is_file).collect();
+    if existing.is_empty() || !existing.iter().all(is_dated) {
         return Ok(false);
     }
-    let here = plain_files(transaction, folder.id)?;
-    let is_same = |(here, there): (&Entry, &&Entry)| {
-        here.name == there.name && compare.difference(here, there) == Status::Same
+    let source = plain_files(transaction, folder.id)?;
+    let is_same = |(source, existing): (&Entry, &&Entry)| {
+        source.name == existing.name && compare.difference(source, existing) == Status::Same
     };
-    let alike = here.len() == there.len() && here.iter().zip(&there).all(is_same);
-    if alike {
+    let identical = source.len() == existing.len() && source.iter().zip(&existing).all(is_same);
+    if identical {
         entries.retain(|entry| !is_file(entry));
     }
-    Ok(alike)
+    Ok(identical)
 }
 
 /// Returns a row with the time that is known from before, if the listing did not contain it.
@@ -224,9 +224,9 @@ mod tests {
 
     /// Returns whether a folder with the source files `a` and `b` is recorded as alike, and how
     /// many rows the destination has of it.
-    fn stored(there: &[Entry], first: bool) -> (bool, u64) {
-        let place = tempfile::tempdir().unwrap();
-        let store = Store::create(&place.path().join("state")).unwrap();
+    fn stored(existing: &[Entry], first: bool) -> (bool, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::create(&dir.path().join("state")).unwrap();
         let mut connection = store.write().unwrap();
         let transaction = connection.transaction().unwrap();
         let root = FolderRow {
@@ -238,26 +238,30 @@ mod tests {
         };
         let seed = "INSERT INTO folder (id, parent, name, depth, path) VALUES (1, 0, x'', 0, x'')";
         transaction.execute(seed, []).unwrap();
-        let mut here = page(&[]);
+        let mut source = page(&[]);
         for name in ["a", "b"] {
             let entry = Entry {
                 version: None,
                 ..file(name, 5)
             };
-            here.files.add(&entry);
+            source.files.add(&entry);
         }
-        write_source_page(&transaction, &root, &here).unwrap();
-        put_packed(&transaction, &[(root.id, &here.files)]).unwrap();
+        write_source_page(&transaction, &root, &source).unwrap();
+        put_packed(&transaction, &[(root.id, &source.files)]).unwrap();
         assert_eq!(plain_files(&transaction, root.id).unwrap().len(), 2);
         let mut sides = [headworks_storage::Capabilities::read_only(); 2];
         sides[1].modified = Some(Duration::from_nanos(1));
         let compare = Comparison::new(sides[0], sides[1], false);
-        let there = ListedPage {
+        let existing = ListedPage {
             first,
-            ..page(there)
+            ..page(existing)
         };
-        let alike = write_destination_page(&transaction, &root, &there, &compare).unwrap();
-        mark_settled(&transaction, &[(root.id, (DstState::Successful, alike))]).unwrap();
+        let identical = write_destination_page(&transaction, &root, &existing, &compare).unwrap();
+        mark_settled(
+            &transaction,
+            &[(root.id, (DstState::Successful, identical))],
+        )
+        .unwrap();
         let query = "SELECT alike, (SELECT count(*) FROM destination WHERE parent = 1) FROM folder WHERE id = 1";
         let stored =
             |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned()));

@@ -252,8 +252,8 @@ fn destination_page(
 }
 
 /// Derives the state of a folder from its parent's state and the entry of its name.
-fn derive_state(src: SrcState, parent: DstState, there: Option<Kind>) -> Option<DstState> {
-    match (src, parent, there) {
+fn derive_state(src: SrcState, parent: DstState, existing: Option<Kind>) -> Option<DstState> {
+    match (src, parent, existing) {
         (SrcState::Failed | SrcState::Excluded | SrcState::Pending, _, _) => {
             Some(DstState::Unknown)
         }

@@ -72,27 +72,34 @@ fn lacks_times(read: &Connection, side: Side) -> Result<bool> {
 fn modified_of(pair: &Pair, side: Side) -> Option<i64> {
     match side {
         Side::Source => pair.entry.modified,
-        Side::Destination => pair.there.as_ref().and_then(|there| there.modified),
+        Side::Destination => pair
+            .existing
+            .as_ref()
+            .and_then(|existing| existing.modified),
     }
 }
 
 /// Returns whether only the times can tell the files apart.
 fn decided_by_time(pair: &Pair) -> bool {
     let is_file = |entry: &Entry| entry.kind == Kind::File;
-    let there = pair.there.as_ref();
-    let alike = there.is_some_and(|there| is_file(there) && there.size == pair.entry.size);
-    !pair.excluded && is_file(&pair.entry) && alike
+    let existing = pair.existing.as_ref();
+    let identical =
+        existing.is_some_and(|existing| is_file(existing) && existing.size == pair.entry.size);
+    !pair.excluded && is_file(&pair.entry) && identical
 }
 
 /// Returns whether both versions are known from a copy of one to the other.
 fn is_known_copy(read: &Connection, pair: &Pair) -> Result<bool> {
-    let there = pair.there.as_ref().and_then(|there| there.version.as_ref());
-    let (Some(here), Some(there)) = (&pair.entry.version, there) else {
+    let existing = pair
+        .existing
+        .as_ref()
+        .and_then(|existing| existing.version.as_ref());
+    let (Some(source), Some(existing)) = (&pair.entry.version, existing) else {
         return Ok(false);
     };
     let path = pair.path();
-    let known = recall_version(read, Side::Source, &path, here)?.is_some();
-    Ok(known && recall_version(read, Side::Destination, &path, there)?.is_some())
+    let known = recall_version(read, Side::Source, &path, source)?.is_some();
+    Ok(known && recall_version(read, Side::Destination, &path, existing)?.is_some())
 }
 
 async fn fetch_time(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -> Result<()> {
@@ -106,7 +113,7 @@ async fn fetch_time(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -
     // If listings have no version of the storage's own, the next plan will see what this one saw.
     let listed = match side {
         Side::Source => Some(&pair.entry),
-        Side::Destination => pair.there.as_ref(),
+        Side::Destination => pair.existing.as_ref(),
     };
     let listed = listed.filter(|listed| listed.etag().is_none());
     let version = listed.and_then(|listed| listed.version.clone());

@@ -170,12 +170,12 @@ fn waits_for(progress: &Progress, phase: Phase, sides: &[SideSnapshot; 2]) -> Op
     }
     if phase == Phase::Plan {
         let named = ["source", "destination"].into_iter().zip(sides);
-        let words = named.filter_map(|(name, side)| {
+        let parts = named.filter_map(|(name, side)| {
             let waits = side.activity.waits_for()?;
             Some(format!("the {name} {waits}"))
         });
-        let words: Vec<String> = words.collect();
-        return (!words.is_empty()).then(|| words.join(", "));
+        let parts: Vec<String> = parts.collect();
+        return (!parts.is_empty()).then(|| parts.join(", "));
     }
     let syncing = progress.syncing.load(Relaxed);
     syncing.then(|| "the destination to sync".into())

@@ -49,9 +49,9 @@ impl StateReader {
         )?;
         let mut cuts = vec![ALL_FOLDERS.start, ALL_FOLDERS.end];
         for part in 1..PARTS {
-            let place = statement.query_row([part, PARTS], |row| Ok([row.get(0)?, row.get(1)?]));
+            let bounds = statement.query_row([part, PARTS], |row| Ok([row.get(0)?, row.get(1)?]));
             cuts.extend(
-                place
+                bounds
                     .optional()?
                     .into_iter()
                     .flatten()
@@ -116,7 +116,7 @@ impl StateReader {
         self.scan_folders(compare, folders.clone(), |pair, status| {
             statuses.entry(status).or_default().add(pair.entry.size);
             summary.source.add(pair.entry.size);
-            matched += i64::from(pair.there.is_some());
+            matched += i64::from(pair.existing.is_some());
             if pair.copied == pass {
                 summary.copied.add(pair.entry.size);
             }
@@ -126,10 +126,10 @@ impl StateReader {
             }
         })?;
         store_totals(totals);
-        let alike = self.count_identical(folders.clone(), store_totals)?;
-        if alike.entries > 0 {
-            statuses.entry(Status::Same).or_default().join(alike);
-            summary.source.join(alike);
+        let identical = self.count_identical(folders.clone(), store_totals)?;
+        if identical.entries > 0 {
+            statuses.entry(Status::Same).or_default().join(identical);
+            summary.source.join(identical);
         }
         // If all rows matched, nothing is at the destination only.
         if self.destination_rows(folders.clone())? != matched {
@@ -139,10 +139,10 @@ impl StateReader {
                 Ok(())
             })?;
         }
-        let words = statuses
+        let named = statuses
             .into_iter()
             .map(|(status, count)| (status.word().into(), count));
-        summary.statuses = words.collect();
+        summary.statuses = named.collect();
         Ok(summary)
     }
 }

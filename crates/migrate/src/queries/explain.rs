@@ -87,8 +87,8 @@ impl StateReader {
         };
         lines.push(format!("status: {status}; class: {}", class.word()));
         lines.push(format!("source: {}", describe(&pair.entry)));
-        match &pair.there {
-            Some(there) => lines.push(format!("destination: {}", describe(there))),
+        match &pair.existing {
+            Some(existing) => lines.push(format!("destination: {}", describe(existing))),
             None => lines.push("destination: no entry of that name".into()),
         }
         let query = "SELECT sha256 FROM hash WHERE path = ?";
@@ -122,13 +122,13 @@ impl StateReader {
         lines: &mut Vec<String>,
     ) -> Result<bool> {
         let query = "SELECT count(*) FROM destination WHERE parent = ? AND name = ?";
-        let there: i64 = self
+        let count: i64 = self
             .read
             .query_row(query, params![parent, name], |row| row.get(0))?;
-        lines.push(match there {
+        lines.push(match count {
             0 => "neither on the source nor at the destination".into(),
             _ => "status: not_on_src (at the destination only; a copy keeps it unless --delete is given)".into(),
         });
-        Ok(there > 0)
+        Ok(count > 0)
     }
 }

@@ -80,9 +80,9 @@ impl StateReader {
 
     fn compare(&self) -> Result<Comparison> {
         let open = |side, key| {
-            let place: Option<Vec<u8>> = meta(&self.read, key)?;
-            let place = OsString::from_vec(place.unwrap_or_default());
-            headworks_storage::open(&place).map_err(|error| Error::BadLocation { side, error })
+            let location: Option<Vec<u8>> = meta(&self.read, key)?;
+            let location = OsString::from_vec(location.unwrap_or_default());
+            headworks_storage::open(&location).map_err(|error| Error::BadLocation { side, error })
         };
         let (source, destination) = (
             open("source", "source")?,
@@ -495,14 +495,14 @@ pub(crate) fn status(read: &Connection, compare: &Comparison, pair: &Pair) -> Re
     let inode: Option<(Option<i64>, Option<i64>)> = statement
         .query_row(params![parent, name], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let ours = pair.there.as_ref().and_then(|there| there.inode);
-    let ours = ours.map(|inode| {
+    let own_inode = pair.existing.as_ref().and_then(|existing| existing.inode);
+    let own_inode = own_inode.map(|inode| {
         (
             Some(inode.device.cast_signed()),
             Some(inode.number.cast_signed()),
         )
     });
-    Ok(match ours.is_some() && ours == inode {
+    Ok(match own_inode.is_some() && own_inode == inode {
         true => status,
         false => Status::Different(Difference::Link),
     })

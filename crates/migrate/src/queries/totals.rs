@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn an_entry_counts_once_in_every_ancestor() {
-        let place = tempfile::tempdir().unwrap();
-        let store = Store::create(&place.path().join("state")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::create(&dir.path().join("state")).unwrap();
         let connection = store.write().unwrap();
         // 1 has 2 and 3, 2 has 4 and 6, 4 has 5.
         for (id, parent) in [(1, 0), (2, 1), (3, 1), (4, 2), (5, 4), (6, 2)] {

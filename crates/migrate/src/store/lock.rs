@@ -26,18 +26,18 @@ impl Lock {
     pub(crate) fn acquire(state: &Path) -> Result<Lock> {
         // SQLite keeps its write-ahead log beside each name of the file.
         if state.metadata().is_ok_and(|about| about.nlink() > 1) {
-            let words = "the state file has a second name (a hard link): remove one of the two";
-            return Err(Error::Refused(words.into()));
+            let message = "the state file has a second name (a hard link): remove one of the two";
+            return Err(Error::Refused(message.into()));
         }
         let folder = state
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|folder| !folder.exists()) {
-            let words = format!(
+            let message = format!(
                 "the state file's folder {} does not exist: make it, or name another with --state",
                 folder.display()
             );
-            return Err(Error::Refused(words));
+            return Err(Error::Refused(message));
         }
         let path = lock_path(state);
         let unusable = |cause: io::Error| Error::Lock {
@@ -65,13 +65,13 @@ impl Lock {
             .nodename()
             .to_string_lossy()
             .into_owned();
-        let words = format!(
+        let message = format!(
             "process {} on {host}, since {}\n",
             std::process::id(),
             crate::clock(crate::now())
         );
         file.set_len(0).map_err(unusable)?;
-        file.write_all(words.as_bytes()).map_err(unusable)?;
+        file.write_all(message.as_bytes()).map_err(unusable)?;
         Ok(Lock { _file: file })
     }
 }

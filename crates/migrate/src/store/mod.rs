@@ -67,10 +67,10 @@ impl Store {
         let store = Store {
             path: path.to_owned(),
         };
-        let ours = store
+        let is_ours = store
             .read()
             .and_then(|read| Ok((schema::is_ours(&read)?, read)));
-        match ours {
+        match is_ours {
             Ok((true, read)) => Ok(Some(read)),
             Ok((false, _)) => Err(not_state("a database of another program")),
             Err(Error::State(error))
@@ -104,10 +104,10 @@ impl Store {
         let version = schema::version(&read)?;
         schema::check_version(version)?;
         if version < schema::VERSION {
-            let words = format!(
+            let message = format!(
                 "the state file has the older version {version}; `headworks migrate run` upgrades it"
             );
-            return Err(Error::Refused(words));
+            return Err(Error::Refused(message));
         }
         Ok(store)
     }

@@ -5,7 +5,7 @@
 //! one row with all of its plain files, ordered by name. Only the other entries get their own rows:
 //! folders, symlinks, hard links, and files that have a version or are excluded. A source entry is
 //! in exactly one of the two places. If the destination has exactly these plain files, the folder
-//! is marked as `alike` and has no rows for them; a row of the destination overrides that mark.
+//! is marked as `identical` and has no rows for them; a row of the destination overrides that mark.
 
 use super::rows::{EntryRow, put_destinations, put_sources};
 use super::{FolderId, has_destination_row};
@@ -155,11 +155,11 @@ pub(super) fn unpack(blob: &[u8]) -> rusqlite::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     while !left.is_empty() {
         let Some(entry) = read_file(&mut left, &mut last) else {
-            let words = "the packed files of a folder are damaged";
+            let message = "the packed files of a folder are damaged";
             return Err(rusqlite::Error::FromSqlConversionFailure(
                 0,
                 Type::Blob,
-                words.into(),
+                message.into(),
             ));
         };
         entries.push(entry);
@@ -218,12 +218,12 @@ pub(crate) fn plain_files(
 /// Unpacks a folder into rows on both sides, because one of its files is about to change.
 pub(crate) fn unpack_folder(connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
     let files = plain_files(connection, folder)?;
-    let alike: bool =
+    let identical: bool =
         connection.query_row("SELECT alike FROM folder WHERE id = ?", [folder], |row| {
             row.get(0)
         })?;
     for entry in &files {
-        if alike && !has_destination_row(connection, folder, &entry.name)? {
+        if identical && !has_destination_row(connection, folder, &entry.name)? {
             put_destinations(connection, folder, [entry], 0)?;
         }
     }
@@ -232,7 +232,7 @@ pub(crate) fn unpack_folder(connection: &Connection, folder: FolderId) -> rusqli
     let rows: Vec<EntryRow> = rows.collect();
     let rows: Vec<_> = rows.iter().map(|row| (row, None)).collect();
     put_sources(connection, folder, &rows)?;
-    if alike {
+    if identical {
         // The totals of the plan stay as they were.
         let keep = "INSERT INTO total SELECT folder, entries, bytes, 0, 0, 0 FROM files WHERE folder = ?
              ON CONFLICT (folder) DO UPDATE SET entries = entries + excluded.entries, bytes = bytes + excluded.bytes";

@@ -269,7 +269,7 @@ impl<'c> Statements<'c> {
         from: (FolderId, &[u8]),
     ) -> rusqlite::Result<PairReader<'s>> {
         Ok(PairReader {
-            there: MergeCursor::new(&mut self.destination, from, ENTRY_COLUMNS)?,
+            existing: MergeCursor::new(&mut self.destination, from, ENTRY_COLUMNS)?,
             failed: MergeCursor::new(&mut self.failure, from, 1)?,
             folders: FolderCache::new(connection)?,
         })
@@ -277,7 +277,7 @@ impl<'c> Statements<'c> {
 }
 
 struct PairReader<'s> {
-    there: MergeCursor<'s>,
+    existing: MergeCursor<'s>,
     failed: MergeCursor<'s>,
     folders: FolderCache<'s>,
 }
@@ -287,19 +287,19 @@ impl PairReader<'_> {
     /// no parent.
     fn pair(&mut self, found: SourceEntry) -> rusqlite::Result<Option<Pair>> {
         let SourceEntry { parent, entry, .. } = found;
-        let Some((folder, parent_dst, alike)) = self.folders.at(parent)? else {
+        let Some((folder, parent_dst, identical)) = self.folders.at(parent)? else {
             return Ok(None);
         };
-        let (there, copied) = match self.there.find(parent, &entry.name)? {
+        let (existing, copied) = match self.existing.find(parent, &entry.name)? {
             Some(row) => {
                 let version = row.get(ENTRY_COLUMNS + 2)?;
-                let there = Entry {
+                let existing = Entry {
                     version,
                     ..read_entry(row, 0)?
                 };
-                (Some(there), row.get(ENTRY_COLUMNS + 1)?)
+                (Some(existing), row.get(ENTRY_COLUMNS + 1)?)
             }
-            None => ((found.plain && alike).then(|| entry.clone()), 0),
+            None => ((found.plain && identical).then(|| entry.clone()), 0),
         };
         let failure = match self.failed.find(parent, &entry.name)? {
             Some(row) => Some((row.get(2)?, row.get(3)?)),
@@ -313,7 +313,7 @@ impl PairReader<'_> {
             child_src: found.child_src,
             child: found.child,
             entry,
-            there,
+            existing,
             copied,
             failure,
         }))

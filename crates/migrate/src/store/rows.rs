@@ -47,7 +47,7 @@ pub(crate) struct Pair {
     /// The id of the folder that it is, if it is one that takes part.
     pub(crate) child: Option<FolderId>,
     pub(crate) child_src: Option<SrcState>,
-    pub(crate) there: Option<Entry>,
+    pub(crate) existing: Option<Entry>,
     /// The pass in which it was copied, or 0.
     pub(crate) copied: i64,
     /// The kind and cause of the last failure to copy it.

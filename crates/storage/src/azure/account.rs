@@ -51,8 +51,8 @@ impl Account {
     ) -> Result<Account> {
         let string = connection_string(environment)?;
         // A connection string of another account does not apply to this one.
-        let ours = string.get("accountname").is_none_or(|of| of == name);
-        let string = string.into_iter().filter(|_| ours).collect();
+        let is_same_account = string.get("accountname").is_none_or(|of| of == name);
+        let string = string.into_iter().filter(|_| is_same_account).collect();
         let credentials = match anonymous {
             true => Credentials::Anonymous,
             false => credentials(name, &string, environment)?,

@@ -110,12 +110,12 @@ pub(super) async fn uploaded_blocks(
         .query("comp", "blocklist")
         .query("blocklisttype", "uncommitted")
         .expect_xml();
-    let whole = match container.fetch(&call).await {
-        Ok(whole) => whole,
+    let response = match container.fetch(&call).await {
+        Ok(response) => response,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error),
     };
-    parse(&whole.body, upload_id).map_err(|message| call.failure(ErrorKind::Temporary, message))
+    parse(&response.body, upload_id).map_err(|message| call.failure(ErrorKind::Temporary, message))
 }
 
 fn parse(
@@ -198,20 +198,20 @@ mod tests {
 
     #[test]
     fn only_blocks_of_this_upload_are_used() {
-        let (ours, theirs) = (UploadId(*b"oursss"), UploadId(*b"theirs"));
+        let (own, other) = (UploadId(*b"oursss"), UploadId(*b"theirs"));
         let (one, two) = ([1; 16], [2; 16]);
         let text = list(&[
-            (BlockId::new(ours, 1, &one), 8),
-            (BlockId::new(theirs, 2, &one), 8),
-            (BlockId::new(ours, 3, &one), 8),
-            (BlockId::new(ours, 3, &two), 8),
-            (BlockId::new(ours, 50_000, &two), 7),
+            (BlockId::new(own, 1, &one), 8),
+            (BlockId::new(other, 2, &one), 8),
+            (BlockId::new(own, 3, &one), 8),
+            (BlockId::new(own, 3, &two), 8),
+            (BlockId::new(own, 50_000, &two), 7),
         ]);
-        let uploaded = parse(text.as_bytes(), ours).unwrap();
+        let uploaded = parse(text.as_bytes(), own).unwrap();
         let numbers: Vec<u32> = uploaded.keys().copied().collect();
         assert_eq!(numbers, [1, 50_000], "block 3 is ambiguous");
-        assert_eq!(uploaded[&1].id, BlockId::new(ours, 1, &one));
-        assert!(parse(b"<html/>", ours).is_err());
+        assert_eq!(uploaded[&1].id, BlockId::new(own, 1, &one));
+        assert!(parse(b"<html/>", own).is_err());
     }
 
     #[test]

@@ -91,10 +91,10 @@ pub(super) async fn set_object_headers(
     all.extend(extended.iter().cloned());
     let call = container.object_call("set metadata", "set attributes of", key, Method::PUT)?;
     let call = with_object_headers(call.query("comp", "metadata"), key, like.modified, &all)?;
-    let whole = container.fetch(&call).await?;
+    let response = container.fetch(&call).await?;
     Ok(Entry {
         modified: like.modified,
-        version: header_text(&whole.headers, "etag").map(version),
+        version: header_text(&response.headers, "etag").map(version),
         ..HEADERS.entry_of(name, &headers)
     })
 }

@@ -35,12 +35,12 @@ impl ObjectStore for Container {
         let call = list_call(self, path, prefix).query("maxresults", "1");
         let mut marker = String::new();
         loop {
-            let whole = self.fetch(&call.clone().query("marker", &marker)).await?;
-            if xml::find(&whole.body, "Name").is_some() {
+            let response = self.fetch(&call.clone().query("marker", &marker)).await?;
+            if xml::find(&response.body, "Name").is_some() {
                 return Ok(true);
             }
             // A page may be empty although others follow.
-            marker = xml::find(&whole.body, "NextMarker").unwrap_or_default();
+            marker = xml::find(&response.body, "NextMarker").unwrap_or_default();
             if marker.is_empty() {
                 return Ok(false);
             }
@@ -71,9 +71,9 @@ async fn keys_below(container: &Container, prefix: &[u8]) -> Result<Vec<ListedKe
     let mut marker = String::new();
     loop {
         let call = call.clone().query("marker", &marker);
-        let whole = container.fetch(&call).await?;
+        let response = container.fetch(&call).await?;
         let mut keys = Vec::new();
-        let read = xml::visit(&whole.body, |path, text| match path {
+        let read = xml::visit(&response.body, |path, text| match path {
             [_, _, blob, name] if blob == "Blob" && name == "Name" => {
                 let (key, size) = (text.into(), None);
                 keys.push(ListedKey { key, size });

@@ -62,8 +62,8 @@ impl PageSource for FolderPages {
             if let Some(token) = token {
                 call = call.query("marker", token);
             }
-            let whole = self.container.fetch(&call).await?;
-            parse(&whole.body, &self.prefix)
+            let response = self.container.fetch(&call).await?;
+            parse(&response.body, &self.prefix)
                 .map_err(|message| call.failure(ErrorKind::Temporary, message))
         })
     }

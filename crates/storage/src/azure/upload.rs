@@ -34,7 +34,7 @@ pub(super) struct AzureUpload {
     plan: UploadPlan,
     offset: u64,
     /// The bytes so far, if they are sent in one request.
-    whole: SegmentedBytes,
+    buffered: SegmentedBytes,
     blocks: Option<BlockUpload>,
 }
 
@@ -59,7 +59,7 @@ impl AzureUpload {
             name: name.to_vec(),
             plan,
             offset: 0,
-            whole: SegmentedBytes::default(),
+            buffered: SegmentedBytes::default(),
             blocks: None,
         };
         if upload.plan.size > MAX_SINGLE_PUT {
@@ -71,19 +71,19 @@ impl AzureUpload {
     }
 
     async fn begin(&self) -> Result<BlockUpload> {
-        let (whole, modified) = (self.plan.size, self.plan.modified);
+        let (total, modified) = (self.plan.size, self.plan.modified);
         let resume = self.plan.resume.as_deref();
-        let resumed = resume.and_then(|resume| UploadId::read(resume, whole, modified));
+        let resumed = resume.and_then(|resume| UploadId::read(resume, total, modified));
         let uploaded = match resumed {
             Some(upload_id) => {
                 blocks::uploaded_blocks(&self.container, &self.key, upload_id).await?
             }
             None => BTreeMap::new(),
         };
-        let size = block_size(whole);
+        let size = block_size(total);
         // Blocks after a gap are checked when they are due.
         let full = |number| uploaded.get(&number).is_some_and(|sent| sent.size == size);
-        let parts = PartPipeline::begin(whole, size, full, self.container.part_memory.clone());
+        let parts = PartPipeline::begin(total, size, full, self.container.part_memory.clone());
         let md5 = (parts.offset() == 0).then(Md5::new);
         Ok(BlockUpload {
             upload_id: resumed.unwrap_or_else(UploadId::new),
@@ -96,7 +96,7 @@ impl AzureUpload {
     async fn push(&mut self, mut bytes: Bytes) -> Result<()> {
         self.offset += bytes.len() as u64;
         let Some(blocks) = &mut self.blocks else {
-            self.whole.push(bytes);
+            self.buffered.push(bytes);
             return Ok(());
         };
         if let Some(md5) = &mut blocks.md5 {
@@ -116,7 +116,7 @@ impl AzureUpload {
             .object_call("put", "write", &self.key, Method::PUT)?;
         let call = with_object_headers(call, &self.key, like.modified, extended)?;
         let call = call.header("x-ms-blob-type", "BlockBlob");
-        let body = std::mem::take(&mut self.whole);
+        let body = std::mem::take(&mut self.buffered);
         let md5 = blocks::md5(&body);
         self.send_conditional(blocks::with_checksum(call, body, &md5), like)
             .await
@@ -146,11 +146,11 @@ impl AzureUpload {
     async fn send_conditional(&self, call: Call, like: &Entry) -> Result<Entry> {
         let call = call.with_precondition(&self.plan.precondition);
         let error = match self.container.fetch(&call).await {
-            Ok(whole) => {
+            Ok(response) => {
                 return Ok(Entry {
                     size: self.offset,
                     modified: like.modified,
-                    version: header_text(&whole.headers, "etag").map(version),
+                    version: header_text(&response.headers, "etag").map(version),
                     ..Entry::new(self.name.clone(), Kind::File)
                 });
             }

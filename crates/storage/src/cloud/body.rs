@@ -150,14 +150,14 @@ pub(crate) async fn next_bytes(body: &mut Incoming) -> Result<Option<Bytes>, Str
 
 /// Reads a whole body, up to a limit.
 pub(crate) async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, String> {
-    let mut whole = BytesMut::new();
+    let mut collected = BytesMut::new();
     while let Some(bytes) = next_bytes(&mut body).await? {
-        if whole.len() + bytes.len() > limit {
+        if collected.len() + bytes.len() > limit {
             return Err(format!("the response is longer than {limit} bytes"));
         }
-        whole.extend_from_slice(&bytes);
+        collected.extend_from_slice(&bytes);
     }
-    Ok(whole.freeze())
+    Ok(collected.freeze())
 }
 
 /// Reads a whole body, and checks its announced length.
@@ -167,14 +167,14 @@ pub(super) async fn collect_checked(
     headers: &HeaderMap,
 ) -> Result<Bytes, String> {
     let announced = body.size_hint().exact();
-    let whole = collect(body, limit).await?;
+    let collected = collect(body, limit).await?;
     let announced_by_header =
         super::header_text(headers, "content-length").and_then(|text| text.parse().ok());
     match announced.or(announced_by_header) {
         // A response to HEAD announces a body that it does not have.
-        Some(length) if !whole.is_empty() && length != whole.len() as u64 => {
-            Err(format!("received {} of {length} bytes", whole.len()))
+        Some(length) if !collected.is_empty() && length != collected.len() as u64 => {
+            Err(format!("received {} of {length} bytes", collected.len()))
         }
-        _ => Ok(whole),
+        _ => Ok(collected),
     }
 }

@@ -112,7 +112,7 @@ impl Endpoint {
         loop {
             attempt += 1;
             let error = match self.read_once(protocol, call).await {
-                Ok(whole) => return Ok(whole),
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             if error.fault() == Fault::Temporary {

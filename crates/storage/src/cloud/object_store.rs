@@ -132,11 +132,11 @@ async fn remove_below(store: &impl ObjectStore, prefix: &[u8]) -> Result<bool> {
 
 /// Moves an object, or everything in a folder. Never replaces another entry.
 pub(crate) async fn rename(store: &impl ObjectStore, from: &[u8], target: &[u8]) -> Result<()> {
-    let (below, whole) = ([from, b"/"].concat(), [target, b"/"].concat());
+    let (below, target_prefix) = ([from, b"/"].concat(), [target, b"/"].concat());
     let taken = match store.entry(target, b"").await {
         Ok(_) => true,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            store.any_below(&whole, &whole).await?
+            store.any_below(&target_prefix, &target_prefix).await?
         }
         Err(error) => return Err(error),
     };
@@ -152,7 +152,7 @@ pub(crate) async fn rename(store: &impl ObjectStore, from: &[u8], target: &[u8])
         }
         moved = true;
         for from in &some {
-            let to = [whole.as_slice(), &from.key[below.len()..]].concat();
+            let to = [target_prefix.as_slice(), &from.key[below.len()..]].concat();
             move_one(store, from, &to).await?;
         }
     }

@@ -41,15 +41,15 @@ pub(crate) struct PartPipeline<T> {
 }
 
 impl<T: Send + 'static> PartPipeline<T> {
-    /// Starts the upload of a file of `whole` bytes. Leading parts that are uploaded need not be
+    /// Starts the upload of a file of `total` bytes. Leading parts that are uploaded need not be
     /// sent again, except the last part of the file.
     pub(crate) fn begin(
-        whole: u64,
+        total: u64,
         size: u64,
         is_there: impl Fn(u32) -> bool,
         memory: Arc<Semaphore>,
     ) -> PartPipeline<T> {
-        let last = whole.div_ceil(size) as u32;
+        let last = total.div_ceil(size) as u32;
         let number = (1..last).find(|number| !is_there(*number)).unwrap_or(last);
         PartPipeline {
             size,

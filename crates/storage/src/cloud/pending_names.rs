@@ -76,12 +76,12 @@ impl PendingNames {
         let is_open =
             |pending: &Entry| end.is_some_and(|end| *[&*pending.name, b"/"].concat() > *end);
         for mut pending in std::mem::take(&mut self.0) {
-            let beside = folders_seen.contains(&pending.name);
-            if !beside && is_open(&pending) {
+            let has_folder = folders_seen.contains(&pending.name);
+            if !has_folder && is_open(&pending) {
                 self.0.push(pending);
                 continue;
             }
-            pending.name.extend(beside.then_some(b'/'));
+            pending.name.extend(has_folder.then_some(b'/'));
             entries.push(pending);
         }
     }

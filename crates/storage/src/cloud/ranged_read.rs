@@ -82,8 +82,8 @@ pub(crate) struct RangedRead<R> {
 
 impl<R: RangeSource> RangedRead<R> {
     pub(crate) async fn open(file: Arc<R>, offset: u64, length: u64) -> Result<RangedRead<R>> {
-        let whole = offset == 0 && (length <= MAX_SINGLE_READ || length == u64::MAX);
-        RangedRead::begin(file, (offset, length), whole, None).await
+        let is_single = offset == 0 && (length <= MAX_SINGLE_READ || length == u64::MAX);
+        RangedRead::begin(file, (offset, length), is_single, None).await
     }
 
     /// Opens a range, of a certain version if one is given.
@@ -99,7 +99,7 @@ impl<R: RangeSource> RangedRead<R> {
     async fn begin(
         file: Arc<R>,
         (offset, length): (u64, u64),
-        whole: bool,
+        is_single: bool,
         version: Option<&[u8]>,
     ) -> Result<RangedRead<R>> {
         let mut reading = RangedRead {
@@ -115,14 +115,14 @@ impl<R: RangeSource> RangedRead<R> {
         if offset > 0 && length == 0 {
             return Ok(reading);
         }
-        let response = match reading.request(!whole, version).await {
+        let response = match reading.request(!is_single, version).await {
             Ok(response) => response,
             Err(error) if error.cause().starts_with("416") => return Ok(reading),
             Err(error) => return Err(error),
         };
         (reading.found, reading.extended) = reading.file.info(&response.headers);
         reading.end = reading.end.min(reading.found.size);
-        if whole && reading.end == reading.found.size {
+        if is_single && reading.end == reading.found.size {
             reading.check = reading.file.check(&response.headers);
         }
         reading.response = Some(response);

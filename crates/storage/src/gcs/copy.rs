@@ -74,10 +74,10 @@ pub(super) async fn copy(
             None => call.clone(),
             Some(token) => call.clone().query("rewriteToken", token),
         };
-        let whole = to.fetch(&call).await?;
+        let response = to.fetch(&call).await?;
         let fail = |message: String| call.failure(ErrorKind::Temporary, message);
         let rewritten: Rewritten =
-            serde_json::from_slice(&whole.body).map_err(|error| fail(error.to_string()))?;
+            serde_json::from_slice(&response.body).map_err(|error| fail(error.to_string()))?;
         match rewritten {
             Rewritten {
                 done: true,

@@ -60,9 +60,9 @@ async fn keys_below(bucket: &Bucket, prefix: &[u8], most: Option<&str>) -> Resul
             None => call.clone(),
             Some(token) => call.clone().query("pageToken", token),
         };
-        let whole = bucket.fetch(&call).await?;
+        let response = bucket.fetch(&call).await?;
         let page =
-            read(&whole.body).map_err(|message| call.failure(ErrorKind::Temporary, message))?;
+            read(&response.body).map_err(|message| call.failure(ErrorKind::Temporary, message))?;
         // A page may be empty although others follow.
         token = page.next_page_token;
         if !page.items.is_empty() || token.is_none() {

@@ -158,8 +158,8 @@ impl Bucket {
         let call = self
             .object_call("head", "look at", key, Method::GET)?
             .expect_json();
-        let whole = self.fetch(&call).await?;
-        serde_json::from_slice(&whole.body)
+        let response = self.fetch(&call).await?;
+        serde_json::from_slice(&response.body)
             .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))
     }
 
@@ -169,10 +169,10 @@ impl Bucket {
         let call = call
             .header("content-type", "application/json")
             .expect_json();
-        let whole = self
+        let response = self
             .fetch(&call.clone().body(SegmentedBytes::from(with.json())))
             .await?;
-        serde_json::from_slice(&whole.body)
+        serde_json::from_slice(&response.body)
             .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))
     }
 }

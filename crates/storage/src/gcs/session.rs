@@ -40,8 +40,8 @@ impl Session {
             .header("content-type", "application/json")
             .header("x-upload-content-length", &size.to_string())
             .body(SegmentedBytes::from(resource.json()));
-        let whole = bucket.fetch(&call).await?;
-        let location = header_text(&whole.headers, "location").unwrap_or_default();
+        let response = bucket.fetch(&call).await?;
+        let location = header_text(&response.headers, "location").unwrap_or_default();
         let query = location.split_once('?').map_or("", |(_, query)| query);
         let id = query
             .split('&')
@@ -93,7 +93,7 @@ impl Session {
         let call = self.call(bucket, "look at upload", key)?;
         let call = call.header("content-range", &format!("bytes */{}", self.size));
         match bucket.fetch(&call).await {
-            Ok(whole) => progress(&call, &whole).map(Some),
+            Ok(response) => progress(&call, &response).map(Some),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -115,8 +115,8 @@ impl Session {
             let range = format!("bytes {at}-{}/{}", end - 1, self.size);
             let call = call.header("content-range", &range).body(piece.clone());
             let sent = match bucket.endpoint.read_once(bucket, &call).await {
-                Ok(whole) => progress(&call, &whole).and_then(|progress| match progress {
-                    SessionProgress::At(there) if there <= at => {
+                Ok(response) => progress(&call, &response).and_then(|progress| match progress {
+                    SessionProgress::At(stored) if stored <= at => {
                         let message = "the service accepted none of the bytes";
                         Err(call.failure(ErrorKind::Temporary, message))
                     }
@@ -124,14 +124,14 @@ impl Session {
                 }),
                 Err(error) => Err(error),
             };
-            let there = match sent {
+            let stored = match sent {
                 Ok(SessionProgress::Done(resource)) => return Ok(SessionProgress::Done(resource)),
-                Ok(SessionProgress::At(there)) => there,
+                Ok(SessionProgress::At(stored)) => stored,
                 Err(error) => {
                     attempt += 1;
                     bucket.endpoint.retries.wait_or_fail(attempt, error).await?;
                     match self.status(bucket, key).await? {
-                        Some(SessionProgress::At(there)) => there,
+                        Some(SessionProgress::At(stored)) => stored,
                         Some(done) => return Ok(done),
                         None => {
                             let message = "the upload session expired";
@@ -140,15 +140,15 @@ impl Session {
                     }
                 }
             };
-            if there >= end {
-                return Ok(SessionProgress::At(there));
+            if stored >= end {
+                return Ok(SessionProgress::At(stored));
             }
-            if there < at {
-                let message = format!("the service has {there} bytes, but had {at} before");
+            if stored < at {
+                let message = format!("the service has {stored} bytes, but had {at} before");
                 return Err(call.failure(ErrorKind::Temporary, message));
             }
-            piece = piece.skip_bytes(there - at);
-            at = there;
+            piece = piece.skip_bytes(stored - at);
+            at = stored;
         }
     }
 
@@ -170,20 +170,20 @@ fn fingerprint(size: u64, modified: Option<i64>) -> String {
 }
 
 /// Parses a response: the object if it is complete, otherwise the number of bytes.
-fn progress(call: &Call, whole: &FullResponse) -> Result<SessionProgress> {
-    if let Some(range) = header_text(&whole.headers, "range") {
+fn progress(call: &Call, response: &FullResponse) -> Result<SessionProgress> {
+    if let Some(range) = header_text(&response.headers, "range") {
         let last = range
             .rsplit_once('-')
             .and_then(|(_, last)| last.parse::<u64>().ok());
-        let there = last.map_or(0, |last| last + 1);
+        let stored = last.map_or(0, |last| last + 1);
         return Ok(SessionProgress::At(
-            there / CHUNK_GRANULARITY * CHUNK_GRANULARITY,
+            stored / CHUNK_GRANULARITY * CHUNK_GRANULARITY,
         ));
     }
-    if whole.body.is_empty() {
+    if response.body.is_empty() {
         return Ok(SessionProgress::At(0));
     }
-    let resource = serde_json::from_slice(&whole.body)
+    let resource = serde_json::from_slice(&response.body)
         .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))?;
     Ok(SessionProgress::Done(Box::new(resource)))
 }

@@ -70,8 +70,8 @@ impl GcsUpload {
         let resume = self.plan.resume.as_deref();
         if let Some(session) = resume.and_then(|resume| Session::read(resume, size, modified)) {
             let progress = session.status(&self.bucket, &self.key).await?;
-            if let Some(SessionProgress::At(there)) = progress {
-                self.offset = there;
+            if let Some(SessionProgress::At(stored)) = progress {
+                self.offset = stored;
                 self.session = Some(session);
                 return Ok(());
             }
@@ -84,10 +84,10 @@ impl GcsUpload {
         if session
             .as_ref()
             .is_err_and(|error| error.kind() == ErrorKind::Changed)
-            && let Some(ours) = self.find_own_write(size, modified).await
+            && let Some(own) = self.find_own_write(size, modified).await
         {
             // The upload was complete, and that was not recorded.
-            let version = ours.entry(b"").version.unwrap_or_default();
+            let version = own.entry(b"").version.unwrap_or_default();
             session = begin(&Precondition::Version(version)).await;
         }
         self.session = Some(session.map_err(|error| self.conflict_error(error))?);
@@ -144,7 +144,7 @@ impl GcsUpload {
             // The service may have discarded a session that succeeded but whose response was lost.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 match self.find_own_write(size, modified).await {
-                    Some(ours) if self.offset - after == size => self.done = Some(ours.into()),
+                    Some(own) if self.offset - after == size => self.done = Some(own.into()),
                     _ => {
                         let call = self.bucket.upload_call("put", &self.key, "")?;
                         return Err(call.failure(ErrorKind::Temporary, error.cause()));
@@ -174,8 +174,8 @@ impl GcsUpload {
         let kind = format!("multipart/related; boundary={boundary}");
         let call = with_precondition(call, &self.plan.precondition).header("content-type", &kind);
         let call = call.body(body).expect_json();
-        let whole = self.bucket.fetch(&call).await?;
-        serde_json::from_slice(&whole.body)
+        let response = self.bucket.fetch(&call).await?;
+        serde_json::from_slice(&response.body)
             .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))
     }
 
@@ -189,8 +189,8 @@ impl GcsUpload {
             let message = "the service expects more bytes than the file has";
             return Err(call.failure(ErrorKind::Temporary, message));
         };
-        let ours = self.md5.take().map(encode_md5);
-        if ours.is_some() && done.md5_hash.is_some() && ours != done.md5_hash {
+        let own = self.md5.take().map(encode_md5);
+        if own.is_some() && done.md5_hash.is_some() && own != done.md5_hash {
             self.bucket.delete(&self.key).await?;
             let message = "the bytes do not match their checksum";
             return Err(call.failure(ErrorKind::Temporary, message));
@@ -214,9 +214,9 @@ impl GcsUpload {
             }),
             // Our own earlier request, whose response was lost, may have succeeded.
             Err(error) if error.kind() == ErrorKind::Changed => {
-                let ours = self.find_own_write(self.offset, like.modified).await;
-                let ours = ours.map(|ours| ours.entry(&self.name));
-                ours.ok_or_else(|| self.conflict_error(error))
+                let own = self.find_own_write(self.offset, like.modified).await;
+                let own = own.map(|own| own.entry(&self.name));
+                own.ok_or_else(|| self.conflict_error(error))
             }
             Err(error) => Err(error),
         }
@@ -224,10 +224,10 @@ impl GcsUpload {
 
     /// Returns the current object if it has the size and time of the one we write.
     async fn find_own_write(&self, size: u64, modified: Option<i64>) -> Option<Resource> {
-        let there = self.bucket.head(&self.key).await.ok()?;
-        let entry = there.entry(b"");
+        let existing = self.bucket.head(&self.key).await.ok()?;
+        let entry = existing.entry(b"");
         let same = entry.size == size && entry.modified == modified;
-        (there.has_mtime() && same).then_some(there)
+        (existing.has_mtime() && same).then_some(existing)
     }
 }
 

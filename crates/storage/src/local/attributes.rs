@@ -156,8 +156,8 @@ fn times(modified: i64) -> Timestamps {
 
 fn remove_other_xattrs(fd: &OwnedFd, keep: &[(Vec<u8>, Vec<u8>)]) -> rustix::io::Result<()> {
     for (name, _) in extended_of(fd)? {
-        let ours = keep.iter().any(|(kept, _)| *kept == name);
-        if !ours && !name.starts_with(b"security.selinux") {
+        let is_kept = keep.iter().any(|(kept, _)| *kept == name);
+        if !is_kept && !name.starts_with(b"security.selinux") {
             match rustix::fs::fremovexattr(fd, name.as_slice()) {
                 Ok(()) | Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
                 Err(errno) => return Err(errno),

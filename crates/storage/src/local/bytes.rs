@@ -216,12 +216,12 @@ mod tests {
 
     #[test]
     fn a_source_that_ends_early_is_not_treated_as_sparse() {
-        let whole = file(1 << 20, 0..1 << 20);
+        let dense = file(1 << 20, 0..1 << 20);
         for holes in [false, true] {
-            assert_eq!(moved(&whole, 0, 1 << 20, holes), (1 << 20, 1 << 20));
-            assert_eq!(moved(&whole, 0, 2 << 20, holes), (1 << 20, 1 << 20));
-            assert_eq!(moved(&whole, 1 << 20, 2 << 20, holes).0, 1 << 20);
-            assert_eq!(moved(&whole, 2 << 20, 3 << 20, holes).0, 2 << 20);
+            assert_eq!(moved(&dense, 0, 1 << 20, holes), (1 << 20, 1 << 20));
+            assert_eq!(moved(&dense, 0, 2 << 20, holes), (1 << 20, 1 << 20));
+            assert_eq!(moved(&dense, 1 << 20, 2 << 20, holes).0, 1 << 20);
+            assert_eq!(moved(&dense, 2 << 20, 3 << 20, holes).0, 2 << 20);
         }
         let sparse = file(3 << 20, 1 << 20..2 << 20);
         assert_eq!(moved(&sparse, 0, 3 << 20, true), (3 << 20, 2 << 20));

@@ -119,8 +119,8 @@ mod tests {
             let system = rustix::fs::fstatfs(&sink.file).expect("it is on one");
             let can = DIRECT_IO_FILESYSTEMS.contains(&(system.f_type as u32));
             assert_eq!(sink.is_direct(), can, "{name}");
-            let whole = &room[begin..begin + bytes.len()];
-            sink.write(whole, 0).expect("it is written");
+            let slice = &room[begin..begin + bytes.len()];
+            sink.write(slice, 0).expect("it is written");
             sink.write(b"the end", bytes.len() as u64)
                 .expect("it is written");
             let expected = [&bytes[..], b"the end"].concat();

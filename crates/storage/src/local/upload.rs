@@ -296,8 +296,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_file_is_resumed_where_it_was_durable() {
-        let place = tempfile::tempdir().expect("a folder");
-        let local = Local::new(place.path());
+        let dir = tempfile::tempdir().expect("a folder");
+        let local = Local::new(dir.path());
         let (root, bytes) = (Folder::root(), (0..SIZE).map(|at| (at % 251) as u8));
         let bytes: Vec<u8> = bytes.collect();
         let mut plan = UploadPlan {
@@ -323,18 +323,18 @@ mod tests {
         let like = Entry::new(b"big".to_vec(), Kind::File);
         let entry = upload.finish(like, Vec::new()).await.unwrap();
         assert_eq!(entry.size, SIZE as u64);
-        let written = std::fs::read(place.path().join("big")).unwrap();
+        let written = std::fs::read(dir.path().join("big")).unwrap();
         assert!(written == bytes, "other bytes than were written");
     }
 
     #[tokio::test]
     async fn a_source_that_ends_early_is_not_extended_with_zeros() {
-        let place = tempfile::tempdir().expect("a folder");
-        let local = Local::new(place.path());
+        let dir = tempfile::tempdir().expect("a folder");
+        let local = Local::new(dir.path());
         let root = Folder::root();
         let half = vec![b'x'; 10 << 20];
-        std::fs::write(place.path().join("from"), &half).unwrap();
-        std::fs::write(place.path().join("to"), "the good copy").unwrap();
+        std::fs::write(dir.path().join("from"), &half).unwrap();
+        std::fs::write(dir.path().join("to"), "the good copy").unwrap();
         let plan = UploadPlan {
             temp: b".part".to_vec(),
             size: 20 << 20,
@@ -352,8 +352,8 @@ mod tests {
             refused.to_string().contains("8388608 of 20971520 bytes"),
             "{refused}"
         );
-        let kept = std::fs::read(place.path().join("to")).unwrap();
+        let kept = std::fs::read(dir.path().join("to")).unwrap();
         assert_eq!(kept, b"the good copy");
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }

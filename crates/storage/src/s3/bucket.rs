@@ -199,12 +199,12 @@ impl Bucket {
 
     /// Fetches a call whose successful response may contain an error.
     pub(super) async fn fetch_checked(&self, call: &Call) -> Result<FullResponse> {
-        let whole = self.fetch(call).await?;
-        match xml::find(&whole.body, "Code") {
-            None => Ok(whole),
+        let response = self.fetch(call).await?;
+        match xml::find(&response.body, "Code") {
+            None => Ok(response),
             Some(_) => {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let (kind, message) = self.classify(status, &whole.headers, &whole.body);
+                let (kind, message) = self.classify(status, &response.headers, &response.body);
                 Err(call.failure(kind, message))
             }
         }

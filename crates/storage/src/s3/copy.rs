@@ -54,8 +54,8 @@ pub(super) async fn copy(
     let etag = match entry.size > MAX_SINGLE_COPY {
         false => {
             let call = with_source(to.object_call("copy", "copy", target_key, Method::PUT)?);
-            let whole = to.fetch_checked(&call).await?;
-            xml::find(&whole.body, "ETag")
+            let response = to.fetch_checked(&call).await?;
+            xml::find(&response.body, "ETag")
         }
         true => in_parts(from, key, to, target_key, entry.size, &with_source).await?,
     };
@@ -88,8 +88,8 @@ async fn in_parts(
             "x-amz-copy-source-range",
             &format!("bytes={begin}-{}", end - 1),
         );
-        let whole = match to.fetch_checked(&call).await {
-            Ok(whole) => whole,
+        let response = match to.fetch_checked(&call).await {
+            Ok(response) => response,
             Err(error) => {
                 multipart.abort(to, target_key).await?;
                 return Err(error);
@@ -97,17 +97,17 @@ async fn in_parts(
         };
         let sent = UploadedPart {
             etag: String::from_utf8_lossy(&version(
-                &xml::find(&whole.body, "ETag").unwrap_or_default(),
+                &xml::find(&response.body, "ETag").unwrap_or_default(),
             ))
             .into_owned(),
-            sha256: xml::find(&whole.body, "ChecksumSHA256"),
+            sha256: xml::find(&response.body, "ChecksumSHA256"),
             size: end - begin,
         };
         multipart.uploaded.insert(number, sent);
     }
     let call = multipart.complete_call(to, target_key, number)?;
-    let whole = to.fetch_checked(&call).await?;
-    Ok(xml::find(&whole.body, "ETag"))
+    let response = to.fetch_checked(&call).await?;
+    Ok(xml::find(&response.body, "ETag"))
 }
 
 /// Sets the time of an object by copying it onto itself.
@@ -131,10 +131,10 @@ pub(super) async fn set_object_headers(
         .expect_xml()
         .header("x-amz-copy-source", &bucket.copy_source(key))
         .header("x-amz-metadata-directive", "REPLACE");
-    let whole = bucket.fetch_checked(&call).await?;
+    let response = bucket.fetch_checked(&call).await?;
     Ok(Entry {
         modified: like.modified,
-        version: xml::find(&whole.body, "ETag").as_deref().map(version),
+        version: xml::find(&response.body, "ETag").as_deref().map(version),
         ..HEADERS.entry_of(name, &headers)
     })
 }

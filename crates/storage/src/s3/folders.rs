@@ -31,8 +31,8 @@ impl ObjectStore for Bucket {
 
     async fn any_below(&self, path: &[u8], prefix: &[u8]) -> Result<bool> {
         let call = list_call(self, path, prefix).query("max-keys", "1");
-        let whole = self.fetch(&call).await?;
-        Ok(xml::find(&whole.body, "Key").is_some())
+        let response = self.fetch(&call).await?;
+        Ok(xml::find(&response.body, "Key").is_some())
     }
 
     async fn list_prefix(&self, prefix: &[u8]) -> Result<Vec<ListedKey>> {
@@ -70,10 +70,10 @@ impl ObjectStore for Bucket {
 /// Returns a page of the keys with a prefix.
 async fn keys_below(bucket: &Bucket, prefix: &[u8]) -> Result<Vec<ListedKey>> {
     let call = list_call(bucket, prefix, prefix);
-    let whole = bucket.fetch(&call).await?;
+    let response = bucket.fetch(&call).await?;
     let mut keys = Vec::new();
     let (mut key, mut size, mut encoded) = (Vec::new(), None, false);
-    let read = xml::visit(&whole.body, |path, text| match path {
+    let read = xml::visit(&response.body, |path, text| match path {
         [_, name] if name == "EncodingType" => encoded = text == "url",
         [_, contents, name] if contents == "Contents" && name == "Key" => {
             key = text.as_bytes().to_vec();
@@ -110,8 +110,8 @@ async fn remove_keys(bucket: &Bucket, path: &[u8], keys: &[ListedKey]) -> Result
         .query("delete", "")
         .header("content-md5", &digest)
         .body(SegmentedBytes::from(body));
-    let whole = bucket.fetch(&call).await?;
-    match xml::find(&whole.body, "Message") {
+    let response = bucket.fetch(&call).await?;
+    match xml::find(&response.body, "Message") {
         None => Ok(()),
         Some(message) => Err(call.failure(ErrorKind::Denied, message)),
     }

@@ -59,7 +59,7 @@ impl Multipart {
         let id = begun
             .as_ref()
             .ok()
-            .and_then(|whole| xml::find(&whole.body, "UploadId"));
+            .and_then(|response| xml::find(&response.body, "UploadId"));
         if lost || (begun.is_ok() && id.is_none()) {
             // A request whose response was lost may have started an upload with an unknown id.
             abort_others(bucket, key, id.as_deref()).await?;
@@ -84,12 +84,12 @@ impl Multipart {
             if let Some(after) = after {
                 call = call.query("part-number-marker", &after.to_string());
             }
-            let whole = match bucket.fetch(&call).await {
-                Ok(whole) => whole,
+            let response = match bucket.fetch(&call).await {
+                Ok(response) => response,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
             };
-            let (parts, more) = parse(&whole.body)
+            let (parts, more) = parse(&response.body)
                 .map_err(|message| call.failure(ErrorKind::Temporary, message))?;
             after = parts.keys().last().copied();
             uploaded.extend(parts);
@@ -154,14 +154,14 @@ pub(super) async fn abort_others(bucket: &Bucket, key: &[u8], but: Option<&str>)
         .query("encoding-type", "url")
         .query("prefix", &String::from_utf8_lossy(key))
         .expect_xml();
-    let whole = match bucket.fetch(&call).await {
+    let response = match bucket.fetch(&call).await {
         // A service that cannot list uploads keeps them.
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
         listed => listed?,
     };
     let mut uploads = Vec::new();
     let (mut at, mut id, mut encoded) = (Vec::new(), String::new(), false);
-    let read = xml::visit(&whole.body, |path, text| match path {
+    let read = xml::visit(&response.body, |path, text| match path {
         [_, name] if name == "EncodingType" => encoded = text == "url",
         [_, upload, name] if upload == "Upload" && name == "Key" => at = text.as_bytes().to_vec(),
         [_, upload, name] if upload == "Upload" && name == "UploadId" => text.clone_into(&mut id),

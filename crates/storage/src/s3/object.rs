@@ -41,12 +41,12 @@ fn read_time(text: &str) -> Option<i64> {
         return None;
     }
     let nanos: i64 = format!("{digits:0<9}").parse().ok()?;
-    let whole = seconds
+    let whole_seconds = seconds
         .parse::<i64>()
         .ok()
         .filter(|s| *s >= 0)?
         .checked_mul(1_000_000_000)?;
-    let time = whole.checked_add(nanos)?;
+    let time = whole_seconds.checked_add(nanos)?;
     Some(if negative { -time } else { time })
 }
 

@@ -48,7 +48,7 @@ pub(super) struct S3Upload {
     plan: UploadPlan,
     offset: u64,
     /// The bytes so far, if they are sent in one request.
-    whole: SegmentedBytes,
+    buffered: SegmentedBytes,
     _memory_permit: Option<OwnedSemaphorePermit>,
     parts: Option<MultipartUpload>,
 }
@@ -76,7 +76,7 @@ impl S3Upload {
             name: name.to_vec(),
             plan,
             offset: 0,
-            whole: SegmentedBytes::default(),
+            buffered: SegmentedBytes::default(),
             parts: None,
         };
         if upload.plan.size > MAX_SINGLE_PUT {
@@ -122,7 +122,7 @@ impl S3Upload {
         self.offset += bytes.len() as u64;
         while !bytes.is_empty() {
             let Some(parts) = &mut self.parts else {
-                self.whole.push(bytes);
+                self.buffered.push(bytes);
                 return Ok(());
             };
             if let Some(part) = parts.parts.fill(&mut bytes).await {
@@ -137,7 +137,7 @@ impl S3Upload {
             .bucket
             .object_call("put", "write", &self.key, Method::PUT)?;
         let call = HEADERS.apply(call, &self.key, like.modified, extended);
-        let (call, _) = with_checksum(&self.bucket, call, std::mem::take(&mut self.whole));
+        let (call, _) = with_checksum(&self.bucket, call, std::mem::take(&mut self.buffered));
         let found = self.send_conditional(call, like).await?;
         Ok(found.entry(&self.name, self.offset, like.modified))
     }
@@ -153,14 +153,14 @@ impl S3Upload {
         };
         let conditional = call.clone().with_precondition(expected);
         let error = match self.bucket.fetch_checked(&conditional).await {
-            Ok(whole) => return Ok(Completion::Answer(whole)),
+            Ok(response) => return Ok(Completion::Answer(response)),
             Err(error) => error,
         };
         match error.kind() {
             ErrorKind::Unsupported if *expected != Precondition::Any => {
                 self.bucket.conditional.store(false, Relaxed);
-                let whole = self.bucket.fetch_checked(&call).await?;
-                Ok(Completion::Answer(whole))
+                let response = self.bucket.fetch_checked(&call).await?;
+                Ok(Completion::Answer(response))
             }
             ErrorKind::Changed | ErrorKind::NotFound => match self.find_own_write(like).await {
                 Some(entry) => Ok(Completion::AlreadyThere(entry)),
@@ -188,8 +188,8 @@ impl MultipartUpload {
             bytes: piece,
             permit: room,
         } = part;
-        let there = self.multipart.uploaded.get(&number);
-        if there.is_some_and(|sent| sent.matches(&piece)) {
+        let uploaded = self.multipart.uploaded.get(&number);
+        if uploaded.is_some_and(|sent| sent.matches(&piece)) {
             return Ok(());
         }
         let call = self.multipart.part_call(bucket, key, number)?;
@@ -197,9 +197,9 @@ impl MultipartUpload {
         let sending = async move {
             let size = piece.len();
             let (call, sha256) = with_checksum(&bucket, call, piece);
-            let whole = bucket.fetch(&call).await?;
+            let response = bucket.fetch(&call).await?;
             drop((call, room));
-            let etag = header_text(&whole.headers, "etag")
+            let etag = header_text(&response.headers, "etag")
                 .map(version)
                 .unwrap_or_default();
             let etag = String::from_utf8_lossy(&etag).into_owned();
@@ -291,12 +291,12 @@ enum Completion {
 
 impl Completion {
     fn entry(self, name: &[u8], size: u64, modified: Option<i64>) -> Entry {
-        let whole = match self {
+        let response = match self {
             Completion::AlreadyThere(entry) => return entry,
-            Completion::Answer(whole) => whole,
+            Completion::Answer(response) => response,
         };
-        let etag = header_text(&whole.headers, "etag").map(str::to_owned);
-        let etag = etag.or_else(|| crate::cloud::xml::find(&whole.body, "ETag"));
+        let etag = header_text(&response.headers, "etag").map(str::to_owned);
+        let etag = etag.or_else(|| crate::cloud::xml::find(&response.body, "ETag"));
         Entry {
             size,
             modified,

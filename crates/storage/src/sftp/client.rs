@@ -254,7 +254,7 @@ impl Client {
             users[slot] += 1;
             slot
         };
-        let place = SlotUse {
+        let slot_use = SlotUse {
             slot,
             users: self.users.clone(),
         };
@@ -269,7 +269,7 @@ impl Client {
         };
         Ok(Arc::new(PooledConnection {
             connection,
-            _slot_use: place,
+            _slot_use: slot_use,
         }))
     }
 

@@ -134,9 +134,9 @@ impl Client {
     pub(super) async fn make_node(&self, folder: &Folder, item: &CopyItem) -> Result<Entry> {
         let path = self.path(folder, Some(&item.entry.name))?;
         let temp = self.path(folder, Some(&item.temp))?;
-        let (place, temp, owners) = (path.as_slice(), temp.as_slice(), self.ssh.is_root());
+        let (target, temp, owners) = (path.as_slice(), temp.as_slice(), self.ssh.is_root());
         let make = |connection: Arc<PooledConnection>, _| async move {
-            match make_symlink(&connection, item, temp, place, owners).await {
+            match make_symlink(&connection, item, temp, target, owners).await {
                 Err(failure @ Failure::Refused(_)) => {
                     let _ = connection.request(Packet::remove(temp)).await;
                     Err(self.explain_failure(failure, 1).await)
@@ -144,8 +144,8 @@ impl Client {
                 made => made,
             }
         };
-        let made = self.with_retries("make", place, make).await;
-        self.mark_changed(place);
+        let made = self.with_retries("make", target, make).await;
+        self.mark_changed(target);
         made
     }
 
@@ -190,11 +190,11 @@ impl Client {
             let Err(failure) = renamed else {
                 return Ok(());
             };
-            let there = attributes(&connection, Packet::lstat(to)).await.is_ok();
-            match attempt > 1 && failure.is(Status::NO_SUCH_FILE) && there {
+            let exists = attributes(&connection, Packet::lstat(to)).await.is_ok();
+            match attempt > 1 && failure.is(Status::NO_SUCH_FILE) && exists {
                 // It was moved already, and the reply was lost with the connection.
                 true => Ok(()),
-                false if there => {
+                false if exists => {
                     let message = "an entry of that name exists".to_owned();
                     Err(Failure::Wrong(ErrorKind::Exists, message))
                 }

@@ -121,12 +121,12 @@ impl Ssh {
         if let Some(user) = &self.address.user {
             return user == "root";
         }
-        let asked = std::process::Command::new("ssh")
+        let resolved = std::process::Command::new("ssh")
             .args(self.arguments())
             .args(["-G", "--", &self.address.host])
             .stdin(Stdio::null())
             .output();
-        asked.is_ok_and(|output| {
+        resolved.is_ok_and(|output| {
             output
                 .stdout
                 .split(|&b| b == b'\n')

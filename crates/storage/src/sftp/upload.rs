@@ -107,14 +107,14 @@ impl SftpUpload {
     ) -> Result<SftpUpload> {
         let resume = plan.resume.as_deref().and_then(|r| r.try_into().ok());
         let resume = resume.map(u64::from_le_bytes).filter(|&at| at <= plan.size);
-        let (this, place) = (&client, temp.as_slice());
+        let (this, temp_path) = (&client, temp.as_slice());
         let opened = client.with_retries("write", &path, |connection, _| async move {
             if let Some(offset) = resume
-                && let Some(handle) = reopen(connection.clone(), place, offset).await?
+                && let Some(handle) = reopen(connection.clone(), temp_path, offset).await?
             {
                 return Ok((handle, offset));
             }
-            match create(connection, place).await {
+            match create(connection, temp_path).await {
                 Err(failure) => Err(this.explain_failure(failure, 1).await),
                 Ok(handle) => Ok((handle, 0)),
             }

@@ -82,8 +82,9 @@ impl Client {
             .header("content-type", "application/xml")
             .body(SegmentedBytes::from(properties::PROPFIND_BODY.to_owned()))
             .expect_xml();
-        let whole = self.fetch(&call).await?;
-        properties::read(&whole.body).map_err(|message| call.failure(ErrorKind::Temporary, message))
+        let response = self.fetch(&call).await?;
+        properties::read(&response.body)
+            .map_err(|message| call.failure(ErrorKind::Temporary, message))
     }
 
     /// Returns one entry.

@@ -159,10 +159,10 @@ impl Credentials {
     fn unexpired(&self) -> Option<Arc<AccessKeys>> {
         let now = jiff::Timestamp::now().as_second();
         let current = self.current.lock().clone()?;
-        let holds = current
+        let is_valid = current
             .expires
             .is_none_or(|expires| expires - REFRESH_MARGIN > now);
-        holds.then_some(current)
+        is_valid.then_some(current)
     }
 }
 

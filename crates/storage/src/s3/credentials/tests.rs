@@ -29,7 +29,7 @@ async fn fake_server(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let served = tokio::spawn(async move {
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         for (line, answer) in answers {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = String::new();
@@ -45,9 +45,9 @@ async fn fake_server(
             );
             stream.write_all(head.as_bytes()).await.unwrap();
             stream.write_all(answer.as_bytes()).await.unwrap();
-            asked.push(request);
+            requests.push(request);
         }
-        asked
+        requests
     });
     (address, served)
 }
@@ -98,11 +98,8 @@ async fn keys_with_the_end_of_their_line_are_used_and_of_two_lines_refused() {
 
 #[tokio::test]
 async fn profiles_are_read_from_both_files() {
-    let place = tempfile::tempdir().unwrap();
-    let (credentials, config) = (
-        place.path().join("credentials"),
-        place.path().join("config"),
-    );
+    let dir = tempfile::tempdir().unwrap();
+    let (credentials, config) = (dir.path().join("credentials"), dir.path().join("config"));
     std::fs::write(&credentials, "[default]\naws_access_key_id = d\naws_secret_access_key = ds\n[work]\naws_access_key_id=w\naws_secret_access_key=ws\naws_session_token=wt\n").unwrap();
     std::fs::write(&config, "# comment\n[profile work]\nregion = eu-central-1\ns3 =\n  region = nested\nendpoint_url = http://e\n[profile sso]\nsso_session = x\n").unwrap();
     let files = [
@@ -149,8 +146,8 @@ async fn profiles_are_read_from_both_files() {
 
 #[tokio::test]
 async fn a_web_identity_is_exchanged_for_keys_that_are_kept_until_they_expire() {
-    let place = tempfile::tempdir().unwrap();
-    let token = place.path().join("token");
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
     std::fs::write(&token, "j.w.t\n").unwrap();
     let answer = "<R><C><AccessKeyId>wi</AccessKeyId><SecretAccessKey>ws</SecretAccessKey><SessionToken>wt</SessionToken><Expiration>2199-01-01T00:00:00Z</Expiration></C></R>";
     let (address, served) =
@@ -168,15 +165,15 @@ async fn a_web_identity_is_exchanged_for_keys_that_are_kept_until_they_expire() 
             ("wi", Some("wt"))
         );
     }
-    let asked = served.await.unwrap();
+    let requests = served.await.unwrap();
     assert!(
-        asked[0].contains("RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr"),
+        requests[0].contains("RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr"),
         "{}",
-        asked[0]
+        requests[0]
     );
     assert!(
-        asked[0].contains("WebIdentityToken=j.w.t&")
-            || asked[0].contains("WebIdentityToken=j.w.t ")
+        requests[0].contains("WebIdentityToken=j.w.t&")
+            || requests[0].contains("WebIdentityToken=j.w.t ")
     );
 }
 
@@ -195,9 +192,9 @@ async fn the_role_of_a_machine_is_fetched_again_before_it_expires() {
     assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m1");
     assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m2");
     assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m2");
-    let asked = served.await.unwrap();
+    let requests = served.await.unwrap();
     assert!(
-        asked[1]
+        requests[1]
             .to_lowercase()
             .contains("x-aws-ec2-metadata-token: tok")
     );
@@ -232,8 +229,8 @@ async fn without_credentials_the_error_names_the_way_out() {
 
 #[tokio::test]
 async fn a_program_of_the_profile_prints_keys() {
-    let place = tempfile::tempdir().unwrap();
-    let config = place.path().join("config");
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config");
     let printed = r#"{"Version":1,"AccessKeyId":"id-p","SecretAccessKey":"secret-p","SessionToken":"token-p","Expiration":"2099-01-01T00:00:00Z"}"#;
     let lines = format!(
         "[profile good]\ncredential_process = echo '{printed}'\n[profile old]\ncredential_process = echo '{{}}' secret-q\n[profile bad]\ncredential_process = echo no such luck >&2; exit 3\n"

@@ -144,8 +144,8 @@ impl RemoteFolder {
     }
 
     async fn fetch(&self, call: &Call) -> Result<ListPage> {
-        let whole = self.bucket.fetch(call).await?;
-        parse(&whole.body, &self.prefix)
+        let response = self.bucket.fetch(call).await?;
+        parse(&response.body, &self.prefix)
             .map_err(|message| call.failure(ErrorKind::Temporary, message))
     }
 
@@ -162,11 +162,11 @@ impl RemoteFolder {
                 _ => low + (high - low) / 2,
             };
             step *= 2;
-            let place = first_after_prefix(name, at)?;
-            match self.has_names_beyond(&place).await? {
+            let cut = first_after_prefix(name, at)?;
+            match self.has_names_beyond(&cut).await? {
                 true => {
                     high = at;
-                    passed.push(place.into_bytes());
+                    passed.push(cut.into_bytes());
                 }
                 false => low = at,
             }
@@ -242,8 +242,8 @@ impl S3Listing {
                 Some(Ok(Fetched::Page(id, page))) => {
                     return self.accept(id, false, page?).map(Some);
                 }
-                Some(Ok(Fetched::UpperBound(upper_bound, places))) => {
-                    (self.upper_bound, self.good_cuts) = (upper_bound, places);
+                Some(Ok(Fetched::UpperBound(upper_bound, cuts))) => {
+                    (self.upper_bound, self.good_cuts) = (upper_bound, cuts);
                     self.cut();
                 }
                 Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
@@ -325,9 +325,9 @@ impl S3Listing {
         while matches!(self.upper_bound, UpperBound::Near(_))
             && self.ranges.open().count() < MAX_PARALLEL
         {
-            let place = self.good_cuts.pop();
-            let place = place.and_then(|name| self.ranges.range_containing(name));
-            let Some((at, middle)) = place.or_else(|| self.middle()) else {
+            let cut = self.good_cuts.pop();
+            let cut = cut.and_then(|name| self.ranges.range_containing(name));
+            let Some((at, middle)) = cut.or_else(|| self.middle()) else {
                 return;
             };
             self.ranges.cut(at, middle);
@@ -358,15 +358,15 @@ impl S3Listing {
             return None;
         };
         let is_early = self.cuts < FREE_CUTS;
-        let places = self.ranges.all.iter().enumerate();
-        let places = places.filter_map(|(at, range)| {
+        let candidates = self.ranges.all.iter().enumerate();
+        let candidates = candidates.filter_map(|(at, range)| {
             let may = !range.done && (is_early || range.pages >= PAGES_PER_CUT);
             let end = range.end.as_deref().or(edge.as_deref());
             let end = end.filter(|end| *end > range.after.as_slice());
             let middle = may.then(|| self.alphabet.middle(&range.after, end))??;
             Some((range.cuts, at, middle))
         });
-        let (_, at, middle) = places.min_by_key(|(cuts, ..)| *cuts)?;
+        let (_, at, middle) = candidates.min_by_key(|(cuts, ..)| *cuts)?;
         Some((at, middle))
     }
 }

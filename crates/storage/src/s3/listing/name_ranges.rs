@@ -304,10 +304,10 @@ mod tests {
             "f:c",
         ];
         assert_eq!(listed, right);
-        let places = [
+        let bounds = [
             "a", "a ", "a!", "a!!", "a!b", "a,", "a-", "a-b", "a.", "a0", "b", "b.", "bb", "d",
         ];
-        for (at, one) in places.iter().enumerate() {
+        for (at, one) in bounds.iter().enumerate() {
             for turns in 0..3 {
                 let turn = |turn: usize, open: usize| match turns {
                     0 => 0,
@@ -315,7 +315,7 @@ mod tests {
                     _ => turn,
                 };
                 assert_eq!(list(&AWKWARD, &[one], turn), right, "cut at {one:?}");
-                for two in &places[at + 1..] {
+                for two in &bounds[at + 1..] {
                     let cuts = [*one, *two];
                     assert_eq!(list(&AWKWARD, &cuts, turn), right, "cut at {cuts:?}");
                 }

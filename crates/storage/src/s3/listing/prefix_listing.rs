@@ -137,7 +137,7 @@ pub(super) fn split_by_folder(page: &mut ListPage) -> Vec<(Vec<u8>, Vec<Entry>)>
     let last = last.map(|last| last.name.clone()).unwrap_or_default();
     let mut folders = group_by_folder(std::mem::take(&mut page.items));
     page.items = folders.remove(&b""[..]).unwrap_or_default();
-    let whole = folders.into_iter().filter_map(|(name, items)| {
+    let complete = folders.into_iter().filter_map(|(name, items)| {
         let mut entries = Vec::with_capacity(items.len());
         // More keys of the last key's folders may follow.
         let is_whole = !last.starts_with(&name)
@@ -146,7 +146,7 @@ pub(super) fn split_by_folder(page: &mut ListPage) -> Vec<(Vec<u8>, Vec<Entry>)>
                 .is_ok();
         is_whole.then_some((name, entries))
     });
-    whole.collect()
+    complete.collect()
 }
 
 /// Groups keys by folder. Subfolders become entries of their parents. Keys and entries are ordered

@@ -15,7 +15,7 @@ type ListRequest = (String, usize);
 
 struct FakeServer {
     bucket: Arc<Bucket>,
-    asked: Arc<Mutex<Vec<ListRequest>>>,
+    requests: Arc<Mutex<Vec<ListRequest>>>,
     served: AbortHandle,
 }
 
@@ -49,19 +49,19 @@ impl FakeServer {
     ) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (keys, asked) = (Arc::new(keys), Arc::<Mutex<Vec<ListRequest>>>::default());
-        let log = asked.clone();
+        let (keys, requests) = (Arc::new(keys), Arc::<Mutex<Vec<ListRequest>>>::default());
+        let log = requests.clone();
         let served = tokio::spawn(async move {
             let mut all = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 all.spawn(serve(stream, keys.clone(), log.clone(), behaviour));
             }
         });
-        let place = format!("s3://b?anonymous&endpoint=http://{address}&{settings}");
+        let location = format!("s3://b?anonymous&endpoint=http://{address}&{settings}");
         let nothing: crate::cloud::Environment = Arc::new(|_| None);
         FakeServer {
-            bucket: Arc::new(Bucket::open(place.as_bytes(), &nothing).unwrap()),
-            asked,
+            bucket: Arc::new(Bucket::open(location.as_bytes(), &nothing).unwrap()),
+            requests,
             served: served.abort_handle(),
         }
     }
@@ -70,15 +70,15 @@ impl FakeServer {
         S3Listing::new(self.bucket.clone(), &Folder::root(), from)
     }
 
-    fn asked(&self) -> Vec<ListRequest> {
-        std::mem::take(&mut self.asked.lock())
+    fn requests(&self) -> Vec<ListRequest> {
+        std::mem::take(&mut self.requests.lock())
     }
 }
 
 async fn serve(
     mut stream: TcpStream,
     keys: Arc<BTreeSet<String>>,
-    asked: Arc<Mutex<Vec<ListRequest>>>,
+    requests: Arc<Mutex<Vec<ListRequest>>>,
     (honest, grouping): (bool, DelimiterBehaviour),
 ) {
     let mut request = Vec::new();
@@ -104,7 +104,7 @@ async fn serve(
         let most = value("max-keys")
             .and_then(|text| text.parse().ok())
             .unwrap();
-        asked.lock().push((after.clone(), most));
+        requests.lock().push((after.clone(), most));
         let prefix = value("prefix").unwrap_or_default();
         let delimiter = value("delimiter").unwrap_or_default();
         let is_other = !matches!(&*delimiter, "" | "/");
@@ -253,10 +253,13 @@ async fn a_large_folder_is_listed_in_parallel_ranges_with_few_extra_requests() {
         }
         assert_eq!(found, wanted, "{kind}");
         assert!(widest >= MAX_PARALLEL - 1, "{kind}: {widest} at once");
-        let (needed, asked) = (wanted.len().div_ceil(PAGE), server.asked().len());
+        let (needed, requests) = (wanted.len().div_ceil(PAGE), server.requests().len());
         // A split costs a page that goes beyond it, and one with nothing behind it another.
         let most = needed + 2 * FREE_CUTS as usize + needed / 4;
-        assert!(asked <= most, "{kind}: {asked} requests for {needed} pages");
+        assert!(
+            requests <= most,
+            "{kind}: {requests} requests for {needed} pages"
+        );
     }
 }
 
@@ -284,7 +287,7 @@ async fn a_resumed_listing_never_requests_a_page_again() {
             }
             let is_complete = listing.ended;
             drop(listing);
-            for (after, most) in server.asked() {
+            for (after, most) in server.requests() {
                 let again = known.all.iter().find(|range| {
                     let reached = match range.done {
                         true => range.end.as_ref(),
@@ -320,7 +323,7 @@ async fn a_server_that_ignores_start_after_is_listed_page_by_page() {
         found += page.entries.len();
     }
     assert_eq!(found, 2000);
-    assert_eq!(server.asked().len(), needed + 1);
+    assert_eq!(server.requests().len(), needed + 1);
 }
 
 /// Returns all entries of a tree by path. Each folder is listed once.
@@ -379,10 +382,10 @@ async fn a_walk_of_small_folders_gets_many_per_request() {
         let server = FakeServer::new(keys.clone(), page, true).await;
         let s3 = crate::S3::new(server.bucket.clone());
         let plain = walk(&s3).await;
-        let many = server.asked().len();
+        let many = server.requests().len();
         let walked = s3.for_walk().unwrap();
         assert_eq!(walk(&*walked).await, plain, "in pages of {page}");
-        let few = server.asked().len();
+        let few = server.requests().len();
         assert!(
             few <= many,
             "in pages of {page}: {few} requests, {many} without"
@@ -390,7 +393,7 @@ async fn a_walk_of_small_folders_gets_many_per_request() {
         assert!(page < 1000 || few < 10, "{few} requests");
         let again = walk(&*walked).await;
         assert_eq!(again, plain, "a cached folder is used once");
-        assert!(page < 1000 || server.asked().len() == few);
+        assert!(page < 1000 || server.requests().len() == few);
     }
 }
 
@@ -404,12 +407,12 @@ async fn prefix_listings_are_probed_and_never_trusted() {
         let server = FakeServer::with(tree(), &settings, (true, grouping)).await;
         let s3 = crate::S3::new(server.bucket.clone());
         let plain = walk(&s3).await;
-        let many = server.asked().len();
+        let many = server.requests().len();
         let walked = s3.for_walk().unwrap();
         let message = format!("{grouping:?}, in pages of {page}");
         assert_eq!(walk(&*walked).await, plain, "{message}");
         // One folder per depth is requested twice.
-        let few = server.asked().len();
+        let few = server.requests().len();
         assert!(few <= many + 6, "{message}: {few} requests, {many} without");
         if page == 1000 && grouping == DelimiterBehaviour::AsAsked {
             assert!(few < many / 2, "{message}: {few} requests, {many} without");
@@ -426,8 +429,8 @@ async fn cached_folders_stay_within_the_limit() {
         let folder = Folder::root().child(format!("{folder:02}").as_bytes());
         s3.list(&folder, None).await.unwrap().next().await.unwrap();
     }
-    let asked = server.asked().len();
-    assert_eq!(asked, 100);
+    let requests = server.requests().len();
+    assert_eq!(requests, 100);
     let s3: &crate::S3 = s3.as_any().downcast_ref().unwrap();
     let kept = s3.cached_entries();
     assert!((40_000..=65_536).contains(&kept), "{kept} entries are kept");

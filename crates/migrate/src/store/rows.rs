@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock};
 /// An entry to be stored.
 #[derive(Clone, Debug)]
 pub(crate) struct EntryRow {
+    /// The entry on the source.
     pub(crate) entry: Entry,
     pub(crate) excluded: bool,
 }
@@ -47,6 +48,7 @@ pub(crate) struct Pair {
     /// The id of the folder that it is, if it is one that takes part.
     pub(crate) child: Option<FolderId>,
     pub(crate) child_src: Option<SrcState>,
+    /// The entry of the same name at the destination.
     pub(crate) existing: Option<Entry>,
     /// The pass in which it was copied, or 0.
     pub(crate) copied: i64,

@@ -11,7 +11,7 @@ use headworks_service::config::{self, Schema, Sources};
 use headworks_service::proxies::{ClientHeader, TrustedProxies};
 use headworks_service::token::{Answer, Credential, Door};
 use headworks_sim::{Scenario, Trial, chaos};
-use headworks_storage::reading as storages;
+use headworks_storage::fuzzing as storages;
 use headworks_synth::{Arrivals, Distribution, TreeSpec};
 use headworks_tracker::{forwarders, fuzzing};
 use headworks_tracker_wire::bencode::{self, Limits, Value, Writer};

@@ -1,6 +1,9 @@
-"""gcp-storage-emulator, extended by features of the real service: pages, conditions on generations,
-MD5 checks, metadata in a rewrite, names kept to the byte, and authentication. It keeps its
-configuration in memory only and accepts more than five connections at once."""
+"""gcp-storage-emulator, with features of Google Cloud Storage that it lacks.
+
+These are pages of listings, preconditions on generations, verification of MD5, metadata in a
+rewrite, exact object names, and authentication. In addition it keeps its metadata in memory only,
+and accepts more than five connections at once.
+"""
 
 import os
 import sys
@@ -21,7 +24,7 @@ plain_resource = objects._make_object_resource
 
 def resource(base_url, bucket, name, *args, **kwargs):
     made = plain_resource(base_url, bucket, name, *args, **kwargs)
-    # The server's own address: the proxy that the request came through may be gone.
+    # The address of the server itself: a proxy in front of it may have ended.
     made["mediaLink"] = f"http://127.0.0.1:{PORT}/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media"
     return made
 
@@ -29,17 +32,17 @@ def resource(base_url, bucket, name, *args, **kwargs):
 objects._make_object_resource = resource
 
 
-def of(request, key, usual=None):
-    return request.query.get(key, [usual])[0]
+def parameter(request, key, default=None):
+    return request.query.get(key, [default])[0]
 
 
-def holds(request, response, storage, key, bucket, name):
-    """Returns whether an object has the requested generation; 0 stands for a missing object."""
-    wanted = of(request, key)
+def generation_matches(request, response, storage, key, bucket, name):
+    """Returns whether an object has the requested generation; 0 means that it does not exist."""
+    wanted = parameter(request, key)
     if wanted is None:
         return True
-    there = storage.objects.get(bucket, {}).get(name)
-    if (there["generation"] if there else "0") == wanted:
+    existing = storage.objects.get(bucket, {}).get(name)
+    if (existing["generation"] if existing else "0") == wanted:
         return True
     response.status = HTTPStatus.PRECONDITION_FAILED
     response.json({"error": {"code": 412, "message": "not that generation", "errors": [{"reason": "conditionNotMet"}]}})
@@ -51,26 +54,26 @@ plain_insert, plain_get, plain_rewrite = objects.insert, objects.get, objects.re
 
 def insert(request, response, storage, *args, **kwargs):
     meta = request.data.get("meta", request.data) if isinstance(request.data, dict) else {}
-    name = of(request, "name") or meta.get("name")
-    told, content = meta.get("md5Hash"), request.data.get("content") if isinstance(request.data, dict) else None
-    if told and content is not None and told != objects._md5(content):
+    name = parameter(request, "name") or meta.get("name")
+    expected, content = meta.get("md5Hash"), request.data.get("content") if isinstance(request.data, dict) else None
+    if expected and content is not None and expected != objects._md5(content):
         response.status = HTTPStatus.BAD_REQUEST
-        response.json({"error": {"code": 400, "message": f"Provided MD5 hash {told} doesn't match calculated MD5 hash"}})
-    elif holds(request, response, storage, "ifGenerationMatch", request.params["bucket_name"], name):
+        response.json({"error": {"code": 400, "message": f"Provided MD5 hash {expected} doesn't match calculated MD5 hash"}})
+    elif generation_matches(request, response, storage, "ifGenerationMatch", request.params["bucket_name"], name):
         plain_insert(request, response, storage, *args, **kwargs)
 
 
 def get(request, response, storage, *args, **kwargs):
-    place = request.params["bucket_name"], request.params["object_id"]
-    if place[1] not in storage.objects.get(place[0], {}):
+    key = request.params["bucket_name"], request.params["object_id"]
+    if key[1] not in storage.objects.get(key[0], {}):
         response.status = HTTPStatus.NOT_FOUND
-    elif holds(request, response, storage, "ifGenerationMatch", *place):
+    elif generation_matches(request, response, storage, "ifGenerationMatch", *key):
         plain_get(request, response, storage, *args, **kwargs)
 
 
 def rewrite(request, response, storage, *args, **kwargs):
-    place = request.params["bucket_name"], request.params["object_id"]
-    if not holds(request, response, storage, "ifSourceGenerationMatch", *place):
+    key = request.params["bucket_name"], request.params["object_id"]
+    if not generation_matches(request, response, storage, "ifSourceGenerationMatch", *key):
         return
     plain_rewrite(request, response, storage, *args, **kwargs)
     made = storage.objects.get(request.params["dest_bucket_name"], {}).get(request.params["dest_object_id"])
@@ -79,16 +82,16 @@ def rewrite(request, response, storage, *args, **kwargs):
 
 
 def ls(request, response, storage, *args, **kwargs):
-    bucket, prefix = request.params["bucket_name"], of(request, "prefix")
+    bucket, prefix = request.params["bucket_name"], parameter(request, "prefix")
     try:
-        files, prefixes = storage.get_file_list(bucket, prefix, of(request, "delimiter"))
+        files, prefixes = storage.get_file_list(bucket, prefix, parameter(request, "delimiter"))
     except objects.NotFound:
         response.status = HTTPStatus.NOT_FOUND
         return
     items = sorted([(item["name"].encode(), item) for item in files] + [(name.encode(), None) for name in prefixes], key=lambda i: i[0])
-    after, most = of(request, "pageToken", "").encode(), int(of(request, "maxResults", 1000))
+    after, limit = parameter(request, "pageToken", "").encode(), int(parameter(request, "maxResults", 1000))
     items = [item for item in items if item[0] > after]
-    page, rest = items[:most], items[most:]
+    page, rest = items[:limit], items[limit:]
     answer = {"kind": "storage#objects", "items": [item for _, item in page if item],
               "prefixes": [name.decode() for name, item in page if not item]}
     if rest:
@@ -105,11 +108,11 @@ plain_handle = emulator.Router.handle
 
 def handle(self, method):
     """Requires the token for buckets whose names begin with `private`."""
-    asked = self._request_handler
-    if "/b/private" not in asked.path or asked.headers.get("Authorization") == f"Bearer {os.environ['GOOGLE_TOKEN']}":
+    handler = self._request_handler
+    if "/b/private" not in handler.path or handler.headers.get("Authorization") == f"Bearer {os.environ['GOOGLE_TOKEN']}":
         return plain_handle(self, method)
-    emulator.Request(asked, method).data
-    response = emulator.Response(asked)
+    emulator.Request(handler, method).data
+    response = emulator.Response(handler)
     response.status = HTTPStatus.UNAUTHORIZED
     response.json({"error": {"code": 401, "message": "Invalid Credentials", "errors": [{"reason": "authError"}]}})
     response.close()

@@ -1,4 +1,4 @@
-"""moto's server, accepting every key: its router folds `//` and refuses line breaks, unlike S3."""
+"""moto's server for any key. Its router would merge `//` and refuse line breaks, unlike S3."""
 
 import sys
 

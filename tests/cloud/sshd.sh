@@ -1,6 +1,6 @@
 # Debian's sshd for the current user, with its own keys and configuration. Sourced by `run`, which
-# defines `home`, `work`, `free_port` and `answers`. The package is unpacked into the cache, not
-# installed.
+# defines `home`, `work`, `free_port` and `wait_for_port`. Nothing is installed: the package is only
+# unpacked in the cache.
 
 if [ ! -x "$home/sshd/usr/sbin/sshd" ]; then
   echo "unpacking openssh-server"
@@ -11,7 +11,7 @@ if [ ! -x "$home/sshd/usr/sbin/sshd" ]; then
 fi
 command -v ssh >/dev/null || apt-get install -y --no-install-recommends openssh-client >/dev/null
 
-# As root, sshd drops privileges, and needs a user and a folder for that.
+# Run by root, sshd drops its privileges, and needs a user and a folder for that.
 if [ "$(id -u)" = 0 ]; then
   getent passwd sshd >/dev/null || useradd --system --no-create-home --home-dir /run/sshd --shell /usr/sbin/nologin sshd
   mkdir -p -m 755 /run/sshd
@@ -36,8 +36,8 @@ PermitRootLogin yes
 Subsystem sftp internal-sftp
 END
 
-# Configurations like those in ~/.ssh: a known host, one that rejects our key, an unknown one, and
-# one whose key has changed.
+# Configurations like in ~/.ssh: a known host, a host that does not accept our key, an unknown host,
+# and a host whose key changed.
 config() { printf 'Host *\nHostKeyAlias tested\nUserKnownHostsFile %s\nGlobalKnownHostsFile /dev/null\nIdentityFile %s\nIdentitiesOnly yes\nIdentityAgent none\n' "$1" "$SFTP_HOME/${2:-key}"; }
 echo "tested $(cat "$SFTP_HOME/host.pub")" >"$SFTP_HOME/known_hosts"
 echo "tested $(cat "$SFTP_HOME/wrong-key.pub")" >"$SFTP_HOME/changed_hosts"
@@ -48,5 +48,5 @@ config "$SFTP_HOME/changed_hosts" >"$SFTP_HOME/ssh_config_changed"
 
 LD_LIBRARY_PATH="$home/sshd/usr/lib/$(uname -m)-linux-gnu" "$home/sshd/usr/sbin/sshd" -D -e -f "$SFTP_HOME/sshd_config" >"$work/sshd.log" 2>&1 &
 servers+=($!)
-answers "$sftp_port" "${servers[-1]}" "$work/sshd.log"
+wait_for_port "$sftp_port" "${servers[-1]}" "$work/sshd.log"
 export SFTP_HOME SFTP_CONFIG=$SFTP_HOME/ssh_config SFTP=$(id -un)@127.0.0.1:$sftp_port

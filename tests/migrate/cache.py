@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a tree like a package manager's cache: content by hash, and packages of hard links to it."""
+"""Makes a tree like a package manager's cache: files named by hash, and packages of hard links to them."""
 import hashlib
 import os
 import random

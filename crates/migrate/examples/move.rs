@@ -1,13 +1,15 @@
-//! A migration by library:
-//! `cargo run -p headworks-migrate --example move -- SRC DST STATE [plan | copy | run]`.
+//! Runs a migration through the library:
+//! `cargo run -p headworks-migrate --example move -- SRC DST STATE [plan
+//! copy
+//! run]`.
 
 use headworks_migrate::{CopyOptions, Filters, Job, Settings};
 use std::path::PathBuf;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let words: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let [source, destination, state, what @ ..] = words.as_slice() else {
+    let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let [source, destination, state, what @ ..] = args.as_slice() else {
         return Err("move SRC DST STATE [plan | copy | run]".into());
     };
     let what = what.first().and_then(|what| what.to_str()).unwrap_or("run");

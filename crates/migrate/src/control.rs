@@ -1,13 +1,15 @@
-//! Words from other processes: pause, resume, retry, exclude.
+//! Requests from other processes: pause, resume, retry, and the rules of `review`.
 //!
-//! If nobody runs the job, they are applied at once; otherwise they are left in a table that the
-//! runner watches.
+//! A request is a row of the `control` table. If no process runs the job, the requester applies it
+//! itself under the lock; otherwise the runner polls the table and applies it.
 
 use crate::error::{Error, Result};
 use crate::filter::{covers, globs, matches};
 use crate::job::stage;
-use crate::progress::{Live, Pace, Progress};
-use crate::store::{Lock, Store, When, Writer, give_rows, log, meta, plain_files, set_meta};
+use crate::progress::{Progress, ProgressSnapshot, RateMeter};
+use crate::store::{
+    CommitMode, Lock, Store, Writer, log, meta, plain_files, set_meta, unpack_folder,
+};
 use globset::GlobSet;
 use headworks_storage::{Folder, failpoint};
 use rusqlite::{Connection, Transaction, params};
@@ -17,26 +19,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// What can be asked of a job.
+/// A request to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
-    /// Hold everything, until resumed.
+    /// Pauses the job until it is resumed.
     Pause,
-    /// Go on.
+    /// Resumes a paused job.
     Resume,
-    /// Try again what failed.
+    /// Makes failed listings and copies pending again.
     Retry,
-    /// Leave out what matches.
+    /// Excludes the entries that match a pattern.
     Exclude(String),
-    /// Take part again, what was left out by `exclude`.
+    /// Includes entries again that `exclude` left out.
     Include(String),
-    /// Copy what matches first.
+    /// Copies the entries that match a pattern before all others.
     Prioritise(String),
 }
 
 impl Request {
-    fn words(&self) -> (&'static str, &str) {
+    fn verb_and_argument(&self) -> (&'static str, &str) {
         match self {
             Request::Pause => ("pause", ""),
             Request::Resume => ("resume", ""),
@@ -48,23 +50,23 @@ impl Request {
     }
 }
 
-/// Asks it of a job. Answers who will do it, if a runner is at work; otherwise it is done.
+/// Sends a request to a job. Returns the runner that will apply it, or `None` if no runner holds
+/// the job and the request is applied already.
 ///
 /// # Errors
-/// When the state file cannot be used, or the pattern cannot be read.
-pub fn ask(state: &Path, request: &Request) -> Result<Option<String>> {
-    Store::existing(state)?;
-    let (verb, argument) = request.words();
+/// When the state file cannot be used, or the pattern is invalid.
+pub fn send_request(state: &Path, request: &Request) -> Result<Option<String>> {
+    let store = Store::open(state)?;
+    let (verb, argument) = request.verb_and_argument();
     globs(&[argument])?;
-    let store = Store::existing(state)?;
     let connection = store.write()?;
     connection.execute(
         "INSERT INTO control (verb, argument) VALUES (?, ?)",
         params![verb, argument],
     )?;
-    match Lock::take(state) {
+    match Lock::acquire(state) {
         Ok(_lock) => {
-            apply_waiting(&connection)?;
+            apply_pending(&connection)?;
             Ok(None)
         }
         Err(Error::Locked { holder }) => Ok(Some(holder)),
@@ -72,8 +74,8 @@ pub fn ask(state: &Path, request: &Request) -> Result<Option<String>> {
     }
 }
 
-/// Applies what was asked and not yet done. Only for whoever holds the lock.
-pub(crate) fn apply_waiting(connection: &Connection) -> Result<()> {
+/// Applies the pending requests. The caller must hold the lock.
+pub(crate) fn apply_pending(connection: &Connection) -> Result<()> {
     let transaction = connection.unchecked_transaction()?;
     apply(&transaction)?;
     failpoint::hit("before-control-commit");
@@ -85,8 +87,8 @@ pub(crate) fn apply_waiting(connection: &Connection) -> Result<()> {
 fn apply(connection: &Connection) -> rusqlite::Result<()> {
     let mut statement = connection.prepare("SELECT id, verb, argument FROM control ORDER BY id")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let asked: Vec<(i64, String, String)> = rows.collect::<rusqlite::Result<_>>()?;
-    for (id, verb, argument) in asked {
+    let pending: Vec<(i64, String, String)> = rows.collect::<rusqlite::Result<_>>()?;
+    for (id, verb, argument) in pending {
         match verb.as_str() {
             "pause" => set_meta(connection, "paused", 1)?,
             "resume" => set_meta(connection, "paused", 0)?,
@@ -97,7 +99,7 @@ fn apply(connection: &Connection) -> rusqlite::Result<()> {
                 apply_rule(connection, &verb, &argument)?;
             }
         }
-        log(connection, format!("asked: {verb} {argument}").trim_end())?;
+        log(connection, format!("request: {verb} {argument}").trim_end())?;
         connection.execute("DELETE FROM control WHERE id = ?", [id])?;
     }
     Ok(())
@@ -105,14 +107,14 @@ fn apply(connection: &Connection) -> rusqlite::Result<()> {
 
 fn apply_rule(connection: &Connection, verb: &str, pattern: &str) -> rusqlite::Result<()> {
     match verb {
-        "exclude" => mark(connection, pattern, true),
-        "include" => mark(connection, pattern, false),
+        "exclude" => set_excluded(connection, pattern, true),
+        "include" => set_excluded(connection, pattern, false),
         _ => Ok(()),
     }
 }
 
-/// Applies all rules again, in the order in which they were given: after a walk, which did not know
-/// them.
+/// Applies all rules in the order in which they were given. A walk does not know the rules, so they
+/// are applied to its result.
 pub(crate) fn apply_rules(connection: &Connection) -> rusqlite::Result<()> {
     let mut statement = connection.prepare("SELECT verb, pattern FROM rule ORDER BY id")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -122,7 +124,7 @@ pub(crate) fn apply_rules(connection: &Connection) -> rusqlite::Result<()> {
         .try_for_each(|(verb, pattern)| apply_rule(connection, verb, pattern))
 }
 
-/// The patterns of what is to be copied first.
+/// Returns the patterns of entries to copy first.
 pub(crate) fn priorities(connection: &Connection) -> Result<Vec<String>> {
     let mut statement =
         connection.prepare("SELECT pattern FROM rule WHERE verb = 'prioritise' ORDER BY id")?;
@@ -130,7 +132,7 @@ pub(crate) fn priorities(connection: &Connection) -> Result<Vec<String>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// What failed is pending again, and what is unknown because of it.
+/// Makes failed entries pending again, and destination folders that are unknown because of them.
 fn retry(connection: &Connection) -> rusqlite::Result<()> {
     let listings = connection.execute("UPDATE folder SET src = 0, dst = 0 WHERE src = 2", [])?
         + connection.execute("UPDATE folder SET dst = 0 WHERE dst = 2", [])?;
@@ -139,7 +141,7 @@ fn retry(connection: &Connection) -> rusqlite::Result<()> {
         set_meta(connection, "stage", stage::PLANNING)?;
     }
     let failures = connection.execute("DELETE FROM failure", [])?;
-    // A copy that was done with failures has something to do again.
+    // A finished copy with failures has work again.
     if failures > 0 && listings == 0 {
         let reopen = "UPDATE meta SET value = ? WHERE key = 'stage' AND value = ?";
         connection.execute(reopen, [stage::COPYING, stage::DONE])?;
@@ -147,29 +149,26 @@ fn retry(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn mark(connection: &Connection, pattern: &str, excluded: bool) -> rusqlite::Result<()> {
+fn set_excluded(connection: &Connection, pattern: &str, excluded: bool) -> rusqlite::Result<()> {
     let Ok(set) = globs(&[pattern]) else {
-        return log(
-            connection,
-            &format!("the pattern `{pattern}` cannot be read"),
-        );
+        return log(connection, &format!("invalid pattern `{pattern}`"));
     };
     if excluded {
-        give_rows_to_hits(connection, &set)?;
+        unpack_matching(connection, &set)?;
     }
     let mut select = connection.prepare(
         "SELECT f.path, s.parent, s.name FROM source s JOIN folder f ON f.id = s.parent WHERE s.excluded = ?",
     )?;
     let mut rows = select.query([!excluded])?;
-    let mut hits: Vec<(i64, Vec<u8>)> = Vec::new();
+    let mut matching: Vec<(i64, Vec<u8>)> = Vec::new();
     while let Some(row) = rows.next()? {
         let folder = Folder::from_bytes(row.get(0)?);
         let name: Vec<u8> = row.get(2)?;
         if covers(&set, &folder) || matches(&set, &folder.join(&name)) {
-            hits.push((row.get(1)?, name));
+            matching.push((row.get(1)?, name));
         }
     }
-    for (parent, name) in hits {
+    for (parent, name) in matching {
         let mut update = connection
             .prepare_cached("UPDATE source SET excluded = ? WHERE parent = ? AND name = ?")?;
         update.execute(params![excluded, parent, name])?;
@@ -177,40 +176,45 @@ fn mark(connection: &Connection, pattern: &str, excluded: bool) -> rusqlite::Res
     Ok(())
 }
 
-/// Files that are marked need rows of their own.
-fn give_rows_to_hits(connection: &Connection, set: &GlobSet) -> rusqlite::Result<()> {
+/// Unpacks the folders that contain a matching plain file: only files with rows can be excluded.
+fn unpack_matching(connection: &Connection, set: &GlobSet) -> rusqlite::Result<()> {
     let mut select =
         connection.prepare("SELECT f.id, f.path FROM files p JOIN folder f ON f.id = p.folder")?;
     let mut rows = select.query([])?;
-    let mut hits = Vec::new();
+    let mut matching = Vec::new();
     while let Some(row) = rows.next()? {
         let (id, path) = (row.get(0)?, Folder::from_bytes(row.get(1)?));
         let mut files = plain_files(connection, id)?.into_iter();
         if covers(set, &path) || files.any(|file| matches(set, &path.join(&file.name))) {
-            hits.push(id);
+            matching.push(id);
         }
     }
-    hits.into_iter()
-        .try_for_each(|id| give_rows(connection, id))
+    matching
+        .into_iter()
+        .try_for_each(|id| unpack_folder(connection, id))
 }
 
-/// How often somebody is listened to, and how often a picture of the run is left for others, in
-/// looks.
-const LOOK: Duration = Duration::from_millis(300);
-const PICTURE: u32 = 4;
+/// Interval at which a runner polls for requests, and after how many polls it stores a progress
+/// snapshot.
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
+const SNAPSHOT_EVERY: u32 = 4;
 
-/// Looks every now and then whether somebody asked for something, and leaves a picture of how far
-/// the run is.
-pub(crate) fn watch(store: Store, writer: Writer, progress: Arc<Progress>) -> JoinHandle<()> {
+/// Spawns the task that applies requests from other processes and stores progress snapshots for
+/// them.
+pub(crate) fn spawn_control_task(
+    store: Store,
+    writer: Writer,
+    progress: Arc<Progress>,
+) -> JoinHandle<()> {
     tokio::spawn(async move {
         let Ok(read) = store.read() else { return };
         let read = Mutex::new(read);
-        let mut pace = Pace::default();
-        let mut left = Live::default();
-        for look in 0_u32.. {
-            let (asked, paused) = listen(&read.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut meter = RateMeter::default();
+        let mut stored = ProgressSnapshot::default();
+        for tick in 0_u32.. {
+            let (pending, paused) = poll(&read.lock().unwrap_or_else(PoisonError::into_inner));
             progress.paused.store(paused, Relaxed);
-            if asked
+            if pending
                 && writer
                     .write(|transaction| apply(transaction))
                     .await
@@ -218,34 +222,35 @@ pub(crate) fn watch(store: Store, writer: Writer, progress: Arc<Progress>) -> Jo
             {
                 return;
             }
-            let live = pace.look(&progress);
-            if look % PICTURE == 0 && !is_alike(&live, &left) {
-                left = live;
-                leave(&writer, &left).await;
+            let snapshot = meter.snapshot(&progress);
+            if tick % SNAPSHOT_EVERY == 0 && !differs_only_in_time(&snapshot, &stored) {
+                stored = snapshot;
+                store_snapshot(&writer, &stored).await;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     })
 }
 
-/// Whether somebody asked for something, and whether there is a pause.
-fn listen(read: &Connection) -> (bool, bool) {
-    let asked = read.query_row("SELECT EXISTS (SELECT 1 FROM control)", [], |row| {
+/// Returns whether a request is pending, and whether the job is paused.
+fn poll(read: &Connection) -> (bool, bool) {
+    let pending = read.query_row("SELECT EXISTS (SELECT 1 FROM control)", [], |row| {
         row.get(0)
     });
     let paused: Option<i64> = meta(read, "paused").unwrap_or(None);
-    (asked.unwrap_or(false), paused.unwrap_or(0) == 1)
+    (pending.unwrap_or(false), paused.unwrap_or(0) == 1)
 }
 
-fn is_alike(one: &Live, other: &Live) -> bool {
+fn differs_only_in_time(one: &ProgressSnapshot, other: &ProgressSnapshot) -> bool {
     let at = other.at;
-    Live { at, ..one.clone() } == *other
+    ProgressSnapshot { at, ..one.clone() } == *other
 }
 
-async fn leave(writer: &Writer, live: &Live) {
-    let json = serde_json::to_string(live).unwrap_or_default();
+async fn store_snapshot(writer: &Writer, snapshot: &ProgressSnapshot) {
+    let json = serde_json::to_string(snapshot).unwrap_or_default();
     let write = move |transaction: &Transaction<'_>| set_meta(transaction, "live", json);
     let writer = writer.clone();
-    // Handing over may block while the writer has much to do.
-    let _ = tokio::task::spawn_blocking(move || writer.post(When::Later, write, || {})).await;
+    // `post` blocks while the writer's queue is full.
+    let _ =
+        tokio::task::spawn_blocking(move || writer.post(CommitMode::Deferred, write, || {})).await;
 }

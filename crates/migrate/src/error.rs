@@ -1,5 +1,4 @@
-//! What can go wrong with a migration as a whole. What goes wrong with single files is recorded,
-//! not raised.
+//! Errors that end a migration. Failures of single entries are recorded in the state file instead.
 
 use headworks_storage::ErrorKind;
 use std::path::PathBuf;
@@ -7,61 +6,59 @@ use std::path::PathBuf;
 /// The result of a step of a migration.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a migration cannot go on.
+/// The reason why a migration cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The state file cannot be read or written.
-    #[error("the state file cannot be used: {0}")]
+    #[error("cannot use the state file: {0}")]
     State(#[from] rusqlite::Error),
     /// The state file is damaged.
-    #[error(
-        "the state file is damaged: {0}; what it says cannot be relied on, begin with a new one"
-    )]
+    #[error("the state file is damaged: {0}; its contents cannot be trusted, start with a new one")]
     Damaged(String),
     /// The state file was written by a newer program.
     #[error(
-        "the state file has version {found}, this program knows {known}; use the newer program"
+        "the state file has version {found}, but this program supports up to {known}; use the newer program"
     )]
     NewerState {
-        /// Its version.
+        /// The file's version.
         found: usize,
-        /// The last one we know.
+        /// The latest supported version.
         known: usize,
     },
-    /// Something else than a state file is in its place.
+    /// The file is not a state file.
     #[error("`{}` is {what}; name another file for the state", path.display())]
     NotState {
-        /// Where.
+        /// The path of the file.
         path: PathBuf,
-        /// What it is.
+        /// A description of the file.
         what: &'static str,
     },
-    /// There is no state file.
-    #[error("there is no state file `{}`; make one with `headworks migrate plan SRC DST --state {}`", .0.display(), .0.display())]
+    /// The state file does not exist.
+    #[error("state file `{}` does not exist; create it with `headworks migrate plan SRC DST --state {}`", .0.display(), .0.display())]
     NoState(PathBuf),
     /// One tree is inside the other.
     #[error(
-        "`{}` is inside `{}`: copying would never end, and deleting would take the source; choose trees apart from each other", inner.display(), outer.display()
+        "`{}` is inside `{}`: copying would never end, and deleting would remove the source; choose trees that do not overlap", inner.display(), outer.display()
     )]
     Overlap {
-        /// The one that is inside.
+        /// The inner tree.
         inner: PathBuf,
-        /// The other.
+        /// The outer tree.
         outer: PathBuf,
     },
-    /// Another process works on it.
-    #[error("the state file is in use: {holder}; wait for it, or stop it")]
+    /// Another process runs the job.
+    #[error("the state file is in use by {holder}; wait for it, or stop it")]
     Locked {
-        /// Who holds it.
+        /// The process that holds the lock.
         holder: String,
     },
     /// The state file cannot be locked.
-    #[error("the state file cannot be locked: {}: {cause}", path.display())]
+    #[error("cannot lock the state file `{}`: {cause}", path.display())]
     Lock {
-        /// The file beside it that is locked.
+        /// The lock file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The state file belongs to another job.
@@ -69,55 +66,55 @@ pub enum Error {
         "the state file is for `{was}`, not `{wanted}`; name another state file, or remove this one if it was a mistake"
     )]
     OtherJob {
-        /// What it is for.
+        /// The job that it belongs to.
         was: String,
-        /// What was asked.
+        /// The requested job.
         wanted: String,
     },
-    /// What was asked does not fit where the job stands.
+    /// The request does not fit the current stage of the job.
     #[error("{0}")]
-    NotNow(String),
-    /// A pattern, size or time cannot be read.
+    Refused(String),
+    /// A pattern, size or time is invalid.
     #[error("{0}")]
     BadOption(String),
-    /// A location makes no sense, or what is needed to use it is missing. Nothing has been asked of
-    /// it yet.
+    /// A location is invalid, or something that is needed to use it is missing. It was not accessed
+    /// yet.
     #[error("{side}: {error}")]
-    BadPlace {
-        /// Which one.
+    BadLocation {
+        /// The side with that location.
         side: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         error: headworks_storage::Error,
     },
-    /// A storage does not work at all.
+    /// A storage is unusable.
     #[error("{side}: {error}{}", advice(error))]
     Storage {
-        /// Which one.
+        /// The side with that storage.
         side: &'static str,
-        /// What it answered.
+        /// The storage's error.
         error: headworks_storage::Error,
     },
-    /// The destination cannot take what is to be copied.
-    #[error("the destination cannot take it: {0}")]
+    /// The destination has no room for what is to be copied, or the deletions are refused.
+    #[error("cannot start the copy: {0}")]
     Preflight(String),
-    /// Somebody asked to stop.
-    #[error("stopped; run the same command again to go on")]
+    /// The job was stopped.
+    #[error("stopped; run the same command again to continue")]
     Stopped,
-    /// Part of the program is gone: a bug.
-    #[error("the state writer ended before its work did")]
+    /// The writer thread ended: a bug.
+    #[error("the state writer ended with work left")]
     WriterGone,
-    /// The pool refused its settings: a bug.
-    #[error("the pool cannot be set up: {0}")]
+    /// The pool rejected its configuration: a bug.
+    #[error("cannot set up the pool: {0}")]
     Pool(#[from] headworks_core::ConfigError),
-    /// The rounds refused a step: a bug.
-    #[error("the rounds cannot go on: {0}")]
+    /// The rounds rejected a step: a bug.
+    #[error("cannot advance the rounds: {0}")]
     Rounds(#[from] headworks_core::rounds::RoundsError),
 }
 
-/// What to do about a storage that does not work.
+/// Returns advice for a storage that does not work.
 fn advice(error: &headworks_storage::Error) -> &'static str {
     match error.kind() {
         ErrorKind::Unsupported | ErrorKind::Other => "",
-        _ => "; nothing is lost: run the same command again when it works",
+        _ => "; nothing is lost: run the same command again when the storage works",
     }
 }

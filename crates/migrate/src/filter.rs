@@ -1,4 +1,4 @@
-//! What is left out.
+//! Filters: which entries are left out of a job.
 
 use crate::error::{Error, Result};
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
@@ -9,31 +9,31 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Which entries take part. Stored with the job.
+/// The entries that take part in a job. Stored with the job.
 ///
-/// A pattern without a slash is for names at any depth; one with a slash is for whole paths from
-/// the root on. `*` and `?` do not match a slash, `**` does. A folder that is excluded takes
-/// everything below it along.
+/// A pattern without a slash matches names at any depth; one with a slash matches whole paths from
+/// the root. `*` and `?` do not match a slash, `**` does. An excluded folder excludes everything
+/// below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Filters {
-    /// If there are any, a file must match one.
+    /// If not empty, a file must match one of these.
     pub include: Vec<String>,
-    /// What matches one of them is left out.
+    /// Excludes entries that match one of these.
     pub exclude: Vec<String>,
-    /// Smaller files are left out.
+    /// Excludes smaller files.
     pub min_size: Option<u64>,
-    /// Larger files are left out.
+    /// Excludes larger files.
     pub max_size: Option<u64>,
-    /// Files modified more recently than this before the job began are left out.
+    /// Excludes files modified more recently than this before the job began.
     pub min_age: Option<Duration>,
-    /// Files modified longer ago than this before the job began are left out.
+    /// Excludes files modified longer ago than this before the job began.
     pub max_age: Option<Duration>,
-    /// Whether devices, pipes and sockets are copied where that is possible.
+    /// Copies devices, pipes and sockets where possible.
     pub specials: bool,
 }
 
-/// As they are written on the command line.
+/// Formats the filters as on the command line.
 impl fmt::Display for Filters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pattern = |flag: &str, pattern: &String| format!("--{flag} '{pattern}'");
@@ -48,18 +48,18 @@ impl fmt::Display for Filters {
             self.max_age.map(|most| age("max-age", most)),
             self.specials.then(|| "--specials".to_owned()),
         ];
-        let words: Vec<String> = include
+        let flags: Vec<String> = include
             .chain(exclude)
             .chain(others.into_iter().flatten())
             .collect();
-        match words.is_empty() {
+        match flags.is_empty() {
             true => f.write_str("none"),
-            false => f.write_str(&words.join(" ")),
+            false => f.write_str(&flags.join(" ")),
         }
     }
 }
 
-/// Filters, ready to be asked.
+/// Compiled filters.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     filters: Filters,
@@ -68,14 +68,13 @@ pub(crate) struct Filter {
     began: i64,
 }
 
-/// The set of these patterns.
+/// Compiles patterns into a set.
 pub(crate) fn globs<S: AsRef<str>>(patterns: &[S]) -> Result<GlobSet> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         let pattern = pattern.as_ref();
-        let wrong = |e: globset::Error| {
-            Error::BadOption(format!("the pattern `{pattern}` cannot be read: {e}"))
-        };
+        let wrong =
+            |e: globset::Error| Error::BadOption(format!("invalid pattern `{pattern}`: {e}"));
         let trimmed = pattern.trim_end_matches('/');
         let anchored = match trimmed.strip_prefix('/') {
             Some(path) => path.to_owned(),
@@ -92,7 +91,7 @@ pub(crate) fn matches(set: &GlobSet, path: &[u8]) -> bool {
     !set.is_empty() && set.is_match_candidate(&Candidate::new(OsStr::from_bytes(path)))
 }
 
-/// Whether a folder, or one that it is in, matches.
+/// Returns whether a folder or one of its ancestors matches.
 pub(crate) fn covers(set: &GlobSet, folder: &Folder) -> bool {
     let bytes = folder.as_bytes();
     let slashes = bytes.iter().enumerate().filter(|(_, b)| **b == b'/');

@@ -1,16 +1,17 @@
-//! A job: its state file, its two sides, and the order of its phases.
+//! A job: its state file, its two sides, and its stages.
 
 use crate::control;
-use crate::copy::{CopyOptions, meanwhile};
+use crate::copy::{CopyOptions, copy_during_plan};
 use crate::error::{Error, Result};
 use crate::filter::{Filter, Filters};
-use crate::names::Own;
+use crate::names::StateFileLocation;
 use crate::progress::{Phase, Progress};
-use crate::state::{State, Summary, roll_up};
-use crate::status::Compare;
-use crate::store::{Lock, Store, When, Writer, log, meta, set_meta};
+use crate::queries::{StateReader, Summary, roll_up};
+use crate::side::Side;
+use crate::status::Comparison;
+use crate::store::{CommitMode, Lock, Store, Writer, log, meta, set_meta};
 use headworks_core::Backoff;
-use headworks_storage::shown;
+use headworks_storage::display;
 use headworks_storage::{Backend, Folder, Requests, failpoint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,19 +22,19 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How a job is worked on. Not stored: every run may choose anew.
+/// Settings of a run. Not stored: every run may choose them anew.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Attempts in total for a call that fails for the moment.
+    /// Total attempts for a call that fails temporarily.
     pub attempts: u32,
-    /// The pauses between them.
+    /// Delays between the attempts.
     pub backoff: Backoff,
-    /// How long a source folder is tried again within its round.
+    /// How long a source folder is retried within its round.
     pub retry_budget: Duration,
-    /// Workers at the start and at most, a side; without it what the backend suggests.
+    /// Initial and maximum number of workers per side; by default the backend decides.
     pub workers: Option<(usize, usize)>,
-    /// Listings a second and side at most.
+    /// Maximum number of listings per second and side.
     pub requests: Option<f64>,
 }
 
@@ -49,28 +50,28 @@ impl Default for Settings {
     }
 }
 
-/// Pages of listings that wait to be copied while the plan goes on.
-const RELEASED: usize = 16;
+/// Pages of durable names that may wait to be copied while the plan runs.
+const QUEUED_PAGES: usize = 16;
 
-/// A migration that this process works on. It holds the state file's lock.
+/// A migration run by this process, which holds the lock of the state file.
 pub struct Job {
     pub(crate) store: Store,
     pub(crate) writer: Writer,
     pub(crate) source: Arc<dyn Backend>,
     pub(crate) destination: Arc<dyn Backend>,
-    pub(crate) compare: Compare,
+    pub(crate) compare: Comparison,
     pub(crate) filter: Arc<Filter>,
     pub(crate) settings: Settings,
     pub(crate) progress: Arc<Progress>,
     pub(crate) stop: CancellationToken,
     pub(crate) id: String,
-    /// Where the state file is in each of the trees, if it is.
-    pub(crate) own: [Option<Own>; 2],
-    _watch: AbortOnDropHandle<()>,
+    /// The location of the state file in each of the trees, if it is inside one.
+    pub(crate) state_file_in_tree: [Option<StateFileLocation>; 2],
+    _control_task: AbortOnDropHandle<()>,
     _lock: Lock,
 }
 
-/// Where a job stands. The word is what is stored.
+/// The stages of a job. The text is stored.
 pub(crate) mod stage {
     pub(crate) const PLANNING: &str = "planning";
     pub(crate) const PLANNED: &str = "planned";
@@ -78,16 +79,16 @@ pub(crate) mod stage {
     pub(crate) const DONE: &str = "done";
 }
 
-/// Whether two locations make sense, and are apart. Looked at before anything is stored: what is
-/// refused may hold a password.
-fn are_usable(source: &OsStr, destination: &OsStr) -> Result<()> {
-    for (side, place) in [("source", source), ("destination", destination)] {
-        headworks_storage::open(place).map_err(|error| Error::BadPlace { side, error })?;
+/// Checks that two locations are valid and do not overlap. Runs before anything is stored, because
+/// a rejected location may contain a password.
+fn check_locations(source: &OsStr, destination: &OsStr) -> Result<()> {
+    for (side, location) in [("source", source), ("destination", destination)] {
+        headworks_storage::open(location).map_err(|error| Error::BadLocation { side, error })?;
     }
-    // Where each is, and what it is called.
-    let places = [source, destination].map(|place| {
-        let real = headworks_storage::directory(place).map(|real| (real.clone(), real));
-        real.or_else(|| Some((headworks_storage::remote(place)?, place.into())))
+    // The real path of each, and its name in messages.
+    let places = [source, destination].map(|location| {
+        let real = headworks_storage::local_path(location).map(|real| (real.clone(), real));
+        real.or_else(|| Some((headworks_storage::remote_path(location)?, location.into())))
     });
     if let [Some(source), Some(destination)] = places {
         for (inner, outer) in [(&source, &destination), (&destination, &source)] {
@@ -101,64 +102,66 @@ fn are_usable(source: &OsStr, destination: &OsStr) -> Result<()> {
 }
 
 impl Job {
-    /// Opens the state file of a job between these two places, or makes it.
+    /// Opens the state file of a job between two locations, or creates it.
     ///
     /// # Errors
-    /// When somebody else holds it, it belongs to another job, or a place cannot be opened.
+    /// When another process holds it, it belongs to another job, or a location cannot be opened.
     pub fn open(
         state: &Path,
-        between: Option<(&OsStr, &OsStr)>,
+        locations: Option<(&OsStr, &OsStr)>,
         filters: &Filters,
         settings: Settings,
     ) -> Result<Job> {
-        let looked = Store::look(state)?;
-        if looked.is_none() && between.is_none() {
+        let probed = Store::probe(state)?;
+        if probed.is_none() && locations.is_none() {
             return Err(Error::NoState(state.to_owned()));
         }
-        if let Some((source, destination)) = between {
-            are_usable(source, destination)?;
+        if let Some((source, destination)) = locations {
+            check_locations(source, destination)?;
         }
-        let lock = Lock::take(state)?;
+        let lock = Lock::acquire(state)?;
         let store = Store::create(state)?;
         let connection = store.write()?;
-        drop(looked);
-        identify(&connection, between, filters)?;
-        let place = |key| -> Result<OsString> {
+        drop(probed);
+        identify(&connection, locations, filters)?;
+        let location = |key| -> Result<OsString> {
             let bytes: Option<Vec<u8>> = meta(&connection, key)?;
             Ok(OsString::from_vec(bytes.unwrap_or_default()))
         };
         let open = |side, key| -> Result<Arc<dyn Backend>> {
-            let place = place(key)?;
-            let backend =
-                headworks_storage::open(&place).map_err(|error| Error::BadPlace { side, error })?;
-            Ok(traced(backend, side))
+            let location = location(key)?;
+            let backend = headworks_storage::open(&location)
+                .map_err(|error| Error::BadLocation { side, error })?;
+            Ok(recorded(backend, side))
         };
-        let own = [place("source")?, place("destination")?].map(|tree| own_place(state, &tree));
+        let state_file_in_tree =
+            [location("source")?, location("destination")?].map(|tree| state_file_in(state, &tree));
         let source = open("source", "source")?;
         let destination = open("destination", "destination")?;
         let stored: String = meta(&connection, "filters")?.unwrap_or_default();
         let stored: Filters = serde_json::from_str(&stored).unwrap_or_default();
         let began = meta(&connection, "began")?.unwrap_or(0);
         let id = meta(&connection, "job")?.unwrap_or_default();
-        let compare = Compare::new(
+        let compare = Comparison::new(
             source.capabilities(),
             destination.capabilities(),
             stored.specials,
         );
-        control::apply_waiting(&connection)?;
+        control::apply_pending(&connection)?;
         let runtime = tokio::runtime::Handle::current();
         let synced = destination.clone();
         let progress: Arc<Progress> = Arc::default();
         progress.resumed.store(is_resumed(&connection)?, Relaxed);
-        let shown = progress.clone();
+        let syncing = progress.clone();
         let sync = Box::new(move || {
-            shown.syncing.store(true, Relaxed);
+            syncing.syncing.store(true, Relaxed);
             let durable = runtime.block_on(synced.sync());
-            shown.syncing.store(false, Relaxed);
+            syncing.syncing.store(false, Relaxed);
             durable
         });
         let writer = Writer::start(connection, sync);
-        let watch = control::watch(store.clone(), writer.clone(), progress.clone());
+        let control_task =
+            control::spawn_control_task(store.clone(), writer.clone(), progress.clone());
         Ok(Job {
             writer,
             filter: Arc::new(Filter::new(&stored, began)?),
@@ -170,60 +173,63 @@ impl Job {
             progress,
             stop: CancellationToken::new(),
             id,
-            own,
-            _watch: AbortOnDropHandle::new(watch),
+            state_file_in_tree,
+            _control_task: AbortOnDropHandle::new(control_task),
             _lock: lock,
         })
     }
 
-    /// How far it is.
+    /// Returns the progress counters.
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {
         self.progress.clone()
     }
 
-    /// Cancel this to have everything drained and left resumable.
+    /// Returns the token that stops the run. When it is cancelled, running work is drained and the
+    /// job stays resumable.
     #[must_use]
     pub fn stop(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// The state file, to read.
+    /// Opens the state file for reading.
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub fn state(&self) -> Result<State> {
-        State::open(self.store.path())
+    pub fn state(&self) -> Result<StateReader> {
+        StateReader::open(self.store.path())
     }
 
-    /// Which entries take part.
+    /// Returns the filters of the job.
     #[must_use]
     pub fn filters(&self) -> &Filters {
         self.filter.filters()
     }
 
-    /// What whoever runs it should know before it begins.
+    /// Returns notices for the user of the run.
     #[must_use]
-    pub fn remarks(&self) -> Vec<String> {
-        let sides = ["source", "destination"].into_iter().zip(&self.own);
-        let inside = sides.filter_map(|(side, own)| {
-            let path = own.as_ref()?.path();
-            let path = shown(&path);
+    pub fn notices(&self) -> Vec<String> {
+        let sides = ["source", "destination"]
+            .into_iter()
+            .zip(&self.state_file_in_tree);
+        let inside = sides.filter_map(|(side, state_file_in_tree)| {
+            let path = state_file_in_tree.as_ref()?.path();
+            let path = display(&path);
             Some(format!(
-                "the state file `{path}` is inside the {side}: it, and what belongs to it, is not part of the tree"
+                "the state file `{path}` is inside the {side}: it and its companion files are not part of the tree"
             ))
         });
-        inside.chain(self.timeless()).collect()
+        inside.chain(self.timeless_notice()).collect()
     }
 
-    /// By what files are compared, if the destination keeps no times.
-    fn timeless(&self) -> Option<String> {
-        let words = "the destination keeps no times: a file as large as its source counts as the same, unless its source is newer or its etag another than when this state file saw it copied";
+    /// Explains how files are compared, if the destination keeps no times.
+    fn timeless_notice(&self) -> Option<String> {
+        let message = "the destination keeps no times: a file of the same size counts as the same, unless its source is newer or its etag differs from the one recorded when it was copied";
         let keeps = self.compare.destination.modified.is_some();
-        (!keeps).then(|| words.to_owned())
+        (!keeps).then(|| message.to_owned())
     }
 
-    /// What was asked of the storages that count it, by side.
+    /// Returns the number of requests per kind, for the sides that count them.
     #[must_use]
     pub fn requests(&self) -> Vec<(&'static str, Requests)> {
         let sides = [
@@ -238,40 +244,40 @@ impl Job {
         Ok(meta(&self.store.read()?, "stage")?.unwrap_or_default())
     }
 
-    pub(crate) async fn enter(&self, stage: &'static str, words: String) -> Result<()> {
+    pub(crate) async fn enter_stage(&self, stage: &'static str, message: String) -> Result<()> {
         let write = move |transaction: &rusqlite::Transaction<'_>| {
             set_meta(transaction, "stage", stage)?;
-            log(transaction, &words)
+            log(transaction, &message)
         };
         self.writer.write(write).await
     }
 
-    /// Walks both trees, or goes on with it. After a finished pass it begins a new one; what is
-    /// known stays known only where it is kept over passes.
+    /// Walks both trees, or resumes an interrupted walk. After a finished pass it starts a new one,
+    /// which keeps only hashes and versions.
     ///
     /// # Errors
-    /// When a side or the state file cannot be used, or somebody asked to stop.
+    /// When a side or the state file cannot be used, or the job is stopped.
     pub async fn plan(&self) -> Result<Summary> {
         self.begin_plan().await?;
         crate::plan::walk(self, None).await?;
         self.end_plan().await
     }
 
-    /// The same, and copies meanwhile what is surely to be copied, if the walk takes longer than a
-    /// moment.
+    /// Plans, and copies files meanwhile that certainly need it, if the walk takes longer than a
+    /// second.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
-    pub async fn plan_and_begin(&self, options: &CopyOptions) -> Result<Summary> {
+    pub async fn plan_with_overlap(&self, options: &CopyOptions) -> Result<Summary> {
         self.begin_plan().await?;
-        let (release, pages) = tokio::sync::mpsc::channel(RELEASED);
-        let over = CancellationToken::new();
+        let (durable, pages) = tokio::sync::mpsc::channel(QUEUED_PAGES);
+        let plan_done = CancellationToken::new();
         let walk = async {
-            let walked = crate::plan::walk(self, Some(release)).await;
-            over.cancel();
+            let walked = crate::plan::walk(self, Some(durable)).await;
+            plan_done.cancel();
             walked
         };
-        let copy = meanwhile(self, options, pages, over.clone());
+        let copy = copy_during_plan(self, options, pages, plan_done.clone());
         let (walked, copied) = tokio::join!(walk, copy);
         walked.and(copied)?;
         self.end_plan().await
@@ -280,34 +286,30 @@ impl Job {
     async fn begin_plan(&self) -> Result<()> {
         match self.stage()?.as_str() {
             stage::COPYING => {
-                let words =
-                    "a copy is under way: finish it with `headworks migrate copy`, then plan again";
-                return Err(Error::NotNow(words.into()));
+                let message = "a copy is in progress: finish it with `headworks migrate copy`, then plan again";
+                return Err(Error::Refused(message.into()));
             }
             stage::PLANNED | stage::DONE => self.begin_pass().await?,
             _ => {}
         }
         let source = self.source.stat(&Folder::root(), None).await;
-        source.map_err(|error| Error::Storage {
-            side: "source",
-            error,
-        })?;
+        source.map_err(|error| Side::Source.error(error))?;
         self.progress.enter(Phase::Plan, 0, 0);
         Ok(())
     }
 
     async fn end_plan(&self) -> Result<Summary> {
-        crate::plan::look_at_times(self).await?;
+        crate::plan::fetch_missing_times(self).await?;
         self.progress.enter(Phase::Summary, 0, 0);
         let prepare = |transaction: &rusqlite::Transaction<'_>| {
             control::apply_rules(transaction)?;
-            // A plan that was gone on with after a retry has totals already.
+            // A plan that was resumed after a retry has totals already.
             transaction.execute("DELETE FROM total", []).map(drop)
         };
         self.writer.write(prepare).await?;
         let summary = self.state()?.count(&self.compare, |totals| {
             let write = move |transaction: &rusqlite::Transaction<'_>| totals.write(transaction);
-            self.writer.post(When::Later, write, || {});
+            self.writer.post(CommitMode::Deferred, write, || {});
         })?;
         let json = serde_json::to_string(&summary).unwrap_or_default();
         let keep = move |transaction: &rusqlite::Transaction<'_>| {
@@ -320,7 +322,7 @@ impl Job {
         Ok(summary)
     }
 
-    /// Forgets both trees in one transaction, and keeps the rest.
+    /// Discards both trees in one transaction, and keeps hashes, versions, rules and filters.
     async fn begin_pass(&self) -> Result<()> {
         let write = |transaction: &rusqlite::Transaction<'_>| {
             transaction.execute_batch(
@@ -333,14 +335,14 @@ impl Job {
                     r.get(0)
                 })?;
             set_meta(transaction, "pass", pass + 1)?;
-            seed(transaction)?;
+            insert_root(transaction)?;
             set_meta(transaction, "stage", stage::PLANNING)?;
-            log(transaction, &format!("pass {} began", pass + 1))
+            log(transaction, &format!("pass {} started", pass + 1))
         };
         self.writer.write(write).await
     }
 
-    /// Ends in order: everything handed over is durable when this returns.
+    /// Closes the job. Everything posted is durable when this returns.
     ///
     /// # Errors
     /// When the state file could not be written.
@@ -349,7 +351,7 @@ impl Job {
     }
 }
 
-/// Whether an earlier run left something to go on with.
+/// Returns whether an earlier run left work to resume.
 fn is_resumed(connection: &rusqlite::Connection) -> Result<bool> {
     let stage: String = meta(connection, "stage")?.unwrap_or_default();
     let begun = "SELECT EXISTS (SELECT 1 FROM folder WHERE src <> 0 OR src_cursor IS NOT NULL)";
@@ -360,7 +362,7 @@ fn is_resumed(connection: &rusqlite::Connection) -> Result<bool> {
     })
 }
 
-/// Whether anything became known of either side.
+/// Returns whether anything is known about either side.
 fn is_begun(connection: &rusqlite::Connection) -> Result<bool> {
     let query = "SELECT EXISTS (SELECT 1 FROM source) OR EXISTS (SELECT 1 FROM destination) OR EXISTS (SELECT 1 FROM failure)
                  OR (SELECT value FROM meta WHERE key = 'pass') > 1";
@@ -368,25 +370,26 @@ fn is_begun(connection: &rusqlite::Connection) -> Result<bool> {
     Ok(known || is_resumed(connection)?)
 }
 
-/// Says what the state file is for, or checks that it is for this.
+/// Stores what the state file is for, or checks that it is for these locations.
 fn identify(
     connection: &rusqlite::Connection,
-    between: Option<(&OsStr, &OsStr)>,
+    locations: Option<(&OsStr, &OsStr)>,
     filters: &Filters,
 ) -> Result<()> {
-    let was: Option<Vec<u8>> = meta(connection, "source")?;
-    let there: Vec<u8> = meta(connection, "destination")?.unwrap_or_default();
-    let is_other = between.is_some_and(|(source, destination)| {
-        was.as_ref() != Some(&absolute(source)) || there != absolute(destination)
+    let stored_source: Option<Vec<u8>> = meta(connection, "source")?;
+    let stored_destination: Vec<u8> = meta(connection, "destination")?.unwrap_or_default();
+    let is_other = locations.is_some_and(|(source, destination)| {
+        stored_source.as_ref() != Some(&absolute(source))
+            || stored_destination != absolute(destination)
     });
-    // A job of which nothing came, because a place was mistyped, is none.
-    let was = was.filter(|_| !is_other || is_begun(connection).unwrap_or(true));
-    let Some(was) = was else {
-        let Some((source, destination)) = between else {
-            let words = "the state file is empty: begin with `headworks migrate plan SRC DST`";
-            return Err(Error::NotNow(words.into()));
+    // A job that never listed anything, because a location was mistyped, can be replaced.
+    let stored_source = stored_source.filter(|_| !is_other || is_begun(connection).unwrap_or(true));
+    let Some(stored_source) = stored_source else {
+        let Some((source, destination)) = locations else {
+            let message = "the state file is empty: start with `headworks migrate plan SRC DST`";
+            return Err(Error::Refused(message.into()));
         };
-        // A pattern that cannot be read must not be stored.
+        // An invalid pattern must not be stored.
         Filter::new(filters, 0)?;
         let transaction = connection.unchecked_transaction()?;
         set_meta(&transaction, "source", absolute(source))?;
@@ -404,29 +407,29 @@ fn identify(
         set_meta(&transaction, "began", crate::now())?;
         set_meta(&transaction, "pass", 1)?;
         set_meta(&transaction, "stage", stage::PLANNING)?;
-        seed(&transaction)?;
-        log(&transaction, "job made")?;
+        insert_root(&transaction)?;
+        log(&transaction, "job created")?;
         failpoint::hit("before-job-commit");
         transaction.commit()?;
         failpoint::hit("after-job-commit");
         return Ok(());
     };
-    if let Some((source, destination)) = between.filter(|_| is_other) {
-        let show = |a: &[u8], b: &[u8]| format!("{} -> {}", shown(a), shown(b));
+    if let Some((source, destination)) = locations.filter(|_| is_other) {
+        let show = |a: &[u8], b: &[u8]| format!("{} -> {}", display(a), display(b));
         return Err(Error::OtherJob {
-            was: show(&was, &there),
+            was: show(&stored_source, &stored_destination),
             wanted: show(&absolute(source), &absolute(destination)),
         });
     }
-    match between {
-        Some(_) => take_filters(connection, filters),
+    match locations {
+        Some(_) => apply_filters(connection, filters),
         None => Ok(()),
     }
 }
 
-/// Other filters than the job has are for the next pass. None at all leave it as it is: the same
-/// command goes on with a job.
-fn take_filters(connection: &rusqlite::Connection, filters: &Filters) -> Result<()> {
+/// Stores other filters for the next pass. Without any filters the stored ones stay, so that the
+/// same command resumes a job.
+fn apply_filters(connection: &rusqlite::Connection, filters: &Filters) -> Result<()> {
     let stored: String = meta(connection, "filters")?.unwrap_or_default();
     let stored: Filters = serde_json::from_str(&stored).unwrap_or_default();
     if *filters == Filters::default() || *filters == stored {
@@ -435,44 +438,44 @@ fn take_filters(connection: &rusqlite::Connection, filters: &Filters) -> Result<
     Filter::new(filters, 0)?;
     let at: String = meta(connection, "stage")?.unwrap_or_default();
     if !matches!(at.as_str(), stage::PLANNED | stage::DONE) {
-        let words = format!(
-            "this job is under way with other filters ({stored}): go on without any, and give others when it is done, or name another state file"
+        let message = format!(
+            "this job is in progress with other filters ({stored}): continue without filters and change them when it is done, or name another state file"
         );
-        return Err(Error::NotNow(words));
+        return Err(Error::Refused(message));
     }
     let transaction = connection.unchecked_transaction()?;
     let text = serde_json::to_string(filters).unwrap_or_default();
     set_meta(&transaction, "filters", text)?;
-    // A plan that was made with others is none.
+    // A plan made with other filters is obsolete.
     set_meta(&transaction, "stage", stage::DONE)?;
-    log(&transaction, &format!("filters from now on: {filters}"))?;
+    log(&transaction, &format!("filters changed to: {filters}"))?;
     Ok(transaction.commit()?)
 }
 
-/// Where the state file is in a tree, if it is.
-fn own_place(state: &Path, tree: &OsStr) -> Option<Own> {
-    let tree = headworks_storage::directory(tree)?;
+/// Returns the location of the state file in a tree, if it is inside it.
+fn state_file_in(state: &Path, tree: &OsStr) -> Option<StateFileLocation> {
+    let tree = headworks_storage::local_path(tree)?;
     let state = state.canonicalize().ok()?;
     let path = state.strip_prefix(tree).ok()?;
     let above = path.parent()?.iter();
     let folder = above.fold(Folder::root(), |folder, name| folder.child(name.as_bytes()));
-    Some(Own {
+    Some(StateFileLocation {
         folder,
         name: path.file_name()?.as_bytes().to_vec(),
     })
 }
 
-/// A path that means the same from every working directory; URLs as they are.
-fn absolute(place: &OsStr) -> Vec<u8> {
-    let bytes = place.as_bytes();
+/// Returns a location independent of the working directory; URLs are unchanged.
+fn absolute(location: &OsStr) -> Vec<u8> {
+    let bytes = location.as_bytes();
     if bytes.windows(3).any(|three| three == b"://") || bytes.starts_with(b"file:") {
         return bytes.to_vec();
     }
-    let path = std::path::absolute(Path::new(place));
+    let path = std::path::absolute(Path::new(location));
     path.map_or_else(|_| bytes.to_vec(), |path| path.into_os_string().into_vec())
 }
 
-fn seed(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
+fn insert_root(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
     connection
         .execute(
             "INSERT OR REPLACE INTO folder (id, parent, name, depth, path) VALUES (1, 0, x'', 0, x'')",
@@ -481,13 +484,13 @@ fn seed(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
         .map(drop)
 }
 
-/// With `HEADWORKS_TRACE=file`, calls are written down where they arrive.
-fn traced(backend: Arc<dyn Backend>, side: &'static str) -> Arc<dyn Backend> {
+/// With `HEADWORKS_TRACE=file`, records every call to a backend in that file.
+fn recorded(backend: Arc<dyn Backend>, side: &'static str) -> Arc<dyn Backend> {
     let Some(log) = std::env::var_os("HEADWORKS_TRACE") else {
         return backend;
     };
-    match headworks_storage::Traced::new(backend.clone(), side, Path::new(&log)) {
-        Ok(traced) => Arc::new(traced),
+    match headworks_storage::Recording::new(backend.clone(), side, Path::new(&log)) {
+        Ok(recorded) => Arc::new(recorded),
         Err(_) => backend,
     }
 }

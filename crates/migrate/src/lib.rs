@@ -1,12 +1,12 @@
 //! Moves a tree from one storage to another, loses nothing, and proves it.
 //!
 //! A [`Job`] holds a state file and two backends. [`Job::plan`] walks both trees and records every
-//! entry; [`Job::copy`] moves what is missing or different; [`Job::verify`] looks again. All of it
-//! can be killed at any instant and goes on where it was. [`State`] reads a state file, also while
-//! another process works on it.
+//! entry; [`Job::copy`] copies what is missing or different; [`Job::verify`] checks the destination
+//! again. Each of them can be killed at any time and resumes where it was. [`StateReader`] reads a
+//! state file, also while another process runs the job.
 //!
-//! The state file is the truth, memory a window on it: the source's rows say what has to be there,
-//! the destination's rows what is. Statuses follow from the two and are never stored, so they
+//! The state file is authoritative; memory holds a window of it. The source's rows say what must
+//! exist, the destination's rows what exists. A status is derived from both and never stored, so it
 //! cannot be stale.
 
 mod control;
@@ -18,25 +18,30 @@ mod names;
 mod panel;
 mod plan;
 mod progress;
-mod state;
+mod queries;
+mod side;
 mod status;
 mod store;
 mod verify;
 
-pub use control::{Request, ask};
+pub use control::{Request, send_request};
 pub use copy::{CopyOptions, Delete, Deletion, Preflight};
 pub use error::{Error, Result};
 pub use filter::Filters;
-pub use headworks_storage::{Requests, shown};
+pub use headworks_storage::{Requests, display};
 pub use job::{Job, Settings};
 pub use panel::{MigrateConfig, Migrations};
-pub use progress::{Doing, Live, LiveSide, Pace, Phase, Progress, Round, SideProgress};
-pub use state::{Class, Count, Explained, Failed, Line, Outcome, State, Summary};
+pub use progress::{
+    Activity, Phase, Progress, ProgressSnapshot, RateMeter, Round, SideProgress, SideSnapshot,
+};
+pub use queries::{
+    Class, Count, EntryReport, Explanation, FailedEntry, Outcome, StateReader, Summary,
+};
 pub use status::{Difference, Status};
-pub use store::holder;
-pub use verify::{Verified, VerifyOptions};
+pub use store::lock_holder;
+pub use verify::{Verification, VerifyOptions};
 
-/// Nanoseconds since 1970.
+/// Returns nanoseconds since 1970.
 fn now() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| {
@@ -44,12 +49,13 @@ fn now() -> i64 {
     })
 }
 
-/// A time as people read it, in UTC.
+/// Formats a time for people, in UTC.
 #[must_use]
 pub fn clock(nanos: i64) -> String {
     let seconds = nanos.div_euclid(1_000_000_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // The civil calendar from a count of days, by eras of 400 years that begin in March.
+    // Civil calendar from a day count, in eras of 400 years that begin in March (Howard Hinnant,
+    // `chrono`-Compatible Low-Level Date Algorithms).
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
@@ -68,7 +74,7 @@ pub fn clock(nanos: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// For the jitter of pauses and the names of jobs: not a secret.
+/// Returns a random number for jitter and job names. Not cryptographic.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

@@ -1,42 +1,42 @@
-//! Names that we give to things of our own at the destination.
+//! Names of the job's own files at the destination.
 
 use headworks_storage::Folder;
 use sha2::{Digest, Sha256};
 
-/// Where `--delete=quarantine` puts things. Plans skip it.
+/// The folder of `--delete=quarantine`. Plans skip it.
 pub(crate) const QUARANTINE: &[u8] = b".headworks-quarantine";
 
 const TEMP: &str = ".headworks-";
 
-/// The name that an entry has until it is complete: the same every time, so that who comes after a
-/// crash finds it.
+/// Returns the temporary name of an entry. It is deterministic, so that a run after a crash finds
+/// it.
 pub(crate) fn temp(job: &str, name: &[u8]) -> Vec<u8> {
     let digest = Sha256::digest(name);
-    let short = u64::from_be_bytes(digest[..8].try_into().expect("a digest is longer"));
+    let short = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
     format!("{TEMP}{job}-{short:016x}").into_bytes()
 }
 
-/// The name that an entry has while something of another type stands in its place.
+/// Returns the temporary name of an entry that will replace one of another type.
 pub(crate) fn staged(job: &str, name: &[u8]) -> Vec<u8> {
-    // A slash is in no name, so that this is the temporary name of no other entry.
+    // No name contains a slash, so this is the temporary name of no other entry.
     temp(job, &[name, b"/"].concat())
 }
 
-/// The state file, where it is inside a tree that is migrated.
+/// The location of the state file inside a tree that is migrated.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
+pub(crate) struct StateFileLocation {
     pub(crate) folder: Folder,
     pub(crate) name: Vec<u8>,
 }
 
-impl Own {
-    /// Whether a name is the state file's, or that of a file beside it that belongs to it.
-    pub(crate) fn is(&self, folder: &Folder, name: &[u8]) -> bool {
-        let beside: [&[u8]; 5] = [b"", b"-wal", b"-shm", b"-journal", b"-lock"];
+impl StateFileLocation {
+    /// Returns whether a name is the state file or one of its companion files.
+    pub(crate) fn owns(&self, folder: &Folder, name: &[u8]) -> bool {
+        let suffixes: [&[u8]; 5] = [b"", b"-wal", b"-shm", b"-journal", b"-lock"];
         *folder == self.folder
             && name
                 .strip_prefix(self.name.as_slice())
-                .is_some_and(|rest| beside.contains(&rest))
+                .is_some_and(|rest| suffixes.contains(&rest))
     }
 
     pub(crate) fn path(&self) -> Vec<u8> {
@@ -44,7 +44,7 @@ impl Own {
     }
 }
 
-/// Whether a name at the destination is one of ours, and so not part of the tree.
+/// Returns whether a name at the destination is one of the job's own, and so not part of the tree.
 pub(crate) fn is_ours(job: &str, folder: &Folder, name: &[u8]) -> bool {
     let is_temp = |rest: &[u8]| {
         rest.strip_prefix(job.as_bytes())

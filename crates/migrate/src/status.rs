@@ -1,22 +1,22 @@
-//! What a listing says of a folder, and a comparison of an entry.
+//! States of folder listings, and statuses of compared entries.
 
 use crate::store::Pair;
 use headworks_storage::{Capabilities, Entry, Kind};
 use std::fmt;
 use std::time::Duration;
 
-/// How far the listing of a source folder is.
+/// The state of a source folder's listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Src {
+pub(crate) enum SrcState {
     Pending = 0,
     Successful = 1,
     Failed = 2,
     Excluded = 3,
 }
 
-/// How far a source folder's counterpart is. The last three need no call to the destination.
+/// The state of a folder at the destination. The last three need no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dst {
+pub(crate) enum DstState {
     Pending = 0,
     Successful = 1,
     Failed = 2,
@@ -25,72 +25,72 @@ pub(crate) enum Dst {
     Conflict = 5,
 }
 
-impl Src {
-    pub(crate) fn from_number(number: i64) -> Src {
+impl SrcState {
+    pub(crate) fn from_code(number: i64) -> SrcState {
         match number {
-            1 => Src::Successful,
-            2 => Src::Failed,
-            3 => Src::Excluded,
-            _ => Src::Pending,
+            1 => SrcState::Successful,
+            2 => SrcState::Failed,
+            3 => SrcState::Excluded,
+            _ => SrcState::Pending,
         }
     }
 }
 
-impl Dst {
-    pub(crate) fn from_number(number: i64) -> Dst {
+impl DstState {
+    pub(crate) fn from_code(number: i64) -> DstState {
         match number {
-            1 => Dst::Successful,
-            2 => Dst::Failed,
-            3 => Dst::Missing,
-            4 => Dst::Unknown,
-            5 => Dst::Conflict,
-            _ => Dst::Pending,
+            1 => DstState::Successful,
+            2 => DstState::Failed,
+            3 => DstState::Missing,
+            4 => DstState::Unknown,
+            5 => DstState::Conflict,
+            _ => DstState::Pending,
         }
     }
 }
 
-/// In what two entries of one name differ.
+/// How two entries of one name differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Difference {
-    /// They have other sizes.
+    /// Their sizes differ.
     Size,
-    /// They were modified at other times.
+    /// Their modification times differ.
     Modified,
-    /// A symlink points elsewhere.
+    /// Their symlink targets differ.
     Target,
-    /// The source's is one file with another name, the destination's is a file of its own.
+    /// The source's is a hard link to another file, the destination's is not.
     Link,
-    /// Permissions or owner.
+    /// Their permissions or owners differ.
     Metadata,
 }
 
-/// How an entry of the source stands to the destination, or one of the destination to the source.
+/// How an entry compares with the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Status {
-    /// On both, and the same as far as was looked.
+    /// On both sides, and the same as far as was compared.
     Same,
     /// Not at the destination.
     Missing,
-    /// On both, and not the same.
+    /// On both sides, and different.
     Different(Difference),
     /// At the destination only.
     NotOnSrc,
-    /// A folder on one side, something else on the other; or below such a folder.
+    /// A folder on one side and another type on the other; or below such a folder.
     TypeConflict,
-    /// The destination cannot have this name.
+    /// The destination cannot represent the name.
     NameConflict,
-    /// The destination cannot have such a thing, or was not asked to.
+    /// The destination cannot represent the type, or `--specials` is missing.
     Unsupported,
-    /// Below a folder that could not be listed: neither there nor missing.
+    /// Below a folder that could not be listed: neither present nor missing.
     Unknown,
-    /// Left out by a filter.
+    /// Excluded by a filter.
     Excluded,
 }
 
 impl Status {
-    /// All of them, in the order of reports.
+    /// All statuses, in the order of reports.
     pub const ALL: [Status; 13] = [
         Status::Same,
         Status::Missing,
@@ -107,7 +107,7 @@ impl Status {
         Status::Excluded,
     ];
 
-    /// The word for it.
+    /// Returns the name of the status.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -127,18 +127,19 @@ impl Status {
         }
     }
 
-    /// Whether it will stay out, or nobody knows, although it belongs there.
+    /// Returns whether the entry is left out, or its state is unknown, although it should be
+    /// copied.
     #[must_use]
-    pub const fn is_trouble(self) -> bool {
+    pub const fn is_problem(self) -> bool {
         matches!(
             self,
             Status::TypeConflict | Status::NameConflict | Status::Unsupported | Status::Unknown
         )
     }
 
-    /// Whether a copy has something to do for it.
+    /// Returns whether a copy has to process the entry.
     #[must_use]
-    pub const fn is_work(self) -> bool {
+    pub const fn needs_copy(self) -> bool {
         matches!(self, Status::Missing | Status::Different(_))
     }
 }
@@ -149,9 +150,9 @@ impl fmt::Display for Status {
     }
 }
 
-/// What both sides can express, and so what can be compared.
+/// The comparison of entries, limited to what both sides can represent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Compare {
+pub(crate) struct Comparison {
     pub(crate) precision: Option<Duration>,
     pub(crate) posix: bool,
     pub(crate) owners: bool,
@@ -160,15 +161,19 @@ pub(crate) struct Compare {
     pub(crate) markers: bool,
 }
 
-impl Compare {
-    pub(crate) fn new(source: Capabilities, destination: Capabilities, specials: bool) -> Compare {
+impl Comparison {
+    pub(crate) fn new(
+        source: Capabilities,
+        destination: Capabilities,
+        specials: bool,
+    ) -> Comparison {
         let precision = match (source.modified, destination.modified) {
             (Some(a), Some(b)) => Some(a.max(b)),
-            // A time that one side cannot keep is known, if at all, from when we copied.
+            // A time that one side cannot keep is known from the copy, if at all.
             (Some(a), None) | (None, Some(a)) => Some(a),
             (None, None) => None,
         };
-        Compare {
+        Comparison {
             precision,
             posix: source.posix && destination.posix,
             owners: source.posix && destination.owners,
@@ -178,30 +183,30 @@ impl Compare {
         }
     }
 
-    /// The status of a source entry. That it may be a further name of a file is looked at
-    /// elsewhere.
+    /// Returns the status of a source entry, except for hard links
+    /// ([`status`](crate::queries::status)).
     pub(crate) fn status(&self, pair: &Pair) -> Status {
         let entry = &pair.entry;
         if pair.excluded {
             return Status::Excluded;
         }
-        if pair.child_src == Some(Src::Failed) {
+        if pair.child_src == Some(SrcState::Failed) {
             return Status::Unknown;
         }
         match pair.parent_dst {
-            Dst::Unknown | Dst::Failed | Dst::Pending => return Status::Unknown,
-            Dst::Conflict => return Status::TypeConflict,
-            Dst::Missing | Dst::Successful => {}
+            DstState::Unknown | DstState::Failed | DstState::Pending => return Status::Unknown,
+            DstState::Conflict => return Status::TypeConflict,
+            DstState::Missing | DstState::Successful => {}
         }
-        if self.destination.refuses(&entry.name).is_some() {
+        if self.destination.name_problem(&entry.name).is_some() {
             return Status::NameConflict;
         }
         if self.is_unsupported(entry.kind) {
             return Status::Unsupported;
         }
-        match &pair.there {
+        match &pair.existing {
             None => Status::Missing,
-            Some(there) => self.difference(entry, there),
+            Some(existing) => self.difference(entry, existing),
         }
     }
 
@@ -213,39 +218,40 @@ impl Compare {
         }
     }
 
-    pub(crate) fn difference(&self, here: &Entry, there: &Entry) -> Status {
-        if here.kind != there.kind {
+    pub(crate) fn difference(&self, source: &Entry, destination: &Entry) -> Status {
+        if source.kind != destination.kind {
             return Status::TypeConflict;
         }
-        if here.size != there.size {
+        if source.size != destination.size {
             return Status::Different(Difference::Size);
         }
-        if here.target != there.target {
+        if source.target != destination.target {
             return Status::Different(Difference::Target);
         }
-        if self.modified_differs(here, there) {
+        if self.modified_differs(source, destination) {
             return Status::Different(Difference::Modified);
         }
-        if self.metadata_differs(here, there) {
+        if self.metadata_differs(source, destination) {
             return Status::Different(Difference::Metadata);
         }
         Status::Same
     }
 
-    fn modified_differs(&self, here: &Entry, there: &Entry) -> bool {
-        let (Some(precision), Some(a), Some(b)) = (self.precision, here.modified, there.modified)
+    fn modified_differs(&self, source: &Entry, destination: &Entry) -> bool {
+        let (Some(precision), Some(a), Some(b)) =
+            (self.precision, source.modified, destination.modified)
         else {
             return false;
         };
         u128::from(a.abs_diff(b)) >= precision.as_nanos()
     }
 
-    fn metadata_differs(&self, here: &Entry, there: &Entry) -> bool {
-        let (Some(a), Some(b)) = (here.posix, there.posix) else {
+    fn metadata_differs(&self, source: &Entry, destination: &Entry) -> bool {
+        let (Some(a), Some(b)) = (source.posix, destination.posix) else {
             return false;
         };
-        let permissions = here.kind != Kind::Symlink && a.permissions() != b.permissions();
-        let special = here.kind == Kind::Special && (a.mode, a.device) != (b.mode, b.device);
+        let permissions = source.kind != Kind::Symlink && a.permissions() != b.permissions();
+        let special = source.kind == Kind::Special && (a.mode, a.device) != (b.mode, b.device);
         let owners = self.owners && (a.uid, a.gid) != (b.uid, b.gid);
         self.posix && (permissions || special || owners)
     }

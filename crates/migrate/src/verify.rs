@@ -1,12 +1,14 @@
-//! Looking again: whether the destination has what the source's rows say.
+//! Verification: whether the destination has what the source's rows say.
 
 use crate::error::{Error, Result};
 use crate::job::{Job, stage};
 use crate::progress::Phase;
-use crate::state::{State, leader, status};
+use crate::queries::{StateReader, first_link, status};
 use crate::status::Status;
-use crate::store::{FolderId, Pair, When, give_rows, path_of, read_pairs, set_meta};
-use headworks_storage::shown;
+use crate::store::{
+    CommitMode, EntryKey, FolderId, Pair, path_of, read_pairs, set_meta, unpack_folder,
+};
+use headworks_storage::display;
 use headworks_storage::{Backend, Kind};
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde::Serialize;
@@ -14,40 +16,40 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How closely to look.
+/// Options of a verification.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// Read every file at the destination, and compare its hash with the recorded one; where none
-    /// is recorded, with the source's.
+    /// Reads every file at the destination and compares its hash with the recorded one, or with the
+    /// source's if none is recorded.
     pub hash: bool,
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
-pub struct Verified {
-    /// Entries that were looked at.
+pub struct Verification {
+    /// Entries that were checked.
     pub entries: u64,
     /// Files whose bytes were compared.
     pub hashed: u64,
-    /// What is not as it should be: how many by reason.
+    /// Numbers of differences by reason.
     pub differences: BTreeMap<String, u64>,
-    /// The first of them, with the reason.
+    /// The first differences, each with its reason.
     pub examples: Vec<(String, String)>,
-    /// Entries that the copy knowingly left out, and so were not looked at.
+    /// Entries that the copy knowingly left out, which were not checked.
     pub left_out: u64,
 }
 
-impl Verified {
-    /// Whether everything is as it should be.
+impl Verification {
+    /// Returns whether no difference was found.
     #[must_use]
-    pub fn is_good(&self) -> bool {
+    pub fn is_clean(&self) -> bool {
         self.differences.is_empty()
     }
 
-    /// A line for the log.
-    fn words(&self, options: VerifyOptions) -> String {
+    /// Formats a line for the log.
+    fn log_line(&self, options: VerifyOptions) -> String {
         let how = match options.hash {
             true => format!("({} by hash)", self.hashed),
             false => "by attributes".to_owned(),
@@ -55,11 +57,9 @@ impl Verified {
         let wrong: u64 = self.differences.values().sum();
         let of = self.entries;
         match self.examples.first() {
-            None => format!("verified {of} entries {how}: all are as they should be"),
+            None => format!("verified {of} entries {how}: no differences"),
             Some((path, reason)) => {
-                format!(
-                    "verified {of} entries {how}: {wrong} are not as they should be, the first is {path}: {reason}"
-                )
+                format!("verified {of} entries {how}: {wrong} differ, first {path}: {reason}")
             }
         }
     }
@@ -67,60 +67,68 @@ impl Verified {
     fn add(&mut self, path: &[u8], reason: String) {
         *self.differences.entry(reason.clone()).or_default() += 1;
         if self.examples.len() < 100 {
-            self.examples.push((shown(path).to_string(), reason));
+            self.examples.push((display(path).to_string(), reason));
         }
     }
 }
 
 const PAGE: usize = 2048;
-/// Looks at once.
-const AT_ONCE: usize = 16;
-/// What is said of a file whose bytes are other ones.
+/// Concurrent checks.
+const CONCURRENT_CHECKS: usize = 16;
+/// The reason for a file with other bytes.
 const DAMAGED: &str = "different (hash)";
-/// What is said of what is not there.
+/// The reason for an entry that does not exist.
 const MISSING: &str = "missing";
 
 impl Job {
-    /// Looks at every entry at the destination again, whatever the state file says of it.
+    /// Checks every entry at the destination, whatever the state file says about it.
     ///
     /// # Errors
-    /// When the state file cannot be used, or somebody asked to stop.
-    pub async fn verify(&self, options: VerifyOptions) -> Result<Verified> {
+    /// When the state file cannot be used, or the job is stopped.
+    pub async fn verify(&self, options: VerifyOptions) -> Result<Verification> {
         let state = self.state()?;
         let total = state.summary()?.source.entries;
         self.progress.enter(Phase::Verify, total, 0);
-        let mut verified = Verified::default();
-        let mut after: (FolderId, Vec<u8>) = (0, Vec::new());
+        let mut verified = Verification::default();
+        let mut after: EntryKey = (0, Vec::new());
         loop {
             let pairs = read_pairs(state.connection(), &after, PAGE)?;
             let Some(last) = pairs.last() else { break };
             after = (last.parent, last.entry.name.clone());
-            let mut looks = tokio::task::JoinSet::new();
+            let mut checks = tokio::task::JoinSet::new();
             for pair in pairs {
                 if self.stop.is_cancelled() {
                     return Err(Error::Stopped);
                 }
-                let Some(look) = self.look(&state, pair, options)? else {
+                let Some(check) = self.prepare_check(&state, pair, options)? else {
                     verified.left_out += 1;
                     continue;
                 };
-                self.progress.hold(|| self.stop.is_cancelled()).await;
-                while looks.len() >= AT_ONCE {
-                    self.take(&mut verified, looks.join_next().await).await?;
+                self.progress
+                    .wait_while_paused(|| self.stop.is_cancelled())
+                    .await;
+                while checks.len() >= CONCURRENT_CHECKS {
+                    self.record_check(&mut verified, checks.join_next().await)
+                        .await?;
                 }
-                looks.spawn(look.run());
+                checks.spawn(check.run());
             }
-            while let Some(seen) = looks.join_next().await {
-                self.take(&mut verified, Some(seen)).await?;
+            while let Some(result) = checks.join_next().await {
+                self.record_check(&mut verified, Some(result)).await?;
             }
         }
-        let words = verified.words(options);
-        self.write(move |transaction| crate::store::log(transaction, &words))
+        let line = verified.log_line(options);
+        self.post_write(move |transaction| crate::store::log(transaction, &line))
             .await?;
         Ok(verified)
     }
 
-    fn look(&self, state: &State, pair: Pair, options: VerifyOptions) -> Result<Option<Look>> {
+    fn prepare_check(
+        &self,
+        state: &StateReader,
+        pair: Pair,
+        options: VerifyOptions,
+    ) -> Result<Option<EntryCheck>> {
         let known = status(state.connection(), &self.compare, &pair)?;
         if matches!(
             known,
@@ -135,18 +143,18 @@ impl Job {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })
             .optional()?;
-        // A hash of other bytes than those that are to be there says nothing.
+        // A hash of an older version of the file says nothing.
         let hash = hash.filter(|(_, size, modified)| {
             *size == pair.entry.size.cast_signed()
                 && (modified.is_none() || *modified == pair.entry.modified)
         });
-        let first = match leader(state.connection(), &pair)? {
+        let first = match first_link(state.connection(), &pair)? {
             Some((parent, name)) if self.compare.destination.hard_links => {
                 Some((path_of(state.connection(), parent)?, name))
             }
             _ => None,
         };
-        Ok(Some(Look {
+        Ok(Some(EntryCheck {
             pair,
             hash: hash.map(|(hash, ..)| hash),
             read: options.hash,
@@ -157,30 +165,32 @@ impl Job {
         }))
     }
 
-    async fn take(
+    async fn record_check(
         &self,
-        verified: &mut Verified,
-        seen: Option<std::result::Result<Seen, tokio::task::JoinError>>,
+        verified: &mut Verification,
+        result: Option<std::result::Result<CheckResult, tokio::task::JoinError>>,
     ) -> Result<()> {
-        let Some(Ok(seen)) = seen else { return Ok(()) };
+        let Some(Ok(result)) = result else {
+            return Ok(());
+        };
         verified.entries += 1;
-        self.progress.did(1, seen.bytes);
-        verified.hashed += u64::from(seen.hash.is_some());
-        let path = seen.path;
-        if let Some(reason) = seen.reason {
-            let (parent, name) = (seen.parent, seen.name);
+        self.progress.add_done(1, result.bytes);
+        verified.hashed += u64::from(result.hash.is_some());
+        let path = result.path;
+        if let Some(reason) = result.reason {
+            let (parent, name) = (result.parent, result.name);
             if reason == DAMAGED {
                 let write = move |transaction: &Transaction<'_>| {
-                    lost(transaction, parent, &name)?;
+                    forget_copy(transaction, parent, &name)?;
                     set_meta(transaction, "stage", stage::PLANNED)
                 };
-                self.write(write).await?;
+                self.post_write(write).await?;
             } else if reason == MISSING {
-                self.write(move |transaction| lost(transaction, parent, &name))
+                self.post_write(move |transaction| forget_copy(transaction, parent, &name))
                     .await?;
             }
             verified.add(&path, reason);
-        } else if let Some((hash, size, modified)) = seen.hash {
+        } else if let Some((hash, size, modified)) = result.hash {
             let write = move |transaction: &Transaction<'_>| {
                 let mut insert =
                     transaction.prepare_cached("INSERT OR REPLACE INTO hash VALUES (?,?,?,?)")?;
@@ -188,46 +198,51 @@ impl Job {
                     .execute(params![path, size, modified, hash])
                     .map(drop)
             };
-            self.write(write).await?;
+            self.post_write(write).await?;
         }
         Ok(())
     }
 
-    async fn write(
+    async fn post_write(
         &self,
         write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
     ) -> Result<()> {
         let writer = self.writer.clone();
         let posted =
-            tokio::task::spawn_blocking(move || writer.post(When::Now, write, || {})).await;
+            tokio::task::spawn_blocking(move || writer.post(CommitMode::Barrier, write, || {}))
+                .await;
         posted.map_err(|_| Error::WriterGone)
     }
 }
 
-/// The destination counts as not having it from now on.
+/// Records that the destination does not have an entry.
 ///
-/// Of bytes that are not those that were copied no plan would know, because size and time are
-/// right: then the job is not done, and who runs it again copies from the plan that there is. What
-/// is missing the next pass will find.
-fn lost(transaction: &Transaction<'_>, parent: FolderId, name: &[u8]) -> rusqlite::Result<()> {
-    give_rows(transaction, parent)?;
+/// No plan would notice wrong bytes, because size and time are right. The caller therefore sets the
+/// job back to `planned`, so that the next run copies the file again. A missing entry is found by
+/// the next pass.
+fn forget_copy(
+    transaction: &Transaction<'_>,
+    parent: FolderId,
+    name: &[u8],
+) -> rusqlite::Result<()> {
+    unpack_folder(transaction, parent)?;
     let delete = "DELETE FROM destination WHERE parent = ? AND name = ?";
     transaction.execute(delete, params![parent, name]).map(drop)
 }
 
-/// One entry to look at.
-struct Look {
+/// An entry to check.
+struct EntryCheck {
     pair: Pair,
     hash: Option<Vec<u8>>,
     read: bool,
-    /// Where the first name of its file is.
+    /// The location of the first name of its file.
     first: Option<(headworks_storage::Folder, Vec<u8>)>,
     source: Arc<dyn Backend>,
     destination: Arc<dyn Backend>,
-    compare: crate::status::Compare,
+    compare: crate::status::Comparison,
 }
 
-struct Seen {
+struct CheckResult {
     parent: FolderId,
     name: Vec<u8>,
     path: Vec<u8>,
@@ -236,11 +251,11 @@ struct Seen {
     bytes: u64,
 }
 
-impl Look {
-    async fn run(self) -> Seen {
+impl EntryCheck {
+    async fn run(self) -> CheckResult {
         let (reason, hash) = match self.compare().await {
-            Ok(seen) => seen,
-            Err(error) => (Some(format!("cannot be read: {}", error.cause())), None),
+            Ok(result) => result,
+            Err(error) => (Some(format!("cannot read: {}", error.cause())), None),
         };
         let hash = hash.map(|hash| {
             (
@@ -249,7 +264,7 @@ impl Look {
                 self.pair.entry.modified,
             )
         });
-        Seen {
+        CheckResult {
             parent: self.pair.parent,
             path: self.pair.path(),
             reason,
@@ -265,32 +280,32 @@ impl Look {
 
     async fn compare(&self) -> headworks_storage::Result<(Option<String>, Option<Vec<u8>>)> {
         let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
-        // Where folders are what keys have in common, looking for a key of that name first is a
-        // call for nothing.
+        // Where folders are common prefixes of keys, a lookup of a key of that name would be
+        // wasted.
         let derived = entry.kind == Kind::Folder && !self.compare.destination.folders;
         let below = folder.child(&entry.name);
-        let looked = match derived {
+        let stat = match derived {
             true => self.destination.stat(&below, None).await,
             false => self.destination.stat(folder, Some(&entry.name)).await,
         };
-        let there = match looked {
-            Ok(there) => there,
+        let existing = match stat {
+            Ok(existing) => existing,
             Err(error) if error.kind() == headworks_storage::ErrorKind::NotFound => {
                 return Ok((Some(MISSING.into()), None));
             }
             Err(error) => return Err(error),
         };
-        let mut there = there;
+        let mut existing = existing;
         if self.compare.destination.modified.is_none() {
-            there.modified = None;
+            existing.modified = None;
         }
-        let status = self.compare.difference(entry, &there);
+        let status = self.compare.difference(entry, &existing);
         if status != Status::Same {
             return Ok((Some(status.word().into()), None));
         }
         if let Some((folder, name)) = &self.first {
             let first = self.destination.stat(folder, Some(name)).await?;
-            if there.inode.is_none() || first.inode != there.inode {
+            if existing.inode.is_none() || first.inode != existing.inode {
                 return Ok((Some("different (link)".into()), None));
             }
         }
@@ -312,17 +327,17 @@ impl Look {
         let (folder, entry) = (&*self.pair.folder, &self.pair.entry);
         let mut chunks = backend.read(folder, &entry.name, 0, entry.size).await?;
         let mut hasher = Sha256::new();
-        let mut came = 0;
+        let mut received = 0;
         while let Some(chunk) = chunks.next().await? {
-            came += chunk.len() as u64;
+            received += chunk.len() as u64;
             hasher.update(&chunk);
         }
-        match came == entry.size {
+        match received == entry.size {
             true => Ok(hasher.finalize().to_vec()),
-            // Two sides that end at the same place would look the same.
-            false => Err(headworks_storage::Error::short(
+            // Two sides that end at the same offset would look equal.
+            false => Err(headworks_storage::Error::truncated(
                 &self.pair.path(),
-                came,
+                received,
                 entry.size,
             )),
         }

@@ -1,9 +1,11 @@
-//! What the console is shown of jobs that run elsewhere, and what it can ask of them.
+//! The console page of jobs that run elsewhere, and its actions.
 
-use headworks_migrate::{CopyOptions, Filters, Job, MigrateConfig, Migrations, Settings, State};
+use headworks_migrate::{
+    CopyOptions, Filters, Job, MigrateConfig, Migrations, Settings, StateReader,
+};
 use headworks_service::panel::{Args, Body, Cell, Cursor, Panel, Row, Snapshot};
 use headworks_service::shutdown::Shutdown;
-use headworks_storage::shown;
+use headworks_storage::display;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +33,7 @@ impl Watched {
         }
     }
 
-    /// A job that is planned and not running.
+    /// Plans a job, and returns the path of its state file.
     async fn plan(&self, source: &str) -> String {
         let state = self.folder.path().join("job.db");
         let job = open(&state, source, &self.folder.path().join("copy"));
@@ -40,7 +42,7 @@ impl Watched {
         state.display().to_string()
     }
 
-    /// The first snapshot in which something is so.
+    /// Waits for the first snapshot that satisfies a condition.
     async fn until(&self, what: &str, is_so: impl Fn(&Snapshot) -> bool) -> Snapshot {
         let wait = async {
             loop {
@@ -82,7 +84,7 @@ fn rows(snapshot: &Snapshot, id: &str) -> Vec<Row> {
     }
 }
 
-fn words(row: &Row) -> Vec<String> {
+fn cells(row: &Row) -> Vec<String> {
     let word = |cell: &Cell| match cell {
         Cell::Text(text) => text.clone(),
         Cell::Number(number) => number.to_string(),
@@ -99,14 +101,14 @@ async fn a_plan_is_shown_and_browsed_with_totals_and_page_by_page() {
         .until("it is planned", |snapshot| {
             rows(snapshot, "jobs")
                 .first()
-                .is_some_and(|row| words(row)[3] == "planned")
+                .is_some_and(|row| cells(row)[3] == "planned")
         })
         .await;
-    // 13 folders with 70 files each, of which the root is no entry.
-    let found = words(&rows(&snapshot, "statuses")[0]);
+    // 13 folders with 70 files each; the root is not an entry.
+    let found = cells(&rows(&snapshot, "statuses")[0]);
     assert_eq!(found[..4], ["job", "plan", "missing", "922"]);
     let plan = rows(&snapshot, "plan");
-    assert_eq!(words(&plan[0])[2..6], ["922", "91000", "922", "91000"]);
+    assert_eq!(cells(&plan[0])[2..6], ["922", "91000", "922", "91000"]);
     let sides = snapshot
         .widgets
         .iter()
@@ -114,7 +116,7 @@ async fn a_plan_is_shown_and_browsed_with_totals_and_page_by_page() {
             Body::Rounds(rounds) => Some(rounds.clone()),
             _ => None,
         });
-    let sides = sides.expect("rounds are drawn");
+    let sides = sides.expect("the widget has rounds");
     let declared = |side: &headworks_service::panel::Side| {
         side.rounds
             .iter()
@@ -132,15 +134,15 @@ async fn a_plan_is_shown_and_browsed_with_totals_and_page_by_page() {
         .chain(&second)
         .find(|row| row.children.is_some())
         .unwrap();
-    // Itself is counted with its parent: 3 folders and 4 times 70 files are below it.
-    assert_eq!(words(folder)[1..5], ["missing", "283", "28000", "283"]);
-    let told = watched.panel.explain(&folder.id).await.unwrap();
-    assert!(told.summary.contains("missing"), "{told:?}");
+    // The folder itself counts in its parent: 3 folders and 4 times 70 files are below it.
+    assert_eq!(cells(folder)[1..5], ["missing", "283", "28000", "283"]);
+    let explanation = watched.panel.explain(&folder.id).await.unwrap();
+    assert!(explanation.summary.contains("missing"), "{explanation:?}");
 
     assert_eq!(watched.act("exclude", "entry", &folder.id).await, "done");
     let (again, _) = watched.children(plan[0].children.as_ref().unwrap()).await;
     let same = again.iter().find(|row| row.id == folder.id);
-    assert!(same.is_none_or(|row| words(row)[1] == "excluded"));
+    assert!(same.is_none_or(|row| cells(row)[1] == "excluded"));
     assert_eq!(watched.act("include", "entry", &folder.id).await, "done");
     assert_eq!(watched.act("pause", "job", &job).await, "done");
     watched
@@ -157,12 +159,12 @@ async fn failures_are_shown_with_their_cause_and_the_next_step() {
     let watched = Watched::new();
     let names = "synth://?seed=2&depth=1&dirs=2&files=1";
     let job = watched.plan(names).await;
-    let state = State::open(Path::new(&job)).unwrap();
+    let state = StateReader::open(Path::new(&job)).unwrap();
     let mut folder = String::new();
     state
-        .lines(|line| {
+        .entries(|line| {
             if line.kind == headworks_storage::Kind::Folder {
-                folder = shown(&line.path).to_string();
+                folder = display(&line.path).to_string();
             }
             Ok(())
         })
@@ -189,7 +191,7 @@ async fn failures_are_shown_with_their_cause_and_the_next_step() {
         .panel
         .page("failures", paged.page.next.as_ref().unwrap());
     let page = page.await.unwrap();
-    let row = words(&page.rows[0]);
+    let row = cells(&page.rows[0]);
     assert_eq!(row[0], folder);
     assert!(
         row[2].contains("permission denied") && row[4].contains("permission"),
@@ -202,7 +204,7 @@ async fn failures_are_shown_with_their_cause_and_the_next_step() {
     watched.act("retry", "job", &job).await;
     watched
         .until("it is to be planned again", |snapshot| {
-            words(&rows(snapshot, "jobs")[0])[3] == "planning"
+            cells(&rows(snapshot, "jobs")[0])[3] == "planning"
         })
         .await;
     let _ = watched.shutdown.drain(Duration::from_secs(10)).await;
@@ -220,7 +222,7 @@ async fn a_synthetic_migration_can_be_started_watched_and_drained() {
     watched
         .until("its plan is seen to run", |snapshot| {
             rows(snapshot, "jobs").iter().any(|row| {
-                let row = words(row);
+                let row = cells(row);
                 row[3] == "plan" && row[4].parse::<f64>().is_ok_and(|done| done > 0.0)
             })
         })
@@ -228,15 +230,18 @@ async fn a_synthetic_migration_can_be_started_watched_and_drained() {
     let drained = watched.shutdown.drain(Duration::from_secs(60)).await;
     assert!(drained.left.is_empty(), "{:?}", drained.left);
     let state = watched.folder.path().join("demo/synthetic-1.db");
-    assert_eq!(headworks_migrate::holder(&state), None);
+    assert_eq!(headworks_migrate::lock_holder(&state), None);
     assert_eq!(
-        State::open(&state).unwrap().fact("stage").unwrap(),
+        StateReader::open(&state)
+            .unwrap()
+            .meta_value("stage")
+            .unwrap(),
         "planning"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_finished_copy_shows_what_became_of_everything() {
+async fn a_finished_copy_shows_its_outcome() {
     let watched = Watched::new();
     let state = watched.folder.path().join("job.db");
     let job = open(&state, TREE, &watched.folder.path().join("copy"));
@@ -248,10 +253,10 @@ async fn a_finished_copy_shows_what_became_of_everything() {
         .until("it is done", |snapshot| {
             rows(snapshot, "jobs")
                 .first()
-                .is_some_and(|row| words(row)[3] == "done")
+                .is_some_and(|row| cells(row)[3] == "done")
         })
         .await;
-    let results: Vec<Vec<String>> = rows(&snapshot, "statuses").iter().map(words).collect();
+    let results: Vec<Vec<String>> = rows(&snapshot, "statuses").iter().map(cells).collect();
     assert!(
         results
             .iter()

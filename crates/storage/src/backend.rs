@@ -1,4 +1,4 @@
-//! The trait, and the things that pass through it.
+//! The [`Backend`] trait and its types.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
@@ -6,91 +6,91 @@ use bytes::Bytes;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Where a listing can be taken up again: opaque, written by the backend that reads it.
+/// A position at which a listing can be resumed: opaque, and read only by the backend that wrote
+/// it.
 pub type Cursor = Vec<u8>;
 
-/// How many requests of each kind were made.
+/// Number of requests by kind.
 pub type Requests = Vec<(&'static str, u64)>;
 
-/// Extended attributes, by name. Of and for object storages: `content-type` and its like, and
-/// `meta-` before the names that users gave.
+/// Extended attributes by name. For object stores: standard headers such as `content-type`, and
+/// user metadata with the prefix `meta-`.
 pub type Extended = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Some of a folder's entries.
+/// A page of a folder's entries.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The entries, in any order.
     pub entries: Vec<Entry>,
-    /// Where the next page begins, if that can be said to another process.
+    /// The start of the next page, if another process can resume there.
     pub cursor: Option<Cursor>,
 }
 
 /// A folder being listed.
 pub trait Listing: Send {
-    /// The next page; `None` when there are no more entries.
+    /// Returns the next page; `None` at the end.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Page>>>;
 }
 
 /// A file being read.
 pub trait Chunks: Send {
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes; `None` at the end.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>>;
 
-    /// What the file was when its bytes began to come, and its metadata, if that came with them.
-    fn found(&self) -> Option<(&Entry, &Extended)> {
+    /// Returns the entry and the metadata of the file, if they came with its first bytes.
+    fn info(&self) -> Option<(&Entry, &Extended)> {
         None
     }
 
-    /// What the file was once its last byte was read, if that is known without another call.
-    fn after(&self) -> Option<&Entry> {
+    /// Returns the entry of the file after its last byte was read, if that needs no further call.
+    fn entry_at_end(&self) -> Option<&Entry> {
         None
     }
 }
 
-/// What has to stand in the way of a new file, for it to be written.
+/// The condition under which a file may be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Expect {
-    /// Whatever may be there.
+pub enum Precondition {
+    /// No condition.
     #[default]
-    Anything,
-    /// Nothing.
-    Nothing,
-    /// That version of it, and no other.
+    Any,
+    /// No entry of the name exists.
+    Absent,
+    /// The entry has this version.
     Version(Vec<u8>),
-    /// What was listed: an entry of that type, size and time, or nothing any more. For storages
-    /// that do not give versions.
-    Listed(Box<Entry>),
+    /// The entry has the type, size and time that were listed, or does not exist any more. For
+    /// storages without versions.
+    Unchanged(Box<Entry>),
 }
 
-/// What is to be written.
+/// A file to be written.
 #[derive(Clone, Debug, Default)]
 pub struct UploadPlan {
-    /// The name it has until it is complete, where the backend needs one.
+    /// The temporary name until the file is complete, if the backend needs one.
     pub temp: Vec<u8>,
-    /// How many bytes will come.
+    /// The number of bytes.
     pub size: u64,
-    /// What an earlier upload's [`checkpoint`](Upload::checkpoint) returned.
+    /// The token returned by [`checkpoint`](Upload::checkpoint) of an earlier upload.
     pub resume: Option<Vec<u8>>,
-    /// When it was modified, for backends that must know before the first byte;
-    /// [`finish`](Upload::finish) says it again.
+    /// The modification time, for backends that need it before the first byte.
+    /// [`finish`](Upload::finish) passes it again.
     pub modified: Option<i64>,
-    /// Its metadata, for the same reason.
+    /// The metadata, for the same reason.
     pub extended: Extended,
-    /// What may be overwritten, where the backend can make sure of it.
-    pub expect: Expect,
+    /// The condition for the write, where the backend can guarantee it.
+    pub precondition: Precondition,
 }
 
 /// A file being written, invisible until [`finish`](Upload::finish).
 pub trait Upload: Send {
-    /// Where the next byte goes: 0, or where an earlier upload was taken up.
+    /// Returns the offset of the next byte: 0, or where an earlier upload is resumed.
     fn offset(&self) -> u64;
 
-    /// Takes the next bytes.
+    /// Writes the next bytes.
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>>;
 
-    /// Takes the next `length` bytes straight from `source`, without their passing through us;
-    /// `None` if the two backends cannot. Fails with [`ErrorKind::Changed`] if the source has
-    /// fewer.
+    /// Copies the next `length` bytes directly from `source`; `None` if the two backends do not
+    /// support that. Fails with [`ErrorKind::Changed`] if the source has fewer bytes.
     fn copy_from<'a>(
         &'a mut self,
         _source: &'a dyn Backend,
@@ -101,49 +101,47 @@ pub trait Upload: Send {
         None
     }
 
-    /// Makes what was written durable, at least up to `end`, and says how to go on from there in
-    /// another process; `None` if that is not possible.
+    /// Makes the bytes up to `end` durable, and returns a token with which another process can
+    /// resume; `None` if that is impossible.
     fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>>;
 
-    /// Gives it its name, time, owner and attributes; it was not there before, or was another file
-    /// whole.
+    /// Gives the file its name, time, owner and attributes, atomically.
     ///
-    /// Fails, and leaves what was there, if fewer or more bytes came than the plan said.
+    /// Fails, and keeps an existing file, if the number of bytes is not that of the plan.
     fn finish(
         self: Box<Self>,
         like: Entry,
         extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>>;
 
-    /// Leaves nothing behind.
+    /// Aborts the upload, and leaves nothing behind.
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
 }
 
 /// A file, symlink or special file to be copied by the storage itself.
 #[derive(Clone, Debug)]
-pub struct Order {
-    /// What it was when it was listed.
+pub struct CopyItem {
+    /// The listed entry.
     pub entry: Entry,
-    /// The name it has until it is complete.
+    /// The temporary name until it is complete.
     pub temp: Vec<u8>,
-    /// What may be overwritten, where the backend can make sure of it.
-    pub expect: Expect,
+    /// The condition for the write, where the backend can guarantee it.
+    pub precondition: Precondition,
 }
 
-/// What became of an order.
+/// The result of copying an item.
 #[derive(Clone, Debug)]
-pub enum Copied {
-    /// It is there, and this is what it is.
+pub enum CopyOutcome {
+    /// It was copied; this is the new entry.
     Done(Entry),
-    /// The source is not what it was when it was listed, or changed meanwhile. Nothing was left
-    /// behind.
+    /// The source changed since it was listed, or during the copy. Nothing is left behind.
     Changed,
 }
 
-/// An upload that was finished with another number of bytes than its plan said.
-pub(crate) fn incomplete(path: &[u8], came: u64, size: u64) -> Error {
-    let words = format!("{came} of {size} bytes came");
-    Error::new(ErrorKind::Temporary, "write", path, words)
+/// Returns the error of an upload that was finished with another number of bytes than planned.
+pub(crate) fn incomplete_upload(path: &[u8], received: u64, size: u64) -> Error {
+    let message = format!("received {received} of {size} bytes");
+    Error::new(ErrorKind::Temporary, "write", path, message)
 }
 
 fn unsupported<'a, T: Send + 'a>(
@@ -151,43 +149,43 @@ fn unsupported<'a, T: Send + 'a>(
     folder: &Folder,
 ) -> BoxFuture<'a, Result<T>> {
     let path = folder.as_bytes();
-    let words = "this storage cannot do that";
-    let error = Error::new(ErrorKind::Unsupported, operation, path, words);
+    let message = "the storage does not support this";
+    let error = Error::new(ErrorKind::Unsupported, operation, path, message);
     Box::pin(std::future::ready(Err(error)))
 }
 
 /// A storage that holds a tree of files.
 ///
 /// `name` is a name in `folder`; where it is optional, `None` means the folder itself. Calls may
-/// run at the same time.
+/// run concurrently.
 pub trait Backend: Send + Sync + 'static {
-    /// What it can do.
+    /// Returns what the backend supports.
     fn capabilities(&self) -> Capabilities;
 
-    /// For backends of a kind to recognise each other.
+    /// Allows backends to recognise each other.
     fn as_any(&self) -> &dyn Any;
 
-    /// Begins to list a folder, or goes on at a cursor.
+    /// Starts listing a folder, or resumes at a cursor.
     fn list<'a>(
         &'a self,
         folder: &'a Folder,
         from: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>>;
 
-    /// The same storage for whoever is about to list all of it, each folder once: it may fetch more
-    /// than it is asked for, and answer later listings from that. `None` if it has no such way.
-    fn walked(&self) -> Option<Arc<dyn Backend>> {
+    /// Returns a view of the storage for a walk that lists every folder once: it may prefetch, and
+    /// answer later listings from that. `None` if the backend has no such view.
+    fn for_walk(&self) -> Option<Arc<dyn Backend>> {
         None
     }
 
-    /// What something is now.
+    /// Returns the current entry.
     fn stat<'a>(
         &'a self,
         folder: &'a Folder,
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>>;
 
-    /// Reads a file from `offset` on.
+    /// Reads a file, starting at `offset`.
     fn read<'a>(
         &'a self,
         folder: &'a Folder,
@@ -196,7 +194,7 @@ pub trait Backend: Send + Sync + 'static {
         length: u64,
     ) -> BoxFuture<'a, Result<Box<dyn Chunks>>>;
 
-    /// The extended attributes.
+    /// Returns the extended attributes.
     fn extended<'a>(
         &'a self,
         _folder: &'a Folder,
@@ -205,7 +203,7 @@ pub trait Backend: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// Begins to write a file, or goes on with it.
+    /// Starts writing a file, or resumes an upload.
     fn upload<'a>(
         &'a self,
         folder: &'a Folder,
@@ -215,42 +213,42 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("write into", folder)
     }
 
-    /// Removes what an upload of that plan left behind, if anything.
+    /// Removes what an upload of this plan left behind, if anything.
     fn discard<'a>(
         &'a self,
         folder: &'a Folder,
         _name: &'a [u8],
         _plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
-        unsupported("tidy", folder)
+        unsupported("clean up", folder)
     }
 
-    /// Copies files, symlinks and special files of one folder straight from `source`; `None` if the
-    /// two cannot.
+    /// Copies files, symlinks and special files of one folder directly from `source`; `None` if the
+    /// two backends do not support that.
     fn copy_batch<'a>(
         &'a self,
         _source: &'a dyn Backend,
         _folder: &'a Folder,
-        _orders: &'a [Order],
-    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        _items: &'a [CopyItem],
+    ) -> Option<BoxFuture<'a, Vec<Result<CopyOutcome>>>> {
         None
     }
 
-    /// Makes a folder. One that is there already is fine.
+    /// Makes a folder, unless it exists.
     fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
         unsupported("make", folder)
     }
 
-    /// Makes a symlink or special file, whole or not at all, in place of what may be there.
+    /// Makes a symlink or special file, atomically replacing an existing entry.
     fn make_node<'a>(
         &'a self,
         folder: &'a Folder,
-        _order: &'a Order,
+        _item: &'a CopyItem,
     ) -> BoxFuture<'a, Result<Entry>> {
         unsupported("make an entry in", folder)
     }
 
-    /// Gives a file a further name, in place of what may be there.
+    /// Makes a hard link, replacing an existing entry.
     fn hard_link<'a>(
         &'a self,
         _existing: (&'a Folder, &'a [u8]),
@@ -262,7 +260,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Sets time, owner, permissions and extended attributes.
-    fn settle<'a>(
+    fn set_attributes<'a>(
         &'a self,
         folder: &'a Folder,
         _name: Option<&'a [u8]>,
@@ -272,12 +270,12 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("set attributes in", folder)
     }
 
-    /// Removes a file, or a folder with all that is in it.
+    /// Removes a file, or a folder with everything in it.
     fn remove<'a>(&'a self, folder: &'a Folder, _name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
         unsupported("remove from", folder)
     }
 
-    /// Moves something, never onto something else.
+    /// Moves an entry. Never replaces another.
     fn rename<'a>(
         &'a self,
         folder: &'a Folder,
@@ -287,32 +285,32 @@ pub trait Backend: Send + Sync + 'static {
         unsupported("move from", folder)
     }
 
-    /// How many requests of each kind were made so far, where they are counted.
+    /// Returns the requests made so far by kind, if they are counted.
     fn requests(&self) -> Requests {
         Vec::new()
     }
 
-    /// About how many requests it takes to write a file of that size, or to make a folder.
+    /// Estimates the number of requests to write a file of this size, or to make a folder.
     fn requests_to_write(&self, _size: u64) -> u64 {
         1
     }
 
-    /// About how many requests it takes to read a file of that size.
+    /// Estimates the number of requests to read a file of this size.
     fn requests_to_read(&self, _size: u64) -> u64 {
         1
     }
 
-    /// Returns when all that was written is durable.
+    /// Waits until everything written is durable.
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// What is left, if the backend knows.
+    /// Returns the free space, if the backend knows it.
     fn space(&self) -> BoxFuture<'_, Result<Option<Space>>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Whether we may write into the root.
+    /// Checks that the root is writable.
     fn writable(&self) -> BoxFuture<'_, Result<()>> {
         unsupported("write into", &Folder::root())
     }

@@ -1,6 +1,6 @@
-//! What a listing says of a file or folder.
+//! Entries of folders.
 
-/// What something is.
+/// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Has entries.
@@ -13,70 +13,69 @@ pub enum Kind {
     Special,
 }
 
-/// What POSIX says of it.
+/// POSIX attributes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Posix {
     /// Type and permission bits, as in `st_mode`.
     pub mode: u32,
-    /// Its owner.
+    /// The owner.
     pub uid: u32,
-    /// Its group.
+    /// The group.
     pub gid: u32,
-    /// Which device it stands for, if it is one.
+    /// The device number of a device file.
     pub device: u64,
 }
 
 impl Posix {
-    /// The permission bits.
+    /// Returns the permission bits.
     #[must_use]
     pub fn permissions(&self) -> u32 {
         self.mode & 0o7777
     }
 }
 
-/// The file behind a name that has other names as well.
+/// The identity of a file that has several names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Inode {
     /// The filesystem.
     pub device: u64,
-    /// The file.
+    /// The inode number.
     pub number: u64,
 }
 
-/// One entry of a folder.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name in its folder.
+    /// Its name in the folder.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// Its bytes; 0 for anything but a file.
+    /// Its size in bytes; 0 unless it is a file.
     pub size: u64,
-    /// When it was last modified, in nanoseconds since 1970, if the backend knows.
+    /// The modification time in nanoseconds since 1970, if the backend knows it.
     pub modified: Option<i64>,
     /// Owner and permissions, if the backend has them.
     pub posix: Option<Posix>,
-    /// Where a symlink points.
+    /// The target of a symlink.
     pub target: Option<Vec<u8>>,
-    /// Set when the file has several names.
+    /// Set if the file has several names.
     pub inode: Option<Inode>,
-    /// Changes whenever the bytes do: the storage's own mark, such as an etag.
+    /// A version assigned by the storage, such as an etag, which changes whenever the bytes do.
     pub version: Option<Vec<u8>>,
 }
 
-/// What a version begins with that is made of the time of the writing, where listings say nothing
-/// better.
-pub(crate) const WRITTEN: &[u8] = b"written ";
+/// Prefix of a version that is made of the upload time, where listings have nothing better.
+pub(crate) const WRITTEN_PREFIX: &[u8] = b"written ";
 
 impl Entry {
-    /// The version, if the storage itself knows it by that and takes it for a condition.
+    /// Returns the version, if the storage itself assigned it and accepts it as a condition.
     #[must_use]
     pub fn etag(&self) -> Option<&Vec<u8>> {
         let version = self.version.as_ref();
-        version.filter(|version| !version.starts_with(WRITTEN))
+        version.filter(|version| !version.starts_with(WRITTEN_PREFIX))
     }
 
-    /// An entry of which nothing more is known.
+    /// Creates an entry without attributes.
     #[must_use]
     pub fn new(name: impl Into<Vec<u8>>, kind: Kind) -> Entry {
         Entry {

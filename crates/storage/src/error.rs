@@ -1,55 +1,55 @@
-//! What can go wrong at a storage, by what the caller can do about it.
+//! Errors of storages, classified by what the caller can do about them.
 
-use crate::shown;
+use crate::display;
 use std::time::Duration;
 
 /// The result of a call to a backend.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// There is nothing of that name.
+    /// No entry of the name exists.
     NotFound,
-    /// There is something of that name already.
+    /// An entry of the name exists already.
     Exists,
-    /// We may not.
+    /// Access is denied.
     Denied,
-    /// It is a folder where a file was wanted, or the reverse.
+    /// A folder where a file was expected, or the reverse.
     WrongKind,
-    /// No room is left, in bytes or in entries.
+    /// No space is left, in bytes or in entries.
     NoSpace,
-    /// The backend cannot express the name.
+    /// The backend cannot represent the name.
     BadName,
-    /// The backend cannot do this at all.
+    /// The backend does not support the operation.
     Unsupported,
-    /// It is not, or no longer, what it was expected to be.
+    /// The entry is not, or no longer, what was expected.
     Changed,
-    /// It has too much to do.
+    /// The service is overloaded; the value is its `Retry-After`, if any.
     Overload(Option<Duration>),
-    /// It may work the next time.
+    /// A retry may succeed.
     Temporary,
-    /// The whole storage went away.
+    /// The whole storage is gone.
     Gone,
-    /// None of these.
+    /// Another error.
     Other,
 }
 
-/// What to do about an error.
+/// The reaction that an error calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Trying again will not help.
+    /// A retry will not help.
     Permanent,
-    /// Trying again may help.
+    /// A retry may help.
     Temporary,
-    /// Trying again after a while, and less often, will help.
+    /// A retry after this delay, and fewer calls, will help.
     Overload(Duration),
-    /// Nothing at this storage will work for now: stop.
+    /// Nothing at this storage works for now: stop.
     Fatal,
 }
 
-/// A call that failed: what was tried, on what, and why it did not work.
+/// A failed call: the operation, its object, and the cause.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot {operation} `{path}`: {cause}")]
 pub struct Error {
@@ -62,7 +62,7 @@ pub struct Error {
 const BUSY: Duration = Duration::from_secs(1);
 
 impl Error {
-    /// An error of that kind.
+    /// Creates an error of this kind.
     #[must_use]
     pub fn new(
         kind: ErrorKind,
@@ -70,7 +70,7 @@ impl Error {
         path: &[u8],
         cause: impl Into<String>,
     ) -> Error {
-        let path = shown(path).to_string();
+        let path = display(path).to_string();
         let cause = cause.into();
         Error {
             kind,
@@ -80,44 +80,49 @@ impl Error {
         }
     }
 
-    /// What the system answered.
-    pub(crate) fn system(operation: &'static str, path: &[u8], errno: rustix::io::Errno) -> Error {
+    /// Creates an error from a system call's.
+    pub(crate) fn from_errno(
+        operation: &'static str,
+        path: &[u8],
+        errno: rustix::io::Errno,
+    ) -> Error {
         Error::new(
-            of_errno(errno),
+            kind_of_errno(errno),
             operation,
             path,
             std::io::Error::from(errno).to_string(),
         )
     }
 
-    /// An entry that is not overwritten, because somebody else did since it was listed.
-    pub(crate) fn overtaken(operation: &'static str, path: &[u8]) -> Error {
-        let words =
-            "somebody else wrote it since it was listed; plan again to see what is there now";
-        Error::new(ErrorKind::Changed, operation, path, words)
+    /// Creates the error of an entry that is not overwritten, because another program wrote it
+    /// since it was listed.
+    pub(crate) fn conflict(operation: &'static str, path: &[u8]) -> Error {
+        let message =
+            "another program wrote it since it was listed; plan again to see its current state";
+        Error::new(ErrorKind::Changed, operation, path, message)
     }
 
-    /// A file that ended before the size that was listed for it. The next attempt may get all of
-    /// it.
+    /// Creates the error of a file that ended before its listed size. The next attempt may get all
+    /// of it.
     #[must_use]
-    pub fn short(path: &[u8], came: u64, size: u64) -> Error {
-        let words = format!("it ended after {came} of {size} bytes");
-        Error::new(ErrorKind::Temporary, "read", path, words)
+    pub fn truncated(path: &[u8], came: u64, size: u64) -> Error {
+        let message = format!("it ended after {came} of {size} bytes");
+        Error::new(ErrorKind::Temporary, "read", path, message)
     }
 
-    /// What went wrong.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The cause alone, without what was tried on what.
+    /// Returns the cause alone, without the operation and its object.
     #[must_use]
     pub fn cause(&self) -> &str {
         &self.cause
     }
 
-    /// What to do about it.
+    /// Returns what to do about the error.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self.kind {
@@ -129,7 +134,7 @@ impl Error {
     }
 }
 
-fn of_errno(errno: rustix::io::Errno) -> ErrorKind {
+fn kind_of_errno(errno: rustix::io::Errno) -> ErrorKind {
     use rustix::io::Errno;
     match errno {
         Errno::NOENT => ErrorKind::NotFound,

@@ -1,10 +1,10 @@
-//! Places at which a test can have the process killed: `HEADWORKS_FAILPOINT=name` or `name:3` for
-//! the third time.
+//! Points at which a test can kill the process: `HEADWORKS_FAILPOINT=name`, or `name:3` for the
+//! third time.
 //!
-//! Only in builds with debug assertions; in others the call is nothing. A test compares the names
-//! in the source with those that it kills at, so a new one cannot be forgotten.
+//! They exist only in builds with debug assertions; in others the call does nothing. A test
+//! compares the names in the source with those that it uses, so a new one cannot be forgotten.
 
-/// Ends the process as `kill -9` does, if this is the place and the time for it.
+/// Kills the process if the point and the count match.
 #[cfg(debug_assertions)]
 pub fn hit(name: &str) {
     use std::sync::OnceLock;
@@ -18,12 +18,12 @@ pub fn hit(name: &str) {
     });
     let Some((point, count)) = wanted else { return };
     if point == name && SEEN.fetch_add(1, Ordering::Relaxed) + 1 == *count {
-        // The same as `kill -9`: no destructor runs, nothing is flushed.
+        // Like `kill -9`: no destructor runs, nothing is flushed.
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }
 }
 
-/// Nothing, in a build without debug assertions.
+/// Does nothing in a build without debug assertions.
 #[cfg(not(debug_assertions))]
 pub fn hit(_name: &str) {}

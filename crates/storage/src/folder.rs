@@ -1,9 +1,9 @@
-//! Where a folder is.
+//! Paths of folders.
 
 /// A folder below the root of a backend: its names, each followed by a slash; the root is empty.
 ///
-/// With the slash at the end, a folder whose name is empty (object stores have them) is not the
-/// root.
+/// The slash at the end distinguishes a folder with an empty name, which object stores have, from
+/// the root.
 ///
 /// ```
 /// use headworks_storage::Folder;
@@ -17,13 +17,13 @@
 pub struct Folder(Vec<u8>);
 
 impl Folder {
-    /// The folder that holds everything.
+    /// Returns the root folder.
     #[must_use]
     pub fn root() -> Folder {
         Folder::default()
     }
 
-    /// From its bytes; a slash that lacks at the end is added.
+    /// Creates a folder from bytes, and appends a missing slash.
     #[must_use]
     pub fn from_bytes(mut bytes: Vec<u8>) -> Folder {
         if bytes.last().is_some_and(|&last| last != b'/') {
@@ -32,19 +32,19 @@ impl Folder {
         Folder(bytes)
     }
 
-    /// The names, each followed by a slash.
+    /// Returns the names, each followed by a slash.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether it is the root.
+    /// Returns whether this is the root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The folder of that name in it.
+    /// Returns a subfolder.
     #[must_use]
     pub fn child(&self, name: &[u8]) -> Folder {
         let mut bytes = self.join(name);
@@ -52,7 +52,7 @@ impl Folder {
         Folder(bytes)
     }
 
-    /// The path of something in it.
+    /// Returns the path of an entry in the folder.
     #[must_use]
     pub fn join(&self, name: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.0.len() + name.len() + 1);
@@ -61,7 +61,7 @@ impl Folder {
         bytes
     }
 
-    /// The names from the root down.
+    /// Returns the names, starting at the root.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         let inner = self.0.strip_suffix(b"/");
         inner
@@ -69,7 +69,7 @@ impl Folder {
             .flat_map(|inner| inner.split(|&b| b == b'/'))
     }
 
-    /// The folder it is in and its name there; `None` for the root.
+    /// Returns the parent and the name in it; `None` for the root.
     #[must_use]
     pub fn split(&self) -> Option<(Folder, &[u8])> {
         let inner = self.0.strip_suffix(b"/")?;

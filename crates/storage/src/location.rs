@@ -1,6 +1,6 @@
-//! From what a user wrote to a backend.
+//! Opening a storage by its location.
 
-use crate::cloud::place::hidden;
+use crate::cloud::url::redacted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Azure, Backend, Gcs, Local, S3, Sftp, Synth, WebDav};
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// ```
 ///
 /// # Errors
-/// When the scheme is not known, or what follows it makes no sense.
+/// When the scheme is unknown, or the rest is invalid.
 pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     let bytes = location.as_bytes();
     if let Some(settings) = bytes.strip_prefix(b"synth://") {
@@ -49,23 +49,24 @@ pub fn open(location: &std::ffi::OsStr) -> Result<Arc<dyn Backend>> {
     }
     match scheme(bytes) {
         Some(_) => {
-            let words = "this storage is not known; there are paths, file:, s3:, azblob:, gs:, sftp:, webdav: and synth: (write ./ before a path that looks like a URL)";
+            let message = "unknown storage; supported are paths, file:, s3:, azblob:, gs:, sftp:, webdav: and synth: (write ./ before a path that looks like a URL)";
             Err(Error::new(
                 ErrorKind::Unsupported,
                 "open",
-                &hidden(bytes),
-                words,
+                &redacted(bytes),
+                message,
             ))
         }
         None if looks_like_a_host(bytes) => {
-            let words = "a colon before the first slash means another machine to rsync and scp; write sftp://user@host/path for one, or ./ before a path";
-            Err(Error::new(ErrorKind::Unsupported, "open", bytes, words))
+            let message = "this looks like the `host:path` of rsync and scp; write sftp://user@host/path for another machine, or ./ before a local path";
+            Err(Error::new(ErrorKind::Unsupported, "open", bytes, message))
         }
         None => local(bytes, bytes),
     }
 }
 
-/// `me@host:/path`, taken for a path, would be copied into a folder of that name on this machine.
+/// Returns whether a location looks like `me@host:/path`. As a path it would be copied into a
+/// folder of that name.
 fn looks_like_a_host(location: &[u8]) -> bool {
     let end = location.iter().position(|&byte| byte == b'/');
     let first = &location[..end.unwrap_or(location.len())];
@@ -73,10 +74,10 @@ fn looks_like_a_host(location: &[u8]) -> bool {
     first.contains(&b':') && path.symlink_metadata().is_err()
 }
 
-/// Where a directory of this machine really is, behind symbolic links; nothing for other storages.
-/// What does not exist yet is taken to be made where its nearest folder is.
+/// Returns the real path of a local directory, with symbolic links resolved; `None` for other
+/// storages. A path that does not exist is resolved up to its nearest existing folder.
 #[must_use]
-pub fn directory(location: &std::ffi::OsStr) -> Option<PathBuf> {
+pub fn local_path(location: &std::ffi::OsStr) -> Option<PathBuf> {
     let bytes = location.as_bytes();
     let path = match bytes.strip_prefix(b"file:") {
         Some(path) => path.strip_prefix(b"//").unwrap_or(path),
@@ -91,43 +92,43 @@ pub fn directory(location: &std::ffi::OsStr) -> Option<PathBuf> {
     path.ancestors().find_map(real)
 }
 
-/// Where a folder of a server is, or a prefix in a bucket, as a path that begins with the far
-/// side's name; nothing for directories, and for what is computed.
+/// Returns the location of a folder on a server or of a prefix in a bucket, as a path that starts
+/// with the server's name; `None` for directories and generated trees.
 ///
 /// ```
-/// let place = |location: &str| headworks_storage::remote(location.as_ref());
+/// let place = |location: &str| headworks_storage::remote_path(location.as_ref());
 /// assert!(place("sftp://host/a/b").unwrap().starts_with(place("sftp://host/a/").unwrap()));
 /// assert!(!place("sftp://host/ab").unwrap().starts_with(place("sftp://host/a").unwrap()));
 /// assert_ne!(place("s3://bucket?endpoint=http://one"), place("s3://bucket?endpoint=http://two"));
 /// assert!(place("/data").is_none());
 /// ```
 #[must_use]
-pub fn remote(location: &std::ffi::OsStr) -> Option<PathBuf> {
+pub fn remote_path(location: &std::ffi::OsStr) -> Option<PathBuf> {
     let text = location.to_str()?;
     let (scheme, rest) = text.split_once("://")?;
     if matches!(scheme, "file" | "synth") {
         return None;
     }
-    let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
+    let (address, settings) = rest.split_once('?').unwrap_or((rest, ""));
     let endpoint = settings
         .split('&')
         .find_map(|one| one.strip_prefix("endpoint="));
-    let (host, path) = place.split_once('/').unwrap_or((place, ""));
-    let far_side = format!("{scheme}://{}{host}", endpoint.unwrap_or_default());
-    Some(Path::new(&far_side.replace('/', "|")).join(path))
+    let (host, path) = address.split_once('/').unwrap_or((address, ""));
+    let server = format!("{scheme}://{}{host}", endpoint.unwrap_or_default());
+    Some(Path::new(&server.replace('/', "|")).join(path))
 }
 
-fn local(path: &[u8], whole: &[u8]) -> Result<Arc<dyn Backend>> {
+fn local(path: &[u8], url: &[u8]) -> Result<Arc<dyn Backend>> {
     if path.is_empty() {
         return Err(Error::new(
             ErrorKind::NotFound,
             "open",
-            whole,
+            url,
             "the path is empty",
         ));
     }
     let path = std::path::absolute(Path::new(std::ffi::OsStr::from_bytes(path)))
-        .map_err(|e| Error::new(ErrorKind::Other, "open", whole, e.to_string()))?;
+        .map_err(|e| Error::new(ErrorKind::Other, "open", url, e.to_string()))?;
     Ok(Arc::new(Local::new(&path)))
 }
 

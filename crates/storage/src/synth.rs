@@ -1,4 +1,4 @@
-//! A tree computed from a seed, behind a backend's calls, with latency and faults to order.
+//! A generated tree as a backend, with configurable latency and faults.
 
 use crate::backend::{Backend, Chunks, Cursor, Listing, Page};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,18 +16,18 @@ use std::time::Duration;
 const PAGE: usize = 1000;
 const CHUNK: u64 = 256 * 1024;
 
-/// How many calls a backend got.
+/// Number of calls that a backend received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// Folders whose listing was begun.
+pub struct CallCounts {
+    /// Listings started.
     pub lists: u64,
-    /// Files of which reading was begun.
+    /// Reads started.
     pub reads: u64,
-    /// Calls that were made to fail.
+    /// Calls that failed on purpose.
     pub faults: u64,
 }
 
-/// A synthetic tree as a storage; it can only be read.
+/// A synthetic tree as a read-only storage.
 ///
 /// ```
 /// use headworks_storage::{Backend, Folder, Synth};
@@ -47,39 +47,39 @@ pub struct Synth {
 #[derive(Debug)]
 struct Inner {
     tree: Tree,
-    weather: Weather,
+    faults_planned: FaultPlan,
     page: usize,
     lists: AtomicU64,
     reads: AtomicU64,
     faults: AtomicU64,
     calls: AtomicU64,
-    /// How often each thing was asked for, so that faults do not depend on who asks first.
-    asked: Mutex<HashMap<u64, u64>>,
+    /// Number of calls per object, so that faults do not depend on the order of callers.
+    request_counts: Mutex<HashMap<u64, u64>>,
 }
 
-/// What the far side does to calls.
+/// The faults to inject.
 #[derive(Clone, Debug, Default)]
-struct Weather {
+struct FaultPlan {
     latency: Duration,
-    /// Percent of calls that fail.
+    /// Percentage of calls that fail.
     errors: u64,
-    /// Percent of calls that are told to come back later.
+    /// Percentage of calls that report an overload.
     overload: u64,
-    /// A folder that cannot be listed, ever.
+    /// A folder that can never be listed.
     deny: Option<Vec<u8>>,
-    /// After so many calls the whole storage is gone, as far as this process can tell.
+    /// Number of calls after which the whole storage is gone for this process.
     gone: Option<u64>,
 }
 
 impl Synth {
-    /// From `key=value` pairs joined by `&`: those of [`TreeSpec`], and `fanout` (the same as
-    /// `dirs`), `latency`, `errors`, `overload` (percent of calls), `deny` (a path), `gone` (calls
-    /// until the storage goes away), `page` (entries).
+    /// Parses `key=value` pairs joined by `&`: those of [`TreeSpec`], and `fanout` (the same as
+    /// `dirs`), `latency`, `errors`, `overload` (percentages), `deny` (a path), `gone` (calls until
+    /// the storage is gone), `page` (entries).
     ///
     /// # Errors
-    /// When a key is not known or its value makes no sense.
+    /// When a key is unknown or its value is invalid.
     pub fn parse(text: &str) -> Result<Synth> {
-        let mut weather = Weather::default();
+        let mut faults_planned = FaultPlan::default();
         let mut page = PAGE;
         let mut tree = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -87,20 +87,24 @@ impl Synth {
             let percent = || value.parse().ok().filter(|percent| *percent <= 100);
             match key {
                 "latency" => {
-                    weather.latency =
+                    faults_planned.latency =
                         duration(value).ok_or_else(|| bad(pair, "a time, as in 5ms"))?;
                 }
                 "errors" => {
-                    weather.errors = percent().ok_or_else(|| bad(pair, "percent from 0 to 100"))?;
-                }
-                "overload" => {
-                    weather.overload =
+                    faults_planned.errors =
                         percent().ok_or_else(|| bad(pair, "percent from 0 to 100"))?;
                 }
-                "deny" => weather.deny = Some(Folder::from_bytes(value.into()).as_bytes().to_vec()),
+                "overload" => {
+                    faults_planned.overload =
+                        percent().ok_or_else(|| bad(pair, "percent from 0 to 100"))?;
+                }
+                "deny" => {
+                    faults_planned.deny =
+                        Some(Folder::from_bytes(value.into()).as_bytes().to_vec());
+                }
                 "gone" => {
                     let calls = value.parse().map_err(|_| bad(pair, "a number of calls"))?;
-                    weather.gone = Some(calls);
+                    faults_planned.gone = Some(calls);
                 }
                 "page" => {
                     page = value
@@ -119,30 +123,30 @@ impl Synth {
             })?;
         let inner = Inner {
             tree: Tree::new(spec),
-            weather,
+            faults_planned,
             page: page.max(1),
             lists: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             faults: AtomicU64::new(0),
             calls: AtomicU64::new(0),
-            asked: Mutex::default(),
+            request_counts: Mutex::default(),
         };
         Ok(Synth {
             inner: Arc::new(inner),
         })
     }
 
-    /// How many calls it got so far.
+    /// Returns the number of calls so far.
     #[must_use]
-    pub fn calls(&self) -> Calls {
-        Calls {
+    pub fn calls(&self) -> CallCounts {
+        CallCounts {
             lists: self.inner.lists.load(Ordering::Relaxed),
             reads: self.inner.reads.load(Ordering::Relaxed),
             faults: self.inner.faults.load(Ordering::Relaxed),
         }
     }
 
-    /// The tree behind it.
+    /// Returns the tree.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.inner.tree
@@ -150,8 +154,13 @@ impl Synth {
 }
 
 fn bad(pair: &str, expected: &str) -> Error {
-    let words = format!("expected {expected}");
-    Error::new(ErrorKind::Other, "read the setting", pair.as_bytes(), words)
+    let message = format!("expected {expected}");
+    Error::new(
+        ErrorKind::Other,
+        "read the setting",
+        pair.as_bytes(),
+        message,
+    )
 }
 
 fn duration(text: &str) -> Option<Duration> {
@@ -166,25 +175,25 @@ fn duration(text: &str) -> Option<Duration> {
 }
 
 impl Inner {
-    async fn weather(&self, operation: &'static str, path: &[u8]) -> Result<()> {
-        let Weather {
+    async fn inject_faults(&self, operation: &'static str, path: &[u8]) -> Result<()> {
+        let FaultPlan {
             latency,
             errors,
             overload,
             deny,
             gone,
-        } = &self.weather;
+        } = &self.faults_planned;
         if !latency.is_zero() {
             tokio::time::sleep(*latency).await;
         }
         let calls = self.calls.fetch_add(1, Ordering::Relaxed);
         if gone.is_some_and(|gone| calls >= gone) {
-            let words = "the storage went away, as ordered";
-            return Err(Error::new(ErrorKind::Gone, operation, path, words));
+            let message = "the storage went away, as configured";
+            return Err(Error::new(ErrorKind::Gone, operation, path, message));
         }
         if operation == "list" && deny.as_deref() == Some(path) {
-            let words = "permission denied, as ordered";
-            return Err(Error::new(ErrorKind::Denied, operation, path, words));
+            let message = "permission denied, as configured";
+            return Err(Error::new(ErrorKind::Denied, operation, path, message));
         }
         if *errors == 0 && *overload == 0 {
             return Ok(());
@@ -193,21 +202,21 @@ impl Inner {
         (operation, path).hash(&mut hasher);
         let key = hasher.finish();
         let time = {
-            let mut asked = self.asked.lock();
-            let times = asked.entry(key).or_insert(0);
+            let mut request_counts = self.request_counts.lock();
+            let times = request_counts.entry(key).or_insert(0);
             *times += 1;
             *times
         };
-        let drawn = Rng::new(self.tree.spec().seed ^ key).split(time).below(100);
-        let kind = match drawn {
-            drawn if drawn < *errors => ErrorKind::Temporary,
-            drawn if drawn < errors + overload => {
+        let roll = Rng::new(self.tree.spec().seed ^ key).split(time).below(100);
+        let kind = match roll {
+            roll if roll < *errors => ErrorKind::Temporary,
+            roll if roll < errors + overload => {
                 ErrorKind::Overload(Some(Duration::from_millis(20)))
             }
             _ => return Ok(()),
         };
         self.faults.fetch_add(1, Ordering::Relaxed);
-        Err(Error::new(kind, operation, path, "failed, as ordered"))
+        Err(Error::new(kind, operation, path, "failed, as configured"))
     }
 
     fn find(&self, operation: &'static str, folder: &Folder, name: Option<&[u8]>) -> Result<Node> {
@@ -244,7 +253,7 @@ impl Listing for SynthListing {
                 return Ok(None);
             };
             if mark > 0 {
-                self.inner.weather("list", &self.path).await?;
+                self.inner.inject_faults("list", &self.path).await?;
             }
             let mut children = self.inner.tree.children_from(&self.folder, mark);
             let mut entries = Vec::new();
@@ -303,7 +312,7 @@ impl Backend for Synth {
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
         Box::pin(async move {
             self.inner.lists.fetch_add(1, Ordering::Relaxed);
-            self.inner.weather("list", folder.as_bytes()).await?;
+            self.inner.inject_faults("list", folder.as_bytes()).await?;
             let node = self.inner.find("list", folder, None)?;
             let mark = from.and_then(|from| from.as_slice().try_into().ok());
             let listing = SynthListing {
@@ -335,7 +344,7 @@ impl Backend for Synth {
     ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
         Box::pin(async move {
             self.inner.reads.fetch_add(1, Ordering::Relaxed);
-            self.inner.weather("read", &folder.join(name)).await?;
+            self.inner.inject_faults("read", &folder.join(name)).await?;
             let file = self.inner.find("read", folder, Some(name))?;
             let chunks = SynthChunks {
                 inner: self.inner.clone(),

@@ -1,5 +1,5 @@
-//! What every backend must do. The reading half runs against all of them, the writing half against
-//! those that can.
+//! The conformance suite. The reading half runs against all backends, the writing half against
+//! those that can write.
 
 mod suite;
 
@@ -7,16 +7,16 @@ use headworks_storage::{Backend, Entry, Folder, Kind, Local, Synth};
 use std::path::Path;
 
 #[tokio::test]
-async fn synth_reads_as_it_must() {
+async fn synth_conforms_when_reading() {
     let spec = "seed=5&depth=3&dirs=1-3&files=2-9&size=0-300k&names=all&page=3";
     let synth = Synth::parse(spec).expect("a good description");
     suite::reading(&synth).await;
 }
 
 #[tokio::test]
-async fn local_reads_as_it_must() {
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let local = Local::new(place.path());
+async fn local_conforms_when_reading() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let local = Local::new(dir.path());
     suite::fill(
         &local,
         "seed=5&depth=3&dirs=1-3&files=2-9&size=0-300k&names=all",
@@ -27,19 +27,19 @@ async fn local_reads_as_it_must() {
 }
 
 #[tokio::test]
-async fn local_writes_as_it_must() {
-    let place = tempfile::tempdir().expect("a temporary folder");
-    suite::writing(&Local::new(&place.path().join("made/by/the/suite")), |_| {
+async fn local_conforms_when_writing() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    suite::writing(&Local::new(&dir.path().join("made/by/the/suite")), |_| {
         false
     })
     .await;
 }
 
-/// The table of what each storage can do is what they declare.
+/// The table in `docs/migrate.md` matches the declared capabilities.
 #[test]
-fn the_documentation_says_what_is_declared() {
+fn the_documented_capabilities_are_declared() {
     let documentation = include_str!("../../../docs/migrate.md");
-    let places = [
+    let locations = [
         ("directory", "/tmp"),
         ("S3", "s3://b?anonymous"),
         ("Azure", "azblob://a/c?anonymous"),
@@ -47,8 +47,8 @@ fn the_documentation_says_what_is_declared() {
         ("SFTP", "sftp://h/p"),
         ("WebDAV", "webdav://h/p"),
     ];
-    for (name, place) in places {
-        let can = headworks_storage::open(place.as_ref())
+    for (name, location) in locations {
+        let can = headworks_storage::open(location.as_ref())
             .expect("a good location")
             .capabilities();
         let times = can
@@ -71,22 +71,20 @@ fn the_documentation_says_what_is_declared() {
 
 #[tokio::test]
 async fn local_works_beyond_path_max() {
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let local = Local::new(place.path());
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let local = Local::new(dir.path());
     deep(&local, 40).await;
-    let left = std::fs::read_dir(place.path())
-        .expect("it is there")
-        .count();
-    assert_eq!(left, 0, "what was removed deep down is gone");
+    let left = std::fs::read_dir(dir.path()).expect("it is there").count();
+    assert_eq!(left, 0, "the deep tree is removed");
 }
 
 #[tokio::test]
 async fn local_follows_no_symlink_on_the_way() {
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let root = place.path().join("root");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let root = dir.path().join("root");
     std::fs::create_dir_all(&root).unwrap();
-    std::fs::create_dir(place.path().join("outside")).unwrap();
-    std::fs::write(place.path().join("outside/secret"), "x").unwrap();
+    std::fs::create_dir(dir.path().join("outside")).unwrap();
+    std::fs::write(dir.path().join("outside/secret"), "x").unwrap();
     std::os::unix::fs::symlink(Path::new("../outside"), root.join("link")).unwrap();
     let local = Local::new(&root);
     let link = Folder::root().child(b"link");
@@ -97,7 +95,7 @@ async fn local_follows_no_symlink_on_the_way() {
     assert_eq!(refused.kind(), headworks_storage::ErrorKind::BadName);
 }
 
-/// A path of `levels` names of 255 bytes.
+/// Makes and removes a path of `levels` names of 255 bytes.
 async fn deep(backend: &dyn Backend, levels: usize) {
     let mut folder = Folder::root();
     for level in 0..levels {

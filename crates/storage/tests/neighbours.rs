@@ -1,9 +1,9 @@
-//! Folders of a disk that are listed one after the other on one thread.
+//! Sibling folders of a disk that are listed on one thread, with the parent's descriptor cached.
 
 use headworks_storage::{Backend, Folder, Local, on_this_thread};
 use std::path::Path;
 
-/// What a folder has, as listed on this thread; `None` if it is not there.
+/// Returns the names in a folder, listed on this thread; `None` if it does not exist.
 fn names(runtime: &tokio::runtime::Runtime, local: &Local, path: &[u8]) -> Option<Vec<Vec<u8>>> {
     let folder = Folder::from_bytes(path.to_vec());
     runtime.block_on(async {
@@ -19,12 +19,11 @@ fn make(root: &Path, file: &str) {
     std::fs::write(path, "").unwrap();
 }
 
-/// The parent that a thread keeps open is only a shorter way: what it no longer leads to is looked
-/// for on the whole way.
+/// The cached parent is only a shortcut: if it does not lead to a folder, the full path is tried.
 #[test]
-fn a_parent_that_was_replaced_leads_nobody_astray() {
-    let place = tempfile::tempdir().unwrap();
-    let root = place.path();
+fn a_replaced_parent_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
     make(root, "a/x/1");
     make(root, "b/x/2");
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -41,7 +40,7 @@ fn a_parent_that_was_replaced_leads_nobody_astray() {
         make(root, "a/y/3");
         assert_eq!(list(b"a/y"), Some(vec![b"3".to_vec()]));
         assert_eq!(list(b"a/x"), None);
-        // Another root that has the same path.
+        // Another root with the same path.
         make(root, "b/a/y/4");
         assert_eq!(names(&runtime, &other, b"a/y"), Some(vec![b"4".to_vec()]));
     });
@@ -49,19 +48,23 @@ fn a_parent_that_was_replaced_leads_nobody_astray() {
     make(root, "a/y/5");
     on_this_thread(|| {
         let again = names(&runtime, &local, b"a/y");
-        assert_eq!(again, Some(vec![b"5".to_vec()]), "nothing was kept");
+        assert_eq!(
+            again,
+            Some(vec![b"5".to_vec()]),
+            "the cache is empty after the scope"
+        );
     });
 }
 
 #[test]
-fn no_symlink_is_followed_one_step_away() {
-    let place = tempfile::tempdir().unwrap();
-    make(place.path(), "a/x/1");
-    std::os::unix::fs::symlink("x", place.path().join("a/link")).unwrap();
+fn no_symlink_is_followed_from_the_cached_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), "a/x/1");
+    std::os::unix::fs::symlink("x", dir.path().join("a/link")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    let local = Local::new(place.path());
+    let local = Local::new(dir.path());
     on_this_thread(|| {
         assert!(names(&runtime, &local, b"a/x").is_some());
         assert_eq!(names(&runtime, &local, b"a/link"), None);

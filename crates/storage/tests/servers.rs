@@ -1,10 +1,10 @@
-//! The suite against servers of other people. `tests/cloud/run` starts them and says where they
-//! are; one that is missing fails the test.
+//! The suite against real servers and emulators. `tests/cloud/run` starts them and sets their
+//! addresses; a missing one fails the test.
 
 mod suite;
 
 use headworks_storage::{
-    Azure, Backend, Entry, ErrorKind, Expect, Folder, Gcs, Kind, Posix, S3, Sftp, UploadPlan,
+    Azure, Backend, Entry, ErrorKind, Folder, Gcs, Kind, Posix, Precondition, S3, Sftp, UploadPlan,
     WebDav,
 };
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run tests/cloud/run"))
 }
 
-/// A bucket of its own for each test.
+/// Creates a bucket for one test.
 async fn bucket(server: &str, name: &str, settings: &str) -> S3 {
     let endpoint = variable(server);
     let location = format!("s3://{name}/some/prefix?endpoint={endpoint}{settings}");
@@ -25,20 +25,20 @@ async fn bucket(server: &str, name: &str, settings: &str) -> S3 {
 const TREE: &str = "seed=8&depth=3&dirs=4&files=8&size=0-300k&names=all";
 
 #[tokio::test]
-async fn moto_reads_as_it_must() {
+async fn moto_conforms_when_reading() {
     let s3 = bucket("MOTO", "suite-read", "&page=3").await;
     suite::fill(&s3, TREE, |_| false).await;
     suite::reading(&s3).await;
 }
 
 #[tokio::test]
-async fn moto_writes_as_it_must() {
+async fn moto_conforms_when_writing() {
     let s3 = bucket("MOTO", "suite-write", "").await;
     suite::writing(&s3, |_| false).await;
 }
 
 #[tokio::test]
-async fn s3s_reads_as_it_must() {
+async fn s3s_conforms_when_reading() {
     let s3 = bucket("S3S", "suite-read", "").await;
     suite::fill(&s3, "seed=5&depth=3&dirs=1-3&files=2-9&size=0-300k", |_| {
         false
@@ -47,7 +47,7 @@ async fn s3s_reads_as_it_must() {
     suite::walk(&s3).await;
 }
 
-/// Keys that no directory could hold beside each other.
+/// Keys that no directory could hold next to each other.
 const KEYS: [&str; 23] = [
     "a",
     "a!",
@@ -79,7 +79,7 @@ async fn keys_are_kept_to_the_byte() {
     keys(&bucket("MOTO", "keys", "&page=2").await, &KEYS).await;
 }
 
-/// Writes keys, and finds them again as they were.
+/// Writes keys, and checks that they are found unchanged.
 async fn keys(backend: &dyn Backend, keys: &[&str]) {
     for key in keys {
         let cut = key.rfind('/').map_or(0, |at| at + 1);
@@ -93,8 +93,8 @@ async fn keys(backend: &dyn Backend, keys: &[&str]) {
             continue;
         }
         let bytes = suite::read(backend, &folder, &entry.name, 0, u64::MAX).await;
-        let looked = backend.stat(&folder, Some(&entry.name)).await.unwrap();
-        assert_eq!((looked.kind, looked.size), (Kind::File, bytes.len() as u64));
+        let stat = backend.stat(&folder, Some(&entry.name)).await.unwrap();
+        assert_eq!((stat.kind, stat.size), (Kind::File, bytes.len() as u64));
         let name = entry.name.strip_suffix(b"/").unwrap_or(&entry.name);
         let key = String::from_utf8(folder.join(name)).unwrap();
         assert_eq!(String::from_utf8(bytes).unwrap(), format!("<{key}>"));
@@ -104,7 +104,7 @@ async fn keys(backend: &dyn Backend, keys: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_write_with_a_condition_overwrites_nobody() {
+async fn a_conditional_write_overwrites_nothing_else() {
     conditions(&bucket("MOTO", "conditions", "").await).await;
 }
 
@@ -113,10 +113,10 @@ async fn conditions(backend: &dyn Backend) {
     let mut like = Entry::new(*b"x", Kind::File);
     like.modified = Some(1_600_000_000_000_000_000);
     let first = suite::write(backend, &root, &like, b"theirs").await;
-    let write = async |expect: Expect, bytes: &'static [u8], modified: i64| {
+    let write = async |precondition: Precondition, bytes: &'static [u8], modified: i64| {
         let plan = UploadPlan {
             size: bytes.len() as u64,
-            expect,
+            precondition,
             ..UploadPlan::default()
         };
         let mut upload = backend.upload(&root, b"x", plan).await.unwrap();
@@ -125,18 +125,18 @@ async fn conditions(backend: &dyn Backend) {
         like.modified = Some(modified);
         upload.finish(like, Vec::new()).await
     };
-    let refused = write(Expect::Nothing, b"ours", 1).await.unwrap_err();
+    let refused = write(Precondition::Absent, b"ours", 1).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Changed, "{refused}");
-    assert!(refused.to_string().contains("somebody else"), "{refused}");
+    assert!(refused.to_string().contains("another program"), "{refused}");
     assert_eq!(suite::read(backend, &root, b"x", 0, 99).await, b"theirs");
-    // What is there already, as it should be, is no conflict: an answer may get lost.
-    let again = write(Expect::Nothing, b"theirs", 1_600_000_000_000_000_000).await;
+    // An identical object is not a conflict: a response may get lost.
+    let again = write(Precondition::Absent, b"theirs", 1_600_000_000_000_000_000).await;
     assert_eq!(again.unwrap().version, first.version);
     let version = first.version.expect("an etag");
-    write(Expect::Version(version.clone()), b"ours", 1)
+    write(Precondition::Version(version.clone()), b"ours", 1)
         .await
         .unwrap();
-    let refused = write(Expect::Version(version), b"late", 2)
+    let refused = write(Precondition::Version(version), b"late", 2)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Changed);
@@ -172,9 +172,9 @@ async fn metadata(backend: &dyn Backend, name: &str) {
     assert!(kept.contains(&html), "{kept:?}");
 }
 
-/// s3s checks signatures; a wrong key must not get in, or the others prove nothing.
+/// s3s verifies signatures; if a wrong key were accepted, the other tests would prove nothing.
 #[tokio::test]
-async fn s3s_refuses_who_it_does_not_know() {
+async fn s3s_refuses_a_wrong_key() {
     let endpoint = variable("S3S");
     let location = format!("s3://suite-read?endpoint={endpoint}&profile=wrong");
     let s3 = S3::open(location.as_bytes()).unwrap();
@@ -190,14 +190,14 @@ async fn folder(name: &str) -> WebDav {
 }
 
 #[tokio::test]
-async fn webdav_reads_as_it_must() {
+async fn webdav_conforms_when_reading() {
     let dav = folder("suite-read").await;
     suite::fill(&dav, TREE, |_| false).await;
     suite::reading(&dav).await;
 }
 
 #[tokio::test]
-async fn webdav_writes_as_it_must() {
+async fn webdav_conforms_when_writing() {
     suite::writing(&folder("suite-write").await, |_| false).await;
 }
 
@@ -213,24 +213,24 @@ async fn container(name: &str, settings: &str) -> Azure {
 }
 
 #[tokio::test]
-async fn azure_reads_as_it_must() {
+async fn azure_conforms_when_reading() {
     let azure = container("suite-read", "&page=3").await;
     suite::fill(&azure, TREE, |_| false).await;
     suite::reading(&azure).await;
 }
 
 #[tokio::test]
-async fn azure_writes_as_it_must() {
+async fn azure_conforms_when_writing() {
     suite::writing(&container("suite-write", "").await, |_| false).await;
 }
 
 #[tokio::test]
 async fn names_of_blobs_are_kept_to_the_byte() {
     let azure = container("keys", "&page=2").await;
-    let refuses = azure.capabilities().refused.expect("it refuses some");
+    let name_problem = azure.capabilities().name_rule.expect("it refuses some");
     let (bad, good): (Vec<&str>, Vec<&str>) = KEYS
         .iter()
-        .partition(|key| refuses(key.as_bytes()).is_some());
+        .partition(|key| name_problem(key.as_bytes()).is_some());
     assert_eq!(bad, ["a/./c", ".", "..", "new\nline"]);
     keys(&azure, &good).await;
     for key in bad.iter().chain(&["back\\slash", "dot./x"]) {
@@ -243,23 +243,23 @@ async fn names_of_blobs_are_kept_to_the_byte() {
 }
 
 #[tokio::test]
-async fn a_blob_is_written_over_only_as_expected() {
+async fn a_blob_is_overwritten_only_as_expected() {
     conditions(&container("conditions", "").await).await;
 }
 
-/// A name that is no word is allowed elsewhere, and must come back.
+/// A name that is not an identifier is allowed elsewhere, and must survive.
 #[tokio::test]
 async fn metadata_of_blobs_is_kept_and_calls_are_counted() {
     let azure = container("metadata", "").await;
     metadata(&azure, "meta-the-colour").await;
     let counted: Vec<_> = azure.requests();
-    let told = [("head", 1), ("list", 1), ("make container", 1), ("put", 1)];
-    assert_eq!(counted, told);
+    let expected = [("head", 1), ("list", 1), ("make container", 1), ("put", 1)];
+    assert_eq!(counted, expected);
 }
 
-/// Empty blobs by which other programs mean a folder.
+/// Empty blobs with which other programs mark a folder.
 #[tokio::test]
-async fn a_blob_that_stands_for_a_folder_is_one() {
+async fn a_marker_blob_is_listed_as_a_folder() {
     let azure = container("stubs", "&page=2").await;
     let stub = vec![(b"meta-hdi_isfolder".to_vec(), b"true".to_vec())];
     let root = Folder::root();
@@ -274,13 +274,13 @@ async fn a_blob_that_stands_for_a_folder_is_one() {
     for name in ["full!", "full-"] {
         suite::write(&azure, &root, &Entry::new(name, Kind::File), b"x").await;
     }
-    let mut told: Vec<_> = suite::list(&azure, &root)
+    let mut listed: Vec<_> = suite::list(&azure, &root)
         .await
         .into_iter()
         .map(|entry| (String::from_utf8(entry.name).unwrap(), entry.kind))
         .collect();
-    told.sort_by(|a, b| a.0.cmp(&b.0));
-    let told: Vec<_> = told
+    listed.sort_by(|a, b| a.0.cmp(&b.0));
+    let listed: Vec<_> = listed
         .iter()
         .map(|(name, kind)| (name.as_str(), *kind))
         .collect();
@@ -291,15 +291,15 @@ async fn a_blob_that_stands_for_a_folder_is_one() {
         ("full!", file),
         ("full-", file),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(listed, wanted);
     assert!(suite::list(&azure, &root.child(b"empty")).await.is_empty());
-    let looked = azure.stat(&root, Some(b"empty")).await.unwrap();
-    assert_eq!(looked.kind, Kind::Folder);
+    let stat = azure.stat(&root, Some(b"empty")).await.unwrap();
+    assert_eq!(stat.kind, Kind::Folder);
 }
 
-/// Azurite checks signatures.
+/// Azurite verifies signatures.
 #[tokio::test]
-async fn azure_refuses_who_it_does_not_know() {
+async fn azure_refuses_anonymous_access() {
     let (account, endpoint) = (variable("AZURE_STORAGE_ACCOUNT"), variable("AZURITE"));
     container("refused", "").await;
     let location = format!("azblob://{account}/refused?endpoint={endpoint}&anonymous");
@@ -320,16 +320,16 @@ async fn google(name: &str, settings: &str) -> Gcs {
 }
 
 #[tokio::test]
-async fn google_reads_as_it_must() {
+async fn google_conforms_when_reading() {
     let gcs = google("suite-read", "&page=3").await;
-    // It answers one after the other.
+    // The emulator handles one request at a time.
     let few = "seed=8&depth=2&dirs=4&files=8&size=0-300k&names=all";
     suite::fill(&gcs, few, |_| false).await;
     suite::reading(&gcs).await;
 }
 
 #[tokio::test]
-async fn google_writes_as_it_must() {
+async fn google_conforms_when_writing() {
     suite::writing(&google("suite-write", "").await, |_| false).await;
 }
 
@@ -338,7 +338,7 @@ async fn names_at_google_are_kept_to_the_byte() {
     let gcs = google("keys", "&page=2").await;
     let good: Vec<&str> = KEYS.into_iter().filter(|key| !key.contains('\n')).collect();
     keys(&gcs, &good).await;
-    assert!(gcs.capabilities().refuses(b"new\nline").is_some());
+    assert!(gcs.capabilities().name_problem(b"new\nline").is_some());
     let location = "gs://keys?anonymous".to_owned();
     let root = Gcs::open(location.as_bytes()).expect("a good location");
     let plan = UploadPlan::default();
@@ -348,7 +348,7 @@ async fn names_at_google_are_kept_to_the_byte() {
 }
 
 #[tokio::test]
-async fn an_object_at_google_is_written_over_only_as_expected() {
+async fn an_object_at_google_is_overwritten_only_as_expected() {
     conditions(&google("conditions", "").await).await;
 }
 
@@ -357,18 +357,18 @@ async fn metadata_at_google_is_kept_and_calls_are_counted() {
     let gcs = google("metadata", "").await;
     metadata(&gcs, "meta-the-colour").await;
     let counted: Vec<_> = gcs.requests();
-    let told = [("head", 1), ("list", 1), ("make bucket", 1), ("put", 1)];
-    assert_eq!(counted, told);
+    let expected = [("head", 1), ("list", 1), ("make bucket", 1), ("put", 1)];
+    assert_eq!(counted, expected);
 }
 
-/// A folder of its own for each test, below one that `tests/cloud/run` made.
+/// A folder for one test, below one that `tests/cloud/run` made.
 fn sftp(name: &str) -> Sftp {
     let location = format!("sftp://{}{}/{name}", variable("SFTP"), variable("WORK"));
     Sftp::open(location.as_bytes()).expect("a good location")
 }
 
 #[tokio::test]
-async fn sftp_reads_as_it_must() {
+async fn sftp_conforms_when_reading() {
     let sftp = sftp("suite-read");
     sftp.make_folder(&Folder::root()).await.unwrap();
     suite::fill(
@@ -381,11 +381,11 @@ async fn sftp_reads_as_it_must() {
 }
 
 #[tokio::test]
-async fn sftp_writes_as_it_must() {
+async fn sftp_conforms_when_writing() {
     suite::writing(&sftp("suite/made/by/it"), |_| false).await;
 }
 
-/// What a POSIX server keeps beyond the suite.
+/// Attributes that a POSIX server keeps beyond the suite.
 #[tokio::test]
 async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
     let sftp = sftp("suite-posix");
@@ -407,18 +407,20 @@ async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
         mode: 0o100_444,
         ..posix
     });
-    let settled = sftp.settle(&root, Some(b"file"), &like, Vec::new()).await;
+    let settled = sftp
+        .set_attributes(&root, Some(b"file"), &like, Vec::new())
+        .await;
     assert_eq!(settled.unwrap().posix, like.posix);
     assert!(sftp.space().await.unwrap().is_some_and(|s| s.bytes > 0));
     let mut link = Entry::new(*b"link", Kind::Symlink);
     link.target = Some(b"../suite-posix".to_vec());
     link.modified = Some(1_400_000_000_000_000_000);
-    let order = headworks_storage::Order {
+    let item = headworks_storage::CopyItem {
         entry: link.clone(),
         temp: b".t".to_vec(),
-        expect: Expect::Anything,
+        precondition: Precondition::Any,
     };
-    let made = sftp.make_node(&root, &order).await.unwrap();
+    let made = sftp.make_node(&root, &item).await.unwrap();
     assert_eq!((made.target, made.modified), (link.target, link.modified));
     let inside = root.child(b"link");
     let mut listing = sftp.list(&inside, None).await.unwrap();
@@ -429,8 +431,7 @@ async fn sftp_keeps_permissions_and_times_and_follows_no_symlink() {
     sftp.sync().await.unwrap();
 }
 
-/// A host that is not known, and a key that is not accepted, are refused with the way out, and only
-/// knocked at once.
+/// An unknown host and a rejected key are refused with advice, and only one login is attempted.
 #[tokio::test]
 async fn sftp_refuses_strangers() {
     for (config, words) in [
@@ -439,20 +440,19 @@ async fn sftp_refuses_strangers() {
         ("ssh_config_changed", "ssh-keygen -R"),
     ] {
         let program = std::env::current_exe().unwrap();
-        let told = std::process::Command::new(program)
+        let output = std::process::Command::new(program)
             .args(["--exact", "sftp_as_a_stranger", "--nocapture"])
             .env("SFTP_CONFIG", format!("{}/{config}", variable("SFTP_HOME")))
             .env("STRANGER", "yes")
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&told.stderr).into_owned();
-        assert!(told.contains(words), "{config}: {told}");
-        assert!(told.contains("connect: 1"), "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains(words), "{config}: {stderr}");
+        assert!(stderr.contains("connect: 1"), "{stderr}");
     }
 }
 
-/// What [`sftp_refuses_strangers`] runs with another environment; by itself it finds what everybody
-/// finds.
+/// Run by [`sftp_refuses_strangers`] with another environment; on its own it finds no folder.
 #[tokio::test]
 async fn sftp_as_a_stranger() {
     let sftp = sftp("nowhere");

@@ -1,4 +1,4 @@
-//! A program that is measured, and the commands of those that are.
+//! A program that is measured, and the commands of the programs.
 
 use super::buckets;
 use std::ffi::OsStr;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Seconds.
+/// Seconds spent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
     pub(super) wall: f64,
@@ -29,8 +29,8 @@ impl Contender {
         }
     }
 
-    /// Runs once; in its first turn with every setting, of which the best stays.
-    pub(super) fn turn(&mut self, fresh: &impl Fn(), written: &Path) {
+    /// Runs once. The first turn tries every setting and keeps the best.
+    pub(super) fn run_once(&mut self, fresh: &impl Fn(), written: &Path) {
         let mut runs: Vec<(Spent, Program)> = Vec::new();
         for program in self.settings.drain(..) {
             fresh();
@@ -49,18 +49,18 @@ impl Contender {
     }
 }
 
-/// A command line, and what must have run before it.
+/// A command line, and a command that must run before it.
 pub(super) struct Program {
     before: Option<Vec<PathBuf>>,
-    words: Vec<PathBuf>,
+    args: Vec<PathBuf>,
 }
 
 impl Program {
-    pub(super) fn new(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Program {
-        let words = words.into_iter().map(|word| PathBuf::from(word.as_ref()));
+    pub(super) fn new(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Program {
+        let args = args.into_iter().map(|arg| PathBuf::from(arg.as_ref()));
         Program {
             before: None,
-            words: words.collect(),
+            args: args.collect(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Program {
     }
 
     pub(super) fn run(&self) {
-        start(&self.words);
+        start(&self.args);
     }
 
     fn timed(&self, written: &Path) -> Spent {
@@ -85,16 +85,16 @@ impl Program {
     }
 }
 
-fn start(words: &[PathBuf]) {
-    let mut command = Command::new(&words[0]);
+fn start(args: &[PathBuf]) {
+    let mut command = Command::new(&args[0]);
     command
-        .args(&words[1..])
+        .args(&args[1..])
         .envs(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name, buckets::KEY)))
         .envs([("AWS_REGION", "us-east-1"), ("NO_PROXY", "127.0.0.1")])
         .stdout(Stdio::null());
     let status = command.stderr(Stdio::null()).status();
-    let status = status.unwrap_or_else(|e| panic!("{} cannot be started: {e}", words[0].display()));
-    assert!(status.success(), "{words:?} ended with {status}");
+    let status = status.unwrap_or_else(|e| panic!("{} cannot be started: {e}", args[0].display()));
+    assert!(status.success(), "{args:?} ended with {status}");
 }
 
 /// Makes everything on the filesystem of a path durable.
@@ -103,10 +103,10 @@ pub(super) fn sync(path: &Path) {
     assert!(status.is_ok_and(|status| status.success()), "sync -f works");
 }
 
-/// What all processes that we waited for spent, in seconds.
+/// Returns the CPU time of all child processes that were waited for, in seconds.
 fn children_cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, in brackets, may hold spaces.
+    // The name, in parentheses, may contain spaces.
     let fields = stat
         .rsplit(')')
         .next()
@@ -120,11 +120,11 @@ fn children_cpu() -> f64 {
     ticks / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// This program as one of ours; a copy is preceded by a plan that is not timed.
-pub(super) fn ours(role: &str, from: &Path, to: &Path, state: &Path) -> Program {
+/// Returns this program in a role; a copy is preceded by a plan that is not timed.
+pub(super) fn headworks(role: &str, from: &Path, to: &Path, state: &Path) -> Program {
     let this = std::env::current_exe().expect("this program is a file");
-    let words = |role: &str| {
-        let words = [
+    let args = |role: &str| {
+        let args = [
             "migrate".as_ref(),
             "--role".as_ref(),
             role.as_ref(),
@@ -132,14 +132,14 @@ pub(super) fn ours(role: &str, from: &Path, to: &Path, state: &Path) -> Program 
             to,
             state,
         ];
-        let words = words.map(Path::to_owned);
+        let args = args.map(Path::to_owned);
         std::iter::once(this.clone())
-            .chain(words)
+            .chain(args)
             .collect::<Vec<_>>()
     };
     Program {
-        before: (role == "copy").then(|| words("plan")),
-        words: words(role),
+        before: (role == "copy").then(|| args("plan")),
+        args: args(role),
     }
 }
 
@@ -147,15 +147,15 @@ pub(super) fn cp(from: &Path, to: &Path) -> Program {
     Program::new(["cp".as_ref(), "-a".as_ref(), from, to])
 }
 
-/// With a slash at the end, as rsync wants it for what is in a folder.
+/// Appends a slash, with which rsync copies the contents of a folder.
 fn inside(folder: &Path) -> PathBuf {
     folder.join("")
 }
 
 pub(super) fn rsync(flags: &[&str], from: &Path, to: &Path) -> Program {
-    let words = std::iter::once("rsync").chain(flags.iter().copied());
-    let words = words.map(PathBuf::from).chain([inside(from), inside(to)]);
-    Program::new(words)
+    let args = std::iter::once("rsync").chain(flags.iter().copied());
+    let args = args.map(PathBuf::from).chain([inside(from), inside(to)]);
+    Program::new(args)
 }
 
 pub(super) fn rclone_check(rclone: &Path, checkers: usize, from: &Path, to: &Path) -> Program {

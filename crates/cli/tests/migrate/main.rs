@@ -1,4 +1,4 @@
-//! `headworks migrate`, run as a user runs it, and judged by what is not ours.
+//! `headworks migrate`, run as a user runs it, and checked by independent programs.
 
 mod controls;
 mod crashes;

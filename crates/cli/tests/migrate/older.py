@@ -1,4 +1,4 @@
-"""Makes the two trees `src` and `dst`, and the state file that an older program left after its plan of them."""
+"""Makes the trees `src` and `dst`, and a state file that an older version wrote when it planned them."""
 
 import os
 import pathlib
@@ -29,18 +29,18 @@ for tree in "src", "dst":
     for folder, _, names in os.walk(tree, topdown=False):
         for name in names + ["."]:
             os.utime(os.path.join(folder, name), ns=(MODIFIED, MODIFIED), follow_symlinks=False)
-# As the plan found it: what changed since would be left alone.
+# The time in the plan: a file that changed since would be kept.
 os.utime("dst/sub/deep/changed.txt", ns=(OLDER, OLDER))
 
 linked = os.stat("src/one")
 script = pathlib.Path(__file__).with_suffix(".sql").read_text()
-filled = {
+values = {
     "place": os.getcwd(),
     "device": linked.st_dev,
     "inode": linked.st_ino,
     "uid": linked.st_uid,
     "gid": linked.st_gid,
 }
-for word, value in filled.items():
-    script = script.replace("{" + word + "}", str(value))
+for name, value in values.items():
+    script = script.replace("{" + name + "}", str(value))
 sqlite3.connect("job.db").executescript(script)

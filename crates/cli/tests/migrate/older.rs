@@ -1,38 +1,38 @@
-//! A job that an older program planned.
+//! A job that an older version planned.
 
-use super::support::{Place, script};
+use super::support::{TestDir, script};
 
-fn planned() -> Place {
-    let place = Place::new();
-    script("older.py", &[], &place.path(""));
-    assert_eq!(place.number("PRAGMA user_version"), 2);
-    place
+fn planned() -> TestDir {
+    let dir = TestDir::new();
+    script("older.py", &[], &dir.path(""));
+    assert_eq!(dir.query_number("PRAGMA user_version"), 2);
+    dir
 }
 
 #[test]
-fn is_gone_on_with_where_it_was() {
-    let place = planned();
-    // Whoever only looks says what the way out is.
-    let told = place.expect(2, &["status"]);
-    assert!(told.contains("older version 2"), "{told}");
-    let output = place.expect_no_repeats(&["copy"]);
+fn is_resumed_where_it_was() {
+    let dir = planned();
+    // A read-only command reports how to upgrade.
+    let printed = dir.expect(2, &["status"]);
+    assert!(printed.contains("older version 2"), "{printed}");
+    let output = dir.expect_no_repeats(&["copy"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let is_listing = |call: &&String| call.contains(" list ");
-    assert_eq!(place.calls().iter().find(is_listing), None);
-    place.expect(0, &["verify"]);
-    place.expect(0, &["plan", "src", "dst"]);
-    place.expect(0, &["copy", "--delete=permanent", "--max-delete=2"]);
-    place.judge("src", "dst");
-    place.expect_clean("dst");
+    assert_eq!(dir.calls().iter().find(is_listing), None);
+    dir.expect(0, &["verify"]);
+    dir.expect(0, &["plan", "src", "dst"]);
+    dir.expect(0, &["copy", "--delete=permanent", "--max-delete=2"]);
+    dir.compare_trees("src", "dst");
+    dir.expect_clean("dst");
 }
 
 #[test]
-fn sees_what_changed_since_in_its_next_pass() {
-    let place = planned();
-    place.expect(0, &["run", "src", "dst"]);
-    std::fs::write(place.path("src/same/a"), "no longer alike").unwrap();
-    place.expect(0, &["run", "src", "dst"]);
-    let now = std::fs::read_to_string(place.path("dst/same/a")).unwrap();
+fn notices_later_changes_in_its_next_pass() {
+    let dir = planned();
+    dir.expect(0, &["run", "src", "dst"]);
+    std::fs::write(dir.path("src/same/a"), "no longer alike").unwrap();
+    dir.expect(0, &["run", "src", "dst"]);
+    let now = std::fs::read_to_string(dir.path("dst/same/a")).unwrap();
     assert_eq!(now, "no longer alike");
-    place.expect_clean("dst");
+    dir.expect_clean("dst");
 }

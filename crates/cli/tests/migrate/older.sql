@@ -1,4 +1,5 @@
--- The state of a planned job as version 2 of its tables keeps it; where and whose the trees are is filled in.
+-- The state file of a planned job with version 2 of the tables. The locations and owners of the trees
+-- are inserted by older.py.
 BEGIN TRANSACTION;
 CREATE TABLE claim (id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, name BLOB NOT NULL);
 CREATE TABLE control (id INTEGER PRIMARY KEY, verb TEXT NOT NULL, argument TEXT NOT NULL DEFAULT '');

@@ -1,31 +1,31 @@
-//! Copying that begins while the plan goes on: early, and with the same end as one after the other.
+//! Copying while the plan runs: it starts early, and ends like one after the other.
 
-use super::support::{Place, text, until};
+use super::support::{TestDir, text, until};
 
-/// A folder of many pages, listed slowly; below it some more.
+/// A folder of many pages, listed slowly, and a subfolder.
 const LARGE: &str = "synth://?seed=4&depth=1&dirs=1&files=500&size=50-90&page=4&latency=25ms";
 
-fn copied(place: &Place) -> i64 {
-    place.number("SELECT count(*) FROM destination WHERE copied > 0 AND kind = 1")
+fn copied(dir: &TestDir) -> i64 {
+    dir.query_number("SELECT count(*) FROM destination WHERE copied > 0 AND kind = 1")
 }
 
-/// What one after the other ends in.
-fn in_order(source: &str, prepare: impl Fn(&Place)) -> Vec<String> {
-    let place = Place::new();
-    prepare(&place);
-    place.expect(0, &["plan", source, "dst"]);
-    place.expect(0, &["copy"]);
-    place.nodes()
+/// Returns the result of planning and copying one after the other.
+fn in_order(source: &str, prepare: impl Fn(&TestDir)) -> Vec<String> {
+    let dir = TestDir::new();
+    prepare(&dir);
+    dir.expect(0, &["plan", source, "dst"]);
+    dir.expect(0, &["copy"]);
+    dir.entries()
 }
 
-/// Without the latency, which changes nothing but the time it takes.
+/// Removes the latency, which changes only the duration.
 fn at_once(source: &str) -> String {
     source.replace("&latency=25ms", "")
 }
 
-/// The classes of the same entries; the state file of one knows other settings of the source.
-fn same_end(place: &Place, prepare: impl Fn(&Place)) {
-    let (ours, theirs) = (place.nodes(), in_order(&at_once(LARGE), prepare));
+/// Compares the classes of all entries. The other state file has other settings of the source.
+fn same_end(dir: &TestDir, prepare: impl Fn(&TestDir)) {
+    let (ours, theirs) = (dir.entries(), in_order(&at_once(LARGE), prepare));
     let differs = ours.iter().zip(&theirs).find(|(a, b)| a != b);
     assert_eq!(differs, None);
     assert_eq!(ours.len(), theirs.len());
@@ -33,18 +33,18 @@ fn same_end(place: &Place, prepare: impl Fn(&Place)) {
 
 #[test]
 fn the_first_file_is_written_long_before_the_last_page_is_listed() {
-    let place = Place::new();
-    let output = place
+    let dir = TestDir::new();
+    let output = dir
         .command(&["run", LARGE, "dst"])
-        .env("HEADWORKS_TRACE", place.path("trace"))
+        .env("HEADWORKS_TRACE", dir.path("trace"))
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    let calls = place.calls();
+    let calls = dir.calls();
     let written = calls
         .iter()
         .position(|call| call.starts_with("destination write "))
-        .expect("something is written");
+        .expect("a file is written");
     let is_page = |call: &&String| *call == "source page ";
     let before = calls[..written].iter().filter(is_page).count();
     let all = calls.iter().filter(is_page).count();
@@ -54,7 +54,7 @@ fn the_first_file_is_written_long_before_the_last_page_is_listed() {
         "{}",
         text(&output)
     );
-    // Nothing is written twice, and the destination is asked for its root once.
+    // Nothing is written twice, and the destination's root is listed once.
     let mut writes: Vec<&String> = calls
         .iter()
         .filter(|call| call.starts_with("destination write "))
@@ -64,68 +64,68 @@ fn the_first_file_is_written_long_before_the_last_page_is_listed() {
     writes.dedup();
     assert_eq!(writes.len(), count);
     let is_root = |call: &&String| *call == "destination list ";
-    // Once by the plan, and once by whoever verifies.
+    // Once by the plan, and once by the verification.
     assert!(calls.iter().filter(is_root).count() <= 2);
-    same_end(&place, |_| {});
-    place.expect_clean("dst");
+    same_end(&dir, |_| {});
+    dir.expect_clean("dst");
 }
 
-/// Some of it is there, some of that is not as it should be.
-fn prepare(place: &Place) {
-    std::fs::create_dir(place.path("dst")).unwrap();
-    let listed = Place::new();
+/// Some files exist, and some of them differ.
+fn prepare(dir: &TestDir) {
+    std::fs::create_dir(dir.path("dst")).unwrap();
+    let listed = TestDir::new();
     listed.expect(0, &["plan", &at_once(LARGE), "dst"]);
-    for line in listed.nodes() {
+    for line in listed.entries() {
         let fields: Vec<&str> = line.split(',').collect();
         if fields[1] == "file" && !fields[0].contains('/') && fields[0].ends_with('7') {
-            std::fs::write(place.path("dst").join(fields[0]), "of another size").unwrap();
+            std::fs::write(dir.path("dst").join(fields[0]), "of another size").unwrap();
         }
     }
-    std::fs::write(place.path("dst/only here"), "kept").unwrap();
+    std::fs::write(dir.path("dst/only here"), "kept").unwrap();
 }
 
 #[test]
-fn killed_while_it_plans_and_copies_it_ends_the_same_and_does_nothing_twice() {
+fn killed_while_it_plans_and_copies_it_finishes_and_repeats_nothing() {
     for is_empty in [true, false] {
-        let place = Place::new();
+        let dir = TestDir::new();
         if !is_empty {
-            prepare(&place);
+            prepare(&dir);
         }
         for kill in 1..=2 {
-            let before = copied(&place);
-            let mut child = place
+            let before = copied(&dir);
+            let mut child = dir
                 .command(&["run", LARGE, "dst"])
                 .stdout(std::process::Stdio::null())
                 .stderr(std::process::Stdio::null())
                 .spawn()
                 .unwrap();
-            until("it copies", || copied(&place) > before);
+            until("it copies", || copied(&dir) > before);
             child.kill().unwrap();
             child.wait().unwrap();
-            // The first at least is early enough.
-            assert!(kill > 1 || place.stage() == "planning");
+            // The first kill at least is early enough.
+            assert!(kill > 1 || dir.stage() == "planning");
         }
-        let output = place.expect_no_repeats(&["run", LARGE, "dst"]);
+        let output = dir.expect_no_repeats(&["run", LARGE, "dst"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-        same_end(&place, |place| match is_empty {
+        same_end(&dir, |dir| match is_empty {
             true => {}
-            false => prepare(place),
+            false => prepare(dir),
         });
-        place.expect_clean("dst");
-        assert_eq!(place.number("SELECT count(*) FROM released"), 0);
+        dir.expect_clean("dst");
+        assert_eq!(dir.query_number("SELECT count(*) FROM released"), 0);
     }
 }
 
 #[test]
-fn asked_for_the_plan_first_nothing_is_written_while_it_is_made() {
-    let place = Place::new();
-    let output = place
+fn with_plan_first_nothing_is_written_during_the_plan() {
+    let dir = TestDir::new();
+    let output = dir
         .command(&["run", LARGE, "dst", "--plan-first"])
-        .env("HEADWORKS_TRACE", place.path("trace"))
+        .env("HEADWORKS_TRACE", dir.path("trace"))
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    let calls = place.calls();
+    let calls = dir.calls();
     let written = calls
         .iter()
         .position(|call| call.starts_with("destination write "));

@@ -1,12 +1,12 @@
-//! A place to migrate in, the binary, and the judge.
+//! A temporary folder to migrate in, the binary, and the independent checker.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Place {
-    dir: tempfile::TempDir,
+pub(crate) struct TestDir {
+    folder: tempfile::TempDir,
 }
 
 pub(crate) fn text(output: &Output) -> String {
@@ -18,47 +18,47 @@ pub(crate) fn text(output: &Output) -> String {
     )
 }
 
-impl Place {
-    pub(crate) fn new() -> Place {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        Place { dir }
+impl TestDir {
+    pub(crate) fn new() -> TestDir {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        TestDir { folder }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.folder.path().join(name)
     }
 
-    pub(crate) fn command(&self, words: &[&str]) -> Command {
-        self.command_of("job.db", words)
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        self.command_with_state("job.db", args)
     }
 
-    /// The same with a state file of that name.
-    pub(crate) fn command_of(&self, state: &str, words: &[&str]) -> Command {
+    /// Returns a command with another state file.
+    pub(crate) fn command_with_state(&self, state: &str, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headworks"));
-        command.arg("migrate").args(words).args(["--state", state]);
-        command.current_dir(self.dir.path());
+        command.arg("migrate").args(args).args(["--state", state]);
+        command.current_dir(self.folder.path());
         command
             .env_remove("HEADWORKS_FAILPOINT")
             .env_remove("HEADWORKS_TRACE");
         command
     }
 
-    /// Starts it, and lets it run beside the test.
-    pub(crate) fn start(&self, words: &[&str]) -> Child {
-        self.command(words)
+    /// Starts the binary next to the test.
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
+        self.command(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs")
     }
 
-    pub(crate) fn run(&self, words: &[&str]) -> Output {
-        self.command(words).output().expect("the binary runs")
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("the binary runs")
     }
 
-    /// Runs it and expects that it ends: a command that waits for itself fails the test.
-    pub(crate) fn expect_end(&self, words: &[&str]) -> Output {
-        self.expect_end_of(self.command(words))
+    /// Runs the binary and expects that it ends: one that waits for itself fails the test.
+    pub(crate) fn expect_end(&self, args: &[&str]) -> Output {
+        self.expect_end_of(self.command(args))
     }
 
     pub(crate) fn expect_end_of(&self, mut command: Command) -> Output {
@@ -66,7 +66,7 @@ impl Place {
         let mut child = piped.spawn().expect("the binary runs");
         let began = Instant::now();
         while child.try_wait().expect("it can be waited for").is_none() {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 let _ = child.kill();
                 let output = child.wait_with_output().expect("it was killed");
                 panic!("it never ends: {command:?}: {}", text(&output));
@@ -76,21 +76,21 @@ impl Place {
         child.wait_with_output().expect("it has ended")
     }
 
-    /// Runs it and expects this exit code.
-    pub(crate) fn expect(&self, code: i32, words: &[&str]) -> String {
-        let output = self.run(words);
-        let told = text(&output);
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {told}");
-        told
+    /// Runs the binary and expects an exit code.
+    pub(crate) fn expect(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        let printed = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {printed}");
+        printed
     }
 
-    /// Runs it and expects that it asks for nothing that is durable already, as told by whoever was
-    /// asked.
-    pub(crate) fn expect_no_repeats(&self, words: &[&str]) -> Output {
+    /// Runs the binary and expects that it repeats no call whose result is durable, according to
+    /// the recorded calls.
+    pub(crate) fn expect_no_repeats(&self, args: &[&str]) -> Output {
         let done = self.durable();
         let trace = self.path("trace");
         let _ = std::fs::remove_file(&trace);
-        let mut command = self.command(words);
+        let mut command = self.command(args);
         command.env("HEADWORKS_TRACE", &trace);
         let output = self.expect_end_of(command);
         let again: Vec<String> = self
@@ -102,45 +102,45 @@ impl Place {
         output
     }
 
-    /// What the backends were asked for, as written down where the calls arrive.
+    /// Returns the calls to the backends, as recorded by them.
     pub(crate) fn calls(&self) -> Vec<String> {
         let log = std::fs::read_to_string(self.path("trace")).unwrap_or_default();
         log.lines().map(str::to_owned).collect()
     }
 
-    /// Calls that need not be made again: folders that are listed, files that are done, by the
-    /// state file.
+    /// Returns the calls that need not be repeated according to the state file: listed folders and
+    /// copied files.
     pub(crate) fn durable(&self) -> HashSet<String> {
         if !self.path("job.db").exists() {
             return HashSet::new();
         }
-        let told = self.python(DURABLE, &[]);
-        told.lines().map(str::to_owned).collect()
+        let printed = self.python(DURABLE, &[]);
+        printed.lines().map(str::to_owned).collect()
     }
 
-    /// One number from the state file; 0 while there is none.
-    pub(crate) fn number(&self, query: &str) -> i64 {
+    /// Returns a number from the state file; 0 while it does not exist.
+    pub(crate) fn query_number(&self, query: &str) -> i64 {
         self.python(NUMBER, &[query]).trim().parse().unwrap_or(0)
     }
 
-    /// The stage that the job is in.
+    /// Returns the stage of the job.
     pub(crate) fn stage(&self) -> String {
-        let told = self.python(NUMBER, &["SELECT value FROM meta WHERE key = 'stage'"]);
-        told.trim().to_owned()
+        let printed = self.python(NUMBER, &["SELECT value FROM meta WHERE key = 'stage'"]);
+        printed.trim().to_owned()
     }
 
-    pub(crate) fn python(&self, script: &str, words: &[&str]) -> String {
+    pub(crate) fn python(&self, script: &str, args: &[&str]) -> String {
         let mut python = Command::new("python3");
         let output = python
             .args(["-c", script])
-            .args(words)
-            .current_dir(self.dir.path())
+            .args(args)
+            .current_dir(self.folder.path())
             .output()
             .expect("python3 is there");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The state file is sound, and nothing of ours is left at the destination.
+    /// Checks that the state file is intact and the destination has no temporary files.
     pub(crate) fn expect_clean(&self, destination: &str) {
         assert_eq!(self.leftovers(destination), Vec::<PathBuf>::new());
         assert_eq!(
@@ -149,26 +149,26 @@ impl Place {
         );
     }
 
-    /// Every entry with its status and class, in the order of paths.
-    pub(crate) fn nodes(&self) -> Vec<String> {
+    /// Returns every entry with its status and class, sorted by path.
+    pub(crate) fn entries(&self) -> Vec<String> {
         let listed = self.expect(0, &["review", "--csv"]);
         let mut lines: Vec<String> = listed.lines().map(str::to_owned).collect();
         lines.sort();
         lines
     }
 
-    pub(crate) fn judge(&self, one: &str, other: &str) {
-        let output = script("judge.py", &["compare", one, other], self.dir.path());
-        let told: String = text(&output).chars().take(3000).collect();
-        assert!(output.status.success(), "{told}");
+    pub(crate) fn compare_trees(&self, one: &str, other: &str) {
+        let output = script("compare.py", &["compare", one, other], self.folder.path());
+        let printed: String = text(&output).chars().take(3000).collect();
+        assert!(output.status.success(), "{printed}");
     }
 
-    pub(crate) fn make_corner(&self, name: &str) {
-        let output = script("judge.py", &["make", name], self.dir.path());
+    pub(crate) fn make_corner_cases(&self, name: &str) {
+        let output = script("compare.py", &["make", name], self.folder.path());
         assert!(output.status.success(), "{}", text(&output));
     }
 
-    /// Every path below a folder, in order.
+    /// Returns every path below a folder, sorted.
     pub(crate) fn tree(&self, name: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut folders = vec![self.path(name)];
@@ -184,7 +184,7 @@ impl Place {
         found
     }
 
-    /// What is at the destination of ours, and should not be.
+    /// Returns the temporary files at the destination.
     pub(crate) fn leftovers(&self, name: &str) -> Vec<PathBuf> {
         let mut left = Vec::new();
         let mut folders = vec![self.path(name)];
@@ -207,19 +207,19 @@ impl Place {
         left
     }
 
-    /// Back to the source alone: no destination, no state.
-    pub(crate) fn forget(&self) {
+    /// Removes the destination and the state.
+    pub(crate) fn reset(&self) {
         let _ = std::fs::remove_dir_all(self.path("dst"));
-        self.forget_state();
+        self.remove_state();
     }
 
-    pub(crate) fn forget_state(&self) {
+    pub(crate) fn remove_state(&self) {
         for file in ["job.db", "job.db-wal", "job.db-shm", "job.db-lock", "trace"] {
             let _ = std::fs::remove_file(self.path(file));
         }
     }
 
-    /// A tree of ordinary files.
+    /// Makes a tree of ordinary files.
     pub(crate) fn make_tree(&self, name: &str, folders: usize, files: usize) {
         for folder in 0..folders {
             let path = self.path(name).join(format!("f{}/g{folder}", folder % 7));
@@ -255,29 +255,29 @@ try: print(sqlite3.connect('file:job.db?mode=ro', uri=True, timeout=30).execute(
 except (sqlite3.OperationalError, TypeError): print(0)
 ";
 
-/// How long something may take that takes no time unless it never comes. Long, because the machine
-/// may be busy with something else; only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Timeout of a condition that holds quickly unless it never does. Long, because the machine may be
+/// busy; only a failing test waits for it.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Waits until something is so; says what, if it does not come to be.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Waits for a condition; fails with its description.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "never: {what}");
+    while !condition() {
+        assert!(began.elapsed() < TIMEOUT, "never: {what}");
         std::thread::yield_now();
     }
 }
 
-/// Whether the long form of the tests was asked for.
+/// Returns whether the full form of the tests was requested.
 pub(crate) fn is_full() -> bool {
     std::env::var_os("HEADWORKS_FULL").is_some()
 }
 
-/// A filesystem that is there as long as this is.
+/// A filesystem, mounted until it is dropped.
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// A tmpfs of that size.
+    /// Mounts a tmpfs of this size.
     pub(crate) fn tmpfs(at: PathBuf, size: &str) -> Mount {
         std::fs::create_dir_all(&at).unwrap();
         let option = format!("size={size}");
@@ -285,7 +285,7 @@ impl Mount {
         Mount(at)
     }
 
-    /// What is in an image file.
+    /// Mounts an image file.
     pub(crate) fn image(image: &Path, at: PathBuf) -> Mount {
         std::fs::create_dir_all(&at).unwrap();
         mount(&["-o", "loop", image.to_str().unwrap()], &at);
@@ -299,21 +299,21 @@ impl Drop for Mount {
     }
 }
 
-/// A directory as a filesystem shows it that lies (`faulty.py`), as long as this is there.
+/// A directory seen through a faulty filesystem (`faulty.py`), until it is dropped.
 pub(crate) struct Faulty {
     at: PathBuf,
     server: Child,
 }
 
 impl Faulty {
-    pub(crate) fn over(place: &Place, backing: &str, at: &str) -> Faulty {
-        let path = place.path(at);
+    pub(crate) fn over(dir: &TestDir, backing: &str, at: &str) -> Faulty {
+        let path = dir.path(at);
         std::fs::create_dir_all(&path).unwrap();
         let is_mounted = |path: &Path| {
             let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
             mounts.contains(&format!(" {} ", path.display()))
         };
-        let mut server = script_command("faulty.py", &[backing, at], &place.path(""))
+        let mut server = script_command("faulty.py", &[backing, at], &dir.path(""))
             .spawn()
             .expect("python3 is there");
         until("it is mounted", || {
@@ -332,8 +332,8 @@ impl Drop for Faulty {
     }
 }
 
-pub(crate) fn mount(words: &[&str], at: &Path) {
-    let status = Command::new("mount").args(words).arg(at).status();
+pub(crate) fn mount(args: &[&str], at: &Path) {
+    let status = Command::new("mount").args(args).arg(at).status();
     let mounted = status.is_ok_and(|status| status.success());
     assert!(
         mounted,
@@ -341,15 +341,15 @@ pub(crate) fn mount(words: &[&str], at: &Path) {
     );
 }
 
-/// Runs one of the scripts beside this file.
-pub(crate) fn script(name: &str, words: &[&str], at: &Path) -> Output {
-    let mut python = script_command(name, words, at);
+/// Runs one of the scripts in this folder.
+pub(crate) fn script(name: &str, args: &[&str], at: &Path) -> Output {
+    let mut python = script_command(name, args, at);
     python.output().expect("python3 is there")
 }
 
-fn script_command(name: &str, words: &[&str], at: &Path) -> Command {
+fn script_command(name: &str, args: &[&str], at: &Path) -> Command {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/migrate");
     let mut python = Command::new("python3");
-    python.arg(scripts.join(name)).args(words).current_dir(at);
+    python.arg(scripts.join(name)).args(args).current_dir(at);
     python
 }

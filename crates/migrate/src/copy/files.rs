@@ -1,107 +1,109 @@
-//! Files, symlinks and special files: found in the state file page by page, handed to the pool in
-//! batches.
+//! Copying files, symlinks and special files: read from the state file page by page, and submitted
+//! to the pool in batches.
 
-use super::Copy;
-use super::tasks::{LARGE, Task, What};
+use super::CopyRun;
+use super::tasks::{LARGE_FILE, Task, TaskKind};
 use crate::control;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::filter::{globs, matches};
 use crate::names;
 use crate::progress::Phase;
-use crate::state::{State, leader, status};
+use crate::queries::{StateReader, first_link, status};
+use crate::side::Side;
 use crate::status::Status;
-use crate::store::{FolderId, Pair, read_pairs};
+use crate::store::{EntryKey, Pair, read_pairs};
 use globset::GlobSet;
 use headworks_storage::{Kind, UploadPlan};
 use rusqlite::{OptionalExtension, params};
 
-/// Rows that are read, and claimed, at once.
+/// Rows that are read and claimed together.
 const PAGE: usize = 16_384;
-/// Entries in a batch, and their bytes.
+/// Maximum number of entries in a batch, and their total size.
 const BATCH: usize = 64;
 const BATCH_BYTES: u64 = 4 << 20;
 
-type Place = (FolderId, Vec<u8>);
-
-impl Copy<'_> {
+impl CopyRun<'_> {
     pub(super) async fn copy_files(&self) -> Result<()> {
         let work = self.job.state()?.summary()?.work();
         self.job
             .progress
             .enter(Phase::Files, work.entries, work.bytes);
-        self.tidy().await?;
+        self.discard_leftovers().await?;
         let first = globs(&control::priorities(self.job.state()?.connection())?)?;
         if !first.is_empty() {
-            self.sweep(Some(&first)).await?;
+            self.copy_matching(Some(&first)).await?;
         }
-        self.sweep(None).await?;
+        self.copy_matching(None).await?;
         let unclaim = |transaction: &rusqlite::Transaction<'_>| {
             transaction.execute("DELETE FROM claim", []).map(drop)
         };
         self.job.writer.write(unclaim).await
     }
 
-    /// Hands in all that is to be copied, or only what is wanted first.
-    async fn sweep(&self, only: Option<&GlobSet>) -> Result<()> {
+    /// Submits all files to copy, or only those that match.
+    async fn copy_matching(&self, only: Option<&GlobSet>) -> Result<()> {
         let state = self.job.state()?;
-        let mut after: Place = (0, Vec::new());
+        let mut after: EntryKey = (0, Vec::new());
         loop {
             let pairs = read_pairs(state.connection(), &after, PAGE)?;
             let Some(last) = pairs.last() else { break };
             after = (last.parent, last.entry.name.clone());
-            let wanted = self.wanted(&state, pairs, only)?;
+            let wanted = self.files_to_copy(&state, pairs, only)?;
             if wanted.is_empty() {
                 continue;
             }
             self.claim(after.clone()).await?;
-            for batch in batches(wanted, self.batch(), self.local) {
-                let make = |room| Task {
-                    what: What::Files(batch),
+            for batch in batches(wanted, self.batch_size(), self.local) {
+                let make_task = |slot| Task {
+                    kind: TaskKind::Files(batch),
                     attempt: 0,
-                    _room: room,
+                    _slot: slot,
                 };
-                self.hand_in(make).await?;
+                self.submit(make_task).await?;
             }
         }
-        self.settled().await
+        self.drain().await
     }
 
-    /// How many entries a worker takes at once: few enough that no worker waits for another.
-    pub(super) fn batch(&self) -> usize {
-        let (here, there) = (
+    /// Returns the number of entries in a batch: small enough that no worker idles while another
+    /// has a long batch.
+    pub(super) fn batch_size(&self) -> usize {
+        let (source, destination) = (
             self.job.source.capabilities().workers.1,
             self.job.compare.destination.workers.1,
         );
-        (BATCH * 8 / here.max(there).max(1)).clamp(1, BATCH)
+        (BATCH * 8 / source.max(destination).max(1)).clamp(1, BATCH)
     }
 
-    fn wanted(
+    fn files_to_copy(
         &self,
-        state: &State,
+        state: &StateReader,
         pairs: Vec<Pair>,
         only: Option<&GlobSet>,
     ) -> Result<Vec<(Pair, Status)>> {
         let mut wanted = Vec::new();
         for pair in pairs {
-            let chosen = only.is_none_or(|only| matches(only, &pair.path()));
-            if pair.entry.kind == Kind::Folder || pair.failure.is_some() || !chosen {
+            let selected = only.is_none_or(|only| matches(only, &pair.path()));
+            if pair.entry.kind == Kind::Folder || pair.failure.is_some() || !selected {
                 continue;
             }
             let status = status(state.connection(), &self.job.compare, &pair)?;
-            let links = self.job.compare.destination.hard_links;
-            let further = links && status.is_work() && leader(state.connection(), &pair)?.is_some();
-            if status.is_work() && !further {
+            let hard_links = self.job.compare.destination.hard_links;
+            let is_further_link = hard_links
+                && status.needs_copy()
+                && first_link(state.connection(), &pair)?.is_some();
+            if status.needs_copy() && !is_further_link {
                 wanted.push((pair, status));
             }
         }
         Ok(wanted)
     }
 
-    /// Notes, before anything is written, up to where temporary files may be left if this process
-    /// dies.
-    async fn claim(&self, (parent, name): Place) -> Result<()> {
+    /// Records, before anything is written, up to which entry temporary files may be left if this
+    /// process dies.
+    async fn claim(&self, (parent, name): EntryKey) -> Result<()> {
         let write = move |transaction: &rusqlite::Transaction<'_>| {
-            // Never back: a second sweep begins at the front again.
+            // Never moves back: the second sweep starts at the front again.
             let query = "INSERT INTO claim VALUES (1, ?1, ?2) ON CONFLICT (id) DO UPDATE
                          SET parent = ?1, name = ?2 WHERE (?1, ?2) > (parent, name)";
             transaction.execute(query, params![parent, name]).map(drop)
@@ -109,19 +111,19 @@ impl Copy<'_> {
         self.job.writer.write(write).await
     }
 
-    /// Removes the temporary files of an earlier run that died, except those that are gone on with.
-    async fn tidy(&self) -> Result<()> {
-        self.tidy_released().await?;
+    /// Removes the temporary files of a run that died, except those of uploads that can be resumed.
+    async fn discard_leftovers(&self) -> Result<()> {
+        self.discard_released().await?;
         let state = self.job.state()?;
         let read = state.connection();
         let query = "SELECT parent, name FROM claim";
-        let claimed: Option<Place> = read
+        let claimed: Option<EntryKey> = read
             .query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let Some(claimed) = claimed else {
             return Ok(());
         };
-        let mut after: Place = (0, Vec::new());
+        let mut after: EntryKey = (0, Vec::new());
         while after < claimed {
             let pairs = read_pairs(read, &after, PAGE)?;
             let Some(last) = pairs.last() else { break };
@@ -129,11 +131,11 @@ impl Copy<'_> {
             for pair in pairs {
                 let status = self.job.compare.status(&pair);
                 if pair.entry.kind == Kind::Folder
-                    || !(status.is_work() || status == Status::Excluded)
+                    || !(status.needs_copy() || status == Status::Excluded)
                 {
                     continue;
                 }
-                let resume = self.under_way(read, &pair)?;
+                let resume = self.resume_token(read, &pair)?;
                 if resume.is_none() || status == Status::Excluded {
                     let temp = names::temp(&self.job.id, &pair.entry.name);
                     let plan = UploadPlan {
@@ -142,38 +144,36 @@ impl Copy<'_> {
                         resume,
                         ..UploadPlan::default()
                     };
-                    let tidied = self
+                    let discarded = self
                         .job
                         .destination
                         .discard(&pair.folder, &pair.entry.name, &plan)
                         .await;
-                    tidied.map_err(|error| Error::Storage {
-                        side: "destination",
-                        error,
-                    })?;
+                    discarded.map_err(|error| Side::Destination.error(error))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// How to go on with a file of which parts are durable.
-    fn under_way(&self, read: &rusqlite::Connection, pair: &Pair) -> Result<Option<Vec<u8>>> {
-        if pair.entry.size <= LARGE {
+    /// Returns the token with which the upload of a large file can be resumed.
+    fn resume_token(&self, read: &rusqlite::Connection, pair: &Pair) -> Result<Option<Vec<u8>>> {
+        if pair.entry.size <= LARGE_FILE {
             return Ok(None);
         }
         let mut statement =
             read.prepare_cached("SELECT resume FROM part WHERE parent = ? AND name = ?")?;
-        let place = params![pair.parent, pair.entry.name];
-        Ok(statement.query_row(place, |row| row.get(0)).optional()?)
+        let key = params![pair.parent, pair.entry.name];
+        Ok(statement.query_row(key, |row| row.get(0)).optional()?)
     }
 }
 
-/// Neighbours go together, between disks also of several folders; a large file goes alone.
+/// Groups entries into batches. Between local disks a batch may span folders; a large file is a
+/// batch of its own.
 pub(super) fn batches(
     wanted: Vec<(Pair, Status)>,
-    most: usize,
-    across: bool,
+    max_entries: usize,
+    across_folders: bool,
 ) -> Vec<Vec<(Pair, Status)>> {
     let mut batches: Vec<Vec<(Pair, Status)>> = Vec::new();
     let mut bytes = 0;
@@ -183,8 +183,8 @@ pub(super) fn batches(
             .last()
             .and_then(|batch| batch.last().map(|last| (batch.len(), last)))
             .is_some_and(|(count, (last, _))| {
-                (across || last.parent == pair.parent)
-                    && count < most
+                (across_folders || last.parent == pair.parent)
+                    && count < max_entries
                     && bytes + size <= BATCH_BYTES
             });
         match batches.last_mut() {

@@ -1,10 +1,10 @@
-//! Making folders, parents first, and setting their attributes when everything else is done.
+//! Making folders, parents first, and setting their attributes after everything else.
 
-use super::Copy;
-use super::tasks::{FolderWork, Task, What};
+use super::CopyRun;
+use super::tasks::{FolderWork, Task, TaskKind};
 use crate::error::Result;
 use crate::progress::Phase;
-use crate::status::Dst;
+use crate::status::DstState;
 use crate::store::{ENTRY, plain_files, read_entry};
 use headworks_storage::Folder;
 use rusqlite::{Connection, params};
@@ -12,13 +12,13 @@ use rusqlite::{Connection, params};
 const BATCH: usize = 64;
 const PAGE: usize = 4096;
 
-impl Copy<'_> {
+impl CopyRun<'_> {
     pub(super) async fn make_folders(&self) -> Result<()> {
         let state = self.job.state()?;
         let read = state.connection();
         let missing: i64 = read.query_row(
             "SELECT count(*) FROM folder WHERE dst = ?",
-            [Dst::Missing as i64],
+            [DstState::Missing as i64],
             |row| row.get(0),
         )?;
         self.job
@@ -40,55 +40,60 @@ impl Copy<'_> {
                 after = last.id;
                 any = true;
                 if !self.job.compare.destination.folders {
-                    self.mark_full(read, &mut page)?;
+                    self.mark_implied(read, &mut page)?;
                 }
-                self.hand_in_folders(page, What::Make).await?;
+                self.submit_folders(page, TaskKind::Make).await?;
             }
-            // A depth is whole before the next begins: a folder's parent must be there.
+            // A depth must be complete before the next one starts: parents must exist.
             if any {
                 self.pool.idle().await;
             }
         }
-        self.settled().await
+        self.drain().await
     }
 
-    /// Finds the folders that will be there because something is in them.
-    fn mark_full(&self, read: &Connection, page: &mut [FolderWork]) -> Result<()> {
+    /// Marks the folders that will exist because an entry is written into them.
+    fn mark_implied(&self, read: &Connection, page: &mut [FolderWork]) -> Result<()> {
         let query = "SELECT name FROM source WHERE parent = ? AND excluded = 0 AND kind IN (0, 1)";
         let mut statement = read.prepare_cached(query)?;
         for folder in page {
             let mut rows = statement.query([folder.id])?;
             while let Some(row) = rows.next()?
-                && !folder.full
+                && !folder.implied
             {
                 let name = row.get_ref(0)?.as_blob().unwrap_or_default();
-                folder.full = self.job.compare.destination.refuses(name).is_none();
+                folder.implied = self.job.compare.destination.name_problem(name).is_none();
             }
-            folder.full |= plain_files(read, folder.id)?
-                .iter()
-                .any(|file| self.job.compare.destination.refuses(&file.name).is_none());
+            folder.implied |= plain_files(read, folder.id)?.iter().any(|file| {
+                self.job
+                    .compare
+                    .destination
+                    .name_problem(&file.name)
+                    .is_none()
+            });
         }
         Ok(())
     }
 
-    async fn hand_in_folders(
+    async fn submit_folders(
         &self,
         page: Vec<FolderWork>,
-        what: fn(Vec<FolderWork>) -> What,
+        kind: fn(Vec<FolderWork>) -> TaskKind,
     ) -> Result<()> {
         for batch in page.chunks(BATCH) {
-            let make = |room| Task {
-                what: what(batch.to_vec()),
+            let make_task = |slot| Task {
+                kind: kind(batch.to_vec()),
                 attempt: 0,
-                _room: room,
+                _slot: slot,
             };
-            self.hand_in(make).await?;
+            self.submit(make_task).await?;
         }
         Ok(())
     }
 
-    /// From the deepest on, so that what is in a folder is done before it may become closed to us.
-    pub(super) async fn settle_folders(&self) -> Result<()> {
+    /// Sets the attributes of folders, deepest first, so that a folder is complete before its
+    /// permissions may lock us out.
+    pub(super) async fn set_folder_attributes(&self) -> Result<()> {
         let state = self.job.state()?;
         let read = state.connection();
         let count =
@@ -96,20 +101,21 @@ impl Copy<'_> {
         let touched = count("SELECT count(*) FROM folder WHERE touched = 1")?;
         self.job
             .progress
-            .enter(Phase::Settle, touched.cast_unsigned(), 0);
+            .enter(Phase::FolderTimes, touched.cast_unsigned(), 0);
         let mut before = i64::MAX;
         loop {
-            let page = self.unsettled_page(read, before)?;
+            let page = self.unset_attributes_page(read, before)?;
             let Some((last, folders)) = page else { break };
             before = last;
-            self.hand_in_folders(folders, What::Settle).await?;
+            self.submit_folders(folders, TaskKind::SetAttributes)
+                .await?;
         }
-        self.settled().await
+        self.drain().await
     }
 
-    /// Folders in which something was written, or whose own attributes differ; and the last one
-    /// that was looked at.
-    fn unsettled_page(
+    /// Returns the folders whose attributes must be set, because something was written into them or
+    /// they differ, and the last folder that was considered.
+    fn unset_attributes_page(
         &self,
         read: &Connection,
         before: i64,
@@ -139,7 +145,7 @@ impl Copy<'_> {
                     .job
                     .compare
                     .difference(&entry, &read_entry(row, 16)?)
-                    .is_work(),
+                    .needs_copy(),
             };
             if touched || differs {
                 folders.push(FolderWork {
@@ -147,7 +153,7 @@ impl Copy<'_> {
                     parent: row.get(12)?,
                     path: Folder::from_bytes(row.get(13)?),
                     entry,
-                    full: false,
+                    implied: false,
                 });
             }
         }
@@ -170,7 +176,7 @@ fn missing_page(read: &Connection, depth: i64, after: i64) -> Result<Vec<FolderW
             id: row.get(11)?,
             parent: row.get(12)?,
             path: Folder::from_bytes(row.get(13)?),
-            full: false,
+            implied: false,
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

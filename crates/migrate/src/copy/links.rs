@@ -1,51 +1,51 @@
-//! Further names of files: given when the first name is there.
+//! Hard links: further names are linked after the first name is copied.
 
-use super::Copy;
-use super::record::{Record, touch, write_record};
+use super::CopyRun;
+use super::record::{Record, mark_touched, write_record};
 use crate::error::Result;
 use crate::names;
 use crate::progress::Phase;
-use crate::state::{State, leader, status};
+use crate::queries::{StateReader, first_link, status};
 use crate::status::Status;
-use crate::store::{FolderId, Pair, When, find_pair, path_of};
+use crate::store::{CommitMode, FolderId, Pair, find_pair, path_of};
 use headworks_storage::{Error, ErrorKind};
 use rusqlite::{Connection, params};
 
 const PAGE: i64 = 1024;
 
-impl Copy<'_> {
+impl CopyRun<'_> {
     pub(super) async fn link_files(&self) -> Result<()> {
         if !self.job.compare.destination.hard_links {
             return Ok(());
         }
         self.job.progress.enter(Phase::Links, 0, 0);
         let state = self.job.state()?;
-        let mut after: Place = (i64::MIN, i64::MIN, 0, Vec::new());
+        let mut after: LinkKey = (i64::MIN, i64::MIN, 0, Vec::new());
         while let Some(pairs) = linked_page(&state, &mut after)? {
             for pair in pairs {
-                self.heed().await?;
+                self.apply_control().await?;
                 self.link(&state, pair).await?;
             }
         }
-        self.settled().await
+        self.drain().await
     }
 
-    async fn link(&self, state: &State, pair: Pair) -> Result<()> {
+    async fn link(&self, state: &StateReader, pair: Pair) -> Result<()> {
         let read = state.connection();
         let status = status(read, &self.job.compare, &pair)?;
-        if !status.is_work() || pair.failure.is_some() {
+        if !status.needs_copy() || pair.failure.is_some() {
             return Ok(());
         }
-        let Some((parent, first)) = leader(read, &pair)? else {
+        let Some((parent, first)) = first_link(read, &pair)? else {
             return Ok(());
         };
         let folder = path_of(read, parent)?;
         let temp = names::temp(&self.job.id, &pair.entry.name);
         let name = &pair.entry.name;
-        let record = match self.is_there(read, parent, &first)? {
+        let record = match self.is_copied(read, parent, &first)? {
             false => {
-                let words = "its first name was not copied";
-                Record::Failed(Error::new(ErrorKind::Other, "link", &pair.path(), words))
+                let cause = "the first name of this file was not copied";
+                Record::Failed(Error::new(ErrorKind::Other, "link", &pair.path(), cause))
             }
             true => match self
                 .job
@@ -58,7 +58,7 @@ impl Copy<'_> {
             },
         };
         let pass = self.pass;
-        // The first name's row did not know that it is one of several.
+        // The row of the first name did not know that it has several links.
         let inode = match &record {
             Record::Done(entry, _) => entry.inode,
             _ => None,
@@ -72,25 +72,25 @@ impl Copy<'_> {
                 let (device, number) = (inode.device.cast_signed(), inode.number.cast_signed());
                 update.execute(params![device, number, parent, first])?;
             }
-            touch(transaction, pair.parent)
+            mark_touched(transaction, pair.parent)
         };
-        self.job.writer.post(When::Synced, write, || {});
-        self.job.progress.did(1, 0);
+        self.job.writer.post(CommitMode::AfterSync, write, || {});
+        self.job.progress.add_done(1, 0);
         Ok(())
     }
 
-    /// Whether a name is at the destination, as the source has it.
-    fn is_there(&self, read: &Connection, parent: FolderId, name: &[u8]) -> Result<bool> {
+    /// Returns whether the destination has a name as the source has it.
+    fn is_copied(&self, read: &Connection, parent: FolderId, name: &[u8]) -> Result<bool> {
         let pair = find_pair(read, parent, name)?;
         Ok(pair.is_some_and(|pair| self.job.compare.status(&pair) == Status::Same))
     }
 }
 
-/// Where a name is in the table of names that share a file.
-type Place = (i64, i64, FolderId, Vec<u8>);
+/// The key of a row in the `link` table.
+type LinkKey = (i64, i64, FolderId, Vec<u8>);
 
-/// Some of the source entries that share their file with others.
-fn linked_page(state: &State, after: &mut Place) -> Result<Option<Vec<Pair>>> {
+/// Returns the next page of source entries that share an inode with others.
+fn linked_page(state: &StateReader, after: &mut LinkKey) -> Result<Option<Vec<Pair>>> {
     let read = state.connection();
     let mut statement = read.prepare_cached(
         "SELECT device, inode, parent, name FROM link
@@ -100,13 +100,13 @@ fn linked_page(state: &State, after: &mut Place) -> Result<Option<Vec<Pair>>> {
     let rows = statement.query_map(page, |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
     })?;
-    let places: Vec<Place> = rows.collect::<rusqlite::Result<_>>()?;
-    let Some(last) = places.last() else {
+    let keys: Vec<LinkKey> = rows.collect::<rusqlite::Result<_>>()?;
+    let Some(last) = keys.last() else {
         return Ok(None);
     };
     *after = last.clone();
     let mut pairs = Vec::new();
-    for (_, _, parent, name) in &places {
+    for (_, _, parent, name) in &keys {
         pairs.extend(find_pair(read, *parent, name)?);
     }
     Ok(Some(pairs))

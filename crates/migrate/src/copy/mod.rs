@@ -1,15 +1,16 @@
-//! Copying: what is missing or different at the destination is brought there.
+//! Copying entries that are missing or different at the destination.
 //!
-//! Files moved out of the way of folders (if asked), folders, files, entries in the place of others
-//! of another type (if asked), further names of files, removals (if asked), and last the times of
-//! folders. Each finds its work in the state file and records what it did there, so that each can
-//! be cut off anywhere and begun again. A result counts when its group is durable, and the
-//! destination was synced before that.
+//! The phases, in order: files in the way of folders are quarantined (if asked), folders are made,
+//! files are copied, entries of another type are replaced (if asked), hard links are made, extra
+//! entries are deleted (if asked), and the attributes of folders are set. Each phase reads its work
+//! from the state file and records its results there, so it can be interrupted anywhere and
+//! repeated. A result counts when its group is committed, and the destination is synced before the
+//! commit.
 
-mod early;
 mod files;
 mod folders;
 mod links;
+mod overlap;
 mod preflight;
 mod record;
 mod remove;
@@ -18,14 +19,14 @@ mod survey;
 mod tasks;
 mod transfer;
 
-pub(crate) use early::meanwhile;
+pub(crate) use overlap::copy_during_plan;
 pub use preflight::Preflight;
 pub use remove::Deletion;
 
 use crate::error::{Error, Result};
 use crate::job::{Job, stage};
 use crate::progress::Phase;
-use crate::state::Outcome;
+use crate::queries::Outcome;
 use crate::store::set_meta;
 use headworks_core::{Bound, Config, Cost, Job as PoolJob, Limits, Policy, Rate, TargetConfig};
 use headworks_pool::{Permits, Pool, Workers};
@@ -34,31 +35,31 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use survey::Surveyor;
-use tasks::{Copier, Copiers, Fatal, Task};
+use tasks::{Copier, CopyHandler, Fatal, Task};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// What becomes of entries that are at the destination only.
+/// The policy for entries that only the destination has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delete {
-    /// They stay.
+    /// Keeps them.
     #[default]
     Keep,
-    /// They are moved to a folder at the destination's root, which plans skip.
+    /// Moves them to a folder in the destination's root, which plans skip.
     Quarantine {
-        /// How many entries at most; if it would be more, nothing is moved.
+        /// Maximum number of entries; if there are more, nothing is moved.
         limit: Option<u64>,
     },
-    /// They are removed for good.
+    /// Removes them permanently.
     Permanent {
-        /// How many entries at most; if it would be more, nothing is removed.
+        /// Maximum number of entries; if there are more, nothing is removed.
         limit: u64,
     },
 }
 
 impl Delete {
-    /// How many entries may go in a pass. A folder counts with all that is in it.
+    /// Returns how many entries a pass may remove. A folder counts with everything in it.
     #[must_use]
     pub fn limit(self) -> Option<u64> {
         match self {
@@ -68,7 +69,7 @@ impl Delete {
         }
     }
 
-    /// Where the state file counts what went.
+    /// Returns the key under which the state file counts removed entries.
     fn counter(self) -> &'static str {
         match self {
             Delete::Quarantine { .. } => "quarantined",
@@ -84,58 +85,58 @@ impl Delete {
     }
 }
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Transfers at once at most; without it what the backends suggest.
+    /// Maximum number of concurrent transfers; by default the backends decide.
     pub transfers: Option<usize>,
-    /// Bytes a second at most.
+    /// Maximum number of bytes per second.
     pub bwlimit: Option<u64>,
-    /// Let all bytes pass through us, so that all hashes are known.
+    /// Reads all bytes through this process, so that every hash is known.
     pub checksum: bool,
-    /// What becomes of what is not on the source.
+    /// The policy for entries that are not on the source.
     pub delete: Delete,
-    /// Whether it becomes of what filters exclude as well, also if it is on the source.
+    /// Applies that policy to excluded entries too, even if the source has them.
     pub delete_excluded: bool,
-    /// Whether a source without entries may delete anything.
+    /// Allows an empty source to delete entries at the destination.
     pub allow_empty_source: bool,
 }
 
-/// A run of copying: what its phases share.
-struct Copy<'a> {
+/// A run of the copy, shared by its phases.
+struct CopyRun<'a> {
     job: &'a Job,
     options: &'a CopyOptions,
     pass: i64,
     pool: Pool<Task>,
-    /// For entries that do not go through the pool.
+    /// Copies entries that do not go through the pool.
     copier: Arc<Copier>,
     surveyor: Surveyor,
-    /// Tasks that may be handed in and not done at once.
-    room: Arc<Semaphore>,
+    /// Limits the tasks that are submitted and not finished.
+    slots: Arc<Semaphore>,
     fatal: Fatal,
-    /// Whether both sides are disks of this machine.
+    /// Whether both sides are local disks.
     local: bool,
 }
 
-/// Tasks that wait in the pool, and so in memory; more if there are many workers, so that it can
-/// tell whether more are needed.
-const WAITING: usize = 64;
+/// Tasks queued in the pool, and so in memory. With many workers it is four per worker, so that the
+/// pool can tell whether more workers would help.
+const MAX_QUEUED_TASKS: usize = 64;
 
 impl Job {
-    /// What copying would need and lose. Looks, and changes nothing.
+    /// Estimates what a copy would need and lose. Changes nothing.
     ///
     /// # Errors
     /// When a side or the state file cannot be used.
     pub async fn preflight(&self, options: &CopyOptions) -> Result<Preflight> {
-        preflight::look(self, options).await
+        preflight::estimate(self, options).await
     }
 
-    /// Calls `each` for everything at the destination that copying would remove or move to
-    /// quarantine. Looks, and changes nothing.
+    /// Calls `each` for every entry at the destination that a copy would remove or quarantine.
+    /// Changes nothing.
     ///
     /// # Errors
-    /// When a side or the state file cannot be used, or `each` says so.
+    /// When a side or the state file cannot be used, or `each` fails.
     pub async fn deletions(
         &self,
         options: &CopyOptions,
@@ -144,55 +145,56 @@ impl Job {
         remove::each_deletion(self, options, each).await.map(drop)
     }
 
-    /// Copies, or goes on with it.
+    /// Copies, or resumes an interrupted copy.
     ///
     /// # Errors
-    /// When a side or the state file cannot be used, the destination cannot take it, or somebody
-    /// asked to stop.
+    /// When a side or the state file cannot be used, the destination has no room, or the job is
+    /// stopped.
     pub async fn copy(&self, options: &CopyOptions) -> Result<Outcome> {
         match self.stage()?.as_str() {
             stage::PLANNING => {
-                let words = "the plan is not finished: run `headworks migrate plan` or `run` first";
-                return Err(Error::NotNow(words.into()));
+                let message =
+                    "the plan is not finished: run `headworks migrate plan` or `run` first";
+                return Err(Error::Refused(message.into()));
             }
             stage::DONE => return self.state()?.outcome(),
             stage::PLANNED => self.preflight(options).await?.check()?,
-            // With other options than before, deletions may be more than is allowed.
+            // Other options than before may delete more than is allowed.
             _ => preflight::deletions(self, options).await?.check()?,
         }
-        self.enter(stage::COPYING, "copy began or went on".into())
+        self.enter_stage(stage::COPYING, "copy started or resumed".into())
             .await?;
-        let copied = Copy::new(self, options, None)?.run().await;
-        // What was done is worth keeping, also when the run was stopped.
+        let copied = CopyRun::new(self, options, None)?.run().await;
+        // Completed work is kept, also when the run was stopped.
         let flushed = self.writer.write(|_| Ok(())).await;
         copied.and(flushed)?;
         let outcome = self.state()?.outcome()?;
-        let words = outcome
+        let message = outcome
             .classes
             .iter()
             .map(|(class, count)| format!("{} {}", count.entries, class.word()));
-        let words = words.collect::<Vec<_>>().join(", ");
+        let message = message.collect::<Vec<_>>().join(", ");
         let json = serde_json::to_string(&outcome).unwrap_or_default();
         let keep =
             move |transaction: &rusqlite::Transaction<'_>| set_meta(transaction, "outcome", json);
         self.writer.write(keep).await?;
-        self.enter(stage::DONE, format!("copy finished: {words}"))
+        self.enter_stage(stage::DONE, format!("copy finished: {message}"))
             .await?;
         self.progress.enter(Phase::Done, 0, 0);
         Ok(outcome)
     }
 }
 
-impl<'a> Copy<'a> {
+impl<'a> CopyRun<'a> {
     fn new(
         job: &'a Job,
         options: &'a CopyOptions,
-        early: Option<CancellationToken>,
-    ) -> Result<Copy<'a>> {
-        let is_disk = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
-        let local = is_disk(&job.source) && is_disk(&job.destination);
+        plan_done: Option<CancellationToken>,
+    ) -> Result<CopyRun<'a>> {
+        let is_local = |backend: &Arc<dyn Backend>| backend.as_any().is::<Local>();
+        let local = is_local(&job.source) && is_local(&job.destination);
         let (base, most) = workers(job, options, local);
-        let waiting = WAITING.max(4 * most);
+        let max_queued = MAX_QUEUED_TASKS.max(4 * most);
         let limits = Limits {
             concurrent: u32::try_from(most).ok(),
             ..Limits::default()
@@ -204,8 +206,8 @@ impl<'a> Copy<'a> {
         };
         let config = Config {
             policy: Policy::Strict,
-            bound: Bound::Shared(waiting + most),
-            max_waiting: Some(waiting + most),
+            bound: Bound::Shared(max_queued + most),
+            max_waiting: Some(max_queued + most),
             targets: vec![target],
             ..Config::default()
         };
@@ -215,7 +217,7 @@ impl<'a> Copy<'a> {
         let surveyor = Surveyor::new(job, &state, options)?;
         let copier = Arc::new(Copier {
             local,
-            onto_disk: is_disk(&job.destination),
+            destination_is_local: is_local(&job.destination),
             source: job.source.clone(),
             destination: job.destination.clone(),
             writer: job.writer.clone(),
@@ -228,16 +230,20 @@ impl<'a> Copy<'a> {
             fatal: fatal.clone(),
             job: job.id.clone(),
             pass,
-            early,
+            plan_done,
         });
-        Ok(Copy {
+        Ok(CopyRun {
             job,
             options,
             pass,
-            pool: Pool::new(config, Workers::new(base, most), Copiers(copier.clone()))?,
+            pool: Pool::new(
+                config,
+                Workers::new(base, most),
+                CopyHandler(copier.clone()),
+            )?,
             copier,
             surveyor,
-            room: Arc::new(Semaphore::new(waiting)),
+            slots: Arc::new(Semaphore::new(max_queued)),
             fatal,
             local,
         })
@@ -245,43 +251,44 @@ impl<'a> Copy<'a> {
 
     async fn run(self) -> Result<()> {
         let done = self.phases().await;
-        let Copy { pool, .. } = self;
+        let CopyRun { pool, .. } = self;
         let _ = pool.shutdown(Duration::from_secs(3600)).await;
         done
     }
 
     async fn phases(&self) -> Result<()> {
-        self.make_way().await?;
+        self.quarantine_blocking_files().await?;
         self.make_folders().await?;
         self.copy_files().await?;
-        self.replace_others().await?;
+        self.replace_conflicting().await?;
         self.link_files().await?;
         self.delete_extra().await?;
         self.remove_replaced().await?;
-        self.settle_folders().await
+        self.set_folder_attributes().await
     }
 
-    /// Hands a task in as soon as there is room for it.
-    async fn hand_in(
+    /// Submits a task as soon as a slot is free.
+    async fn submit(
         &self,
-        make: impl FnOnce(tokio::sync::OwnedSemaphorePermit) -> Task,
+        make_task: impl FnOnce(tokio::sync::OwnedSemaphorePermit) -> Task,
     ) -> Result<()> {
-        self.heed().await?;
-        let room = self
-            .room
+        self.apply_control().await?;
+        let slot = self
+            .slots
             .clone()
             .acquire_owned()
             .await
-            .expect("it is never closed");
-        let job = PoolJob::new(make(room));
+            .expect("the semaphore is never closed");
+        let job = PoolJob::new(make_task(slot));
         match self.pool.submit(job) {
             Ok(_) => Ok(()),
-            Err(_) => unreachable!("there are as many places as permits"),
+            Err(_) => unreachable!("the queue is as long as there are slots"),
         }
     }
 
-    /// Waits while paused; fails when somebody asked to stop or a side cannot be used.
-    async fn heed(&self) -> Result<()> {
+    /// Waits while the job is paused. Fails when it is stopped, a side cannot be used, or the
+    /// writer failed.
+    async fn apply_control(&self) -> Result<()> {
         loop {
             if let Some((side, error)) = self.fatal() {
                 return Err(Error::Storage { side, error });
@@ -306,29 +313,29 @@ impl<'a> Copy<'a> {
         fatal.clone()
     }
 
-    /// Waits until everything handed in is done, and durable.
-    async fn settled(&self) -> Result<()> {
+    /// Waits until everything submitted is finished and durable.
+    async fn drain(&self) -> Result<()> {
         self.pool.idle().await;
         self.job.writer.write(|_| Ok(())).await?;
-        self.heed().await
+        self.apply_control().await
     }
 }
 
-/// How many transfers at once, at the start and at most. A disk gains nothing from more than it
-/// starts with.
+/// Returns the initial and the maximum number of concurrent transfers. A local disk gains nothing
+/// from growing.
 fn workers(job: &Job, options: &CopyOptions, local: bool) -> (usize, usize) {
     if let Some(transfers) = options.transfers {
         return (transfers.max(1), transfers.max(1));
     }
-    let (here, there) = (job.source.capabilities(), job.destination.capabilities());
-    let base = here.workers.0.max(there.workers.0).max(1);
+    let (source, destination) = (job.source.capabilities(), job.destination.capabilities());
+    let base = source.workers.0.max(destination.workers.0).max(1);
     match local {
         true => (base, base),
-        false => (base, here.workers.1.max(there.workers.1).max(base)),
+        false => (base, source.workers.1.max(destination.workers.1).max(base)),
     }
 }
 
-/// What lets so many bytes a second pass.
+/// Returns a limiter that passes this many bytes per second.
 fn bandwidth(bytes: u64) -> Result<Permits> {
     let rate = Rate::per_second(bytes as f64).with_burst(Cost(bytes.max(1)));
     let limits = Limits {

@@ -1,40 +1,41 @@
-//! What copying would need and lose, before anything is written.
+//! The preflight check: what a copy would need and lose, before anything is written.
 
-use super::remove::{each_deletion, obstacle};
+use super::remove::{deletion_obstacle, each_deletion};
 use super::{CopyOptions, Delete};
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::side::Side;
 use crate::status::Status;
 use headworks_storage::{ErrorKind, Folder, Kind, Space};
 use serde::Serialize;
 
-/// What copying would need, lose and do.
+/// The estimated needs and losses of a copy.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Preflight {
-    /// Entries to bring there.
+    /// Entries to copy.
     pub entries: u64,
-    /// Bytes to bring there.
+    /// Bytes to copy.
     pub bytes: u64,
-    /// About how many calls the destination will get.
+    /// Estimated number of requests to the destination.
     pub requests: u64,
-    /// About how many calls the source will get.
+    /// Estimated number of requests to the source.
     pub reads: u64,
-    /// Entries at the destination that go in this pass, those in folders among them.
+    /// Entries that this pass removes from the destination, including those in folders.
     pub deletes: u64,
-    /// Free bytes there, if known.
+    /// Free bytes at the destination, if known.
     pub free_bytes: Option<u64>,
-    /// Free entries there, if there is a limit.
+    /// Free entries (inodes) at the destination, if it has a limit.
     pub free_entries: Option<u64>,
-    /// Why it cannot work.
+    /// Reasons why the copy cannot start.
     pub obstacles: Vec<String>,
-    /// What will be lost or left out, although it works.
+    /// Properties and entries that will be lost or left out.
     pub losses: Vec<String>,
 }
 
 impl Preflight {
     /// # Errors
-    /// When there is an obstacle.
+    /// When an obstacle was found.
     pub(super) fn check(&self) -> Result<()> {
         match self.obstacles.is_empty() {
             true => Ok(()),
@@ -43,36 +44,36 @@ impl Preflight {
     }
 }
 
-pub(super) async fn look(job: &Job, options: &CopyOptions) -> Result<Preflight> {
-    let mut found = Preflight::default();
+pub(super) async fn estimate(job: &Job, options: &CopyOptions) -> Result<Preflight> {
+    let mut preflight = Preflight::default();
     let mut tally = Tally::default();
     let state = job.state()?;
-    // Then nothing is read, and a file takes one request.
-    let alone = job
+    // With a server-side copy nothing is read, and a file takes one request.
+    let server_side = job
         .destination
         .copy_batch(&*job.source, &Folder::root(), &[])
         .is_some();
     state.scan(&job.compare, |pair, status| {
-        tally.add(pair.entry.kind, status);
-        if status.is_work() {
-            found.entries += 1;
+        tally.add(status);
+        if status.needs_copy() {
+            preflight.entries += 1;
             if pair.entry.kind == Kind::File {
-                found.reads += match alone {
+                preflight.reads += match server_side {
                     true => 0,
                     false => job.source.requests_to_read(pair.entry.size),
                 };
             }
-            found.requests += match pair.entry.kind {
+            preflight.requests += match pair.entry.kind {
                 Kind::Folder if !job.compare.destination.folders => 0,
                 Kind::Folder => 2,
-                _ if alone => 1,
+                _ if server_side => 1,
                 _ => job.destination.requests_to_write(pair.entry.size),
             };
             if !matches!(
                 status,
                 Status::Different(crate::Difference::Metadata | crate::Difference::Link)
             ) {
-                found.bytes += pair.entry.size;
+                preflight.bytes += pair.entry.size;
             }
         }
         Ok(())
@@ -80,59 +81,58 @@ pub(super) async fn look(job: &Job, options: &CopyOptions) -> Result<Preflight> 
     let Preflight {
         deletes, obstacles, ..
     } = deletions(job, options).await?;
-    found.deletes = deletes;
-    found.obstacles.extend(obstacles);
-    space(job, &mut found).await?;
-    tally.tell(job, options, &mut found.losses);
-    Ok(found)
+    preflight.deletes = deletes;
+    preflight.obstacles.extend(obstacles);
+    check_space(job, &mut preflight).await?;
+    tally.add_losses(job, options, &mut preflight.losses);
+    Ok(preflight)
 }
 
-/// The part of it that is about deletions.
+/// Estimates the deletions alone.
 pub(super) async fn deletions(job: &Job, options: &CopyOptions) -> Result<Preflight> {
-    let mut found = Preflight::default();
+    let mut preflight = Preflight::default();
     if options.delete == Delete::Keep {
-        return Ok(found);
+        return Ok(preflight);
     }
     let state = job.state()?;
-    found.deletes = each_deletion(job, options, |_| Ok(())).await?;
-    found
+    preflight.deletes = each_deletion(job, options, |_| Ok(())).await?;
+    preflight
         .obstacles
-        .extend(obstacle(&state, options, found.deletes)?);
-    Ok(found)
+        .extend(deletion_obstacle(&state, options, preflight.deletes)?);
+    Ok(preflight)
 }
 
-async fn space(job: &Job, found: &mut Preflight) -> Result<()> {
+async fn check_space(job: &Job, preflight: &mut Preflight) -> Result<()> {
     if !job.destination.capabilities().write {
-        found.obstacles.push("this storage can only be read".into());
+        preflight
+            .obstacles
+            .push("the destination is read-only".into());
         return Ok(());
     }
     match job.destination.writable().await {
         Ok(()) => {}
-        // It will be made.
+        // The copy creates the root.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => found.obstacles.push(error.to_string()),
+        Err(error) => preflight.obstacles.push(error.to_string()),
     }
     let space = job.destination.space().await;
-    let space = space.map_err(|error| Error::Storage {
-        side: "destination",
-        error,
-    })?;
+    let space = space.map_err(|error| Side::Destination.error(error))?;
     let Some(Space { bytes, entries }) = space else {
         return Ok(());
     };
-    found.free_bytes = Some(bytes);
-    found.free_entries = entries;
-    if bytes < found.bytes {
-        let words = format!(
-            "{} bytes are to be copied and {bytes} are free",
-            found.bytes
+    preflight.free_bytes = Some(bytes);
+    preflight.free_entries = entries;
+    if bytes < preflight.bytes {
+        let obstacle = format!(
+            "{} bytes are to be copied but only {bytes} are free",
+            preflight.bytes
         );
-        found.obstacles.push(words);
+        preflight.obstacles.push(obstacle);
     }
-    if entries.is_some_and(|free| free < found.entries) {
-        found.obstacles.push(format!(
-            "{} entries are to be made and there is no room for so many",
-            found.entries
+    if entries.is_some_and(|free| free < preflight.entries) {
+        preflight.obstacles.push(format!(
+            "{} entries are to be made, which is more than the destination has free inodes for",
+            preflight.entries
         ));
     }
     Ok(())
@@ -147,7 +147,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, _kind: Kind, status: Status) {
+    fn add(&mut self, status: Status) {
         match status {
             Status::TypeConflict => self.type_conflicts += 1,
             Status::NameConflict => self.name_conflicts += 1,
@@ -157,38 +157,35 @@ impl Tally {
         }
     }
 
-    fn tell(&self, job: &Job, options: &CopyOptions, losses: &mut Vec<String>) {
-        let (here, there) = (job.source.capabilities(), job.destination.capabilities());
-        let mut tell = |count: u64, words: &str| {
+    fn add_losses(&self, job: &Job, options: &CopyOptions, losses: &mut Vec<String>) {
+        let (source, destination) = (job.source.capabilities(), job.destination.capabilities());
+        let mut add = |count: u64, loss: &str| {
             if count > 0 {
-                losses.push(format!("{count} {words}"));
+                losses.push(format!("{count} {loss}"));
             }
         };
         if options.delete == Delete::Keep {
-            tell(
+            add(
                 self.type_conflicts,
-                "entries stay out because a folder stands where a file should, or the reverse (--delete clears the way)",
+                "entries are left out because the destination has a folder in place of a file, or the reverse (--delete replaces them)",
             );
         }
-        tell(
+        add(
             self.name_conflicts,
-            "names that the destination cannot have",
+            "names that the destination cannot represent",
         );
-        tell(
+        add(
             self.unsupported,
-            "devices, pipes, sockets or links that the destination cannot have, or was not asked to (--specials)",
+            "devices, pipes, sockets or links that the destination cannot represent, or that need --specials",
         );
-        tell(
-            self.unknown,
-            "entries at or below folders that could not be listed",
-        );
-        if here.posix && !there.owners {
-            losses.push("owners: the destination, or this user, cannot set them".into());
+        add(self.unknown, "entries in folders that could not be listed");
+        if source.posix && !destination.owners {
+            losses.push("owners: the destination or this user cannot set them".into());
         }
-        if here.extended && !there.extended {
+        if source.extended && !destination.extended {
             losses.push("extended attributes".into());
         }
-        if there.modified.is_none() {
+        if destination.modified.is_none() {
             losses.push("modification times".into());
         }
     }

@@ -1,13 +1,15 @@
-//! How results of copying get into the state file.
+//! Writing the results of a copy to the state file.
 
-use super::tasks::{FolderWork, LARGE};
-use crate::status::Dst;
-use crate::store::{Failure, FolderId, Pair, move_below, put_destination, put_failure, remember};
-use headworks_core::Side;
+use super::tasks::{FolderWork, LARGE_FILE};
+use crate::side::Side;
+use crate::status::DstState;
+use crate::store::{
+    Failure, FolderId, Pair, change_dst_below, put_destination, put_failure, remember_version,
+};
 use headworks_storage::{Entry, Error, Kind};
 use rusqlite::{Transaction, params};
 
-/// What to write down of an entry.
+/// The result of copying an entry.
 pub(super) enum Record {
     Done(Entry, Option<[u8; 32]>),
     Changed,
@@ -50,7 +52,7 @@ pub(super) fn write_record(
     attempt: u32,
 ) -> rusqlite::Result<()> {
     let name = &pair.entry.name;
-    if pair.entry.size > LARGE {
+    if pair.entry.size > LARGE_FILE {
         let mut delete =
             transaction.prepare_cached("DELETE FROM part WHERE parent = ? AND name = ?")?;
         delete.execute(params![pair.parent, name])?;
@@ -74,7 +76,7 @@ pub(super) fn write_record(
         Record::Changed => OwnedFailure {
             phase: "copy",
             kind: "Changed".into(),
-            cause: "the source is not what it was when it was listed".into(),
+            cause: "the source changed since it was listed".into(),
             attempts: attempt,
         },
         Record::Failed(error) => failure("copy", error, attempt),
@@ -82,29 +84,33 @@ pub(super) fn write_record(
     put_failure(transaction, pair.parent, name, &failure.as_ref())
 }
 
-/// Notes which versions were the same on both sides, so that a later plan need not ask.
+/// Remembers the versions that were equal on both sides, so that a later plan need not ask for
+/// their times.
 fn write_versions(
     transaction: &Transaction<'_>,
     pair: &Pair,
-    there: &Entry,
+    written: &Entry,
 ) -> rusqlite::Result<()> {
     let path = pair.path();
     if pair.entry.version.is_some() {
         let query = "UPDATE source SET modified = ? WHERE parent = ? AND name = ?";
         let mut update = transaction.prepare_cached(query)?;
         update.execute(params![pair.entry.modified, pair.parent, pair.entry.name])?;
-        remember(transaction, Side::Leader, &path, &pair.entry)?;
+        remember_version(transaction, Side::Source, &path, &pair.entry)?;
     }
-    // Where the destination keeps no times, what counts is that of what it was copied from.
+    // A destination without times takes the time of the source it was copied from.
     let dated = Entry {
-        modified: there.modified.or(pair.entry.modified),
-        ..there.clone()
+        modified: written.modified.or(pair.entry.modified),
+        ..written.clone()
     };
-    remember(transaction, Side::Follower, &path, &dated)
+    remember_version(transaction, Side::Destination, &path, &dated)
 }
 
-/// Notes that a folder's time must be set again.
-pub(super) fn touch(transaction: &Transaction<'_>, folder: FolderId) -> rusqlite::Result<()> {
+/// Marks a folder whose time must be set again.
+pub(super) fn mark_touched(
+    transaction: &Transaction<'_>,
+    folder: FolderId,
+) -> rusqlite::Result<()> {
     let mut update =
         transaction.prepare_cached("UPDATE folder SET touched = 1 WHERE id = ? AND touched = 0")?;
     update.execute([folder]).map(drop)
@@ -117,7 +123,7 @@ pub(super) fn write_made(
 ) -> rusqlite::Result<()> {
     let mut update =
         transaction.prepare_cached("UPDATE folder SET dst = ?, touched = 1 WHERE id = ?")?;
-    update.execute(params![Dst::Successful as i64, folder.id])?;
+    update.execute(params![DstState::Successful as i64, folder.id])?;
     write_made_entry(transaction, folder.parent, &folder.entry.name, pass)
 }
 
@@ -129,10 +135,11 @@ pub(super) fn write_made_entry(
 ) -> rusqlite::Result<()> {
     let made = Entry::new(name, Kind::Folder);
     put_destination(transaction, parent, &made, pass)?;
-    touch(transaction, parent)
+    mark_touched(transaction, parent)
 }
 
-/// What is below a folder that could not be made stays where it is, and is not tried file by file.
+/// Records that a folder could not be made. The entries below it become unknown, and are not tried
+/// one by one.
 pub(super) fn write_failed_folder(
     transaction: &Transaction<'_>,
     folder: &FolderWork,
@@ -140,8 +147,8 @@ pub(super) fn write_failed_folder(
     attempt: u32,
 ) -> rusqlite::Result<()> {
     let mut update = transaction.prepare_cached("UPDATE folder SET dst = ? WHERE id = ?")?;
-    update.execute(params![Dst::Failed as i64, folder.id])?;
-    move_below(transaction, folder.id, Dst::Missing, Dst::Unknown)?;
+    update.execute(params![DstState::Failed as i64, folder.id])?;
+    change_dst_below(transaction, folder.id, DstState::Missing, DstState::Unknown)?;
     let failure = failure("copy", error, attempt);
     put_failure(
         transaction,

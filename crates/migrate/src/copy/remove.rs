@@ -1,26 +1,27 @@
-//! Removal of what is at the destination only.
+//! Deletion of entries that only the destination has.
 //!
-//! Only below folders that were listed on both sides: what is unknown is never touched. An entry is
-//! counted with all that is in it, and its count is durable before it goes, so that no kill and no
-//! number of runs of a pass exceeds the limit.
+//! Only folders that were listed on both sides are considered: an unknown entry is never touched.
+//! An entry is counted with everything in it, and the count is durable before the entry is removed,
+//! so no crash and no number of runs of a pass exceeds the limit.
 
-use super::record::{failure, touch};
+use super::record::{failure, mark_touched};
 use super::survey::{Survey, Surveyor};
-use super::{Copy, CopyOptions, Delete};
+use super::{CopyOptions, CopyRun, Delete};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::names::QUARANTINE;
 use crate::progress::Phase;
-use crate::state::State;
+use crate::queries::StateReader;
+use crate::side::Side;
 use crate::status::Status;
-use crate::store::{FolderId, When, meta, path_of, put_failure, read_pairs};
+use crate::store::{CommitMode, FolderId, meta, path_of, put_failure, read_pairs};
 use headworks_storage::{Entry, ErrorKind, Fault, Folder, failpoint};
 use rusqlite::{OptionalExtension, Transaction, params};
 
-/// Source entries that are looked at together for what stands in their way.
+/// Source entries per page of the search for type conflicts.
 const PAGE: usize = 4096;
 
-/// An entry of the destination that is to go.
+/// An entry of the destination to remove.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) parent: FolderId,
@@ -28,38 +29,38 @@ pub(super) struct Candidate {
     pub(super) entry: Entry,
 }
 
-/// An entry of the destination that `--delete` removes or moves, with all that is in it.
+/// An entry of the destination that `--delete` removes or quarantines, with everything in it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Deletion {
-    /// Where it is, below the root.
+    /// Its path below the root.
     pub path: Vec<u8>,
-    /// How many entries go with it, itself among them.
+    /// Number of entries removed with it, including itself.
     pub entries: u64,
 }
 
-/// Calls `each` for everything that would go; how many entries that is in all, with those that went
-/// already in this pass.
+/// Calls `each` for every entry to remove. Returns the total number of entries, including those
+/// already removed in this pass.
 pub(super) async fn each_deletion(
     job: &Job,
     options: &CopyOptions,
     mut each: impl FnMut(&Deletion) -> Result<()>,
 ) -> Result<u64> {
     let state = job.state()?;
-    let mut total = gone(&state)?;
+    let mut total = deleted_so_far(&state)?;
     if options.delete == Delete::Keep {
         return Ok(total);
     }
     let surveyor = Surveyor::new(job, &state, options)?;
-    let mut look = async |candidate: &Candidate| -> Result<()> {
+    let mut visit = async |candidate: &Candidate| -> Result<()> {
         let survey = surveyor.survey(&candidate.folder, &candidate.entry).await;
         let entries = match survey {
             Ok(survey) => survey.entries,
             // It stays: a deletion that cannot be counted is recorded as failed.
             Err(error) if error.fault() != Fault::Fatal => 0,
-            Err(error) => return Err(of_destination(error)),
+            Err(error) => return Err(Side::Destination.error(error)),
         };
-        if entries > 0 && counted(&state, candidate)?.is_none() {
+        if entries > 0 && counted_entries(&state, candidate)?.is_none() {
             total += entries;
             let path = candidate.folder.join(&candidate.entry.name);
             each(&Deletion { path, entries })?;
@@ -73,12 +74,12 @@ pub(super) async fn each_deletion(
         after = (last.parent, last.entry.name.clone());
         for pair in pairs {
             let is_conflict = job.compare.status(&pair) == Status::TypeConflict;
-            if let Some(there) = pair.there.filter(|_| is_conflict) {
+            if let Some(existing) = pair.existing.filter(|_| is_conflict) {
                 let folder = Folder::clone(&pair.folder);
-                look(&Candidate {
+                visit(&Candidate {
                     parent: pair.parent,
                     folder,
-                    entry: there,
+                    entry: existing,
                 })
                 .await?;
             }
@@ -93,7 +94,7 @@ pub(super) async fn each_deletion(
         after = (*parent, entry.name.clone());
         for (parent, entry) in page {
             let folder = path_of(state.connection(), parent)?;
-            look(&Candidate {
+            visit(&Candidate {
                 parent,
                 folder,
                 entry,
@@ -104,32 +105,36 @@ pub(super) async fn each_deletion(
     Ok(total)
 }
 
-/// Why so many deletions must not be, if they must not.
-pub(super) fn obstacle(state: &State, options: &CopyOptions, total: u64) -> Result<Option<String>> {
+/// Returns why this many deletions are refused, if they are.
+pub(super) fn deletion_obstacle(
+    state: &StateReader,
+    options: &CopyOptions,
+    total: u64,
+) -> Result<Option<String>> {
     if let Some(limit) = options.delete.limit()
         && total > limit
     {
-        let words = format!(
-            "{total} entries are to be {}, more than the limit of {limit} (--max-delete)",
+        let message = format!(
+            "{total} entries are to be {}, which is more than the limit of {limit} (--max-delete)",
             options.delete.participle()
         );
-        return Ok(Some(words));
+        return Ok(Some(message));
     }
     if total > 0 && !options.allow_empty_source && is_source_empty(state)? {
-        let words = "the source is empty, and everything at the destination is to go: check that it is mounted, or say --allow-empty-source";
-        return Ok(Some(words.to_owned()));
+        let message = "the source is empty, so everything at the destination would be deleted; check that the source is mounted, or pass --allow-empty-source";
+        return Ok(Some(message.to_owned()));
     }
     Ok(None)
 }
 
-fn is_source_empty(state: &State) -> Result<bool> {
+fn is_source_empty(state: &StateReader) -> Result<bool> {
     let query = "SELECT NOT EXISTS (SELECT 1 FROM source WHERE parent <> 0 AND excluded = 0)
                  AND NOT EXISTS (SELECT 1 FROM files WHERE entries > 0)";
     Ok(state.connection().query_row(query, [], |row| row.get(0))?)
 }
 
-/// How many entries went in this pass.
-fn gone(state: &State) -> Result<u64> {
+/// Returns how many entries were removed in this pass.
+fn deleted_so_far(state: &StateReader) -> Result<u64> {
     let mut sum = 0;
     for key in ["deleted", "quarantined"] {
         let count: Option<i64> = meta(state.connection(), key)?;
@@ -138,30 +143,27 @@ fn gone(state: &State) -> Result<u64> {
     Ok(sum)
 }
 
-/// How many entries were counted for a candidate whose removal was begun.
-fn counted(state: &State, candidate: &Candidate) -> Result<Option<i64>> {
+/// Returns how many entries were counted for a candidate whose removal has begun.
+fn counted_entries(state: &StateReader, candidate: &Candidate) -> Result<Option<i64>> {
     let query = "SELECT entries FROM removal WHERE parent = ? AND name = ?";
     let mut statement = state.connection().prepare_cached(query)?;
-    let place = params![candidate.parent, candidate.entry.name];
-    Ok(statement.query_row(place, |row| row.get(0)).optional()?)
+    let target = params![candidate.parent, candidate.entry.name];
+    Ok(statement.query_row(target, |row| row.get(0)).optional()?)
 }
 
-fn of_destination(error: headworks_storage::Error) -> Error {
-    Error::Storage {
-        side: "destination",
-        error,
-    }
-}
-
-/// Adds to a count of this pass.
-fn add(transaction: &Transaction<'_>, counter: &str, entries: i64) -> rusqlite::Result<()> {
+/// Adds to a counter of this pass.
+fn add_to_counter(
+    transaction: &Transaction<'_>,
+    counter: &str,
+    entries: i64,
+) -> rusqlite::Result<()> {
     let query = "INSERT INTO meta VALUES (?1, max(?2, 0))
                  ON CONFLICT (key) DO UPDATE SET value = max(value + ?2, 0)";
     let mut statement = transaction.prepare_cached(query)?;
     statement.execute(params![counter, entries]).map(drop)
 }
 
-fn forget_removal(
+fn clear_removal(
     transaction: &Transaction<'_>,
     parent: FolderId,
     name: &[u8],
@@ -171,8 +173,8 @@ fn forget_removal(
     statement.execute(params![parent, name]).map(drop)
 }
 
-/// The destination no longer has an entry.
-pub(super) fn write_gone(
+/// Records that the destination no longer has an entry.
+pub(super) fn write_deleted(
     transaction: &Transaction<'_>,
     parent: FolderId,
     name: &[u8],
@@ -180,11 +182,11 @@ pub(super) fn write_gone(
     let query = "DELETE FROM destination WHERE parent = ? AND name = ?";
     let mut statement = transaction.prepare_cached(query)?;
     statement.execute(params![parent, name])?;
-    forget_removal(transaction, parent, name)?;
-    touch(transaction, parent)
+    clear_removal(transaction, parent, name)?;
+    mark_touched(transaction, parent)
 }
 
-impl Copy<'_> {
+impl CopyRun<'_> {
     pub(super) async fn delete_extra(&self) -> Result<()> {
         if self.options.delete == Delete::Keep {
             return Ok(());
@@ -209,107 +211,107 @@ impl Copy<'_> {
             }
             self.delete_page(&state, candidates).await?;
         }
-        self.settled().await
+        self.drain().await
     }
 
-    async fn delete_page(&self, state: &State, page: Vec<Candidate>) -> Result<()> {
-        let mut chosen = Vec::new();
+    async fn delete_page(&self, state: &StateReader, page: Vec<Candidate>) -> Result<()> {
+        let mut selected = Vec::new();
         for candidate in page {
-            self.heed().await?;
+            self.apply_control().await?;
             let survey = self.surveyor.survey(&candidate.folder, &candidate.entry);
             match survey.await {
                 Ok(Survey { entries: 0, .. }) => {}
-                Ok(survey) => chosen.push((candidate, survey)),
-                Err(error) => self.not_deleted(&candidate, error)?,
+                Ok(survey) => selected.push((candidate, survey)),
+                Err(error) => self.record_undeleted(&candidate, error)?,
             }
         }
-        self.count_removals(state, &chosen).await?;
-        for (candidate, survey) in &chosen {
-            self.heed().await?;
+        self.count_removals(state, &selected).await?;
+        for (candidate, survey) in &selected {
+            self.apply_control().await?;
             let Candidate { folder, entry, .. } = candidate;
             let done = match survey.protected {
-                0 => self.put_away(folder, &entry.name).await,
+                0 => self.delete_or_quarantine(folder, &entry.name).await,
                 _ => self.prune(folder.child(&entry.name)).await,
             };
             match done {
-                Ok(()) => self.record_gone(candidate, survey.protected == 0),
-                Err(error) => self.not_deleted(candidate, error)?,
+                Ok(()) => self.record_deleted(candidate, survey.protected == 0),
+                Err(error) => self.record_undeleted(candidate, error)?,
             }
-            self.job.progress.did(1, 0);
+            self.job.progress.add_done(1, 0);
         }
         Ok(())
     }
 
-    /// Counts what is about to go, durably; fails if that would exceed the limit.
+    /// Counts the entries to be removed, durably. Fails if that exceeds the limit.
     pub(super) async fn count_removals(
         &self,
-        state: &State,
-        chosen: &[(Candidate, Survey)],
+        state: &StateReader,
+        selected: &[(Candidate, Survey)],
     ) -> Result<()> {
-        let mut fresh = Vec::new();
-        for (candidate, survey) in chosen {
-            if counted(state, candidate)?.is_none() {
+        let mut uncounted = Vec::new();
+        for (candidate, survey) in selected {
+            if counted_entries(state, candidate)?.is_none() {
                 let name = candidate.entry.name.clone();
-                fresh.push((candidate.parent, name, survey.entries.cast_signed()));
+                uncounted.push((candidate.parent, name, survey.entries.cast_signed()));
             }
         }
-        let sum: i64 = fresh.iter().map(|(_, _, entries)| entries).sum();
-        let total = gone(state)? + sum.cast_unsigned();
-        if let Some(words) = obstacle(state, self.options, total)? {
-            return Err(Error::Preflight(words));
+        let sum: i64 = uncounted.iter().map(|(_, _, entries)| entries).sum();
+        let total = deleted_so_far(state)? + sum.cast_unsigned();
+        if let Some(message) = deletion_obstacle(state, self.options, total)? {
+            return Err(Error::Preflight(message));
         }
-        if fresh.is_empty() {
+        if uncounted.is_empty() {
             return Ok(());
         }
         let counter = self.options.delete.counter();
         let write = move |transaction: &Transaction<'_>| {
             let query = "INSERT INTO removal (parent, name, entries) VALUES (?, ?, ?)";
             let mut insert = transaction.prepare_cached(query)?;
-            for (parent, name, entries) in &fresh {
+            for (parent, name, entries) in &uncounted {
                 insert.execute(params![parent, name, entries])?;
             }
-            add(transaction, counter, sum)
+            add_to_counter(transaction, counter, sum)
         };
         self.job.writer.write(write).await
     }
 
-    fn record_gone(&self, candidate: &Candidate, all: bool) {
+    fn record_deleted(&self, candidate: &Candidate, all: bool) {
         let (parent, name) = (candidate.parent, candidate.entry.name.clone());
         let write = move |transaction: &Transaction<'_>| match all {
-            true => write_gone(transaction, parent, &name),
-            false => forget_removal(transaction, parent, &name),
+            true => write_deleted(transaction, parent, &name),
+            false => clear_removal(transaction, parent, &name),
         };
-        self.job.writer.post(When::Synced, write, || {});
+        self.job.writer.post(CommitMode::AfterSync, write, || {});
     }
 
-    /// Records that an entry stays although it should go. Ends the run if the whole storage is
-    /// gone.
-    pub(super) fn not_deleted(
+    /// Records that an entry could not be removed. Fails the run if the whole storage is gone.
+    pub(super) fn record_undeleted(
         &self,
         candidate: &Candidate,
         error: headworks_storage::Error,
     ) -> Result<()> {
         if error.fault() == Fault::Fatal {
-            return Err(of_destination(error));
+            return Err(Side::Destination.error(error));
         }
         let (parent, name) = (candidate.parent, candidate.entry.name.clone());
         let counter = self.options.delete.counter();
         let failure = failure("delete", &error, self.job.settings.attempts);
         let write = move |transaction: &Transaction<'_>| {
             let query = "SELECT entries FROM removal WHERE parent = ? AND name = ?";
-            let place = params![parent, name];
+            let target = params![parent, name];
             let entries: Option<i64> = transaction
-                .query_row(query, place, |row| row.get(0))
+                .query_row(query, target, |row| row.get(0))
                 .optional()?;
-            add(transaction, counter, -entries.unwrap_or(0))?;
-            forget_removal(transaction, parent, &name)?;
+            add_to_counter(transaction, counter, -entries.unwrap_or(0))?;
+            clear_removal(transaction, parent, &name)?;
             put_failure(transaction, parent, &name, &failure.as_ref())
         };
-        self.job.writer.post(When::Synced, write, || {});
+        self.job.writer.post(CommitMode::AfterSync, write, || {});
         Ok(())
     }
 
-    /// Removes what is in a folder, except what is protected and the folders that it is in.
+    /// Removes the contents of a folder, except protected entries and the folders that contain
+    /// them.
     async fn prune(&self, folder: Folder) -> headworks_storage::Result<()> {
         let mut folders = vec![folder];
         while let Some(folder) = folders.pop() {
@@ -318,7 +320,7 @@ impl Copy<'_> {
                     continue;
                 }
                 match self.surveyor.survey(&folder, &entry).await?.protected {
-                    0 => self.put_away(&folder, &entry.name).await?,
+                    0 => self.delete_or_quarantine(&folder, &entry.name).await?,
                     _ => folders.push(folder.child(&entry.name)),
                 }
             }
@@ -326,8 +328,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Moves or removes an entry with all that is in it. One that is gone already is fine.
-    pub(super) async fn put_away(
+    /// Quarantines or removes an entry with everything in it. Succeeds if it is gone already.
+    pub(super) async fn delete_or_quarantine(
         &self,
         folder: &Folder,
         name: &[u8],
@@ -336,7 +338,7 @@ impl Copy<'_> {
             Delete::Quarantine { .. } => self.quarantine(folder, name).await.map(drop),
             _ => self.job.destination.remove(folder, name).await,
         };
-        let done = self.surveyor.attempt(call).await;
+        let done = self.surveyor.with_retries(call).await;
         failpoint::hit("after-put-away");
         match done {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -344,31 +346,31 @@ impl Copy<'_> {
         }
     }
 
-    /// The folder of this pass in which entries of a folder are kept.
-    pub(super) fn quarantine_of(&self, folder: &Folder) -> Folder {
+    /// Returns this pass's quarantine folder for the entries of a folder.
+    pub(super) fn quarantine_folder(&self, folder: &Folder) -> Folder {
         let pass = format!("pass-{}", self.pass);
         let root = Folder::root().child(QUARANTINE).child(pass.as_bytes());
-        folder.names().fold(root, |place, name| place.child(name))
+        folder.names().fold(root, |target, name| target.child(name))
     }
 
-    /// Moves an entry to the same path below the folder of this pass; where that is. A name that is
-    /// taken there gets a number.
+    /// Moves an entry to the same path below this pass's quarantine folder, and returns where it
+    /// is. A name that is taken there gets a numeric prefix.
     pub(super) async fn quarantine(
         &self,
         folder: &Folder,
         name: &[u8],
     ) -> headworks_storage::Result<(Folder, Vec<u8>)> {
         let destination = &self.job.destination;
-        let place = self.quarantine_of(folder);
+        let target = self.quarantine_folder(folder);
         let mut made = Folder::root();
-        for level in place.names() {
+        for level in target.names() {
             made = made.child(level);
             destination.make_folder(&made).await?;
         }
         let mut taken = 0;
         let mut new = name.to_vec();
         loop {
-            match destination.rename(folder, name, (&place, &new)).await {
+            match destination.rename(folder, name, (&target, &new)).await {
                 Err(error) if error.kind() == ErrorKind::Exists => {
                     taken += 1;
                     new = format!("{taken}").into_bytes();
@@ -376,7 +378,7 @@ impl Copy<'_> {
                     new.extend(name.iter().take(240));
                 }
                 Err(error) => return Err(error),
-                Ok(()) => return Ok((place, new)),
+                Ok(()) => return Ok((target, new)),
             }
         }
     }

@@ -1,29 +1,30 @@
-//! Entries of another type that stand in the way of source entries.
+//! Replacing destination entries of another type than the source's.
 //!
-//! Nothing goes before its replacement is complete. A file, link or special file is written under a
-//! name of ours first; then the old entry goes, and the new one gets its name. A folder is complete
-//! only when all that is in it is: the file in its way is moved to quarantine, and removed from
-//! there at the end of the copy, or kept if something in the folder failed.
+//! Nothing is removed before its replacement is complete. A file, link or special file is first
+//! written under a temporary name; then the old entry is removed and the new one renamed. A folder
+//! is complete only when everything in it is: the file in its way is quarantined, and removed at
+//! the end of the copy, or kept if something in the folder failed.
 
-use super::record::{Record, touch, write_record};
-use super::remove::{Candidate, write_gone};
+use super::record::{Record, mark_touched, write_record};
+use super::remove::{Candidate, write_deleted};
 use super::survey::Survey;
-use super::tasks::Judgement;
-use super::transfer::Transferred;
-use super::{Copy, Delete};
-use crate::error::{Error, Result};
+use super::tasks::ErrorAction;
+use super::transfer::TransferOutcome;
+use super::{CopyRun, Delete};
+use crate::error::Result;
 use crate::names;
-use crate::state::State;
-use crate::status::{Dst, Status};
-use crate::store::{FolderId, Pair, When, log, move_below, read_pairs};
-use headworks_storage::{Entry, ErrorKind, Fault, Folder, Kind, failpoint, shown};
+use crate::queries::StateReader;
+use crate::side::Side;
+use crate::status::{DstState, Status};
+use crate::store::{CommitMode, FolderId, Pair, change_dst_below, log, read_pairs};
+use headworks_storage::{Entry, ErrorKind, Fault, Folder, Kind, display, failpoint};
 use rusqlite::{Transaction, params};
 
-/// Rows that are read at once.
+/// Rows that are read together.
 const PAGE: usize = 4096;
 
-/// A file that is kept in quarantine until the folder that replaces it is complete.
-struct Kept {
+/// A file that stays in quarantine until the folder that replaces it is complete.
+struct QuarantinedFile {
     parent: FolderId,
     name: Vec<u8>,
     /// The folder that replaces it.
@@ -36,16 +37,16 @@ fn candidate(pair: &Pair) -> Option<Candidate> {
     Some(Candidate {
         parent: pair.parent,
         folder: Folder::clone(&pair.folder),
-        entry: pair.there.clone()?,
+        entry: pair.existing.clone()?,
     })
 }
 
-impl Copy<'_> {
-    /// Calls back for the type conflicts whose source entry is a folder, or is not.
+impl CopyRun<'_> {
+    /// Calls `each` for the type conflicts whose source entry is (or is not) a folder.
     async fn each_conflict(
         &self,
         folders: bool,
-        mut each: impl AsyncFnMut(&State, Pair) -> Result<()>,
+        mut each: impl AsyncFnMut(&StateReader, Pair) -> Result<()>,
     ) -> Result<()> {
         if self.options.delete == Delete::Keep {
             return Ok(());
@@ -59,17 +60,17 @@ impl Copy<'_> {
             for pair in pairs {
                 let is_conflict = self.job.compare.status(&pair) == Status::TypeConflict;
                 let is_asked = (pair.entry.kind == Kind::Folder) == folders;
-                if is_conflict && is_asked && pair.there.is_some() && pair.failure.is_none() {
-                    self.heed().await?;
+                if is_conflict && is_asked && pair.existing.is_some() && pair.failure.is_none() {
+                    self.apply_control().await?;
                     each(&state, pair).await?;
                 }
             }
         }
-        self.settled().await
+        self.drain().await
     }
 
-    /// Moves files to quarantine that stand in the way of folders.
-    pub(super) async fn make_way(&self) -> Result<()> {
+    /// Quarantines the files that are in the way of folders.
+    pub(super) async fn quarantine_blocking_files(&self) -> Result<()> {
         self.each_conflict(true, async |state, pair| {
             let Some(candidate) = candidate(&pair) else {
                 return Ok(());
@@ -85,23 +86,23 @@ impl Copy<'_> {
                 .await?;
             let name = &candidate.entry.name;
             let call = async || self.quarantine(&candidate.folder, name).await;
-            let moved = self.surveyor.attempt(call).await;
+            let moved = self.surveyor.with_retries(call).await;
             failpoint::hit("after-put-away");
-            let kept = match moved {
-                Ok(kept) => kept,
-                // Moved by a run that died before it noted that.
+            let file = match moved {
+                Ok(file) => file,
+                // A run that died moved it and had not recorded that.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    (self.quarantine_of(&candidate.folder), name.clone())
+                    (self.quarantine_folder(&candidate.folder), name.clone())
                 }
-                Err(error) => return self.not_deleted(&candidate, error),
+                Err(error) => return self.record_undeleted(&candidate, error),
             };
-            self.record_moved(pair, kept);
+            self.record_quarantined(pair, file);
             Ok(())
         })
         .await
     }
 
-    fn record_moved(&self, pair: Pair, (folder, new): (Folder, Vec<u8>)) {
+    fn record_quarantined(&self, pair: Pair, (folder, new): (Folder, Vec<u8>)) {
         let is_permanent = matches!(self.options.delete, Delete::Permanent { .. });
         let write = move |transaction: &Transaction<'_>| {
             let (parent, name) = (pair.parent, &pair.entry.name);
@@ -113,46 +114,48 @@ impl Copy<'_> {
                         "UPDATE removal SET folder = ?, kept = ? WHERE parent = ? AND name = ?";
                     let row = params![folder.as_bytes(), new, parent, name];
                     transaction.prepare_cached(query)?.execute(row)?;
-                    touch(transaction, parent)?;
+                    mark_touched(transaction, parent)?;
                 }
-                false => write_gone(transaction, parent, name)?,
+                false => write_deleted(transaction, parent, name)?,
             }
             match pair.child {
-                Some(child) => move_below(transaction, child, Dst::Conflict, Dst::Missing),
+                Some(child) => {
+                    change_dst_below(transaction, child, DstState::Conflict, DstState::Missing)
+                }
                 None => Ok(()),
             }
         };
-        self.job.writer.post(When::Synced, write, || {});
+        self.job.writer.post(CommitMode::AfterSync, write, || {});
     }
 
-    /// Puts files, links and special files in the place of entries of another type.
-    pub(super) async fn replace_others(&self) -> Result<()> {
+    /// Replaces destination entries of another type with files, links and special files.
+    pub(super) async fn replace_conflicting(&self) -> Result<()> {
         self.each_conflict(false, async |state, pair| {
             let Some(candidate) = candidate(&pair) else {
                 return Ok(());
             };
-            match self.is_replaced(&pair, &candidate).await {
+            match self.already_replaced(&pair, &candidate).await {
                 Ok(None) => {}
                 Ok(Some(entry)) => {
                     self.record_replaced(pair, Record::Done(entry, None));
                     return Ok(());
                 }
-                Err(error) => return self.not_deleted(&candidate, error),
+                Err(error) => return self.record_undeleted(&candidate, error),
             }
             let survey = self.surveyor.survey(&candidate.folder, &candidate.entry);
             match survey.await {
-                // What a filter protects stays, and what it is in stands in the way for good.
+                // Protected entries stay, and so does the folder that contains them.
                 Ok(survey) if survey.protected > 0 => Ok(()),
                 Ok(survey) => self.replace(state, pair, candidate, survey).await,
-                Err(error) => self.not_deleted(&candidate, error),
+                Err(error) => self.record_undeleted(&candidate, error),
             }
         })
         .await
     }
 
-    /// What is there, if a run that died put it there; an error if it is neither that nor what was
-    /// listed.
-    async fn is_replaced(
+    /// Returns the current entry if a run that died has already replaced it. Fails if it is neither
+    /// that nor what was listed.
+    async fn already_replaced(
         &self,
         pair: &Pair,
         candidate: &Candidate,
@@ -160,32 +163,34 @@ impl Copy<'_> {
         let Candidate { folder, entry, .. } = candidate;
         let destination = &self.job.destination;
         let call = async || destination.stat(folder, Some(&entry.name)).await;
-        let now = match self.surveyor.attempt(call).await {
+        let current = match self.surveyor.with_retries(call).await {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            now => now?,
+            current => current?,
         };
-        if now.kind == entry.kind {
+        if current.kind == entry.kind {
             return Ok(None);
         }
-        match self.job.compare.difference(&pair.entry, &now) {
-            Status::Same => Ok(Some(now)),
+        match self.job.compare.difference(&pair.entry, &current) {
+            Status::Same => Ok(Some(current)),
             _ => {
-                let words = "it is no longer what was listed";
+                let message = "it changed since it was listed";
                 let (kind, path) = (ErrorKind::Changed, pair.path());
-                Err(headworks_storage::Error::new(kind, "replace", &path, words))
+                Err(headworks_storage::Error::new(
+                    kind, "replace", &path, message,
+                ))
             }
         }
     }
 
     async fn replace(
         &self,
-        state: &State,
+        state: &StateReader,
         mut pair: Pair,
         candidate: Candidate,
         survey: Survey,
     ) -> Result<()> {
         let staged = names::staged(&self.job.id, &pair.entry.name);
-        let record = match self.stage(&pair, &staged).await? {
+        let record = match self.stage_entry(&pair, &staged).await? {
             Staged::Done(entry, hash, modified) => {
                 self.count_removals(state, &[(candidate.clone(), survey)])
                     .await?;
@@ -197,11 +202,11 @@ impl Copy<'_> {
                     }
                     Err(error) => {
                         let _ = self.job.destination.remove(&pair.folder, &staged).await;
-                        return self.not_deleted(&candidate, error);
+                        return self.record_undeleted(&candidate, error);
                     }
                 }
             }
-            Staged::Not(record) => record,
+            Staged::Failed(record) => record,
             Staged::Stopped => return Ok(()),
         };
         self.record_replaced(pair, record);
@@ -212,86 +217,83 @@ impl Copy<'_> {
         let (pass, attempts) = (self.pass, self.job.settings.attempts);
         let write = move |transaction: &Transaction<'_>| {
             if matches!(record, Record::Done(..)) {
-                write_gone(transaction, pair.parent, &pair.entry.name)?;
+                write_deleted(transaction, pair.parent, &pair.entry.name)?;
             }
             write_record(transaction, &pair, &record, pass, attempts)
         };
-        self.job.writer.post(When::Synced, write, || {});
-        self.job.progress.did(1, 0);
+        self.job.writer.post(CommitMode::AfterSync, write, || {});
+        self.job.progress.add_done(1, 0);
     }
 
-    /// Lets the old entry go, and gives its name to the new one, which is complete.
+    /// Removes the old entry and gives its name to the complete new one.
     async fn swap(&self, candidate: &Candidate, staged: &[u8]) -> headworks_storage::Result<()> {
         let Candidate { folder, entry, .. } = candidate;
-        self.put_away(folder, &entry.name).await?;
+        self.delete_or_quarantine(folder, &entry.name).await?;
         let destination = &self.job.destination;
         let call = async || {
             destination
                 .rename(folder, staged, (folder, &entry.name))
                 .await
         };
-        self.surveyor.attempt(call).await
+        self.surveyor.with_retries(call).await
     }
 
-    /// Copies an entry under another name.
-    async fn stage(&self, pair: &Pair, name: &[u8]) -> Result<Staged> {
+    /// Copies an entry under a temporary name.
+    async fn stage_entry(&self, pair: &Pair, name: &[u8]) -> Result<Staged> {
         for attempt in 1.. {
-            let error = match self.copier.onto(pair, Status::Missing, name).await {
-                Ok(Transferred::Done(entry, hash, modified))
+            let error = match self.copier.copy_entry_as(pair, Status::Missing, name).await {
+                Ok(TransferOutcome::Done(entry, hash, modified))
                     if pair.entry.kind != Kind::File || entry.size == pair.entry.size =>
                 {
                     return Ok(Staged::Done(entry, hash, modified));
                 }
-                Ok(Transferred::Done(entry, ..)) => {
+                Ok(TransferOutcome::Done(entry, ..)) => {
                     let (came, size) = (entry.size, pair.entry.size);
-                    headworks_storage::Error::short(&pair.path(), came, size)
+                    headworks_storage::Error::truncated(&pair.path(), came, size)
                 }
-                Ok(Transferred::Changed) => return Ok(Staged::Not(Record::Changed)),
-                Ok(Transferred::Stopped) => return Ok(Staged::Stopped),
+                Ok(TransferOutcome::Changed) => return Ok(Staged::Failed(Record::Changed)),
+                Ok(TransferOutcome::Stopped) => return Ok(Staged::Stopped),
                 Err(error) => error,
             };
-            let pause = match self.copier.judge(&error, attempt) {
-                Judgement::Over => {
-                    self.heed().await?;
+            let pause = match self.copier.classify(&error, attempt) {
+                ErrorAction::Abort => {
+                    self.apply_control().await?;
                     return Ok(Staged::Stopped);
                 }
-                Judgement::Record => {
-                    self.copier.give_up(pair).await;
-                    return Ok(Staged::Not(Record::Failed(error)));
+                ErrorAction::Record => {
+                    self.copier.discard_upload(pair).await;
+                    return Ok(Staged::Failed(Record::Failed(error)));
                 }
-                Judgement::Again(Fault::Overload(wait)) => wait,
-                Judgement::Again(_) => self.job.settings.backoff.delay(attempt, crate::random()),
+                ErrorAction::Retry(Fault::Overload(wait)) => wait,
+                ErrorAction::Retry(_) => self.job.settings.backoff.delay(attempt, crate::random()),
             };
             tokio::time::sleep(pause).await;
-            self.heed().await?;
+            self.apply_control().await?;
         }
         unreachable!("attempts are bounded")
     }
 
-    /// Removes the files from quarantine whose folders are complete; the others stay there.
+    /// Removes quarantined files whose replacing folders are complete; the others stay.
     pub(super) async fn remove_replaced(&self) -> Result<()> {
-        for kept in self.kept()? {
+        for file in self.quarantined_files()? {
             let state = self.job.state()?;
             let is_permanent = matches!(self.options.delete, Delete::Permanent { .. });
-            let goes = is_permanent && is_complete(&state, kept.replaced_by)?;
-            if goes {
+            let is_removed = is_permanent && is_complete(&state, file.replaced_by)?;
+            if is_removed {
                 let destination = &self.job.destination;
-                let call = async || destination.remove(&kept.folder, &kept.new).await;
-                match self.surveyor.attempt(call).await {
+                let call = async || destination.remove(&file.folder, &file.new).await;
+                match self.surveyor.with_retries(call).await {
                     Err(error) if error.kind() != ErrorKind::NotFound => {
-                        return Err(Error::Storage {
-                            side: "destination",
-                            error,
-                        });
+                        return Err(Side::Destination.error(error));
                     }
                     _ => {}
                 }
-                self.tidy_quarantine(&kept.folder).await;
+                self.remove_empty_quarantine(&file.folder).await;
             }
             let write = move |transaction: &Transaction<'_>| {
                 let forget = "DELETE FROM removal WHERE parent = ? AND name = ?";
-                transaction.execute(forget, params![kept.parent, kept.name])?;
-                if goes {
+                transaction.execute(forget, params![file.parent, file.name])?;
+                if is_removed {
                     return Ok(());
                 }
                 let less = "UPDATE meta SET value = max(value - 1, 0) WHERE key = 'deleted'";
@@ -299,16 +301,16 @@ impl Copy<'_> {
                 let more = "INSERT INTO meta VALUES ('quarantined', 1)
                             ON CONFLICT (key) DO UPDATE SET value = value + 1";
                 transaction.execute(more, [])?;
-                let path = kept.folder.join(&kept.new);
-                let words = "kept, because not all of the folder in its place was copied";
-                log(transaction, &format!("{}: {words}", shown(&path)))
+                let path = file.folder.join(&file.new);
+                let message = "kept in quarantine because the folder that replaces it was not copied completely";
+                log(transaction, &format!("{}: {message}", display(&path)))
             };
             self.job.writer.write(write).await?;
         }
         Ok(())
     }
 
-    fn kept(&self) -> Result<Vec<Kept>> {
+    fn quarantined_files(&self) -> Result<Vec<QuarantinedFile>> {
         let state = self.job.state()?;
         let mut statement = state.connection().prepare(
             "SELECT r.parent, r.name, r.folder, r.kept, s.folder FROM removal r
@@ -316,7 +318,7 @@ impl Copy<'_> {
              WHERE r.kept IS NOT NULL AND s.folder IS NOT NULL",
         )?;
         let rows = statement.query_map([], |row| {
-            Ok(Kept {
+            Ok(QuarantinedFile {
                 parent: row.get(0)?,
                 name: row.get(1)?,
                 folder: Folder::from_bytes(row.get(2)?),
@@ -327,8 +329,8 @@ impl Copy<'_> {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Removes folders of the quarantine in which nothing is left. If that fails they stay.
-    async fn tidy_quarantine(&self, folder: &Folder) {
+    /// Removes quarantine folders that are empty. If that fails, they stay.
+    async fn remove_empty_quarantine(&self, folder: &Folder) {
         let mut at = folder.clone();
         while let Some((above, name)) = at.split()
             && let Ok(children) = self.surveyor.children(&at).await
@@ -343,15 +345,15 @@ impl Copy<'_> {
     }
 }
 
-/// What became of an entry that was copied under another name.
+/// The result of copying an entry under a temporary name.
 enum Staged {
     Done(Box<Entry>, Option<[u8; 32]>, Option<i64>),
-    Not(Record),
+    Failed(Record),
     Stopped,
 }
 
-/// Whether all that is below a folder was copied.
-fn is_complete(state: &State, folder: FolderId) -> Result<bool> {
+/// Returns whether everything below a folder was copied.
+fn is_complete(state: &StateReader, folder: FolderId) -> Result<bool> {
     let mut statement = state.connection().prepare_cached(
         "WITH RECURSIVE below (id) AS (
              SELECT ?1 UNION ALL

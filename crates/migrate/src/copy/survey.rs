@@ -1,37 +1,37 @@
-//! What a deletion covers: every entry is counted, and what a filter excludes is protected.
+//! The extent of a deletion: every entry below it is counted, and excluded entries are protected.
 //!
-//! Plans do not look into folders that are at the destination only. Before such a folder goes, it
-//! is listed here: a limit that counted it as one entry would bound nothing.
+//! A plan does not list folders that only the destination has. They are listed here before they are
+//! removed: a limit that counted such a folder as one entry would not limit anything.
 
 use super::CopyOptions;
 use crate::error::Result;
 use crate::filter::{Filter, covers, globs, matches};
 use crate::job::Job;
-use crate::state::State;
+use crate::queries::StateReader;
 use globset::GlobSet;
 use headworks_core::Backoff;
 use headworks_storage::{Backend, Entry, ErrorKind, Fault, Folder, Kind};
 use std::sync::Arc;
 
-/// What is at and below an entry of the destination.
+/// Counts of the entries at and below an entry of the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
-    /// Entries that would go, the folders among them.
+    /// Entries that would be removed, including folders.
     pub(crate) entries: u64,
-    /// Entries that a filter excludes. They stay, and so do the folders that they are in.
+    /// Excluded entries. They stay, and so do the folders that contain them.
     pub(crate) protected: u64,
 }
 
-/// Lists what a deletion is about. Only looks.
+/// Counts what a deletion would remove. Read-only.
 pub(crate) struct Surveyor {
     destination: Arc<dyn Backend>,
-    /// `None`: excluded entries go like all others.
+    /// `None` if excluded entries are removed like others.
     protection: Option<Protection>,
     attempts: u32,
     backoff: Backoff,
 }
 
-/// The filters of the job, and after them the rules of `review` in their order.
+/// The job's filters, followed by the rules of `review` in their order.
 struct Protection {
     filter: Arc<Filter>,
     rules: Vec<(bool, GlobSet)>,
@@ -50,20 +50,20 @@ impl Protection {
     }
 }
 
-/// A folder on the way down, and whether it stays because something in it does.
-struct Level {
+/// A folder of the traversal, and whether it stays because it contains a protected entry.
+struct SurveyedFolder {
     path: Folder,
-    above: Option<usize>,
+    parent: Option<usize>,
     stays: bool,
 }
 
 impl Surveyor {
-    pub(crate) fn new(job: &Job, state: &State, options: &CopyOptions) -> Result<Surveyor> {
+    pub(crate) fn new(job: &Job, state: &StateReader, options: &CopyOptions) -> Result<Surveyor> {
         let protection = match options.delete_excluded {
             true => None,
             false => Some(Protection {
                 filter: job.filter.clone(),
-                rules: rules(state)?,
+                rules: load_rules(state)?,
             }),
         };
         Ok(Surveyor {
@@ -80,7 +80,7 @@ impl Surveyor {
         protection.is_some_and(|protection| protection.covers(folder, entry))
     }
 
-    /// Counts an entry with all that is in it.
+    /// Counts an entry with everything in it.
     pub(crate) async fn survey(
         &self,
         folder: &Folder,
@@ -95,26 +95,26 @@ impl Surveyor {
         if entry.kind != Kind::Folder {
             return Ok(found);
         }
-        let mut levels = vec![Level {
+        let mut folders_seen = vec![SurveyedFolder {
             path: folder.child(&entry.name),
-            above: None,
+            parent: None,
             stays: false,
         }];
         let mut at = 0;
-        while at < levels.len() {
-            let path = levels[at].path.clone();
-            let (inside, folders) = self.inside(&path).await?;
+        while at < folders_seen.len() {
+            let path = folders_seen[at].path.clone();
+            let (inside, folders) = self.survey_folder(&path).await?;
             found.entries += inside.entries;
             found.protected += inside.protected;
             let mut kept = (inside.protected > 0).then_some(at);
-            while let Some(level) = kept.filter(|level| !levels[*level].stays) {
-                levels[level].stays = true;
+            while let Some(level) = kept.filter(|level| !folders_seen[*level].stays) {
+                folders_seen[level].stays = true;
                 found.entries -= 1;
-                kept = levels[level].above;
+                kept = folders_seen[level].parent;
             }
-            levels.extend(folders.into_iter().map(|path| Level {
+            folders_seen.extend(folders.into_iter().map(|path| SurveyedFolder {
                 path,
-                above: Some(at),
+                parent: Some(at),
                 stays: false,
             }));
             at += 1;
@@ -122,9 +122,12 @@ impl Surveyor {
         Ok(found)
     }
 
-    /// What is in a folder: how much of it would go, and its folders.
-    async fn inside(&self, folder: &Folder) -> headworks_storage::Result<(Survey, Vec<Folder>)> {
-        self.attempt(async || {
+    /// Returns the counts of a folder's entries, and its subfolders.
+    async fn survey_folder(
+        &self,
+        folder: &Folder,
+    ) -> headworks_storage::Result<(Survey, Vec<Folder>)> {
+        self.with_retries(async || {
             let (mut found, mut folders) = (Survey::default(), Vec::new());
             self.each_page(folder, |entries| {
                 for entry in entries {
@@ -144,9 +147,9 @@ impl Surveyor {
         .await
     }
 
-    /// All that is in a folder.
+    /// Returns all entries of a folder.
     pub(crate) async fn children(&self, folder: &Folder) -> headworks_storage::Result<Vec<Entry>> {
-        self.attempt(async || {
+        self.with_retries(async || {
             let mut children = Vec::new();
             self.each_page(folder, |entries| children.extend(entries))
                 .await?;
@@ -161,7 +164,7 @@ impl Surveyor {
         mut each: impl FnMut(Vec<Entry>),
     ) -> headworks_storage::Result<()> {
         let mut listing = match self.destination.list(folder, None).await {
-            // It went away since the plan, with all that was in it.
+            // The folder disappeared since the plan, with everything in it.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             listing => listing?,
         };
@@ -171,14 +174,14 @@ impl Surveyor {
                 page => page?,
             };
             let Some(mut page) = page else { return Ok(()) };
-            // In a bucket, an object without a name says that there is a folder.
+            // In an object store, an object without a name is the marker of the folder itself.
             page.entries.retain(|entry| !entry.name.is_empty());
             each(page.entries);
         }
     }
 
-    /// Tries again what fails for the moment.
-    pub(crate) async fn attempt<T>(
+    /// Retries calls that fail temporarily.
+    pub(crate) async fn with_retries<T>(
         &self,
         mut call: impl AsyncFnMut() -> headworks_storage::Result<T>,
     ) -> headworks_storage::Result<T> {
@@ -199,7 +202,7 @@ impl Surveyor {
     }
 }
 
-fn rules(state: &State) -> Result<Vec<(bool, GlobSet)>> {
+fn load_rules(state: &StateReader) -> Result<Vec<(bool, GlobSet)>> {
     let query = "SELECT verb, pattern FROM rule WHERE verb IN ('exclude', 'include') ORDER BY id";
     let mut statement = state.connection().prepare(query)?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;

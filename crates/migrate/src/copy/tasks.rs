@@ -1,17 +1,17 @@
-//! What the pool's workers do.
+//! The tasks of the pool's workers.
 
-use super::early;
-use super::record::{Record, failure, touch, write_failed_folder, write_made, write_record};
-use super::transfer::Transferred;
+use super::overlap;
+use super::record::{Record, failure, mark_touched, write_failed_folder, write_made, write_record};
+use super::transfer::TransferOutcome;
 use crate::names;
 use crate::progress::Progress;
 use crate::status::{Difference, Status};
-use crate::store::{FolderId, Pair, When, Writer, put_destination, put_failure};
+use crate::store::{CommitMode, FolderId, Pair, Writer, put_destination, put_failure};
 use headworks_core::{Backoff, Cost, Job as PoolJob};
 use headworks_pool::{Handler, Health, Permits, Report, Run};
 use headworks_storage::{
-    Backend, Copied, Entry, Error, ErrorKind, Expect, Fault, Folder, Kind, Order, failpoint,
-    on_this_thread,
+    Backend, CopyItem, CopyOutcome, Entry, Error, ErrorKind, Fault, Folder, Kind, Precondition,
+    failpoint, on_this_thread,
 };
 use rusqlite::Transaction;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,44 +19,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-/// Larger files go alone, in parts.
-pub(super) const LARGE: u64 = 8 << 20;
+/// Larger files are transferred alone, in parts.
+pub(super) const LARGE_FILE: u64 = 8 << 20;
 
-/// Entries that the storage copies in one call. A pause or a limit takes effect between calls.
-const TOGETHER: usize = 16;
+/// Maximum number of entries per batch call of a storage. A pause or a bandwidth limit takes effect
+/// between calls.
+const BATCH_CALL_ENTRIES: usize = 16;
 
-/// Work for one worker.
+/// A unit of work for one worker.
 pub(super) struct Task {
-    pub(super) what: What,
+    pub(super) kind: TaskKind,
     pub(super) attempt: u32,
-    pub(super) _room: OwnedSemaphorePermit,
+    pub(super) _slot: OwnedSemaphorePermit,
 }
 
-pub(super) enum What {
-    /// Entries of one folder.
+pub(super) enum TaskKind {
+    /// Entries of one folder, or of several between local disks.
     Files(Vec<(Pair, Status)>),
-    /// Folders to make, whose parents exist.
+    /// Folders to make. Their parents exist.
     Make(Vec<FolderWork>),
     /// Folders whose attributes are to be set.
-    Settle(Vec<FolderWork>),
+    SetAttributes(Vec<FolderWork>),
 }
 
-/// A folder, and the place of its own entry.
+/// A folder, and the key of its own entry.
 #[derive(Clone, Debug)]
 pub(super) struct FolderWork {
     pub(super) id: FolderId,
     pub(super) parent: FolderId,
     pub(super) path: Folder,
     pub(super) entry: Entry,
-    /// Whether it need not be made, because what is in it makes it.
-    pub(super) full: bool,
+    /// Whether it need not be made, because an entry in it creates it.
+    pub(super) implied: bool,
 }
 
 pub(super) struct Copier {
-    /// Whether both sides are disks of this machine.
+    /// Whether both sides are local disks.
     pub(super) local: bool,
-    /// Whether the destination is one.
-    pub(super) onto_disk: bool,
+    /// Whether the destination is a local disk.
+    pub(super) destination_is_local: bool,
     pub(super) source: Arc<dyn Backend>,
     pub(super) destination: Arc<dyn Backend>,
     pub(super) writer: Writer,
@@ -69,27 +70,27 @@ pub(super) struct Copier {
     pub(super) fatal: Fatal,
     pub(super) job: String,
     pub(super) pass: i64,
-    /// While the plan goes on: until when.
-    pub(super) early: Option<CancellationToken>,
+    /// Cancelled when the plan is finished; `None` if the copy runs after the plan.
+    pub(super) plan_done: Option<CancellationToken>,
 }
 
-/// What ended the whole run, and at which side.
+/// The error that ended the whole run, and its side.
 pub(super) type Fatal = Arc<Mutex<Option<(&'static str, Error)>>>;
 
-/// Shared with the threads on which disks are written.
-pub(super) struct Copiers(pub(super) Arc<Copier>);
+/// The pool's handler. The copier is shared with the blocking threads that serve local disks.
+pub(super) struct CopyHandler(pub(super) Arc<Copier>);
 
-impl Handler<Task> for Copiers {
+impl Handler<Task> for CopyHandler {
     async fn run(&self, run: &mut Run<'_, Task>) -> Report {
-        if self.0.is_over() {
-            return Report::done(); // it stays where it is: in the state file
+        if self.0.is_cancelled() {
+            return Report::done(); // the work is still in the state file
         }
         let task = &mut run.payload;
         task.attempt += 1;
-        let what = std::mem::replace(&mut task.what, What::Files(Vec::new()));
-        let (left, again) = self.attempt(what, task.attempt).await;
-        task.what = left;
-        match again {
+        let kind = std::mem::replace(&mut task.kind, TaskKind::Files(Vec::new()));
+        let (to_retry, fault) = self.attempt(kind, task.attempt).await;
+        task.kind = to_retry;
+        match fault {
             None => Report::done(),
             Some(Fault::Overload(wait)) => {
                 task.attempt -= 1;
@@ -103,16 +104,16 @@ impl Handler<Task> for Copiers {
     }
 }
 
-impl Copiers {
-    /// Between disks all of it on one thread, and folders of a disk always: waking another for
-    /// every call costs more than the calls.
-    async fn attempt(&self, what: What, attempt: u32) -> (What, Option<Fault>) {
-        let of_folders = !matches!(what, What::Files(_));
-        if !(self.0.local || self.0.onto_disk && of_folders) {
-            return self.0.attempt(what, attempt).await;
+impl CopyHandler {
+    /// Attempts a task. Calls to a local disk run on one blocking thread per task: waking another
+    /// thread for every call costs more than the calls.
+    async fn attempt(&self, kind: TaskKind, attempt: u32) -> (TaskKind, Option<Fault>) {
+        let is_folder_work = !matches!(kind, TaskKind::Files(_));
+        if !(self.0.local || self.0.destination_is_local && is_folder_work) {
+            return self.0.attempt(kind, attempt).await;
         }
         let (copier, runtime) = (self.0.clone(), tokio::runtime::Handle::current());
-        let copy = move || on_this_thread(|| runtime.block_on(copier.attempt(what, attempt)));
+        let copy = move || on_this_thread(|| runtime.block_on(copier.attempt(kind, attempt)));
         match tokio::task::spawn_blocking(copy).await {
             Ok(done) => done,
             Err(failed) => std::panic::resume_unwind(failed.into_panic()),
@@ -121,18 +122,18 @@ impl Copiers {
 }
 
 impl Copier {
-    /// Does what it can; what is left to be tried again, and why.
-    async fn attempt(&self, mut what: What, attempt: u32) -> (What, Option<Fault>) {
-        let again = match &mut what {
-            What::Files(files) => self.files(files, attempt).await,
-            What::Make(folders) => self.make(folders, attempt).await,
-            What::Settle(folders) => self.settle(folders, attempt).await,
+    /// Attempts a task. Returns the part to be retried, and why.
+    async fn attempt(&self, mut kind: TaskKind, attempt: u32) -> (TaskKind, Option<Fault>) {
+        let fault = match &mut kind {
+            TaskKind::Files(files) => self.copy_files(files, attempt).await,
+            TaskKind::Make(folders) => self.make_folders(folders, attempt).await,
+            TaskKind::SetAttributes(folders) => self.set_folder_attributes(folders, attempt).await,
         };
-        (what, again)
+        (kind, fault)
     }
 
-    fn is_over(&self) -> bool {
-        let over = self.early.as_ref();
+    fn is_cancelled(&self) -> bool {
+        let over = self.plan_done.as_ref();
         self.stop.is_cancelled()
             || over.is_some_and(CancellationToken::is_cancelled)
             || self
@@ -142,47 +143,48 @@ impl Copier {
                 .is_some()
     }
 
-    /// Whether an error ends the whole run, or is worth another attempt. `None`: it is to be
-    /// recorded.
-    pub(super) fn judge(&self, error: &Error, attempt: u32) -> Judgement {
+    /// Decides what an error means: abort the run, retry, or record a failure.
+    pub(super) fn classify(&self, error: &Error, attempt: u32) -> ErrorAction {
         match error.fault() {
             Fault::Fatal => {
-                self.end_by("destination", error);
-                Judgement::Over
+                self.abort("destination", error);
+                ErrorAction::Abort
             }
-            Fault::Overload(wait) => Judgement::Again(Fault::Overload(wait)),
-            Fault::Temporary if attempt < self.attempts => Judgement::Again(Fault::Temporary),
-            _ => Judgement::Record,
+            Fault::Overload(wait) => ErrorAction::Retry(Fault::Overload(wait)),
+            Fault::Temporary if attempt < self.attempts => ErrorAction::Retry(Fault::Temporary),
+            _ => ErrorAction::Record,
         }
     }
 
-    fn end_by(&self, side: &'static str, error: &Error) {
+    fn abort(&self, side: &'static str, error: &Error) {
         let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
         fatal.get_or_insert_with(|| (side, error.clone()));
     }
 
-    /// What the source answers. If that ends the run, it is noted that it was the source: otherwise
-    /// the destination is named.
-    pub(super) async fn of_source<T>(
+    /// Awaits a call to the source. The source is recorded as the culprit of a fatal error; without
+    /// that the destination would be blamed.
+    pub(super) async fn on_source<T>(
         &self,
         call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let answer = call.await;
-        if let Err(error) = &answer
+        let result = call.await;
+        if let Err(error) = &result
             && error.fault() == Fault::Fatal
         {
-            self.end_by("source", error);
+            self.abort("source", error);
         }
-        answer
+        result
     }
 
-    /// Waits while the job is paused: before every entry, and every piece of a large one.
-    pub(super) async fn hold(&self) {
-        self.progress.hold(|| self.is_over()).await;
+    /// Waits while the job is paused. Called before every entry, and every piece of a large one.
+    pub(super) async fn wait_while_paused(&self) {
+        self.progress
+            .wait_while_paused(|| self.is_cancelled())
+            .await;
     }
 
-    pub(super) async fn pass_bytes(&self, bytes: u64) {
-        self.hold().await;
+    pub(super) async fn throttle(&self, bytes: u64) {
+        self.wait_while_paused().await;
         if let Some(bandwidth) = &self.bandwidth {
             let permit = bandwidth.acquire(PoolJob::new(()).cost(Cost(bytes))).await;
             if let Ok(permit) = permit {
@@ -191,42 +193,42 @@ impl Copier {
         }
     }
 
-    /// Copies what is in the list, and leaves in it what is to be tried again.
-    async fn files(&self, files: &mut Vec<(Pair, Status)>, attempt: u32) -> Option<Fault> {
-        let mut left = Vec::new();
+    /// Copies the files in the list, and leaves those to be retried in it.
+    async fn copy_files(&self, files: &mut Vec<(Pair, Status)>, attempt: u32) -> Option<Fault> {
+        let mut to_retry = Vec::new();
         let mut fault = None;
         let mut records = Vec::new();
         let mut results = Vec::new();
         for folder in files.chunk_by(|(a, _), (b, _)| a.parent == b.parent) {
-            for some in folder.chunks(TOGETHER) {
-                match self.directly(some).await {
+            for batch in folder.chunks(BATCH_CALL_ENTRIES) {
+                match self.copy_batch(batch).await {
                     Some(done) => results.extend(done),
                     None => {
-                        for (pair, status) in some {
-                            self.hold().await;
-                            results.push(self.one(pair, *status).await);
+                        for (pair, status) in batch {
+                            self.wait_while_paused().await;
+                            results.push(self.copy_entry(pair, *status).await);
                         }
                     }
                 }
             }
         }
         for ((mut pair, status), result) in files.drain(..).zip(results) {
-            let record = match result.and_then(|done| expect_size(&pair, done)) {
-                Ok(Transferred::Done(entry, hash, modified)) => {
+            let record = match result.and_then(|done| check_size(&pair, done)) {
+                Ok(TransferOutcome::Done(entry, hash, modified)) => {
                     pair.entry.modified = pair.entry.modified.or(modified);
                     Record::Done(*entry, hash)
                 }
-                Ok(Transferred::Changed) => Record::Changed,
-                Ok(Transferred::Stopped) => continue,
-                Err(error) => match self.judge(&error, attempt) {
-                    Judgement::Over => continue,
-                    Judgement::Record => {
-                        self.give_up(&pair).await;
+                Ok(TransferOutcome::Changed) => Record::Changed,
+                Ok(TransferOutcome::Stopped) => continue,
+                Err(error) => match self.classify(&error, attempt) {
+                    ErrorAction::Abort => continue,
+                    ErrorAction::Record => {
+                        self.discard_upload(&pair).await;
                         Record::Failed(error)
                     }
-                    Judgement::Again(again) => {
-                        fault = Some(again);
-                        left.push((pair, status));
+                    ErrorAction::Retry(retry) => {
+                        fault = Some(retry);
+                        to_retry.push((pair, status));
                         continue;
                     }
                 },
@@ -234,43 +236,46 @@ impl Copier {
             records.push((pair, record));
         }
         self.record(records, attempt);
-        *files = left;
+        *files = to_retry;
         fault
     }
 
-    /// All of them in one call, where the storages can.
-    async fn directly(&self, files: &[(Pair, Status)]) -> Option<Vec<Result<Transferred, Error>>> {
-        let direct = self.destination.capabilities().direct;
+    /// Copies files with one call to the storage, if both storages support that.
+    async fn copy_batch(
+        &self,
+        files: &[(Pair, Status)],
+    ) -> Option<Vec<Result<TransferOutcome, Error>>> {
+        let direct = self.destination.capabilities().max_batch_copy;
         let whole = |(pair, status): &(Pair, Status)| {
             pair.entry.size <= direct && *status != Status::Different(Difference::Metadata)
         };
         if self.checksum || !files.iter().all(whole) {
             return None;
         }
-        let orders: Vec<Order> = files.iter().map(|(pair, _)| self.order(pair)).collect();
+        let items: Vec<CopyItem> = files.iter().map(|(pair, _)| self.copy_item(pair)).collect();
         let folder = &files.first()?.0.folder;
-        self.pass_bytes(orders.iter().map(|order| order.entry.size).sum())
+        self.throttle(items.iter().map(|item| item.entry.size).sum())
             .await;
         failpoint::hit("before-batch");
         let results = self
             .destination
-            .copy_batch(&*self.source, folder, &orders)?
+            .copy_batch(&*self.source, folder, &items)?
             .await;
         failpoint::hit("after-batch");
-        let transferred = |result: Result<Copied, Error>| {
+        let transferred = |result: Result<CopyOutcome, Error>| {
             result.map(|copied| match copied {
-                Copied::Done(entry) => Transferred::Done(entry.into(), None, None),
-                Copied::Changed => Transferred::Changed,
+                CopyOutcome::Done(entry) => TransferOutcome::Done(entry.into(), None, None),
+                CopyOutcome::Changed => TransferOutcome::Changed,
             })
         };
         Some(results.into_iter().map(transferred).collect())
     }
 
-    pub(super) fn order(&self, pair: &Pair) -> Order {
-        Order {
+    pub(super) fn copy_item(&self, pair: &Pair) -> CopyItem {
+        CopyItem {
             entry: pair.entry.clone(),
             temp: names::temp(&self.job, &pair.entry.name),
-            expect: expect(pair),
+            precondition: precondition(pair),
         }
     }
 
@@ -285,49 +290,50 @@ impl Copier {
             .failed
             .fetch_add(failed.count() as u64, Relaxed);
         let bytes = records.iter().map(|(pair, _)| pair.entry.size).sum();
-        self.progress.did(records.len() as u64, bytes);
+        self.progress.add_done(records.len() as u64, bytes);
         let (pass, rows) = (self.pass, records.len());
-        let early = self.early.is_some();
+        let overlapping = self.plan_done.is_some();
         let write = move |transaction: &Transaction<'_>| {
             for (pair, record) in &records {
                 write_record(transaction, pair, record, pass, attempt)?;
-                if early {
-                    early::let_go(transaction, pair)?;
+                if overlapping {
+                    overlap::clear_released(transaction, pair)?;
                 }
             }
             for folder in records.chunk_by(|(a, _), (b, _)| a.parent == b.parent) {
-                touch(transaction, folder[0].0.parent)?;
+                mark_touched(transaction, folder[0].0.parent)?;
             }
             Ok(())
         };
-        self.writer.post_rows(When::Synced, rows, write, || {});
+        self.writer
+            .post_rows(CommitMode::AfterSync, rows, write, || {});
     }
 
-    async fn make(&self, folders: &mut Vec<FolderWork>, attempt: u32) -> Option<Fault> {
+    async fn make_folders(&self, folders: &mut Vec<FolderWork>, attempt: u32) -> Option<Fault> {
         let mut made = Vec::new();
         let mut failed = Vec::new();
-        let mut left = Vec::new();
+        let mut to_retry = Vec::new();
         let mut fault = None;
         for folder in folders.drain(..) {
-            self.hold().await;
-            let made_by_itself = folder.full && !folder.path.is_root();
-            let done = match made_by_itself {
+            self.wait_while_paused().await;
+            let is_implied = folder.implied && !folder.path.is_root();
+            let done = match is_implied {
                 true => Ok(()),
                 false => self.destination.make_folder(&folder.path).await,
             };
             match done {
                 Ok(()) => made.push(folder),
-                Err(error) => match self.judge(&error, attempt) {
-                    Judgement::Over => {}
-                    Judgement::Record => failed.push((folder, error)),
-                    Judgement::Again(again) => {
-                        fault = Some(again);
-                        left.push(folder);
+                Err(error) => match self.classify(&error, attempt) {
+                    ErrorAction::Abort => {}
+                    ErrorAction::Record => failed.push((folder, error)),
+                    ErrorAction::Retry(retry) => {
+                        fault = Some(retry);
+                        to_retry.push(folder);
                     }
                 },
             }
         }
-        self.progress.did(made.len() as u64, 0);
+        self.progress.add_done(made.len() as u64, 0);
         self.progress.failed.fetch_add(failed.len() as u64, Relaxed);
         let pass = self.pass;
         let write = move |transaction: &Transaction<'_>| {
@@ -339,34 +345,38 @@ impl Copier {
             }
             Ok(())
         };
-        self.writer.post(When::Synced, write, || {});
-        *folders = left;
+        self.writer.post(CommitMode::AfterSync, write, || {});
+        *folders = to_retry;
         fault
     }
 
-    async fn settle(&self, folders: &mut Vec<FolderWork>, attempt: u32) -> Option<Fault> {
+    async fn set_folder_attributes(
+        &self,
+        folders: &mut Vec<FolderWork>,
+        attempt: u32,
+    ) -> Option<Fault> {
         let mut settled = Vec::new();
         let mut failed = Vec::new();
-        let mut left = Vec::new();
+        let mut to_retry = Vec::new();
         let mut fault = None;
         for folder in folders.drain(..) {
-            self.hold().await;
-            match self.settle_one(&folder).await {
+            self.wait_while_paused().await;
+            match self.set_attributes(&folder).await {
                 Ok(entry) => {
                     failpoint::hit("after-settle");
                     settled.push((folder, entry));
                 }
-                Err(error) => match self.judge(&error, attempt) {
-                    Judgement::Over => {}
-                    Judgement::Record => failed.push((folder, error)),
-                    Judgement::Again(again) => {
-                        fault = Some(again);
-                        left.push(folder);
+                Err(error) => match self.classify(&error, attempt) {
+                    ErrorAction::Abort => {}
+                    ErrorAction::Record => failed.push((folder, error)),
+                    ErrorAction::Retry(retry) => {
+                        fault = Some(retry);
+                        to_retry.push(folder);
                     }
                 },
             }
         }
-        self.progress.did(settled.len() as u64, 0);
+        self.progress.add_done(settled.len() as u64, 0);
         self.progress.failed.fetch_add(failed.len() as u64, Relaxed);
         let pass = self.pass;
         let write = move |transaction: &Transaction<'_>| {
@@ -392,53 +402,54 @@ impl Copier {
             }
             Ok(())
         };
-        self.writer.post(When::Synced, write, || {});
-        *folders = left;
+        self.writer.post(CommitMode::AfterSync, write, || {});
+        *folders = to_retry;
         fault
     }
 
-    async fn settle_one(&self, folder: &FolderWork) -> Result<Entry, Error> {
-        let both = self.source.capabilities().extended && self.destination.capabilities().extended;
-        let extended = match both {
+    async fn set_attributes(&self, folder: &FolderWork) -> Result<Entry, Error> {
+        let both_support =
+            self.source.capabilities().extended && self.destination.capabilities().extended;
+        let extended = match both_support {
             true => {
-                self.of_source(self.source.extended(&folder.path, None))
+                self.on_source(self.source.extended(&folder.path, None))
                     .await?
             }
             false => Vec::new(),
         };
         self.destination
-            .settle(&folder.path, None, &folder.entry, extended)
+            .set_attributes(&folder.path, None, &folder.entry, extended)
             .await
     }
 }
 
-/// What may be overwritten: what the plan found, and nothing that came since.
-pub(super) fn expect(pair: &Pair) -> Expect {
-    match &pair.there {
-        None => Expect::Nothing,
-        Some(there) => match there.etag() {
-            Some(version) => Expect::Version(version.clone()),
-            None => Expect::Listed(there.clone().into()),
+/// Returns the condition for an overwrite: only what the plan found may be replaced.
+pub(super) fn precondition(pair: &Pair) -> Precondition {
+    match &pair.existing {
+        None => Precondition::Absent,
+        Some(existing) => match existing.etag() {
+            Some(version) => Precondition::Version(version.clone()),
+            None => Precondition::Unchanged(existing.clone().into()),
         },
     }
 }
 
-/// Whatever a backend says: a file of another size than was listed is not a copy of it.
-fn expect_size(pair: &Pair, done: Transferred) -> Result<Transferred, Error> {
+/// Checks the size of a copied file. A backend's success alone is not trusted.
+fn check_size(pair: &Pair, done: TransferOutcome) -> Result<TransferOutcome, Error> {
     match &done {
-        Transferred::Done(there, ..)
-            if pair.entry.kind == Kind::File && there.size != pair.entry.size =>
+        TransferOutcome::Done(written, ..)
+            if pair.entry.kind == Kind::File && written.size != pair.entry.size =>
         {
-            let words = format!("{} of {} bytes arrived", there.size, pair.entry.size);
+            let cause = format!("only {} of {} bytes arrived", written.size, pair.entry.size);
             let path = pair.path();
-            Err(Error::new(ErrorKind::Temporary, "write", &path, words))
+            Err(Error::new(ErrorKind::Temporary, "write", &path, cause))
         }
         _ => Ok(done),
     }
 }
 
-pub(super) enum Judgement {
-    Over,
+pub(super) enum ErrorAction {
+    Abort,
     Record,
-    Again(Fault),
+    Retry(Fault),
 }

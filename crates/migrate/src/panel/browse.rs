@@ -1,13 +1,13 @@
-//! Pages of a plan and of its failures, read when somebody asks.
+//! Pages of a plan and of its failures, read on demand.
 
 use crate::error::Result;
-use crate::state::{Listed, State};
+use crate::queries::{BrowsedEntry, StateReader};
 use crate::store::FolderId;
 use headworks_service::panel::{Cell, Cursor, Page, Row, Unit};
-use headworks_storage::{shown, unshown};
+use headworks_storage::{display, from_display};
 use serde::{Deserialize, Serialize};
 
-/// Rows in a page.
+/// Rows per page.
 const PAGE: usize = 50;
 
 pub(super) const PLAN_COLUMNS: [(&str, Unit); 7] = [
@@ -17,30 +17,30 @@ pub(super) const PLAN_COLUMNS: [(&str, Unit); 7] = [
     ("bytes", Unit::Bytes),
     ("to copy", Unit::Count),
     ("bytes to copy", Unit::Bytes),
-    ("left out or unknown", Unit::Count),
+    ("skipped or unknown", Unit::Count),
 ];
 
 pub(super) const FAILURE_COLUMNS: [(&str, Unit); 5] = [
     ("entry", Unit::Count),
-    ("while", Unit::Count),
+    ("phase", Unit::Count),
     ("cause", Unit::Count),
     ("attempts", Unit::Count),
-    ("what to do", Unit::Count),
+    ("next step", Unit::Count),
 ];
 
-/// Where a page begins.
+/// The position of a page in a plan or in the failures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Browse {
+pub(super) struct BrowseCursor {
     pub(super) job: String,
     folder: FolderId,
     after: Vec<u8>,
-    /// Whether what is at the destination only comes next.
+    /// Whether the page lists entries that only the destination has.
     extra: bool,
 }
 
-impl Browse {
-    pub(super) fn folder(job: &str, folder: FolderId) -> Browse {
-        Browse {
+impl BrowseCursor {
+    pub(super) fn folder(job: &str, folder: FolderId) -> BrowseCursor {
+        BrowseCursor {
             job: job.to_owned(),
             folder,
             after: Vec::new(),
@@ -48,17 +48,17 @@ impl Browse {
         }
     }
 
-    pub(super) fn first_failure(job: &str) -> Browse {
-        Browse::folder(job, -1)
+    pub(super) fn first_failure(job: &str) -> BrowseCursor {
+        BrowseCursor::folder(job, -1)
     }
 
     pub(super) fn cursor(&self) -> Cursor {
         Cursor(serde_json::to_string(self).unwrap_or_default())
     }
 
-    fn on(&self, folder: FolderId, after: &[u8]) -> Cursor {
+    fn next_page(&self, folder: FolderId, after: &[u8]) -> Cursor {
         let after = after.to_vec();
-        Browse {
+        BrowseCursor {
             folder,
             after,
             ..self.clone()
@@ -67,17 +67,17 @@ impl Browse {
     }
 }
 
-/// The id of an entry of a job: bytes that are no UTF-8 must come back as they were.
+/// Returns the id of an entry of a job. Names that are not UTF-8 must survive the round trip.
 pub(super) fn entry_id(job: &str, path: &[u8]) -> String {
-    serde_json::to_string(&(job, shown(path).to_string())).unwrap_or_default()
+    serde_json::to_string(&(job, display(path).to_string())).unwrap_or_default()
 }
 
 pub(super) fn parse_entry(id: &str) -> Option<(String, Vec<u8>)> {
     let (job, path): (String, String) = serde_json::from_str(id).ok()?;
-    Some((job, unshown(&path)?))
+    Some((job, from_display(&path)?))
 }
 
-/// A pattern that matches this path and no other.
+/// Returns a pattern that matches only this path.
 pub(super) fn pattern_for(path: &[u8]) -> Option<String> {
     let path = std::str::from_utf8(path).ok()?;
     let mut pattern = String::from("/");
@@ -91,38 +91,38 @@ pub(super) fn pattern_for(path: &[u8]) -> Option<String> {
     Some(pattern)
 }
 
-/// What is in a folder: the source's entries, then what is at the destination only.
-pub(super) fn folder(state: &State, at: &Browse) -> Result<Page> {
+/// Returns a page of a folder: the source's entries, then those that only the destination has.
+pub(super) fn folder(state: &StateReader, at: &BrowseCursor) -> Result<Page> {
     let mut rows = Vec::new();
     let mut extra = at.clone();
     if !at.extra {
-        let listed = state.listed(at.folder, &at.after, PAGE)?;
+        let listed = state.browse_source(at.folder, &at.after, PAGE)?;
         rows.extend(listed.iter().map(|entry| row(at, entry)));
         if let Some(last) = listed.last().filter(|_| listed.len() == PAGE) {
-            let next = Some(at.on(at.folder, &last.name));
+            let next = Some(at.next_page(at.folder, &last.name));
             return Ok(Page { rows, next });
         }
-        extra = Browse {
+        extra = BrowseCursor {
             extra: true,
             after: Vec::new(),
             ..at.clone()
         };
     }
-    let only = state.listed_extra(at.folder, &extra.after, PAGE)?;
+    let only = state.browse_extra(at.folder, &extra.after, PAGE)?;
     rows.extend(only.iter().map(|entry| row(at, entry)));
     let last = only.last().filter(|_| only.len() == PAGE);
-    let next = last.map(|last| extra.on(at.folder, &last.name));
+    let next = last.map(|last| extra.next_page(at.folder, &last.name));
     Ok(Page { rows, next })
 }
 
-fn row(at: &Browse, entry: &Listed) -> Row {
+fn row(at: &BrowseCursor, entry: &BrowsedEntry) -> Row {
     let total = entry.total.unwrap_or_default();
     let (found, work) = (total.found, total.work);
     let number = |number: u64| Cell::Number(number as f64);
     Row {
         id: entry_id(&at.job, &entry.path),
         cells: vec![
-            Cell::Text(shown(&entry.name).to_string()),
+            Cell::Text(display(&entry.name).to_string()),
             Cell::from(entry.status),
             if entry.folder.is_some() {
                 number(found.entries)
@@ -136,11 +136,11 @@ fn row(at: &Browse, entry: &Listed) -> Row {
         ],
         children: entry
             .folder
-            .map(|folder| Browse::folder(&at.job, folder).cursor()),
+            .map(|folder| BrowseCursor::folder(&at.job, folder).cursor()),
     }
 }
 
-pub(super) fn failures(state: &State, at: &Browse) -> Result<Page> {
+pub(super) fn failures(state: &StateReader, at: &BrowseCursor) -> Result<Page> {
     let failed = state.failed_page((at.folder, &at.after), PAGE)?;
     let rows = failed.iter().map(|((..), failed)| Row {
         id: serde_json::to_string(&(&at.job, &failed.path)).unwrap_or_default(),
@@ -155,7 +155,7 @@ pub(super) fn failures(state: &State, at: &Browse) -> Result<Page> {
     });
     let rows = rows.collect();
     let last = failed.last().filter(|_| failed.len() == PAGE);
-    let next = last.map(|((parent, name), _)| at.on(*parent, name));
+    let next = last.map(|((parent, name), _)| at.next_page(*parent, name));
     Ok(Page { rows, next })
 }
 

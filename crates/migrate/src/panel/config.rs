@@ -1,15 +1,14 @@
-//! The `[migrate]` section: which jobs a page shows.
+//! The `[migrate]` section: the jobs that the page shows.
 
 use std::path::PathBuf;
 
 headworks_service::section! {
-    /// Jobs of `headworks migrate`, for whoever looks after them. They run in processes of their
-    /// own.
+    /// Jobs of `headworks migrate` that the console shows. They run in their own processes.
     pub struct MigrateConfig = "migrate";
 
-    /// State files, and folders in which every `*.db` is one.
+    /// State files, or folders in which every `*.db` is a state file.
     jobs: Vec<PathBuf> = Vec::new(), example("[\"/var/lib/headworks/jobs\"]"), restart();
-    /// Where a synthetic migration that the console starts keeps its state and its copy; without it
-    /// a temporary folder.
+    /// Folder for the state and the copy of a synthetic migration that the console starts; by
+    /// default a temporary folder.
     demo_folder: Option<PathBuf> = None, example("\"/tmp/headworks-demo\""), restart();
 }

@@ -1,4 +1,4 @@
-//! Synthetic migrations that somebody asked for, to be watched.
+//! Synthetic migrations, started from the console to be watched.
 
 use crate::copy::CopyOptions;
 use crate::error::{Error, Result};
@@ -9,13 +9,13 @@ use headworks_service::shutdown::Shutdown;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Slow, unreliable and of some depth: there is something to see for a minute or so.
+/// Slow, unreliable and nested, so that it runs for about a minute.
 const TREE: &str =
     "depth=6&dirs=2-4&files=2-12&size=1k~256k&latency=30ms&errors=4&overload=1&names=plain,spaces";
-/// Synthetic migrations at once.
+/// Maximum number of concurrent synthetic migrations.
 const AT_ONCE: usize = 4;
 
-/// Those that were started in this process.
+/// The synthetic migrations started by this process.
 #[derive(Debug)]
 pub(super) struct Demos {
     folder: PathBuf,
@@ -38,16 +38,16 @@ impl Demos {
             .clone()
     }
 
-    /// Starts one under `shutdown`; it is drained with everything else.
+    /// Starts a synthetic migration under `shutdown`, which drains it.
     pub(super) async fn start(&self, shutdown: &Shutdown) -> std::result::Result<Done, PanelError> {
         let number = {
             let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
             let running = started
                 .iter()
-                .filter(|path| crate::store::holder(path).is_some());
+                .filter(|path| crate::store::lock_holder(path).is_some());
             if running.count() >= AT_ONCE {
-                let words = format!("{AT_ONCE} are running already");
-                return Err(PanelError::Refused(words));
+                let message = format!("{AT_ONCE} synthetic migrations are already running");
+                return Err(PanelError::Refused(message));
             }
             let number = started.len() + 1;
             started.push(self.state(number));
@@ -59,23 +59,23 @@ impl Demos {
         let destination = self.folder.join(format!("copy-{number}"));
         let job = open(&self.state(number), &source, &destination);
         let job = job.map_err(|error| PanelError::Failed(error.to_string()))?;
-        let (stop, asked) = (job.stop(), shutdown.token());
+        let (stop, cancelled_by) = (job.stop(), shutdown.token());
         shutdown.spawn(format!("synthetic migration {number}"), async move {
             let running = tokio::task::spawn_blocking(move || run(job));
             tokio::pin!(running);
             let ended = tokio::select! {
                 ended = &mut running => ended,
-                () = asked.cancelled() => {
+                () = cancelled_by.cancelled() => {
                     stop.cancel();
                     running.await
                 }
             };
             if let Ok(Err(error)) = ended {
-                tracing::warn!(%error, number, "a synthetic migration ended early");
+                tracing::warn!(%error, number, "synthetic migration failed");
             }
         });
-        let words = format!("{source} goes to {}", destination.display());
-        Ok(Done::new(words))
+        let message = format!("copying {source} to {}", destination.display());
+        Ok(Done::new(message))
     }
 
     fn state(&self, number: usize) -> PathBuf {
@@ -88,7 +88,7 @@ fn open(state: &Path, source: &str, destination: &Path) -> Result<Job> {
     Job::open(state, between, &Filters::default(), Settings::default())
 }
 
-/// On a thread that may block: a job reads its state file between calls.
+/// Runs a job on a blocking thread, because it reads its state file between calls.
 fn run(job: Job) -> Result<()> {
     let ended = tokio::runtime::Handle::current().block_on(async {
         job.plan().await?;

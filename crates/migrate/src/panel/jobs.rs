@@ -1,54 +1,54 @@
-//! What a look at the state files saw.
+//! The state of all jobs, read from their state files.
 
 use crate::error::Result;
-use crate::progress::{Live, Round};
-use crate::state::{Count, Outcome, State, Summary};
-use crate::store::{ROOT, holder};
+use crate::progress::{ProgressSnapshot, Round};
+use crate::queries::{Count, Outcome, StateReader, Summary};
+use crate::store::{ROOT, lock_holder};
 use std::path::{Path, PathBuf};
 
-/// Jobs that are looked at; a page is not the place for more.
+/// Maximum number of jobs that the page shows.
 const JOBS: usize = 100;
 
 /// All jobs at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) jobs: Vec<Known>,
+pub(super) struct JobList {
+    pub(super) jobs: Vec<JobView>,
 }
 
-/// One job.
+/// A job, as read from its state file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
-    /// What rows and actions call it: the path of its state file.
+pub(super) struct JobView {
+    /// The id of the job in rows and actions: the path of its state file.
     pub(super) id: String,
     pub(super) path: PathBuf,
-    /// Why nothing is known of it.
+    /// Why the state file could not be read.
     pub(super) problem: Option<String>,
     pub(super) source: String,
     pub(super) destination: String,
     pub(super) stage: String,
     pub(super) pass: String,
     pub(super) paused: bool,
-    /// Who runs it now.
+    /// The process that runs the job.
     pub(super) holder: Option<String>,
-    /// What the runner left of itself.
-    pub(super) live: Option<Live>,
+    /// The last progress snapshot of the runner.
+    pub(super) live: Option<ProgressSnapshot>,
     /// The rounds of both sides.
     pub(super) rounds: [Vec<Round>; 2],
     pub(super) summary: Option<Summary>,
     pub(super) outcome: Option<Outcome>,
     pub(super) failures: u64,
-    /// What the plan found in all.
+    /// The totals of the plan.
     pub(super) total: Option<Count>,
-    /// By what it can be told that nothing changed.
+    /// Modification time and log size, to detect that nothing changed.
     changed: Option<(std::time::SystemTime, u64)>,
 }
 
-/// The files that are named, and those in folders that are.
-pub(super) fn state_files(places: &[PathBuf]) -> Vec<PathBuf> {
+/// Returns the configured files, and the state files in configured folders.
+pub(super) fn state_files(locations: &[PathBuf]) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for place in places {
-        let Ok(entries) = std::fs::read_dir(place) else {
-            files.push(place.clone());
+    for location in locations {
+        let Ok(entries) = std::fs::read_dir(location) else {
+            files.push(location.clone());
             continue;
         };
         let mut found: Vec<PathBuf> = entries
@@ -63,27 +63,27 @@ pub(super) fn state_files(places: &[PathBuf]) -> Vec<PathBuf> {
     files
 }
 
-pub(super) fn look(files: &[PathBuf], last: &Seen) -> Seen {
+pub(super) fn read_jobs(files: &[PathBuf], last: &JobList) -> JobList {
     let known = |path: &PathBuf| {
         let before = last.jobs.iter().find(|job| job.path == *path);
         let id = path.display().to_string();
-        let seen = look_at(path, before).unwrap_or_else(|error| Known {
+        let jobs = read_job(path, before).unwrap_or_else(|error| JobView {
             problem: Some(error.to_string()),
-            ..Known::default()
+            ..JobView::default()
         });
-        Known {
+        JobView {
             id,
             path: path.clone(),
-            ..seen
+            ..jobs
         }
     };
-    Seen {
+    JobList {
         jobs: files.iter().map(known).collect(),
     }
 }
 
-fn look_at(path: &Path, before: Option<&Known>) -> Result<Known> {
-    let runner = holder(path);
+fn read_job(path: &Path, before: Option<&JobView>) -> Result<JobView> {
+    let runner = lock_holder(path);
     let changed = changed(path);
     if let Some(before) = before
         && runner.is_none()
@@ -93,25 +93,25 @@ fn look_at(path: &Path, before: Option<&Known>) -> Result<Known> {
     {
         return Ok(before.clone());
     }
-    let state = State::open(path)?;
+    let state = StateReader::open(path)?;
     let live = runner.as_ref().and_then(|_| state.live());
-    let pass = state.fact("pass")?;
-    let shown = live
+    let pass = state.meta_value("pass")?;
+    let live_rounds = live
         .as_ref()
         .map(|live| [0, 1].map(|at| live.sides[at].rounds.clone()));
-    let rounds = match (shown, before) {
+    let rounds = match (live_rounds, before) {
         (Some(rounds), _) if !rounds[0].is_empty() => rounds,
-        // A copy changes nothing of the rounds that are known already.
+        // A copy does not change the rounds, so those read before are still right.
         (Some(_), Some(before)) if before.pass == pass && !before.rounds[0].is_empty() => {
             before.rounds.clone()
         }
         _ => state.rounds()?,
     };
-    Ok(Known {
-        source: state.fact("source")?,
-        destination: state.fact("destination")?,
-        stage: state.fact("stage")?,
-        paused: state.fact("paused")? == "1",
+    Ok(JobView {
+        source: state.meta_value("source")?,
+        destination: state.meta_value("destination")?,
+        stage: state.meta_value("stage")?,
+        paused: state.meta_value("paused")? == "1",
         pass,
         holder: runner,
         live,
@@ -121,11 +121,11 @@ fn look_at(path: &Path, before: Option<&Known>) -> Result<Known> {
         failures: state.failure_count()?,
         total: state.total(ROOT)?.map(|total| total.found),
         changed,
-        ..Known::default()
+        ..JobView::default()
     })
 }
 
-/// The youngest change of the file or its log, and the size of the log.
+/// Returns the latest modification of the file or its WAL, and the size of the WAL.
 fn changed(path: &Path) -> Option<(std::time::SystemTime, u64)> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

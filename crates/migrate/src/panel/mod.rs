@@ -1,9 +1,8 @@
-//! What the console shows of migrations.
+//! The console page of migrations.
 //!
-//! A job runs in a process of its own: it is looked at through its state file, with connections
-//! that only read, and what is asked of it goes through the `control` table. A task looks at all
-//! state files about once a second; a snapshot is what it saw last. Pages of failures and of the
-//! plan are read when somebody asks for them.
+//! A job runs in its own process. The page reads its state file through read-only connections, and
+//! sends requests through the `control` table. A task reads all state files about once per second;
+//! a snapshot shows the last result. Pages of failures and plans are read on demand.
 
 mod browse;
 mod config;
@@ -13,27 +12,27 @@ mod widgets;
 
 pub use config::MigrateConfig;
 
-use crate::control::{Request, ask};
+use crate::control::{Request, send_request};
 use crate::error::{Error, Result};
-use crate::state::State;
-use browse::Browse;
+use crate::queries::StateReader;
+use browse::BrowseCursor;
 use futures_util::future::BoxFuture;
 use headworks_service::panel::{
     Action, Args, Cursor, Done, Explanation, Fact, Page, Panel, PanelError, Parameter,
     ParameterKind, Snapshot,
 };
 use headworks_service::shutdown::Shutdown;
-use jobs::Seen;
+use jobs::JobList;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often jobs are looked at, if that is quick.
-const LOOK: Duration = Duration::from_secs(1);
-/// Looking takes at most this part of the time.
-const SHARE: u32 = 10;
+/// Interval between two readings, if reading is quick.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Reading takes at most one tenth of the time.
+const POLL_SHARE: u32 = 10;
 
-/// The jobs that a program watches.
+/// The jobs that a program shows.
 ///
 /// ```
 /// # use headworks_migrate::{MigrateConfig, Migrations};
@@ -52,26 +51,26 @@ pub struct Migrations {
 }
 
 struct Shared {
-    places: Vec<PathBuf>,
+    locations: Vec<PathBuf>,
     demos: demo::Demos,
-    seen: Mutex<Seen>,
+    jobs: Mutex<JobList>,
     shutdown: Shutdown,
 }
 
 impl Migrations {
-    /// Begins to watch, on the current tokio runtime.
+    /// Starts to watch the configured jobs, on the current tokio runtime.
     #[must_use]
     pub fn start(config: &MigrateConfig, shutdown: &Shutdown) -> Migrations {
         let shared = Arc::new(Shared {
-            places: config.jobs.clone(),
+            locations: config.jobs.clone(),
             demos: demo::Demos::new(config.demo_folder.as_deref()),
-            seen: Mutex::default(),
+            jobs: Mutex::default(),
             shutdown: shutdown.clone(),
         });
         let (watched, stop) = (shared.clone(), shutdown.token());
         shutdown.spawn("migrations", async move {
             loop {
-                let pause = watched.clone().look().await;
+                let pause = watched.clone().refresh().await;
                 let slept = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
                 if slept.is_none() {
                     return;
@@ -81,13 +80,13 @@ impl Migrations {
         Migrations { shared }
     }
 
-    /// How many jobs there are now.
+    /// Returns the current number of jobs.
     #[must_use]
     pub fn count(&self) -> usize {
-        jobs::state_files(&self.shared.places).len()
+        jobs::state_files(&self.shared.locations).len()
     }
 
-    /// What the console shows.
+    /// Returns the console's panel.
     #[must_use]
     pub fn panel(&self) -> Arc<dyn Panel> {
         Arc::new(MigratePanel(self.shared.clone()))
@@ -95,33 +94,33 @@ impl Migrations {
 }
 
 impl Shared {
-    /// Looks at every job; how long to wait before the next time.
-    async fn look(self: Arc<Self>) -> Duration {
+    /// Reads every job. Returns the delay until the next reading.
+    async fn refresh(self: Arc<Self>) -> Duration {
         let began = Instant::now();
-        let looked = tokio::task::spawn_blocking(move || {
-            let mut files = jobs::state_files(&self.places);
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut files = jobs::state_files(&self.locations);
             files.extend(self.demos.state_files());
-            let last = self.seen();
-            let seen = jobs::look(&files, &last);
-            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+            let last = self.jobs();
+            let jobs = jobs::read_jobs(&files, &last);
+            *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
         });
-        let _ = looked.await;
-        LOOK.max(began.elapsed() * SHARE)
+        let _ = reading.await;
+        POLL_INTERVAL.max(began.elapsed() * POLL_SHARE)
     }
 
-    fn seen(&self) -> Seen {
-        self.seen
+    fn jobs(&self) -> JobList {
+        self.jobs
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    /// The state file of the job with that id.
+    /// Returns the state file of the job with this id.
     fn path(&self, id: &str) -> std::result::Result<PathBuf, PanelError> {
-        let seen = self.seen();
-        let job = seen.jobs.iter().find(|job| job.id == id);
+        let jobs = self.jobs();
+        let job = jobs.jobs.iter().find(|job| job.id == id);
         job.map(|job| job.path.clone())
-            .ok_or_else(|| PanelError::argument("job", "there is no such job"))
+            .ok_or_else(|| PanelError::argument("job", "no such job"))
     }
 }
 
@@ -133,7 +132,7 @@ impl Panel for MigratePanel {
     }
 
     fn snapshot(&self) -> Snapshot {
-        widgets::snapshot(&self.0.seen())
+        widgets::snapshot(&self.0.jobs())
     }
 
     fn page<'a>(
@@ -142,7 +141,7 @@ impl Panel for MigratePanel {
         cursor: &'a Cursor,
     ) -> BoxFuture<'a, std::result::Result<Page, PanelError>> {
         Box::pin(async move {
-            let at: Browse =
+            let at: BrowseCursor =
                 serde_json::from_str(&cursor.0).map_err(|_| PanelError::StaleCursor)?;
             let state = self.0.path(&at.job)?;
             match widget {
@@ -169,12 +168,12 @@ impl Panel for MigratePanel {
             let text = |name: &str| args.get(name).and_then(|value| value.as_str());
             let (job, request) = request(action, text("job"), text("entry"), text("pattern"))?;
             let state = self.0.path(&job)?;
-            let asked = move || ask(&state, &request).map_err(|error| refused(&error));
-            match tokio::task::spawn_blocking(asked).await {
+            let send = move || send_request(&state, &request).map_err(|error| refused(&error));
+            match tokio::task::spawn_blocking(send).await {
                 Ok(Ok(None)) => Ok(Done::new("done")),
                 Ok(Ok(Some(holder))) => Ok(Done::new(format!("handed to the runner: {holder}"))),
                 Ok(Err(error)) => Err(error),
-                Err(_) => Err(PanelError::Failed("the request was cut off".into())),
+                Err(_) => Err(PanelError::Failed("the request was interrupted".into())),
             }
         })
     }
@@ -191,8 +190,8 @@ impl Panel for MigratePanel {
             let unknown = || PanelError::unknown_subject(subject);
             let (job, path) = browse::parse_entry(subject).ok_or_else(unknown)?;
             let state = self.0.path(&job).map_err(|_| unknown())?;
-            let told = blocking(state, move |state| state.explain(&path)).await?;
-            let mut lines = told.lines.into_iter();
+            let explanation = blocking(state, move |state| state.explain(&path)).await?;
+            let mut lines = explanation.lines.into_iter();
             let facts = lines.clone().skip(2).map(|line| {
                 let (name, value) = line.split_once(": ").unwrap_or(("", &line));
                 let (name, value) = (name.to_owned(), value.to_owned());
@@ -207,27 +206,27 @@ impl Panel for MigratePanel {
     }
 }
 
-/// Reads a state file where that may block.
+/// Reads a state file on a blocking thread.
 async fn blocking<T: Send + 'static>(
     path: PathBuf,
-    read: impl FnOnce(&State) -> Result<T> + Send + 'static,
+    read: impl FnOnce(&StateReader) -> Result<T> + Send + 'static,
 ) -> std::result::Result<T, PanelError> {
-    let open = move |path: &Path| State::open(path).and_then(|state| read(&state));
+    let open = move |path: &Path| StateReader::open(path).and_then(|state| read(&state));
     match tokio::task::spawn_blocking(move || open(&path)).await {
         Ok(done) => done.map_err(|error| PanelError::Failed(error.to_string())),
-        Err(_) => Err(PanelError::Failed("reading was cut off".into())),
+        Err(_) => Err(PanelError::Failed("reading was interrupted".into())),
     }
 }
 
 fn refused(error: &Error) -> PanelError {
     match error {
-        Error::BadOption(words) => PanelError::argument("pattern", words),
-        Error::NotNow(words) => PanelError::Refused(words.clone()),
+        Error::BadOption(message) => PanelError::argument("pattern", message),
+        Error::Refused(message) => PanelError::Refused(message.clone()),
         other => PanelError::Failed(other.to_string()),
     }
 }
 
-/// What an action asks of which job.
+/// Returns the job and the request of an action.
 fn request(
     action: &str,
     job: Option<&str>,
@@ -254,9 +253,9 @@ fn request(
     }
     let entry = entry.and_then(browse::parse_entry);
     let (job, path) =
-        entry.ok_or_else(|| PanelError::argument("entry", "name a row of the plan"))?;
+        entry.ok_or_else(|| PanelError::argument("entry", "select a row of the plan"))?;
     let pattern = browse::pattern_for(&path)
-        .ok_or_else(|| PanelError::argument("entry", "its name is no UTF-8: use a pattern"))?;
+        .ok_or_else(|| PanelError::argument("entry", "its name is not UTF-8; use a pattern"))?;
     Ok((job, make(pattern)))
 }
 
@@ -282,56 +281,56 @@ fn actions() -> Vec<Action> {
         action(
             "pause",
             "Pause",
-            "Holds the job, also one that another process runs.",
+            "Pauses the job, also if another process runs it.",
             true,
             vec![job()],
         ),
         action(
             "resume",
             "Resume",
-            "Lets a held job go on.",
+            "Resumes a paused job.",
             false,
             vec![job()],
         ),
         action(
             "retry",
             "Retry",
-            "What failed is to be tried again by the next run.",
+            "Makes failed entries pending again for the next run.",
             false,
             vec![job()],
         ),
         action(
             "exclude",
             "Exclude",
-            "Leaves this entry out, with all below it.",
+            "Excludes this entry and everything below it.",
             true,
             vec![entry()],
         ),
         action(
             "include",
             "Include",
-            "Takes in again what was excluded.",
+            "Includes an excluded entry again.",
             false,
             vec![entry()],
         ),
         action(
             "prioritise",
             "Copy first",
-            "Copies this entry before others.",
+            "Copies this entry before all others.",
             false,
             vec![entry()],
         ),
         action(
             "exclude-pattern",
             "Exclude by pattern",
-            "Leaves out what matches: a name at any depth, or a path with slashes.",
+            "Excludes matching entries: a name at any depth, or a path with slashes.",
             true,
             vec![job(), pattern()],
         ),
         action(
             "start-synthetic",
             "Start a synthetic migration",
-            "Plans and copies a computed tree into a folder of its own, slowly enough to be watched.",
+            "Plans and copies a generated tree into a temporary folder, slowly enough to be watched.",
             false,
             Vec::new(),
         ),

@@ -1,29 +1,29 @@
-//! What was seen, as widgets.
+//! The widgets of the page.
 
-use super::browse::{self, Browse};
-use super::jobs::{Known, Seen};
+use super::browse::{self, BrowseCursor};
+use super::jobs::{JobList, JobView};
 use crate::plan::{LAG, MAX_LEAD};
-use crate::progress::{Doing, Round as Counted};
+use crate::progress::{Activity, Round as Counted};
 use crate::store::ROOT;
 use headworks_service::panel::{
     Body, Cell, Health, Line, LineKind, Paged, Round, RoundState, Rounds, Row, Series, Side,
     Snapshot, Unit, Widget,
 };
 
-/// Jobs whose rounds are drawn: those that run, then the others.
-const DRAWN: usize = 6;
-/// Rounds of a side that are drawn; of deeper trees the last.
-const ROUNDS: usize = 40;
+/// Maximum number of jobs whose rounds are drawn; running jobs first.
+const MAX_ROUND_WIDGETS: usize = 6;
+/// Maximum number of rounds drawn per side; for deeper trees the last ones.
+const MAX_ROUNDS: usize = 40;
 
-pub(super) fn snapshot(seen: &Seen) -> Snapshot {
+pub(super) fn snapshot(jobs: &JobList) -> Snapshot {
     let mut widgets = vec![
-        Widget::new("load", "Entries", Body::Series(load(seen))),
-        Widget::new("bytes", "Bytes", Body::Series(bytes(seen))),
-        Widget::new("jobs", "Jobs", Body::Table(jobs(seen))),
+        Widget::new("load", "Entries", Body::Series(load(jobs))),
+        Widget::new("bytes", "Bytes", Body::Series(bytes(jobs))),
+        Widget::new("jobs", "Jobs", Body::Table(job_table(jobs))),
     ];
-    let mut drawn: Vec<(usize, &Known)> = seen.jobs.iter().enumerate().collect();
+    let mut drawn: Vec<(usize, &JobView)> = jobs.jobs.iter().enumerate().collect();
     drawn.sort_by_key(|(_, job)| job.holder.is_none());
-    for (at, job) in drawn.into_iter().take(DRAWN) {
+    for (at, job) in drawn.into_iter().take(MAX_ROUND_WIDGETS) {
         if !job.rounds[0].is_empty() {
             let title = format!("Rounds of {}", name(job));
             let rounds = Body::Rounds(rounds(job));
@@ -31,12 +31,12 @@ pub(super) fn snapshot(seen: &Seen) -> Snapshot {
         }
     }
     widgets.extend([
-        Widget::new("statuses", "What was found", Body::Table(statuses(seen))),
-        Widget::new("failures", "Failures", Body::Table(failures(seen))),
-        Widget::new("plan", "Plans", Body::Tree(plans(seen))),
+        Widget::new("statuses", "Statuses", Body::Table(statuses(jobs))),
+        Widget::new("failures", "Failures", Body::Table(failures(jobs))),
+        Widget::new("plan", "Plans", Body::Tree(plans(jobs))),
         Widget::new(
             "start-synthetic",
-            "Something to watch",
+            "Synthetic migration",
             Body::Action {
                 action: "start-synthetic".into(),
             },
@@ -44,21 +44,21 @@ pub(super) fn snapshot(seen: &Seen) -> Snapshot {
     ]);
     Snapshot {
         title: "Migrations".into(),
-        health: health(seen),
+        health: health(jobs),
         widgets,
     }
 }
 
-/// The state file's name without its ending.
-pub(super) fn name(job: &Known) -> String {
+/// Returns the name of the state file without its extension.
+pub(super) fn name(job: &JobView) -> String {
     let stem = job.path.file_stem().unwrap_or_default();
     stem.to_string_lossy().into_owned()
 }
 
-fn health(seen: &Seen) -> Health {
-    let failed = seen.jobs.iter().filter(|job| job.failures > 0).count();
-    let running = seen.jobs.iter().any(|job| job.holder.is_some());
-    if let Some(broken) = seen.jobs.iter().find(|job| job.problem.is_some()) {
+fn health(jobs: &JobList) -> Health {
+    let failed = jobs.jobs.iter().filter(|job| job.failures > 0).count();
+    let running = jobs.jobs.iter().any(|job| job.holder.is_some());
+    if let Some(broken) = jobs.jobs.iter().find(|job| job.problem.is_some()) {
         let why = broken.problem.clone().unwrap_or_default();
         return Health::Warning(format!("{}: {why}", name(broken)));
     }
@@ -78,10 +78,11 @@ fn line(name: &str, kind: LineKind, value: f64) -> Line {
     }
 }
 
-fn load(seen: &Seen) -> Series {
-    let live = || seen.jobs.iter().filter_map(|job| job.live.as_ref());
-    let found = |live: &crate::Live| live.sides.iter().map(|side| side.entries).sum::<u64>();
-    let running = seen.jobs.iter().filter(|job| job.holder.is_some()).count();
+fn load(jobs: &JobList) -> Series {
+    let live = || jobs.jobs.iter().filter_map(|job| job.live.as_ref());
+    let found =
+        |live: &crate::ProgressSnapshot| live.sides.iter().map(|side| side.entries).sum::<u64>();
+    let running = jobs.jobs.iter().filter(|job| job.holder.is_some()).count();
     Series {
         unit: Unit::Count,
         lines: vec![
@@ -105,9 +106,9 @@ fn load(seen: &Seen) -> Series {
     }
 }
 
-fn bytes(seen: &Seen) -> Series {
-    let rates = seen.jobs.iter().filter_map(|job| job.live.as_ref());
-    // Not a sum: that of nothing is minus zero.
+fn bytes(jobs: &JobList) -> Series {
+    let rates = jobs.jobs.iter().filter_map(|job| job.live.as_ref());
+    // Not a sum: the sum of no floats is minus zero.
     let rate = rates.fold(0.0, |sum, live| sum + live.byte_rate);
     Series {
         unit: Unit::BytesPerSecond,
@@ -115,11 +116,11 @@ fn bytes(seen: &Seen) -> Series {
     }
 }
 
-fn jobs(seen: &Seen) -> Paged {
-    let rows = seen.jobs.iter().map(|job| {
+fn job_table(jobs: &JobList) -> Paged {
+    let rows = jobs.jobs.iter().map(|job| {
         let live = job.live.as_ref();
         let number = |value: Option<f64>| value.map_or(Cell::Empty, Cell::Number);
-        let doing = match live {
+        let activity = match live {
             Some(live) => live.phase.clone(),
             None => job.stage.clone(),
         };
@@ -128,7 +129,7 @@ fn jobs(seen: &Seen) -> Paged {
             Cell::Text(name(job)),
             Cell::Health(job_health(job)),
             Cell::Text(format!("{} → {}", job.source, job.destination)),
-            Cell::Text(doing),
+            Cell::Text(activity),
             number(live.map(|live| live.done as f64)),
             number(live.map(|live| live.total as f64)),
             number(live.map(|live| live.rate)),
@@ -147,21 +148,21 @@ fn jobs(seen: &Seen) -> Paged {
     let names = [
         ("job", Unit::Count),
         ("state", Unit::Count),
-        ("from and to", Unit::Count),
+        ("source → destination", Unit::Count),
         ("phase", Unit::Count),
         ("done", Unit::Count),
-        ("of", Unit::Count),
-        ("a second", Unit::PerSecond),
-        ("bytes", Unit::BytesPerSecond),
-        ("left", Unit::Seconds),
+        ("total", Unit::Count),
+        ("per second", Unit::PerSecond),
+        ("throughput", Unit::BytesPerSecond),
+        ("ETA", Unit::Seconds),
         ("failures", Unit::Count),
-        ("waits for", Unit::Count),
+        ("waiting for", Unit::Count),
         ("runner", Unit::Count),
     ];
     Paged::new(&names, rows.collect(), None)
 }
 
-fn job_health(job: &Known) -> Health {
+fn job_health(job: &JobView) -> Health {
     if let Some(problem) = &job.problem {
         return Health::Bad(problem.clone());
     }
@@ -171,17 +172,19 @@ fn job_health(job: &Known) -> Health {
     match (job.holder.is_some(), job.stage.as_str()) {
         _ if job.paused => Health::Warning("paused".into()),
         (true, _) => Health::Good,
-        (false, "done") if troubled => Health::Warning("done, but not everything is there".into()),
+        (false, "done") if troubled => {
+            Health::Warning("done, but some entries were not copied".into())
+        }
         (false, "done" | "planned") => Health::Idle,
-        (false, _) => Health::Warning("cut off: run it again to go on".into()),
+        (false, _) => Health::Warning("interrupted: run it again to continue".into()),
     }
 }
 
-fn rounds(job: &Known) -> Rounds {
+fn rounds(job: &JobView) -> Rounds {
     let side = |at: usize, name: &str| Side {
         name: name.into(),
         state: side_state(job, at),
-        rounds: draw(&job.rounds[at]),
+        rounds: recent_rounds(&job.rounds[at]),
     };
     Rounds {
         unit: Unit::Count,
@@ -192,18 +195,18 @@ fn rounds(job: &Known) -> Rounds {
     }
 }
 
-fn draw(rounds: &[Counted]) -> Vec<Round> {
-    let skipped = rounds.len().saturating_sub(ROUNDS);
-    let shown = rounds.iter().skip(skipped).map(|round| Round {
+fn recent_rounds(rounds: &[Counted]) -> Vec<Round> {
+    let skipped = rounds.len().saturating_sub(MAX_ROUNDS);
+    let recent = rounds.iter().skip(skipped).map(|round| Round {
         declared: round.declared,
         done: round.ended - round.failed.min(round.ended),
         failed: round.failed,
         closed: round.closed,
     });
-    shown.collect()
+    recent.collect()
 }
 
-fn side_state(job: &Known, at: usize) -> RoundState {
+fn side_state(job: &JobView, at: usize) -> RoundState {
     let Some(live) = &job.live else {
         let open = job.rounds[at]
             .iter()
@@ -213,19 +216,19 @@ fn side_state(job: &Known, at: usize) -> RoundState {
             false => RoundState::Completed,
         };
     };
-    match live.sides[at].doing {
+    match live.sides[at].activity {
         _ if live.phase != "plan" => RoundState::Completed,
-        Doing::Waiting => RoundState::Waiting,
-        Doing::Listing | Doing::Retrying => RoundState::Running,
-        Doing::Held => RoundState::Held,
-        Doing::Paused => RoundState::Paused,
-        Doing::Done => RoundState::Completed,
+        Activity::Waiting => RoundState::Waiting,
+        Activity::Listing | Activity::Retrying => RoundState::Running,
+        Activity::Held => RoundState::Held,
+        Activity::Paused => RoundState::Paused,
+        Activity::Done => RoundState::Completed,
     }
 }
 
-fn statuses(seen: &Seen) -> Paged {
+fn statuses(jobs: &JobList) -> Paged {
     let mut rows = Vec::new();
-    for job in &seen.jobs {
+    for job in &jobs.jobs {
         let planned = job.summary.iter().flat_map(|summary| &summary.statuses);
         let planned = planned.map(|(word, count)| ("plan", word.clone(), *count));
         let done = job.outcome.iter().flat_map(|outcome| &outcome.classes);
@@ -246,7 +249,7 @@ fn statuses(seen: &Seen) -> Paged {
     }
     let names = [
         ("job", Unit::Count),
-        ("by", Unit::Count),
+        ("phase", Unit::Count),
         ("status", Unit::Count),
         ("entries", Unit::Count),
         ("bytes", Unit::Bytes),
@@ -254,17 +257,17 @@ fn statuses(seen: &Seen) -> Paged {
     Paged::new(&names, rows, None)
 }
 
-/// Empty, and the way to the first page: failures are read when somebody asks.
-fn failures(seen: &Seen) -> Paged {
-    let failed = seen.jobs.iter().find(|job| job.failures > 0);
-    let next = failed.map(|job| Browse::first_failure(&job.id).cursor());
+/// Returns an empty table with a cursor to the first page: failures are read on demand.
+fn failures(jobs: &JobList) -> Paged {
+    let failed = jobs.jobs.iter().find(|job| job.failures > 0);
+    let next = failed.map(|job| BrowseCursor::first_failure(&job.id).cursor());
     let mut paged = Paged::new(&browse::FAILURE_COLUMNS, Vec::new(), next);
-    paged.total = Some(seen.jobs.iter().map(|job| job.failures).sum());
+    paged.total = Some(jobs.jobs.iter().map(|job| job.failures).sum());
     paged
 }
 
-fn plans(seen: &Seen) -> Paged {
-    let rows = seen
+fn plans(jobs: &JobList) -> Paged {
+    let rows = jobs
         .jobs
         .iter()
         .filter(|job| job.problem.is_none())
@@ -286,7 +289,7 @@ fn plans(seen: &Seen) -> Paged {
                     Cell::Number(work.bytes as f64),
                     Cell::Empty,
                 ],
-                children: Some(Browse::folder(&job.id, ROOT).cursor()),
+                children: Some(BrowseCursor::folder(&job.id, ROOT).cursor()),
             }
         });
     Paged::new(&browse::PLAN_COLUMNS, rows.collect(), None)

@@ -1,67 +1,67 @@
-//! The rows of folders: new ones, and what is noted of those that were listed.
+//! The rows of the `folder` table: new folders, and the state of listed ones.
 
-use crate::status::{Dst, Src};
+use crate::status::{DstState, SrcState};
 use crate::store::FolderRow;
 use rusqlite::{Transaction, params};
 use std::sync::LazyLock;
 
-/// Notes that source folders were listed, and how many subfolders they have.
-pub(super) fn listed(
+/// Records that source folders were listed, and how many subfolders they have.
+pub(super) fn mark_listed(
     transaction: &Transaction<'_>,
     folders: &[(i64, u64)],
 ) -> rusqlite::Result<()> {
     let mut statement = transaction.prepare_cached(
         "UPDATE folder SET src = ?, src_cursor = NULL, subfolders = ? WHERE id BETWEEN ? AND ?",
     )?;
-    for (first, last, subfolders) in stretches(folders) {
-        let state = Src::Successful as i64;
+    for (first, last, subfolders) in runs(folders) {
+        let state = SrcState::Successful as i64;
         statement.execute(params![state, subfolders as i64, first, last])?;
     }
     Ok(())
 }
 
-/// Folders whose numbers follow each other and of which the same is to be noted: the first, the
-/// last, and what.
-fn stretches<T: Copy + PartialEq>(folders: &[(i64, T)]) -> impl Iterator<Item = (i64, i64, T)> {
-    let goes_on = |a: &(i64, T), b: &(i64, T)| a.0 + 1 == b.0 && a.1 == b.1;
+/// Returns runs of folders with consecutive ids and the same value: first id, last id, value.
+fn runs<T: Copy + PartialEq>(folders: &[(i64, T)]) -> impl Iterator<Item = (i64, i64, T)> {
+    let is_consecutive = |a: &(i64, T), b: &(i64, T)| a.0 + 1 == b.0 && a.1 == b.1;
     folders
-        .chunk_by(goes_on)
+        .chunk_by(is_consecutive)
         .map(|chunk| (chunk[0].0, chunk[chunk.len() - 1].0, chunk[0].1))
 }
 
-/// What is noted of a folder at the destination: its state, and whether its plain files are those
-/// of the source.
-pub(super) type Settled = (Dst, bool);
+/// The recorded result for a destination folder: its state, and whether its plain files are those of
+/// the source.
+pub(super) type FolderOutcome = (DstState, bool);
 
-/// In their turn. A folder that was taken for missing may have been made meanwhile.
-pub(super) fn settle(
+/// Records destination folders in their turn. A folder that was thought missing may have been made
+/// meanwhile.
+pub(super) fn mark_settled(
     transaction: &Transaction<'_>,
-    folders: &[(i64, Settled)],
+    folders: &[(i64, FolderOutcome)],
 ) -> rusqlite::Result<()> {
     let mut statement = transaction.prepare_cached(
         "UPDATE folder SET dst = iif(ahead = 1 AND ?1 = 3, 1, ?1), dst_cursor = NULL, alike = ?2
          WHERE id BETWEEN ?3 AND ?4",
     )?;
-    for (first, last, (state, alike)) in stretches(folders) {
-        statement.execute(params![state as i64, alike, first, last])?;
+    for (first, last, (state, identical)) in runs(folders) {
+        statement.execute(params![state as i64, identical, first, last])?;
     }
     Ok(())
 }
 
-/// Ahead of its turn, in which no call is needed any more.
-pub(super) fn settle_ahead(
+/// Records a destination folder ahead of its turn. In its turn it needs no call.
+pub(super) fn mark_settled_early(
     transaction: &Transaction<'_>,
     folder: i64,
-    (state, alike): Settled,
+    (state, identical): FolderOutcome,
 ) -> rusqlite::Result<()> {
     let mut statement = transaction
         .prepare_cached("UPDATE folder SET ahead = ?, dst_cursor = NULL, alike = ? WHERE id = ?")?;
     statement
-        .execute(params![state as i64, alike, folder])
+        .execute(params![state as i64, identical, folder])
         .map(drop)
 }
 
-/// Folders that one statement adds.
+/// Folders per statement.
 const CHUNK: usize = 8;
 
 static ADD_MANY: LazyLock<String> = LazyLock::new(|| add_statement(CHUNK));
@@ -74,7 +74,7 @@ fn add_statement(count: usize) -> String {
     format!("INSERT INTO folder (parent, name, depth, path) VALUES {rows}")
 }
 
-/// Adds folders below another; their numbers, which follow each other.
+/// Adds subfolders of a folder, and returns their ids, which are consecutive.
 pub(super) fn add_folders(
     transaction: &Transaction<'_>,
     parent: &FolderRow,
@@ -85,17 +85,17 @@ pub(super) fn add_folders(
     }
     let (many, rest) = names.as_chunks::<CHUNK>();
     for names in many {
-        add_together(transaction, &ADD_MANY, parent, names)?;
+        insert_folders(transaction, &ADD_MANY, parent, names)?;
     }
     for name in rest {
-        add_together(transaction, &ADD_ONE, parent, &[name])?;
+        insert_folders(transaction, &ADD_ONE, parent, &[name])?;
     }
-    // Each number is one more than the highest before it, and nobody else writes.
+    // SQLite assigns the highest rowid plus one, and only this thread writes.
     let end = transaction.last_insert_rowid() + 1;
     Ok(end - names.len() as i64..end)
 }
 
-fn add_together(
+fn insert_folders(
     transaction: &Transaction<'_>,
     statement: &str,
     parent: &FolderRow,
@@ -112,8 +112,9 @@ fn add_together(
     statement.raw_execute().map(drop)
 }
 
-/// Folders of a listing of several pages get their rows only when the last page is there.
-pub(super) fn add_staged_folders(
+/// Adds the subfolders of a listing of several pages. They get rows only after the last page, so
+/// that an interrupted listing leaves none.
+pub(super) fn add_listed_folders(
     transaction: &Transaction<'_>,
     folder: &FolderRow,
 ) -> rusqlite::Result<u64> {
@@ -140,16 +141,16 @@ mod tests {
     use headworks_storage::Folder;
 
     #[test]
-    fn folders_that_follow_each_other_are_noted_together_and_no_others() {
+    fn consecutive_folders_form_runs() {
         let folders = [(4, 'a'), (5, 'a'), (6, 'b'), (8, 'b'), (9, 'b'), (3, 'b')];
-        let found: Vec<_> = stretches(&folders).collect();
+        let found: Vec<_> = runs(&folders).collect();
         assert_eq!(found, [(4, 5, 'a'), (6, 6, 'b'), (8, 9, 'b'), (3, 3, 'b')]);
     }
 
     #[test]
-    fn added_folders_have_the_numbers_that_are_told() {
-        let place = tempfile::tempdir().unwrap();
-        let store = Store::create(&place.path().join("state")).unwrap();
+    fn added_folders_have_the_returned_ids() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::create(&dir.path().join("state")).unwrap();
         let mut connection = store.write().unwrap();
         let transaction = connection.transaction().unwrap();
         let parent = FolderRow {
@@ -167,8 +168,8 @@ mod tests {
         for (number, name) in numbers.zip(&names) {
             let path = crate::store::path_of(&transaction, number).unwrap();
             assert_eq!(path, parent.path.child(name));
-            let place = crate::store::place(&transaction, number).unwrap();
-            assert_eq!(place, (parent.id, name.clone()));
+            let key = crate::store::folder_entry_key(&transaction, number).unwrap();
+            assert_eq!(key, (parent.id, name.clone()));
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Lists folders, and hands what is in them to the store.
+//! Lists folders and hands the entries to the store.
 
-use super::folders::{self, Settled};
-use super::publish::{self, Staged};
-use super::side::Work;
+use super::folders::{self, FolderOutcome};
+use super::pages::{self, ListedPage};
+use super::side_state::PendingFolder;
 use crate::filter::Filter;
-use crate::names::{self, Own};
+use crate::names::{self, StateFileLocation};
 use crate::progress::Progress;
-use crate::status::{Compare, Dst};
-use crate::store::{FolderId, Packed, Row, When, Writer, is_plain, put_files};
-use headworks_core::Side;
+use crate::side::Side;
+use crate::status::{Comparison, DstState};
+use crate::store::{CommitMode, EntryRow, FolderId, PackedFiles, Writer, is_plain, put_packed};
 use headworks_core::rounds::LeaseId;
 use headworks_pool::{Handler, Health, Notice, Report, Run};
 use headworks_storage::{Backend, Entry, Error, ErrorKind, Fault, Kind, Page, on_this_thread};
@@ -19,28 +19,28 @@ use std::time::Duration;
 use tokio::sync::mpsc::{OwnedPermit, Sender, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-/// Rows of several folders that are handed over together.
-const TOGETHER: usize = 1024;
+/// Rows of several folders that are written together.
+const FLUSH_ROWS: usize = 1024;
 
 /// A folder to list.
 #[derive(Clone)]
-pub(super) struct Listing {
-    /// `None`: ahead of its turn.
+pub(super) struct ListTask {
+    /// `None` if it is listed ahead of its turn.
     pub(super) lease: Option<LeaseId>,
-    pub(super) work: Arc<Work>,
+    pub(super) folder: Arc<PendingFolder>,
     pub(super) attempt: u32,
 }
 
 /// Folders that are listed one after the other.
-pub(super) type Batch = Vec<Listing>;
+pub(super) type Batch = Vec<ListTask>;
 
-/// What the driver hears.
-pub(super) enum Word {
-    /// Durable: the folders of these leases have ended, and have so many subfolders.
+/// An event for the walk.
+pub(super) enum WalkEvent {
+    /// Listings that are durable: the leases of the folders, and the number of their subfolders.
     Settled(Side, Vec<(Option<LeaseId>, u64)>),
-    /// A listing failed.
-    Failed(Side, Listing, Error),
-    /// It did not run, because the pool is ending.
+    /// A listing that failed.
+    Failed(Side, ListTask, Error),
+    /// A task that did not run, because the pool is shutting down.
     Returned,
 }
 
@@ -49,48 +49,48 @@ pub(super) struct Lister {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) writer: Writer,
     pub(super) filter: Arc<Filter>,
-    pub(super) words: UnboundedSender<Word>,
+    pub(super) events: UnboundedSender<WalkEvent>,
     pub(super) progress: Arc<Progress>,
     pub(super) job: String,
     pub(super) stop: CancellationToken,
-    /// The state file, if it is inside this tree.
-    pub(super) own: Option<Own>,
-    pub(super) compare: Compare,
+    /// The location of the state file, if it is inside this tree.
+    pub(super) state_file_in_tree: Option<StateFileLocation>,
+    pub(super) compare: Comparison,
     /// Whether this is a destination that keeps no times.
     pub(super) timeless: bool,
-    /// Whether the backend is a disk of this machine: a batch then has a thread to itself.
+    /// Whether the backend is a local disk. A batch then gets its own thread.
     pub(super) local: bool,
-    /// Who copies while the plan goes on.
-    pub(super) release: Option<Sender<Vec<Released>>>,
+    /// The copier that runs during the plan, if there is one.
+    pub(super) durable: Option<Sender<Vec<DurableNames>>>,
 }
 
-/// Names of a folder of the source, now durable.
-pub(crate) struct Released {
+/// Names of a source folder that are durable.
+pub(crate) struct DurableNames {
     pub(crate) folder: FolderId,
     pub(crate) names: Vec<Vec<u8>>,
 }
 
-/// Shared with the threads on which disks are listed.
-pub(super) struct Listers(pub(super) Arc<Lister>);
+/// The pool's handler. The lister is shared with the blocking threads that serve local disks.
+pub(super) struct ListHandler(pub(super) Arc<Lister>);
 
-impl Handler<Batch> for Listers {
+impl Handler<Batch> for ListHandler {
     async fn run(&self, run: &mut Run<'_, Batch>) -> Report {
         let batch = std::mem::take(&mut run.payload);
         let left = if self.0.local {
             let lister = self.0.clone();
             let runtime = tokio::runtime::Handle::current();
-            let list = move || on_this_thread(|| runtime.block_on(lister.list_all(batch)));
+            let list = move || on_this_thread(|| runtime.block_on(lister.list_batch(batch)));
             match tokio::task::spawn_blocking(list).await {
                 Ok(left) => left,
                 Err(failed) => std::panic::resume_unwind(failed.into_panic()),
             }
         } else {
-            self.0.list_all(batch).await
+            self.0.list_batch(batch).await
         };
-        let Some((again, wait)) = left else {
+        let Some((overloaded, wait)) = left else {
             return Report::done();
         };
-        run.payload = again;
+        run.payload = overloaded;
         Report::retry_in(wait).target(Health::Overloaded(wait))
     }
 
@@ -98,77 +98,82 @@ impl Handler<Batch> for Listers {
         if let Notice::Ended { reason: how, .. } = notice
             && how != headworks_pool::EndReason::Failed
         {
-            let _ = self.0.words.send(Word::Returned);
+            let _ = self.0.events.send(WalkEvent::Returned);
         }
     }
 }
 
-/// What is handed to the store in one piece.
+/// Pages to be written in one piece.
 #[derive(Default)]
-struct Hand {
-    pages: Vec<(Listing, Staged)>,
-    missing: Vec<Listing>,
+struct PendingPages {
+    pages: Vec<(ListTask, ListedPage)>,
+    missing: Vec<ListTask>,
     rows: usize,
 }
 
 impl Lister {
-    /// Lists a batch; what is left of it when the storage asked for patience, and for how long.
-    async fn list_all(&self, batch: Batch) -> Option<(Batch, Duration)> {
-        let mut hand = Hand::default();
+    /// Lists a batch. If the storage is overloaded, returns the rest and how long to wait.
+    async fn list_batch(&self, batch: Batch) -> Option<(Batch, Duration)> {
+        let mut pending = PendingPages::default();
         let mut left = batch.into_iter();
-        let mut again = None;
-        for listing in left.by_ref() {
-            self.hold(&mut hand).await;
+        let mut overloaded = None;
+        for task in left.by_ref() {
+            self.wait_while_paused(&mut pending).await;
             if self.stop.is_cancelled() {
-                break; // it is listed by the run that goes on with this one
+                break; // the next run lists it
             }
-            let Err(error) = self.list(&listing, &mut hand).await else {
+            let Err(error) = self.list_folder(&task, &mut pending).await else {
                 continue;
             };
             if let Fault::Overload(wait) = error.fault() {
                 self.progress.overloaded(self.side);
-                again = Some((listing, wait));
+                overloaded = Some((task, wait));
                 break;
             }
-            if self.side == Side::Follower && error.kind() == ErrorKind::NotFound {
-                // Not an error: the whole folder is missing. For the root that is the normal case.
-                hand.missing.push(listing);
+            if self.side == Side::Destination && error.kind() == ErrorKind::NotFound {
+                // Not an error: the whole folder is missing, which is normal for the root.
+                pending.missing.push(task);
                 continue;
             }
-            // Rounds retry, with a budget of their own: to the pool the attempt is all there is.
-            let _ = self.words.send(Word::Failed(self.side, listing, error));
+            // The rounds retry, with their own budget. To the pool the task is done.
+            let _ = self.events.send(WalkEvent::Failed(self.side, task, error));
         }
-        self.hand_over(&mut hand);
-        let (listing, wait) = again?;
-        Some((std::iter::once(listing).chain(left).collect(), wait))
+        self.flush(&mut pending);
+        let (task, wait) = overloaded?;
+        Some((std::iter::once(task).chain(left).collect(), wait))
     }
 
-    /// Waits while the job is paused. What was listed is handed over before.
-    async fn hold(&self, hand: &mut Hand) {
+    /// Waits while the job is paused. Listed pages are flushed first.
+    async fn wait_while_paused(&self, pending: &mut PendingPages) {
         if self.progress.paused.load(Relaxed) {
-            self.hand_over(hand);
-            self.progress.hold(|| self.stop.is_cancelled()).await;
+            self.flush(pending);
+            self.progress
+                .wait_while_paused(|| self.stop.is_cancelled())
+                .await;
         }
     }
 
-    async fn list(&self, listing: &Listing, hand: &mut Hand) -> Result<(), Error> {
-        let folder = &listing.work.row;
+    async fn list_folder(&self, task: &ListTask, pending: &mut PendingPages) -> Result<(), Error> {
+        let folder = &task.folder.row;
         if folder.path.is_root() {
             let entry = self.backend.stat(&folder.path, None).await?;
             let side = self.side;
-            self.writer
-                .post(When::Apart, move |tx| publish::root(tx, side, entry), || {});
+            self.writer.post(
+                CommitMode::Prompt,
+                move |tx| pages::write_root(tx, side, entry),
+                || {},
+            );
         }
-        // A failed attempt is gone on with like one of an earlier run.
-        let reached = listing.work.reached.cursor();
-        let staged = reached.as_ref().or(folder.cursor.as_ref());
+        // A failed attempt is resumed like one of an earlier run.
+        let progress = task.folder.progress.cursor();
+        let staged = progress.as_ref().or(folder.cursor.as_ref());
         let resume = staged.filter(|cursor| !cursor.is_empty());
-        if listing.attempt == 1 {
+        if task.attempt == 1 {
             self.count_resumed(staged.is_some(), resume.is_some());
         }
         let mut pages = self.backend.list(&folder.path, resume).await?;
         let mut first = resume.is_none();
-        let mut forget = first && staged.is_some();
+        let mut discard_previous = first && staged.is_some();
         let mut page = pages.next().await?;
         loop {
             let next = match &page {
@@ -176,70 +181,72 @@ impl Lister {
                 None => None,
             };
             let last = next.is_none();
-            forget |= first && !last;
+            discard_previous |= first && !last;
             let page_now = page.take().unwrap_or_default();
-            let staged = self.stage(listing, page_now, (first, last), forget);
-            hand.rows += staged.found + 1;
-            hand.pages.push((listing.clone(), staged));
-            // A page that cost a request is not kept waiting for others: it may have to be fetched
+            let staged = self.prepare_page(task, page_now, (first, last), discard_previous);
+            pending.rows += staged.found + 1;
+            pending.pages.push((task.clone(), staged));
+            // A page that cost a request is written at once: losing it would cost the request
             // again.
-            if hand.rows >= TOGETHER || !self.local {
-                self.hand_over(hand);
+            if pending.rows >= FLUSH_ROWS || !self.local {
+                self.flush(pending);
             }
             if last {
                 return Ok(());
             }
-            (first, forget) = (false, false);
+            (first, discard_previous) = (false, false);
             page = next;
-            self.hold(hand).await;
+            self.wait_while_paused(pending).await;
         }
     }
 
     fn count_resumed(&self, staged: bool, resumed: bool) {
         let side = &self.progress.sides[self.side as usize];
-        side.again.fetch_add(u64::from(staged && !resumed), Relaxed);
-        side.gone_on.fetch_add(u64::from(resumed), Relaxed);
+        side.relisted
+            .fetch_add(u64::from(staged && !resumed), Relaxed);
+        side.resumed_listings.fetch_add(u64::from(resumed), Relaxed);
     }
 
-    /// What a page becomes in the store.
-    fn stage(
+    /// Prepares a page for the store.
+    fn prepare_page(
         &self,
-        listing: &Listing,
+        task: &ListTask,
         page: Page,
         (first, last): (bool, bool),
-        forget: bool,
-    ) -> Staged {
-        let folder = &listing.work.row;
-        let own = self.own.as_ref();
-        let of_ours = |name: &[u8]| {
+        discard_previous: bool,
+    ) -> ListedPage {
+        let folder = &task.folder.row;
+        let state_file_in_tree = self.state_file_in_tree.as_ref();
+        let is_ours = |name: &[u8]| {
             names::is_ours(&self.job, &folder.path, name)
-                || own.is_some_and(|own| own.is(&folder.path, name))
+                || state_file_in_tree.is_some_and(|file| file.owns(&folder.path, name))
         };
-        // It says that there is a folder, which is known already.
+        // The marker of a folder that is known already.
         let is_marker = |entry: &Entry| {
             !self.compare.markers
                 && entry.name.is_empty()
                 && entry.kind == Kind::File
                 && entry.size == 0
         };
-        // When it was written there says nothing of when the source was modified.
+        // The time of the upload says nothing about the modification of the source.
         let timeless = self.timeless;
         let mut entries = page.entries;
-        entries.retain(|entry| !of_ours(&entry.name) && !is_marker(entry));
+        entries.retain(|entry| !is_ours(&entry.name) && !is_marker(entry));
         if timeless {
             entries.iter_mut().for_each(|entry| entry.modified = None);
         }
-        // In the order of the table.
+        // The order of the table, so that rows are inserted sequentially.
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.progress.listed(self.side, entries.len(), last);
         if !last {
-            listing.work.reached.page(page.cursor.clone());
+            task.folder.progress.page_stored(page.cursor.clone());
         }
         let excludes =
-            |entry: &Entry| self.side == Side::Leader && self.filter.excludes(&folder.path, entry);
-        // Packed at once, while the cache has them, unless their names may still be asked for.
-        let pack = first && last && self.release.is_none();
-        let mut files = Packed::default();
+            |entry: &Entry| self.side == Side::Source && self.filter.excludes(&folder.path, entry);
+        // Packed at once, while the entries are in the cache, unless their names may still be
+        // needed.
+        let pack = first && last && self.durable.is_none();
+        let mut files = PackedFiles::default();
         let found = entries.len();
         let rest = entries.extract_if(.., |entry| {
             let plain = pack && is_plain(entry) && !excludes(entry);
@@ -248,41 +255,45 @@ impl Lister {
             }
             !plain
         });
-        let rows = rest.map(|entry| Row {
+        let rows = rest.map(|entry| EntryRow {
             excluded: excludes(&entry),
             entry,
         });
-        Staged {
+        ListedPage {
             rows: rows.collect(),
             found,
             files,
             cursor: page.cursor,
-            forget,
+            discard_previous,
             first,
             last,
         }
     }
 
-    fn hand_over(&self, hand: &mut Hand) {
-        let Hand {
+    fn flush(&self, pending: &mut PendingPages) {
+        let PendingPages {
             mut pages,
             missing,
             rows,
-        } = std::mem::take(hand);
+        } = std::mem::take(pending);
         if pages.is_empty() && missing.is_empty() {
             return;
         }
         let ends = !missing.is_empty() || pages.iter().any(|(_, staged)| staged.last);
-        let when = if ends { When::Apart } else { When::Later };
-        let (side, words, compare) = (self.side, self.words.clone(), self.compare);
-        let release = self.release(&pages);
-        if self.release.is_some() {
+        let when = if ends {
+            CommitMode::Prompt
+        } else {
+            CommitMode::Deferred
+        };
+        let (side, events, compare) = (self.side, self.events.clone(), self.compare);
+        let durable = self.durable_names(&pages);
+        if self.durable.is_some() {
             pages.iter_mut().for_each(|(_, staged)| pack(staged));
         }
         let settled = Arc::new(std::sync::OnceLock::new());
-        let told = settled.clone();
+        let settled_in_write = settled.clone();
         let write = move |transaction: &Transaction<'_>| {
-            let _ = told.set(publish_all(
+            let _ = settled_in_write.set(write_pages(
                 transaction,
                 (side, &compare),
                 &pages,
@@ -293,26 +304,27 @@ impl Lister {
         self.writer.post_rows(when, rows, write, move || {
             let settled = settled.get().cloned().unwrap_or_default();
             if !settled.is_empty() {
-                let _ = words.send(Word::Settled(side, settled));
+                let _ = events.send(WalkEvent::Settled(side, settled));
             }
-            if let Some((place, names)) = release {
-                place.send(names);
+            if let Some((permit, names)) = durable {
+                permit.send(names);
             }
         });
     }
 
-    /// What can be copied once it is durable, if whoever copies has room for it: what is passed
-    /// over comes after the plan.
-    fn release(
+    /// Returns the names that can be copied once they are durable, if the copier has room. Names
+    /// that are skipped here are copied after the plan.
+    fn durable_names(
         &self,
-        pages: &[(Listing, Staged)],
-    ) -> Option<(OwnedPermit<Vec<Released>>, Vec<Released>)> {
-        let place = self.release.clone()?.try_reserve_owned().ok()?;
+        pages: &[(ListTask, ListedPage)],
+    ) -> Option<(OwnedPermit<Vec<DurableNames>>, Vec<DurableNames>)> {
+        let permit = self.durable.clone()?.try_reserve_owned().ok()?;
         let resumable = self.backend.capabilities().resumable_listing;
-        // A listing that cannot be gone on with may be forgotten, and its names come again.
-        let lasting = |(_, staged): &&(Listing, Staged)| resumable || staged.first && staged.last;
-        let released = |(listing, staged): &(Listing, Staged)| Released {
-            folder: listing.work.row.id,
+        // A listing that cannot be resumed may be discarded, and its names arrive again.
+        let lasting =
+            |(_, staged): &&(ListTask, ListedPage)| resumable || staged.first && staged.last;
+        let names = |(task, staged): &(ListTask, ListedPage)| DurableNames {
+            folder: task.folder.row.id,
             names: staged
                 .rows
                 .iter()
@@ -320,14 +332,14 @@ impl Lister {
                 .map(|row| row.entry.name.clone())
                 .collect(),
         };
-        let released = pages.iter().filter(lasting).map(released);
-        let released: Vec<Released> = released.filter(|some| !some.names.is_empty()).collect();
-        (!released.is_empty()).then_some((place, released))
+        let names = pages.iter().filter(lasting).map(names);
+        let names: Vec<DurableNames> = names.filter(|some| !some.names.is_empty()).collect();
+        (!names.is_empty()).then_some((permit, names))
     }
 }
 
-/// Puts the plain files of a folder together, if all of it is here.
-fn pack(staged: &mut Staged) {
+/// Packs the plain files of a folder, if the page is all of it.
+fn pack(staged: &mut ListedPage) {
     if !(staged.first && staged.last) {
         return;
     }
@@ -341,52 +353,52 @@ fn pack(staged: &mut Staged) {
     });
 }
 
-/// Writes pages; which folders have ended with them.
-fn publish_all(
+/// Writes pages. Returns the folders that are complete with them.
+fn write_pages(
     transaction: &Transaction<'_>,
-    (side, compare): (Side, &Compare),
-    pages: &[(Listing, Staged)],
-    missing: &[Listing],
+    (side, compare): (Side, &Comparison),
+    pages: &[(ListTask, ListedPage)],
+    missing: &[ListTask],
 ) -> rusqlite::Result<Vec<(Option<LeaseId>, u64)>> {
     let mut ended = Vec::new();
     let mut listed: Vec<(FolderId, u64)> = Vec::new();
-    let mut settled: Vec<(FolderId, Settled)> = Vec::new();
-    let mut settle = |listing: &Listing, state: Settled| match listing.lease {
+    let mut settled: Vec<(FolderId, FolderOutcome)> = Vec::new();
+    let mut mark = |task: &ListTask, state: FolderOutcome| match task.lease {
         Some(_) => {
-            settled.push((listing.work.row.id, state));
+            settled.push((task.folder.row.id, state));
             Ok(())
         }
-        None => folders::settle_ahead(transaction, listing.work.row.id, state),
+        None => folders::mark_settled_early(transaction, task.folder.row.id, state),
     };
-    for (listing, staged) in pages {
-        let row = &listing.work.row;
+    for (task, staged) in pages {
+        let row = &task.folder.row;
         let mut subfolders = row.subfolders;
         match side {
-            Side::Leader => subfolders = publish::source(transaction, row, staged)?,
-            Side::Follower => {
-                let alike = publish::destination(transaction, row, staged, compare)?;
+            Side::Source => subfolders = pages::write_source_page(transaction, row, staged)?,
+            Side::Destination => {
+                let identical = pages::write_destination_page(transaction, row, staged, compare)?;
                 if staged.last {
-                    settle(listing, (Dst::Successful, alike))?;
+                    mark(task, (DstState::Successful, identical))?;
                 }
             }
         }
         if staged.last {
-            ended.push((listing.lease, subfolders));
+            ended.push((task.lease, subfolders));
             listed.push((row.id, subfolders));
         }
     }
-    for listing in missing {
-        settle(listing, (Dst::Missing, false))?;
-        ended.push((listing.lease, listing.work.row.subfolders));
+    for task in missing {
+        mark(task, (DstState::Missing, false))?;
+        ended.push((task.lease, task.folder.row.subfolders));
     }
     match side {
-        Side::Leader => {
+        Side::Source => {
             let files = pages.iter().filter(|(_, staged)| staged.files.len() > 0);
-            let files = files.map(|(listing, staged)| (listing.work.row.id, &staged.files));
-            put_files(transaction, &files.collect::<Vec<_>>())?;
-            folders::listed(transaction, &listed)?;
+            let files = files.map(|(task, staged)| (task.folder.row.id, &staged.files));
+            put_packed(transaction, &files.collect::<Vec<_>>())?;
+            folders::mark_listed(transaction, &listed)?;
         }
-        Side::Follower => folders::settle(transaction, &settled)?,
+        Side::Destination => folders::mark_settled(transaction, &settled)?,
     }
     Ok(ended)
 }

@@ -1,20 +1,20 @@
-//! Traversal: both trees, breadth-first, in coordinated rounds.
+//! The plan: a breadth-first walk of both trees in coordinated rounds.
 //!
-//! The driver ([`walk`]) owns both sides' rounds and the coordinator. Folders come from the store
-//! in pages, are listed by a pool a side ([`lister`]), and what is found goes to the store
-//! ([`publish`], [`folders`]); a round counts a folder as ended only when that is durable. What the
-//! comparison comes to is not stored but follows from the rows of both sides
-//! ([`Compare`](crate::status::Compare)).
+//! The driver ([`walk`]) owns the rounds of both sides and the coordinator. Folders are read from
+//! the store in pages, listed by one pool per side ([`lister`]), and their entries written to the
+//! store ([`pages`], [`folders`]). A round counts a folder as finished only when its listing is
+//! durable. The result of the comparison is not stored, but derived from the rows of both sides
+//! ([`Comparison`](crate::status::Comparison)).
 
 mod folders;
 mod lister;
-mod publish;
-mod side;
+mod pages;
+mod side_state;
 mod times;
 mod walk;
 
-pub(crate) use lister::Released;
-pub(crate) use times::look as look_at_times;
+pub(crate) use lister::DurableNames;
+pub(crate) use times::fetch_missing_times;
 pub(crate) use walk::walk;
 
 /// How many rounds the destination stays behind the source, and how many the source may be ahead.

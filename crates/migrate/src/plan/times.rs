@@ -1,55 +1,58 @@
-//! Times that no listing says, asked for one by one where the comparison depends on them.
+//! Modification times that listings do not contain, fetched where the comparison depends on them.
 
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::store::{FolderId, Pair, When, read_pairs, recall, remember};
+use crate::side::Side;
+use crate::store::{CommitMode, EntryKey, Pair, read_pairs, recall_version, remember_version};
 use futures_util::StreamExt;
-use headworks_core::Side;
 use headworks_storage::{Backend, Entry, ErrorKind, Kind};
 use rusqlite::{Connection, params};
 use std::sync::Arc;
 
 const PAGE: usize = 2048;
-/// Looks at once.
-const AT_ONCE: usize = 32;
+/// Concurrent stat calls.
+const CONCURRENT_STATS: usize = 32;
 
-/// Looks at the files that are on both sides and as large, and of which one has no time.
-pub(crate) async fn look(job: &Job) -> Result<()> {
+/// Fetches the times of files that have the same size on both sides and no time on one of them.
+pub(crate) async fn fetch_missing_times(job: &Job) -> Result<()> {
     let sides = [
-        (Side::Leader, job.source.clone()),
-        (Side::Follower, job.destination.clone()),
+        (Side::Source, job.source.clone()),
+        (Side::Destination, job.destination.clone()),
     ];
-    let blind = |(_, backend): &(Side, Arc<dyn Backend>)| {
+    let untimed = |(_, backend): &(Side, Arc<dyn Backend>)| {
         let capabilities = backend.capabilities();
         !capabilities.listed_times && capabilities.modified.is_some()
     };
-    let blind: Vec<_> = sides.into_iter().filter(blind).collect();
-    if blind.is_empty() || job.compare.precision.is_none() {
+    let untimed: Vec<_> = sides.into_iter().filter(untimed).collect();
+    if untimed.is_empty() || job.compare.precision.is_none() {
         return Ok(());
     }
     let state = job.state()?;
-    let mut dark = false;
-    for (side, _) in &blind {
-        dark |= lacks_times(state.connection(), *side)?;
+    let mut any_missing = false;
+    for (side, _) in &untimed {
+        any_missing |= lacks_times(state.connection(), *side)?;
     }
-    if !dark {
+    if !any_missing {
         return Ok(());
     }
-    let mut after: (FolderId, Vec<u8>) = (0, Vec::new());
+    let mut after: EntryKey = (0, Vec::new());
     loop {
         let pairs = read_pairs(state.connection(), &after, PAGE)?;
         let Some(last) = pairs.last() else { break };
         after = (last.parent, last.entry.name.clone());
-        let mut looks = Vec::new();
+        let mut requests = Vec::new();
         for pair in &pairs {
-            if depends(pair) && !is_copied(state.connection(), pair)? {
-                let sides = blind.iter().filter(|(side, _)| of(pair, *side).is_none());
-                looks.extend(sides.map(|(side, backend)| one(job, *side, &**backend, pair)));
+            if decided_by_time(pair) && !is_known_copy(state.connection(), pair)? {
+                let sides = untimed
+                    .iter()
+                    .filter(|(side, _)| modified_of(pair, *side).is_none());
+                requests
+                    .extend(sides.map(|(side, backend)| fetch_time(job, *side, &**backend, pair)));
             }
         }
-        let mut looks = futures_util::stream::iter(looks).buffer_unordered(AT_ONCE);
-        while let Some(looked) = looks.next().await {
-            looked?;
+        let mut requests = futures_util::stream::iter(requests).buffer_unordered(CONCURRENT_STATS);
+        while let Some(fetched) = requests.next().await {
+            fetched?;
             if job.stop.is_cancelled() {
                 return Err(Error::Stopped);
             }
@@ -58,56 +61,59 @@ pub(crate) async fn look(job: &Job) -> Result<()> {
     job.writer.write(|_| Ok(())).await
 }
 
-/// Whether a side has any file without a time: going through all pairs takes much longer than this.
+/// Returns whether a side has any file without a time. A scan of all pairs would take much longer.
 fn lacks_times(read: &Connection, side: Side) -> Result<bool> {
-    let table = ["source", "destination"][side as usize];
+    let table = side.name();
     let query =
         format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE kind = 1 AND modified IS NULL)");
     Ok(read.query_row(&query, [], |row| row.get(0))?)
 }
 
-fn of(pair: &Pair, side: Side) -> Option<i64> {
+fn modified_of(pair: &Pair, side: Side) -> Option<i64> {
     match side {
-        Side::Leader => pair.entry.modified,
-        Side::Follower => pair.there.as_ref().and_then(|there| there.modified),
+        Side::Source => pair.entry.modified,
+        Side::Destination => pair
+            .existing
+            .as_ref()
+            .and_then(|existing| existing.modified),
     }
 }
 
-/// Whether only the times can tell.
-fn depends(pair: &Pair) -> bool {
+/// Returns whether only the times can tell the files apart.
+fn decided_by_time(pair: &Pair) -> bool {
     let is_file = |entry: &Entry| entry.kind == Kind::File;
-    let there = pair.there.as_ref();
-    let alike = there.is_some_and(|there| is_file(there) && there.size == pair.entry.size);
-    !pair.excluded && is_file(&pair.entry) && alike
+    let existing = pair.existing.as_ref();
+    let identical =
+        existing.is_some_and(|existing| is_file(existing) && existing.size == pair.entry.size);
+    !pair.excluded && is_file(&pair.entry) && identical
 }
 
-/// Whether both are the versions of which one was copied from the other.
-fn is_copied(read: &Connection, pair: &Pair) -> Result<bool> {
-    let there = pair.there.as_ref().and_then(|there| there.version.as_ref());
-    let (Some(here), Some(there)) = (&pair.entry.version, there) else {
+/// Returns whether both versions are known from a copy of one to the other.
+fn is_known_copy(read: &Connection, pair: &Pair) -> Result<bool> {
+    let existing = pair
+        .existing
+        .as_ref()
+        .and_then(|existing| existing.version.as_ref());
+    let (Some(source), Some(existing)) = (&pair.entry.version, existing) else {
         return Ok(false);
     };
     let path = pair.path();
-    let known = recall(read, Side::Leader, &path, here)?.is_some();
-    Ok(known && recall(read, Side::Follower, &path, there)?.is_some())
+    let known = recall_version(read, Side::Source, &path, source)?.is_some();
+    Ok(known && recall_version(read, Side::Destination, &path, existing)?.is_some())
 }
 
-async fn one(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -> Result<()> {
+async fn fetch_time(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -> Result<()> {
     let (parent, name, path) = (pair.parent, pair.entry.name.clone(), pair.path());
     let entry = match backend.stat(&pair.folder, Some(&name)).await {
         Ok(entry) => entry,
-        // Whoever copies it will find out.
+        // The copy will find out.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => {
-            let side = ["source", "destination"][side as usize];
-            return Err(Error::Storage { side, error });
-        }
+        Err(error) => return Err(side.error(error)),
     };
-    // Where listings have no version of the storage's own, the next plan will see what this one
-    // saw.
+    // If listings have no version of the storage's own, the next plan will see what this one saw.
     let listed = match side {
-        Side::Leader => Some(&pair.entry),
-        Side::Follower => pair.there.as_ref(),
+        Side::Source => Some(&pair.entry),
+        Side::Destination => pair.existing.as_ref(),
     };
     let listed = listed.filter(|listed| listed.etag().is_none());
     let version = listed.and_then(|listed| listed.version.clone());
@@ -116,12 +122,12 @@ async fn one(job: &Job, side: Side, backend: &dyn Backend, pair: &Pair) -> Resul
         ..entry
     };
     let write = move |transaction: &rusqlite::Transaction<'_>| {
-        let table = ["source", "destination"][side as usize];
+        let table = side.name();
         let update = format!("UPDATE {table} SET modified = ? WHERE parent = ? AND name = ?");
         let mut update = transaction.prepare_cached(&update)?;
         update.execute(params![entry.modified, parent, name])?;
-        remember(transaction, side, &path, &entry)
+        remember_version(transaction, side, &path, &entry)
     };
-    job.writer.post(When::Later, write, || {});
+    job.writer.post(CommitMode::Deferred, write, || {});
     Ok(())
 }

@@ -1,16 +1,17 @@
-//! The driver: pages, leases, settles, and lets the sides go on.
+//! The driver of the walk: pages folders in, leases them, settles them, and advances the sides.
 
 use super::folders;
-use super::lister::{Batch, Lister, Listers, Listing, Released, Word};
-use super::side::{WINDOW, Walked, Work, unknown_root};
+use super::lister::{Batch, DurableNames, ListHandler, ListTask, Lister, WalkEvent};
+use super::side_state::{PendingFolder, SideState, WINDOW, unlisted_root};
 use super::{LAG, MAX_LEAD};
 use crate::error::{Error, Result};
 use crate::job::Job;
-use crate::status::{Dst, Src};
-use crate::store::When;
+use crate::side::Side;
+use crate::status::{DstState, SrcState};
+use crate::store::CommitMode;
 use headworks_core::rounds::{Advanced, Discovered, Lease, LeaseId, Settled, State};
 use headworks_core::{
-    Bound, Config, Coordinator, Job as PoolJob, Limits, Policy, Rate, Side, TargetConfig, TargetId,
+    Bound, Config, Coordinator, Job as PoolJob, Limits, Policy, Rate, TargetConfig, TargetId,
 };
 use headworks_pool::{Pool, Workers};
 use headworks_storage::Fault;
@@ -21,94 +22,97 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// How many at which depth.
-pub(super) type Summed = BTreeMap<u32, u64>;
+/// Number of folders by depth.
+pub(super) type CountByDepth = BTreeMap<u32, u64>;
 
-/// How often a pause, a stop or a broken state file is looked for.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval at which a pause, a stop or a failed writer is noticed.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 struct Walk<'a> {
     job: &'a Job,
     read: Connection,
     coordinator: Coordinator,
-    sides: [Walked; 2],
-    sender: mpsc::UnboundedSender<Word>,
-    words: mpsc::UnboundedReceiver<Word>,
-    ahead: Ahead,
+    sides: [SideState; 2],
+    sender: mpsc::UnboundedSender<WalkEvent>,
+    events: mpsc::UnboundedReceiver<WalkEvent>,
+    early_root: EarlyRoot,
 }
 
-/// Whether the destination's root is looked at before its turn, so that copying can begin while the
-/// source's is still listed.
+/// The early listing of the destination's root, so that copying can begin while the source's root
+/// is still being listed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ahead {
-    /// From then on, if the source's root takes so long.
-    From(Instant),
-    /// It is being looked at.
+enum EarlyRoot {
+    /// Starts at this time, if the source's root takes that long.
+    After(Instant),
+    /// The root is being listed.
     Running,
-    /// It is known, or comes in its turn.
-    Over,
+    /// The root is known, or will be listed in its turn.
+    Finished,
 }
 
-/// How long the source's root may take before the destination's is looked at.
-const GLANCE: Duration = Duration::from_millis(200);
+/// How long the source's root may take before the destination's is listed early.
+const EARLY_ROOT_DELAY: Duration = Duration::from_millis(200);
 
-/// Walks both sides until nothing is pending, or until somebody asks to stop. What is durable is
-/// offered to `release`.
-pub(crate) async fn walk(job: &Job, release: Option<mpsc::Sender<Vec<Released>>>) -> Result<()> {
-    let ahead = match &release {
-        Some(_) => Ahead::From(Instant::now() + GLANCE),
-        None => Ahead::Over,
+/// Walks both sides until nothing is pending, or the job is stopped. Offers durable pages to
+/// `durable`.
+pub(crate) async fn walk(
+    job: &Job,
+    durable: Option<mpsc::Sender<Vec<DurableNames>>>,
+) -> Result<()> {
+    let early_root = match &durable {
+        Some(_) => EarlyRoot::After(Instant::now() + EARLY_ROOT_DELAY),
+        None => EarlyRoot::Finished,
     };
-    let (sender, words) = mpsc::unbounded_channel();
+    let (sender, events) = mpsc::unbounded_channel();
     let read = job.store.read()?;
-    let side = |side| -> Result<Walked> {
-        let release = release.clone().filter(|_| side == Side::Leader);
-        let (pool, shape) = pool(job, side, sender.clone(), release)?;
-        // A destination folder must end by `finish`, which declares what is below it: there only
-        // attempts count.
+    let side = |side| -> Result<SideState> {
+        let durable = durable.clone().filter(|_| side == Side::Source);
+        let (pool, sizes) = pool(job, side, sender.clone(), durable)?;
+        // A destination folder must end by `finish`, which declares the folders below it, so its
+        // retries are limited by attempts alone.
         let budget = match side {
-            Side::Leader => job.settings.retry_budget,
-            Side::Follower => Duration::MAX,
+            Side::Source => job.settings.retry_budget,
+            Side::Destination => Duration::MAX,
         };
-        Walked::new(side, pool, shape, budget, job.compare.destination, &read)
+        SideState::new(side, pool, sizes, budget, job.compare.destination, &read)
     };
-    let sides = [side(Side::Leader)?, side(Side::Follower)?];
+    let sides = [side(Side::Source)?, side(Side::Destination)?];
     let mut walk = Walk {
         job,
         read,
         coordinator: Coordinator::new(LAG, MAX_LEAD)?,
         sides,
         sender: sender.clone(),
-        words,
-        ahead,
+        events,
+        early_root,
     };
-    drop(release);
+    drop(durable);
     let walked = walk.run().await;
     let [leader, follower] = walk.sides;
     for side in [leader, follower] {
         let _ = side.pool.shutdown(Duration::from_secs(30)).await;
     }
-    // Everything that was listed is worth keeping, also when the walk was stopped.
+    // Completed listings are kept, also when the walk was stopped.
     let flushed = job.writer.write(|_| Ok(())).await;
     walked.and(flushed)
 }
 
-/// Folders of a disk that are listed one after the other on one thread: waking another costs more
-/// than a listing.
+/// Folders of a local disk that are listed one after the other on one thread: waking another thread
+/// costs more than a listing.
 const BATCH: usize = 64;
 
-/// The pool of a side; how many workers it begins with, and how many folders a batch has at most.
+/// Returns the pool of a side, its initial number of workers, and the maximum size of a batch.
 fn pool(
     job: &Job,
     side: Side,
-    words: mpsc::UnboundedSender<Word>,
-    release: Option<mpsc::Sender<Vec<Released>>>,
+    events: mpsc::UnboundedSender<WalkEvent>,
+    durable: Option<mpsc::Sender<Vec<DurableNames>>>,
 ) -> Result<(Pool<Batch>, (usize, usize))> {
     let backend = match side {
-        Side::Leader => job.source.clone(),
-        Side::Follower => job.destination.clone(),
+        Side::Source => job.source.clone(),
+        Side::Destination => job.destination.clone(),
     };
-    let backend = backend.walked().unwrap_or(backend);
+    let backend = backend.for_walk().unwrap_or(backend);
     let (base, most) = job
         .settings
         .workers
@@ -121,7 +125,7 @@ fn pool(
     };
     let target = TargetConfig {
         limits,
-        fault_threshold: 0, // a folder that fails tells nothing of the others
+        fault_threshold: 0, // a failed folder says nothing about the others
         ..TargetConfig::default()
     };
     let config = Config {
@@ -132,32 +136,36 @@ fn pool(
         ..Config::default()
     };
     let local = backend.as_any().is::<headworks_storage::Local>();
-    // While some hand over what they listed and take another batch, others list.
+    // While some workers hand over their results and take another batch, others list.
     let base = match local && job.settings.workers.is_none() {
         true => (2 * base).min(most),
         false => base,
     };
-    // A limit on requests counts batches, so each must be one.
+    // A limit on requests counts batches, so a batch must be one request.
     let batch = match local && rate.is_none() {
         true => BATCH,
         false => 1,
     };
     let lister = Lister {
         local,
-        timeless: side == Side::Follower && backend.capabilities().modified.is_none(),
+        timeless: side == Side::Destination && backend.capabilities().modified.is_none(),
         side,
         backend,
         writer: job.writer.clone(),
         filter: job.filter.clone(),
-        words,
+        events,
         progress: job.progress.clone(),
         job: job.id.clone(),
         stop: job.stop.clone(),
         compare: job.compare,
-        own: job.own[side as usize].clone(),
-        release,
+        state_file_in_tree: job.state_file_in_tree[side as usize].clone(),
+        durable,
     };
-    let pool = Pool::new(config, Workers::new(base, most), Listers(Arc::new(lister)))?;
+    let pool = Pool::new(
+        config,
+        Workers::new(base, most),
+        ListHandler(Arc::new(lister)),
+    )?;
     Ok((pool, (base, batch)))
 }
 
@@ -171,15 +179,16 @@ impl Walk<'_> {
             if self.job.stop.is_cancelled() {
                 return self.stop();
             }
-            self.heed_pause();
-            self.step(Side::Leader)?;
-            self.look_ahead()?;
-            let may_start = self.ahead != Ahead::Running && self.coordinator.may_start(follower);
+            self.apply_pause();
+            self.advance(Side::Source)?;
+            self.list_root_early()?;
+            let may_start =
+                self.early_root != EarlyRoot::Running && self.coordinator.may_start(follower);
             if !self.sides[1].rounds.is_seeded() && may_start {
                 let now = self.sides[1].pool.now();
                 self.sides[1].start(now)?;
             }
-            self.step(Side::Follower)?;
+            self.advance(Side::Destination)?;
             if self.sides.iter().all(|side| side.rounds.is_completed()) {
                 return Ok(());
             }
@@ -187,42 +196,42 @@ impl Walk<'_> {
         }
     }
 
-    /// Lists the destination's root, if its turn is far off. It counts only when its turn comes.
-    fn look_ahead(&mut self) -> Result<()> {
-        let Ahead::From(then) = self.ahead else {
+    /// Lists the destination's root early, if its turn is far off. The result counts in its turn.
+    fn list_root_early(&mut self) -> Result<()> {
+        let EarlyRoot::After(then) = self.early_root else {
             return Ok(());
         };
         let side = &self.sides[1];
         if side.rounds.is_seeded() || Instant::now() < then {
             return Ok(());
         }
-        self.ahead = Ahead::Over;
-        if let Some(root) = unknown_root(&self.read, &side.names)? {
-            self.ahead = Ahead::Running;
-            let listing = Listing {
+        self.early_root = EarlyRoot::Finished;
+        if let Some(root) = unlisted_root(&self.read, &side.destination)? {
+            self.early_root = EarlyRoot::Running;
+            let listing = ListTask {
                 lease: None,
-                work: Arc::new(root),
+                folder: Arc::new(root),
                 attempt: 1,
             };
-            self.submit(Side::Follower, vec![listing]);
+            self.submit(Side::Destination, vec![listing]);
         }
         Ok(())
     }
 
     async fn wait(&mut self) -> Result<()> {
-        let due = |side: &Walked| side.rounds.wake_at().map(|at| at.since(side.pool.now()));
+        let due = |side: &SideState| side.rounds.wake_at().map(|at| at.since(side.pool.now()));
         let pause = self
             .sides
             .iter()
             .filter_map(due)
             .min()
-            .unwrap_or(LOOK)
-            .min(LOOK);
-        let word = tokio::time::timeout(pause, self.words.recv()).await;
-        if let Ok(Some(word)) = word {
-            self.hear(word)?;
-            while let Ok(word) = self.words.try_recv() {
-                self.hear(word)?;
+            .unwrap_or(POLL_INTERVAL)
+            .min(POLL_INTERVAL);
+        let event = tokio::time::timeout(pause, self.events.recv()).await;
+        if let Ok(Some(event)) = event {
+            self.handle(event)?;
+            while let Ok(event) = self.events.try_recv() {
+                self.handle(event)?;
             }
         }
         match self.job.writer.is_alive() {
@@ -231,11 +240,11 @@ impl Walk<'_> {
         }
     }
 
-    fn heed_pause(&mut self) {
+    fn apply_pause(&mut self) {
         let paused = self.job.progress.paused.load(Relaxed);
         for side in &mut self.sides {
             let now = side.pool.now();
-            // The pool holds what was leased before the pause and has not begun.
+            // The pool holds what was leased before the pause and has not started.
             match (paused, side.rounds.state()) {
                 (true, State::Running) => {
                     side.rounds.pause(now);
@@ -250,34 +259,37 @@ impl Walk<'_> {
         }
     }
 
-    fn step(&mut self, which: Side) -> Result<()> {
+    fn advance(&mut self, which: Side) -> Result<()> {
         let side = &mut self.sides[which as usize];
         let now = side.pool.now();
-        self.coordinator.report(which, side.rounds.position());
-        while let Some(leave) = self.coordinator.leave(which) {
+        self.coordinator
+            .report(which.role(), side.rounds.position());
+        while let Some(leave) = self.coordinator.leave(which.role()) {
             if !matches!(side.rounds.advance(now, leave), Advanced::Entered(_)) {
                 break;
             }
-            side.entered();
-            self.coordinator.report(which, side.rounds.position());
+            side.reset_paging();
+            self.coordinator
+                .report(which.role(), side.rounds.position());
         }
-        while self.lease_some(which)? {}
-        self.show(which);
+        while self.lease_folders(which)? {}
+        self.publish_progress(which);
         Ok(())
     }
 
-    /// Hands out some of what may be listed; whether there was any.
-    fn lease_some(&mut self, which: Side) -> Result<bool> {
+    /// Leases and dispatches some folders. Returns whether there were any.
+    fn lease_folders(&mut self, which: Side) -> Result<bool> {
         let side = &mut self.sides[which as usize];
         let leases = side.lease(side.pool.now(), &self.read)?;
-        self.coordinator.report(which, side.rounds.position());
+        self.coordinator
+            .report(which.role(), side.rounds.position());
         let any = !leases.is_empty();
-        self.hand_out(which, leases);
+        self.dispatch(which, leases);
         Ok(any)
     }
 
-    fn hand_out(&mut self, which: Side, leases: Vec<Lease<Arc<Work>>>) {
-        let mut derived: Vec<(LeaseId, u64, i64, Dst)> = Vec::new();
+    fn dispatch(&mut self, which: Side, leases: Vec<Lease<Arc<PendingFolder>>>) {
+        let mut derived: Vec<(LeaseId, u64, i64, DstState)> = Vec::new();
         let mut listings = Vec::new();
         for lease in leases {
             if let Some(state) = lease.node.derived {
@@ -289,9 +301,9 @@ impl Walk<'_> {
                 ));
                 continue;
             }
-            listings.push(Listing {
+            listings.push(ListTask {
                 lease: Some(lease.id),
-                work: lease.node,
+                folder: lease.node,
                 attempt: lease.attempt,
             });
         }
@@ -305,21 +317,21 @@ impl Walk<'_> {
         let settled = settled.collect();
         let sender = self.sender.clone();
         self.job.writer.post(
-            When::Apart,
+            CommitMode::Prompt,
             move |transaction| {
                 let settled = derived
                     .iter()
                     .map(|(_, _, folder, state)| (*folder, (*state, false)));
-                folders::settle(transaction, &settled.collect::<Vec<_>>())
+                folders::mark_settled(transaction, &settled.collect::<Vec<_>>())
             },
-            move || drop(sender.send(Word::Settled(which, settled))),
+            move || drop(sender.send(WalkEvent::Settled(which, settled))),
         );
     }
 
-    /// In batches that leave something for every worker.
-    fn submit(&mut self, which: Side, listings: Vec<Listing>) {
+    /// Submits listings in batches that leave work for every worker.
+    fn submit(&mut self, which: Side, listings: Vec<ListTask>) {
         let side = &self.sides[which as usize];
-        let size = (listings.len() / (2 * side.workers)).clamp(1, side.batch);
+        let size = (listings.len() / (2 * side.workers)).clamp(1, side.max_batch);
         let mut left = listings.into_iter();
         loop {
             let batch: Batch = left.by_ref().take(size).collect();
@@ -328,50 +340,48 @@ impl Walk<'_> {
             }
             let job = PoolJob::new(batch).targets(TargetId::new(0));
             if side.pool.submit(job).is_err() {
-                unreachable!("the window is as large as the queue");
+                unreachable!("the queue is as long as the window");
             }
         }
     }
 
-    fn hear(&mut self, word: Word) -> Result<()> {
-        match word {
-            Word::Settled(side, settled) => {
+    fn handle(&mut self, event: WalkEvent) -> Result<()> {
+        match event {
+            WalkEvent::Settled(side, settled) => {
                 let now = self.sides[side as usize].pool.now();
                 for (lease, subfolders) in settled {
                     let Some(lease) = lease else {
-                        self.ahead = Ahead::Over;
+                        self.early_root = EarlyRoot::Finished;
                         continue;
                     };
                     let rounds = &mut self.sides[side as usize].rounds;
                     let _ = rounds.finish(now, lease, Discovered::Count(subfolders));
                 }
             }
-            Word::Failed(side, listing, error) => match listing.lease {
-                Some(lease) => self.failed(side, lease, &listing, &error)?,
-                // It will be asked for again in its turn, and what it answers then counts.
-                None => self.ahead = Ahead::Over,
+            WalkEvent::Failed(side, listing, error) => match listing.lease {
+                Some(lease) => self.listing_failed(side, lease, &listing, &error)?,
+                // It is listed again in its turn, and that result counts.
+                None => self.early_root = EarlyRoot::Finished,
             },
-            Word::Returned => {}
+            WalkEvent::Returned => {}
         }
         Ok(())
     }
 
-    fn failed(
+    fn listing_failed(
         &mut self,
         which: Side,
         lease: LeaseId,
-        listing: &Listing,
+        listing: &ListTask,
         error: &headworks_storage::Error,
     ) -> Result<()> {
-        let name = ["source", "destination"][which as usize];
         if error.fault() == Fault::Fatal {
-            let error = error.clone();
-            return Err(Error::Storage { side: name, error });
+            return Err(which.error(error.clone()));
         }
         let side = &mut self.sides[which as usize];
         let now = side.pool.now();
         let mut ended = false;
-        let attempts = listing.work.reached.fail();
+        let attempts = listing.folder.progress.record_failure();
         if error.fault() == Fault::Temporary && attempts < self.job.settings.attempts {
             let pause = self.job.settings.backoff.delay(attempts, crate::random());
             match side.rounds.retry(now, lease, now + pause) {
@@ -384,46 +394,47 @@ impl Walk<'_> {
                 }
             }
         }
-        let held = (!ended).then_some(lease);
-        self.give_up(which, listing, error, held);
+        let lease_to_end = (!ended).then_some(lease);
+        self.record_failed_listing(which, listing, error, lease_to_end);
         Ok(())
     }
 
-    /// Records the failure. A destination folder ends like any other: what is below it is declared,
-    /// and becomes unknown.
-    fn give_up(
+    /// Records a failed listing. A destination folder ends like any other: the folders below it are
+    /// declared, and become unknown.
+    fn record_failed_listing(
         &mut self,
         which: Side,
-        listing: &Listing,
+        listing: &ListTask,
         error: &headworks_storage::Error,
-        held: Option<LeaseId>,
+        lease_to_end: Option<LeaseId>,
     ) {
-        let row = listing.work.row.clone();
+        let row = listing.folder.row.clone();
         let side = &mut self.sides[which as usize];
         let now = side.pool.now();
-        if let Some(lease) = held {
+        if let Some(lease) = lease_to_end {
             let _ = match which {
-                Side::Leader => side.rounds.fail(now, lease),
-                Side::Follower => side
-                    .rounds
-                    .finish(now, lease, Discovered::Count(row.subfolders)),
+                Side::Source => side.rounds.fail(now, lease),
+                Side::Destination => {
+                    side.rounds
+                        .finish(now, lease, Discovered::Count(row.subfolders))
+                }
             };
         }
         let (cause, attempts) = (error.to_string(), listing.attempt);
         let (phase, column, state) = match which {
-            Side::Leader => ("list source", "src", Src::Failed as i64),
-            Side::Follower => ("list destination", "dst", Dst::Failed as i64),
+            Side::Source => ("list source", "src", SrcState::Failed as i64),
+            Side::Destination => ("list destination", "dst", DstState::Failed as i64),
         };
         let kind = format!("{:?}", error.kind());
         self.job.progress.failed.fetch_add(1, Relaxed);
         self.job.writer.post(
-            When::Now,
+            CommitMode::Barrier,
             move |transaction| {
                 let update = format!("UPDATE folder SET {column} = ? WHERE id = ?");
                 transaction
                     .prepare_cached(&update)?
                     .execute(params![state, row.id])?;
-                let (parent, name) = crate::store::place(transaction, row.id)?;
+                let (parent, name) = crate::store::folder_entry_key(transaction, row.id)?;
                 let failure = crate::store::Failure {
                     phase,
                     kind: &kind,
@@ -436,12 +447,12 @@ impl Walk<'_> {
         );
     }
 
-    fn show(&self, which: Side) {
+    fn publish_progress(&self, which: Side) {
         let rounds = &self.sides[which as usize].rounds;
-        self.job.progress.sides[which as usize].show(&rounds.progress(), rounds.state());
+        self.job.progress.sides[which as usize].update(&rounds.progress(), rounds.state());
     }
 
-    /// Leases nothing more; what runs may end and is kept.
+    /// Stops leasing. Running listings may finish, and are kept.
     fn stop(&mut self) -> Result<()> {
         for side in &mut self.sides {
             let now = side.pool.now();

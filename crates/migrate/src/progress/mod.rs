@@ -1,117 +1,117 @@
-//! How far a job is, for whoever looks: counters that nobody waits for.
+//! Progress counters of a job, which nothing waits for.
 //!
-//! Whoever does something adds to [`Progress`]; whoever shows it makes a [`Live`] picture of it
-//! with a [`Pace`], now and then. A runner leaves one in the state file about once a second, for
-//! other processes.
+//! The workers add to [`Progress`]; a display takes a [`ProgressSnapshot`] of it with a
+//! [`RateMeter`] from time to time. A runner stores one in the state file about once per second,
+//! for other processes.
 
-mod live;
+mod snapshot;
 
-pub use live::{Live, LiveSide, Pace};
+pub use snapshot::{ProgressSnapshot, RateMeter, SideSnapshot};
 
-use headworks_core::Side;
+use crate::side::Side;
 use headworks_core::rounds::{Progress as RoundsProgress, State};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What is being done.
+/// The current phase of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Nothing yet.
+    /// Nothing has started yet.
     #[default]
     Starting,
     /// Both trees are listed.
     Plan,
-    /// What was found is added up.
+    /// The result of the plan is counted.
     Summary,
     /// Folders are made.
     Folders,
     /// Files are copied.
     Files,
-    /// Further names are given.
+    /// Hard links are made.
     Links,
-    /// What is not on the source goes.
+    /// Extra entries are deleted.
     Delete,
-    /// Folders get their times.
-    Settle,
-    /// The destination is looked at again.
+    /// Folders get their attributes.
+    FolderTimes,
+    /// The destination is verified.
     Verify,
-    /// All is done.
+    /// The job is done.
     Done,
 }
 
 impl Phase {
-    /// The word for it.
+    /// Returns the name of the phase.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Phase::Starting => "starting",
             Phase::Plan => "plan",
-            Phase::Summary => "adding up",
+            Phase::Summary => "counting",
             Phase::Folders => "folders",
             Phase::Files => "copy",
             Phase::Links => "links",
             Phase::Delete => "delete",
-            Phase::Settle => "folder times",
+            Phase::FolderTimes => "folder times",
             Phase::Verify => "verify",
             Phase::Done => "done",
         }
     }
 }
 
-/// What a side of a plan does, or waits for.
+/// The activity of a side of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Doing {
-    /// Not begun: the other side goes first.
+pub enum Activity {
+    /// Not started: the other side goes first.
     #[default]
     Waiting,
-    /// Folders are listed.
+    /// Folders are being listed.
     Listing,
-    /// All that is left of its round is waiting for another attempt.
+    /// All folders left in its round wait for a retry.
     Retrying,
-    /// Its round is over, and the other side is too far away.
+    /// Its round is finished, and the other side is too far behind or ahead.
     Held,
-    /// Somebody asked for a pause.
+    /// The job is paused.
     Paused,
-    /// Nothing is left to list.
+    /// All folders are listed.
     Done,
 }
 
-impl Doing {
-    const ALL: [Doing; 6] = [
-        Doing::Waiting,
-        Doing::Listing,
-        Doing::Retrying,
-        Doing::Held,
-        Doing::Paused,
-        Doing::Done,
+impl Activity {
+    const ALL: [Activity; 6] = [
+        Activity::Waiting,
+        Activity::Listing,
+        Activity::Retrying,
+        Activity::Held,
+        Activity::Paused,
+        Activity::Done,
     ];
 
-    fn of(rounds: &RoundsProgress, state: State) -> Doing {
+    fn of(rounds: &RoundsProgress, state: State) -> Activity {
         match state {
-            State::Waiting => Doing::Waiting,
-            State::Paused => Doing::Paused,
-            State::Completed | State::Stopped => Doing::Done,
-            State::Running if rounds.closed.is_some() => Doing::Held,
+            State::Waiting => Activity::Waiting,
+            State::Paused => Activity::Paused,
+            State::Completed | State::Stopped => Activity::Done,
+            State::Running if rounds.closed.is_some() => Activity::Held,
             State::Running if rounds.leased == 0 && rounds.ready == 0 && rounds.delayed > 0 => {
-                Doing::Retrying
+                Activity::Retrying
             }
-            State::Running => Doing::Listing,
+            State::Running => Activity::Listing,
         }
     }
 
-    /// What is waited for, in words; nothing while it lists, and when it is done.
+    /// Returns what the side is waiting for; `None` while it lists, and when it is done.
     #[must_use]
     pub const fn waits_for(self) -> Option<&'static str> {
         match self {
-            Doing::Waiting | Doing::Held => Some("waits for the other side"),
-            Doing::Retrying => Some("waits to try again"),
-            Doing::Paused => Some("paused"),
-            Doing::Listing | Doing::Done => None,
+            Activity::Waiting | Activity::Held => Some("waits for the other side"),
+            Activity::Retrying => Some("waits to try again"),
+            Activity::Paused => Some("paused"),
+            Activity::Listing | Activity::Done => None,
         }
     }
 }
@@ -120,45 +120,45 @@ impl Doing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Round {
-    /// Folders of it, as far as known.
+    /// Folders in the round, as far as known.
     pub declared: u64,
-    /// Those that have ended, well or not.
+    /// Finished folders, successful or not.
     pub ended: u64,
-    /// Those of the ended that failed.
+    /// Finished folders that failed.
     pub failed: u64,
-    /// Whether all have.
+    /// Whether all folders are finished.
     pub closed: bool,
 }
 
 /// The counters of one side of a plan.
 #[derive(Debug, Default)]
 pub struct SideProgress {
-    /// Folders that were listed in this run.
+    /// Folders listed in this run.
     pub folders: AtomicU64,
-    /// Entries that were found in this run.
+    /// Entries found in this run.
     pub entries: AtomicU64,
     /// The current round.
     pub round: AtomicU32,
-    /// Listings that failed and were tried again.
+    /// Listings that failed and were retried.
     pub retried: AtomicU64,
-    /// Answers that asked for patience.
+    /// Overload responses.
     pub overloads: AtomicU64,
-    /// Folders whose listing an earlier run had begun, and that were listed from the start again.
-    pub again: AtomicU64,
-    /// Folders whose listing was gone on with at a page that an earlier run had reached.
-    pub gone_on: AtomicU64,
-    doing: AtomicU8,
+    /// Folders whose listing an earlier run had started and that were listed from the start again.
+    pub relisted: AtomicU64,
+    /// Folders whose listing was resumed at a page that an earlier run had reached.
+    pub resumed_listings: AtomicU64,
+    activity: AtomicU8,
     rounds: Mutex<Vec<Round>>,
 }
 
 impl SideProgress {
-    /// What it does, or waits for.
+    /// Returns what the side is doing.
     #[must_use]
-    pub fn doing(&self) -> Doing {
-        Doing::ALL[usize::from(self.doing.load(Relaxed)) % Doing::ALL.len()]
+    pub fn activity(&self) -> Activity {
+        Activity::ALL[usize::from(self.activity.load(Relaxed)) % Activity::ALL.len()]
     }
 
-    /// The rounds of this run, from the root on; those of earlier runs are empty.
+    /// Returns the rounds of this run, starting at the root; those of earlier runs are empty.
     #[must_use]
     pub fn rounds(&self) -> Vec<Round> {
         self.rounds
@@ -167,13 +167,14 @@ impl SideProgress {
             .clone()
     }
 
-    pub(crate) fn show(&self, rounds: &RoundsProgress, state: State) {
+    pub(crate) fn update(&self, rounds: &RoundsProgress, state: State) {
         self.round.store(rounds.round, Relaxed);
-        self.doing.store(Doing::of(rounds, state) as u8, Relaxed);
+        self.activity
+            .store(Activity::of(rounds, state) as u8, Relaxed);
         let mut known = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         let at = rounds.round as usize;
         if known.len() <= at {
-            // The rounds before it closed while nobody looked.
+            // The rounds before it closed between two updates.
             known
                 .iter_mut()
                 .for_each(|round| (round.ended, round.closed) = (round.declared, true));
@@ -188,8 +189,8 @@ impl SideProgress {
     }
 }
 
-/// How often what is held by a pause looks whether it may go on.
-const HOLD: Duration = Duration::from_millis(50);
+/// Interval at which paused work checks whether it may continue.
+const PAUSE_POLL: Duration = Duration::from_millis(50);
 
 /// The counters of a run.
 #[derive(Debug, Default)]
@@ -197,9 +198,9 @@ pub struct Progress {
     phase: Mutex<Phase>,
     /// Source and destination.
     pub sides: [SideProgress; 2],
-    /// What this phase has to do, in items.
+    /// Items to do in this phase.
     pub total: AtomicU64,
-    /// What this phase has to do, in bytes.
+    /// Bytes to do in this phase.
     pub total_bytes: AtomicU64,
     /// Items done.
     pub done: AtomicU64,
@@ -207,20 +208,20 @@ pub struct Progress {
     pub bytes: AtomicU64,
     /// Items that failed.
     pub failed: AtomicU64,
-    /// Whether this run goes on with what an earlier one left.
+    /// Whether this run resumes an earlier one.
     pub resumed: AtomicBool,
     /// Parts of large files that an earlier run had sent already.
     pub parts_kept: AtomicU64,
-    /// Parts of large files that had to be sent again.
+    /// Parts of large files that were sent again.
     pub parts_again: AtomicU64,
-    /// Whether a pause holds everything.
+    /// Whether the job is paused.
     pub paused: AtomicBool,
-    /// Whether the destination is being synced, which everything that was copied waits for.
+    /// Whether the destination is being synced, which every copied entry waits for.
     pub syncing: AtomicBool,
 }
 
 impl Progress {
-    /// What is being done.
+    /// Returns the current phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
@@ -234,14 +235,14 @@ impl Progress {
         self.bytes.store(0, Relaxed);
     }
 
-    /// Waits while the job is paused, and no longer than until `is_over`.
-    pub(crate) async fn hold(&self, is_over: impl Fn() -> bool) {
+    /// Waits while the job is paused, at most until `is_over`.
+    pub(crate) async fn wait_while_paused(&self, is_over: impl Fn() -> bool) {
         while self.paused.load(Relaxed) && !is_over() {
-            tokio::time::sleep(HOLD).await;
+            tokio::time::sleep(PAUSE_POLL).await;
         }
     }
 
-    pub(crate) fn did(&self, items: u64, bytes: u64) {
+    pub(crate) fn add_done(&self, items: u64, bytes: u64) {
         self.done.fetch_add(items, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
     }
@@ -256,8 +257,7 @@ impl Progress {
         self.sides[side as usize].overloads.fetch_add(1, Relaxed);
     }
 
-    /// What going on with an earlier run cost, in words; nothing if this run began at the
-    /// beginning.
+    /// Describes what resuming cost; `None` if this run started from scratch.
     #[must_use]
     pub fn resume_cost(&self) -> Option<String> {
         let over = |count: fn(&SideProgress) -> &AtomicU64| -> u64 {
@@ -272,9 +272,9 @@ impl Progress {
         );
         self.resumed.load(Relaxed).then(|| {
             format!(
-                "resumed: {} folders listed again, {} gone on with, {} parts kept, {} parts sent again",
-                over(|side| &side.again),
-                over(|side| &side.gone_on),
+                "resumed: {} folders listed again, {} listings continued, {} parts kept, {} parts sent again",
+                over(|side| &side.relisted),
+                over(|side| &side.resumed_listings),
                 parts.0,
                 parts.1
             )

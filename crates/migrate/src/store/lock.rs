@@ -1,4 +1,4 @@
-//! One runner at a time.
+//! The lock that allows one runner per job.
 
 use crate::error::{Error, Result};
 use rustix::fs::FlockOperation;
@@ -7,13 +7,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Held by whoever runs a job; the system gives it back when the process ends, however it does.
+/// The lock of a job. The system releases it when the process ends, however it does.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
-/// Beside the file itself, by whatever way one came to it.
+/// Returns the path of the lock file, beside the real state file.
 fn lock_path(state: &Path) -> PathBuf {
     let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
     let mut name = state.into_os_string();
@@ -22,22 +22,22 @@ fn lock_path(state: &Path) -> PathBuf {
 }
 
 impl Lock {
-    /// Takes it, or says who has it.
-    pub(crate) fn take(state: &Path) -> Result<Lock> {
-        // SQLite keeps what is not yet in the file beside each name of it.
+    /// Acquires the lock, or returns who holds it.
+    pub(crate) fn acquire(state: &Path) -> Result<Lock> {
+        // SQLite keeps its write-ahead log beside each name of the file.
         if state.metadata().is_ok_and(|about| about.nlink() > 1) {
-            let words = "the state file has a second name (a hard link): remove one of the two";
-            return Err(Error::NotNow(words.into()));
+            let message = "the state file has a second name (a hard link): remove one of the two";
+            return Err(Error::Refused(message.into()));
         }
         let folder = state
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|folder| !folder.exists()) {
-            let words = format!(
+            let message = format!(
                 "the state file's folder {} does not exist: make it, or name another with --state",
                 folder.display()
             );
-            return Err(Error::NotNow(words));
+            return Err(Error::Refused(message));
         }
         let path = lock_path(state);
         let unusable = |cause: io::Error| Error::Lock {
@@ -65,20 +65,20 @@ impl Lock {
             .nodename()
             .to_string_lossy()
             .into_owned();
-        let words = format!(
+        let message = format!(
             "process {} on {host}, since {}\n",
             std::process::id(),
             crate::clock(crate::now())
         );
         file.set_len(0).map_err(unusable)?;
-        file.write_all(words.as_bytes()).map_err(unusable)?;
+        file.write_all(message.as_bytes()).map_err(unusable)?;
         Ok(Lock { _file: file })
     }
 }
 
-/// Who holds the lock of a state file now, if anybody does.
+/// Returns the process that holds the lock of a state file, if any.
 #[must_use]
-pub fn holder(state: &Path) -> Option<String> {
+pub fn lock_holder(state: &Path) -> Option<String> {
     let mut file = File::open(lock_path(state)).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => {

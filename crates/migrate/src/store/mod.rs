@@ -1,38 +1,41 @@
-//! The state file: what is known of both sides, durable.
+//! The state file: a durable record of both sides.
 //!
-//! SQLite in WAL mode. One thread writes ([`Writer`]), in groups; readers have connections of their
-//! own. Whoever runs the job holds the lock; other processes only read, or leave a word in the
-//! `control` table.
+//! SQLite in WAL mode. One thread writes in groups ([`Writer`]); readers have their own
+//! connections. The process that runs the job holds the lock; other processes only read, or insert
+//! requests into the `control` table.
 
-mod known;
 mod lock;
 mod packed;
 mod pairs;
-mod queue;
 mod rows;
 mod schema;
+mod versions;
+mod write_queue;
 mod writer;
 
-pub(crate) use known::{dated, recall, remember};
 pub(crate) use lock::Lock;
-pub use lock::holder;
-pub(crate) use packed::{Packed, give_rows, is_plain, plain_files, put_files};
-pub(crate) use pairs::{Plain, each_pair, find_pair, find_pairs, read_folder, read_pairs};
+pub use lock::lock_holder;
+pub(crate) use packed::{PackedFiles, is_plain, plain_files, put_packed, unpack_folder};
+pub(crate) use pairs::{PlainFiles, each_pair, find_pair, find_pairs, read_folder, read_pairs};
 pub(crate) use rows::{
-    ENTRY, FolderRow, Pair, Row, kind_of, put_destination, put_destinations, put_sources,
-    read_entry,
+    ENTRY, EntryRow, FolderRow, Pair, kind_from_number, put_destination, put_destinations,
+    put_sources, read_entry,
 };
-pub(crate) use writer::{When, Writer};
+pub(crate) use versions::{known_modified, recall_version, remember_version};
+pub(crate) use writer::{CommitMode, Writer};
 
 use crate::error::{Error, Result};
-use crate::status::Dst;
+use crate::status::DstState;
 use headworks_storage::Folder;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A folder's number; the root is 1.
+/// A folder's id. The root has the id 1.
 pub(crate) type FolderId = i64;
+
+/// The key of an entry: its folder and its name.
+pub(crate) type EntryKey = (FolderId, Vec<u8>);
 
 pub(crate) const ROOT: FolderId = 1;
 
@@ -43,10 +46,9 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Looks at a state file; `None` if there is none, but could be. Leaves nothing behind. As long
-    /// as somebody has the connection, what a crash left of the file is not read through again by
-    /// whoever opens it.
-    pub(crate) fn look(path: &Path) -> Result<Option<Connection>> {
+    /// Opens a state file for reading if it exists. Leaves nothing behind. While the connection is
+    /// open, other connections need not recover the write-ahead log of a crash.
+    pub(crate) fn probe(path: &Path) -> Result<Option<Connection>> {
         let not_state = |what| Error::NotState {
             path: path.to_owned(),
             what,
@@ -54,7 +56,7 @@ impl Store {
         let found = match std::fs::metadata(path) {
             Ok(found) => found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(_) => return Err(not_state("not to be looked at")),
+            Err(_) => return Err(not_state("not accessible")),
         };
         if found.is_dir() {
             return Err(not_state("a directory"));
@@ -65,46 +67,47 @@ impl Store {
         let store = Store {
             path: path.to_owned(),
         };
-        let ours = store
+        let is_ours = store
             .read()
             .and_then(|read| Ok((schema::is_ours(&read)?, read)));
-        match ours {
+        match is_ours {
             Ok((true, read)) => Ok(Some(read)),
             Ok((false, _)) => Err(not_state("a database of another program")),
             Err(Error::State(error))
                 if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) =>
             {
-                Err(not_state("no state file"))
+                Err(not_state("not a state file"))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Makes the file if it lacks, and brings it up to date. Only for whoever holds the lock.
+    /// Creates the file if it does not exist, and upgrades its schema. The caller must hold the
+    /// lock.
     pub(crate) fn create(path: &Path) -> Result<Store> {
         let mut connection = Connection::open(path)?;
         configure(&connection)?;
-        schema::prepare(&mut connection)?;
+        schema::upgrade(&mut connection)?;
         Ok(Store {
             path: path.to_owned(),
         })
     }
 
-    /// Opens one that is there, to look at.
-    pub(crate) fn existing(path: &Path) -> Result<Store> {
-        let Some(read) = Store::look(path)? else {
+    /// Opens an existing file for reading.
+    pub(crate) fn open(path: &Path) -> Result<Store> {
+        let Some(read) = Store::probe(path)? else {
             return Err(Error::NoState(path.to_owned()));
         };
         let store = Store {
             path: path.to_owned(),
         };
         let version = schema::version(&read)?;
-        schema::check(version)?;
+        schema::check_version(version)?;
         if version < schema::VERSION {
-            let words = format!(
-                "the state file has the older version {version}; `headworks migrate run` brings it up to date"
+            let message = format!(
+                "the state file has the older version {version}; `headworks migrate run` upgrades it"
             );
-            return Err(Error::NotNow(words));
+            return Err(Error::Refused(message));
         }
         Ok(store)
     }
@@ -113,7 +116,7 @@ impl Store {
         &self.path
     }
 
-    /// A connection that only reads.
+    /// Opens a read-only connection.
     pub(crate) fn read(&self) -> Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
@@ -122,7 +125,7 @@ impl Store {
         Ok(connection)
     }
 
-    /// A connection that writes: the writer's, or that of a process that leaves a word.
+    /// Opens a connection for the writer, or for a process that inserts a request.
     pub(crate) fn write(&self) -> Result<Connection> {
         let connection = Connection::open(&self.path)?;
         configure(&connection)?;
@@ -133,7 +136,7 @@ impl Store {
 fn configure(connection: &Connection) -> Result<()> {
     connection.busy_timeout(Duration::from_secs(30))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // FULL: what is committed survives a power cut, not only a crash.
+    // FULL: a commit survives a power failure, not only a crash of the process.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cache_size", -16_384)?;
     connection.pragma_update(None, "wal_autocheckpoint", 8192)?;
@@ -142,7 +145,7 @@ fn configure(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// A value of the `meta` table.
+/// Returns a value of the `meta` table.
 pub(crate) fn meta<T: rusqlite::types::FromSql>(
     connection: &Connection,
     key: &str,
@@ -160,13 +163,13 @@ pub(crate) fn set_meta(
     statement.execute(params![key, value]).map(drop)
 }
 
-/// A line for `headworks migrate log`.
+/// Adds a line to `headworks migrate log`.
 pub(crate) fn log(connection: &Connection, text: &str) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached("INSERT INTO event (at, text) VALUES (?, ?)")?;
     statement.execute(params![crate::now(), text]).map(drop)
 }
 
-/// Why something was not done.
+/// A failure to be recorded.
 pub(crate) struct Failure<'a> {
     pub(crate) phase: &'a str,
     pub(crate) kind: &'a str,
@@ -201,7 +204,7 @@ pub(crate) fn put_failure(
         .map(drop)
 }
 
-/// The number of the folder at a path, found name by name.
+/// Returns the id of the folder at a path.
 pub(crate) fn folder_at(connection: &Connection, path: &Folder) -> Result<Option<FolderId>> {
     let query = "SELECT folder FROM source WHERE parent = ? AND name = ?";
     let mut statement = connection.prepare_cached(query)?;
@@ -218,8 +221,8 @@ pub(crate) fn folder_at(connection: &Connection, path: &Folder) -> Result<Option
     Ok(Some(at))
 }
 
-/// Whether the destination has a row for a name.
-pub(crate) fn place_is_taken(
+/// Returns whether the destination has a row of this name.
+pub(crate) fn has_destination_row(
     connection: &Connection,
     parent: FolderId,
     name: &[u8],
@@ -229,19 +232,19 @@ pub(crate) fn place_is_taken(
     statement.query_row(params![parent, name], |row| row.get(0))
 }
 
-/// The path of a folder.
+/// Returns the path of a folder.
 pub(crate) fn path_of(connection: &Connection, folder: FolderId) -> Result<Folder> {
     let mut statement = connection.prepare_cached("SELECT path FROM folder WHERE id = ?")?;
     let path = statement.query_row([folder], |row| row.get(0))?;
     Ok(Folder::from_bytes(path))
 }
 
-/// Moves a folder and all below it from one state at the destination to another.
-pub(crate) fn move_below(
+/// Changes the destination state of a folder and everything below it, where it is `from`.
+pub(crate) fn change_dst_below(
     connection: &Connection,
     folder: FolderId,
-    from: Dst,
-    to: Dst,
+    from: DstState,
+    to: DstState,
 ) -> rusqlite::Result<()> {
     let mut update = connection.prepare_cached(
         "WITH RECURSIVE below (id) AS (
@@ -255,11 +258,11 @@ pub(crate) fn move_below(
         .map(drop)
 }
 
-/// Where a folder's own entry is.
-pub(crate) fn place(
+/// Returns the key of a folder's own entry.
+pub(crate) fn folder_entry_key(
     connection: &Connection,
     folder: FolderId,
-) -> rusqlite::Result<(FolderId, Vec<u8>)> {
+) -> rusqlite::Result<EntryKey> {
     let mut statement =
         connection.prepare_cached("SELECT parent, name FROM folder WHERE id = ?")?;
     statement.query_row([folder], |row| Ok((row.get(0)?, row.get(1)?)))

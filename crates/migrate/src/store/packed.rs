@@ -1,14 +1,14 @@
-//! The plain files of a folder in one row.
+//! The plain files of a folder, packed into one row.
 //!
-//! Most entries are files of which a listing says little: a name, a size, a time, an owner. A row
-//! for each of them is what a plan would spend most of its time on. So a folder that was listed in
-//! one page has all of them in one row, in the order of their names, and rows of their own only for
-//! the rest: folders, symlinks, what has several names, a version, or was left out. An entry of the
-//! source is in one of the two. If the destination has exactly these plain files, it is noted as
-//! `alike`, and nothing else; a row of the destination counts more than that.
+//! Most entries are files with few attributes: a name, a size, a time, an owner. A plan would spend
+//! most of its time on a row for each of them. A folder that was listed in one page therefore has
+//! one row with all of its plain files, ordered by name. Only the other entries get their own rows:
+//! folders, symlinks, hard links, and files that have a version or are excluded. A source entry is
+//! in exactly one of the two places. If the destination has exactly these plain files, the folder
+//! is marked as `identical` and has no rows for them; a row of the destination overrides that mark.
 
-use super::rows::{Row, put_destinations, put_sources};
-use super::{FolderId, place_is_taken};
+use super::rows::{EntryRow, put_destinations, put_sources};
+use super::{FolderId, has_destination_row};
 use headworks_storage::{Entry, Kind, Posix};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension};
@@ -16,23 +16,23 @@ use std::sync::LazyLock;
 
 /// The plain files of a folder.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackedFiles {
     entries: usize,
-    /// What they hold, all together.
+    /// Their total size.
     bytes: u64,
-    /// As they are stored. Two folders with the same plain files have the same.
+    /// The stored encoding. Equal files have equal encodings.
     blob: Vec<u8>,
-    last: Last,
+    previous: Previous,
 }
 
-/// What the next file is compared with: neighbours have much in common.
+/// The previous file, against which the next is encoded: neighbours have much in common.
 #[derive(Clone, Copy, Debug, Default)]
-struct Last {
+struct Previous {
     modified: i64,
     posix: Option<Posix>,
 }
 
-/// Whether an entry that is not left out needs no row of its own.
+/// Returns whether an included entry needs no row of its own.
 pub(crate) fn is_plain(entry: &Entry) -> bool {
     let usual = entry.kind == Kind::File && entry.target.is_none() && entry.modified.is_some();
     let alone = entry.inode.is_none() && entry.version.is_none();
@@ -40,7 +40,7 @@ pub(crate) fn is_plain(entry: &Entry) -> bool {
     usual && alone && device == 0
 }
 
-impl Packed {
+impl PackedFiles {
     pub(crate) fn len(&self) -> usize {
         self.entries
     }
@@ -48,20 +48,20 @@ impl Packed {
     /// Adds the next plain file, in the order of names.
     pub(crate) fn add(&mut self, entry: &Entry) {
         let modified = entry.modified.unwrap_or_default();
-        let is_like = entry.posix == self.last.posix;
-        self.number((entry.name.len() as u64) << 1 | u64::from(is_like));
+        let equals_source = entry.posix == self.previous.posix;
+        self.push_varint((entry.name.len() as u64) << 1 | u64::from(equals_source));
         self.blob.extend_from_slice(&entry.name);
-        self.number(entry.size);
-        self.number(folded(modified.wrapping_sub(self.last.modified)));
-        if !is_like {
+        self.push_varint(entry.size);
+        self.push_varint(zigzag(modified.wrapping_sub(self.previous.modified)));
+        if !equals_source {
             let mode = entry.posix.map_or(0, |posix| u64::from(posix.mode) + 1);
-            self.number(mode);
+            self.push_varint(mode);
             if let Some(posix) = entry.posix {
-                self.number(posix.uid.into());
-                self.number(posix.gid.into());
+                self.push_varint(posix.uid.into());
+                self.push_varint(posix.gid.into());
             }
         }
-        self.last = Last {
+        self.previous = Previous {
             modified,
             posix: entry.posix,
         };
@@ -69,8 +69,8 @@ impl Packed {
         self.bytes = self.bytes.wrapping_add(entry.size);
     }
 
-    /// Seven bits a byte, the lowest first; the highest bit says that there are more.
-    fn number(&mut self, mut number: u64) {
+    /// Appends a varint (LEB128): seven bits per byte, the lowest first.
+    fn push_varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.blob.push(number as u8 | 0x80);
             number >>= 7;
@@ -78,8 +78,8 @@ impl Packed {
         self.blob.push(number as u8);
     }
 
-    /// Whether the source folder has the same.
-    pub(crate) fn is_like(
+    /// Returns whether the source folder has the same plain files.
+    pub(crate) fn equals_source(
         &self,
         connection: &Connection,
         folder: FolderId,
@@ -97,7 +97,7 @@ impl Packed {
     }
 }
 
-/// Folders whose files one statement keeps.
+/// Folders per statement.
 const CHUNK: usize = 8;
 
 static PUT_MANY: LazyLock<String> = LazyLock::new(|| {
@@ -106,25 +106,25 @@ static PUT_MANY: LazyLock<String> = LazyLock::new(|| {
 });
 const PUT_ONE: &str = "INSERT OR REPLACE INTO files VALUES (?,?,?,?)";
 
-/// Keeps files as those of source folders.
-pub(crate) fn put_files(
+/// Stores packed files of source folders.
+pub(crate) fn put_packed(
     connection: &Connection,
-    folders: &[(FolderId, &Packed)],
+    folders: &[(FolderId, &PackedFiles)],
 ) -> rusqlite::Result<()> {
     let (many, rest) = folders.as_chunks::<CHUNK>();
     for folders in many {
-        put_together(connection, &PUT_MANY, folders)?;
+        insert_packed(connection, &PUT_MANY, folders)?;
     }
     for folder in rest {
-        put_together(connection, PUT_ONE, &[*folder])?;
+        insert_packed(connection, PUT_ONE, &[*folder])?;
     }
     Ok(())
 }
 
-fn put_together(
+fn insert_packed(
     connection: &Connection,
     statement: &str,
-    folders: &[(FolderId, &Packed)],
+    folders: &[(FolderId, &PackedFiles)],
 ) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(statement)?;
     for (at, (folder, files)) in folders.iter().enumerate() {
@@ -139,27 +139,27 @@ fn put_together(
 
 const SELECT: &str = "SELECT packed FROM files WHERE folder = ?";
 
-/// Small for what is near zero, on either side.
-fn folded(number: i64) -> u64 {
+/// Maps a signed number to a small unsigned one if its magnitude is small (zigzag encoding).
+fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63).cast_unsigned()
 }
 
-fn unfolded(number: u64) -> i64 {
+fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
-/// The files that were packed, in the order of their names.
+/// Unpacks files, in the order of names.
 pub(super) fn unpack(blob: &[u8]) -> rusqlite::Result<Vec<Entry>> {
     let mut left = blob;
-    let mut last = Last::default();
+    let mut last = Previous::default();
     let mut entries = Vec::new();
     while !left.is_empty() {
-        let Some(entry) = next(&mut left, &mut last) else {
-            let words = "the files of a folder are damaged";
+        let Some(entry) = read_file(&mut left, &mut last) else {
+            let message = "the packed files of a folder are damaged";
             return Err(rusqlite::Error::FromSqlConversionFailure(
                 0,
                 Type::Blob,
-                words.into(),
+                message.into(),
             ));
         };
         entries.push(entry);
@@ -167,19 +167,19 @@ pub(super) fn unpack(blob: &[u8]) -> rusqlite::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-fn next(left: &mut &[u8], last: &mut Last) -> Option<Entry> {
-    let head = number(left)?;
+fn read_file(left: &mut &[u8], last: &mut Previous) -> Option<Entry> {
+    let head = read_varint(left)?;
     let (name, rest) = left.split_at_checked(usize::try_from(head >> 1).ok()?)?;
     *left = rest;
-    let size = number(left)?;
-    last.modified = last.modified.wrapping_add(unfolded(number(left)?));
+    let size = read_varint(left)?;
+    last.modified = last.modified.wrapping_add(unzigzag(read_varint(left)?));
     if head & 1 == 0 {
-        last.posix = match number(left)?.checked_sub(1) {
+        last.posix = match read_varint(left)?.checked_sub(1) {
             None => None,
             Some(mode) => Some(Posix {
                 mode: u32::try_from(mode).ok()?,
-                uid: u32::try_from(number(left)?).ok()?,
-                gid: u32::try_from(number(left)?).ok()?,
+                uid: u32::try_from(read_varint(left)?).ok()?,
+                gid: u32::try_from(read_varint(left)?).ok()?,
                 device: 0,
             }),
         };
@@ -192,7 +192,7 @@ fn next(left: &mut &[u8], last: &mut Last) -> Option<Entry> {
     })
 }
 
-fn number(left: &mut &[u8]) -> Option<u64> {
+fn read_varint(left: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = left.split_first()?;
@@ -205,7 +205,7 @@ fn number(left: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The plain files of a source folder.
+/// Returns the plain files of a source folder.
 pub(crate) fn plain_files(
     connection: &Connection,
     folder: FolderId,
@@ -215,25 +215,25 @@ pub(crate) fn plain_files(
     Ok(found.optional()?.unwrap_or_default())
 }
 
-/// Gives every file of a folder a row of its own, on both sides: one of them is about to change.
-pub(crate) fn give_rows(connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
+/// Unpacks a folder into rows on both sides, because one of its files is about to change.
+pub(crate) fn unpack_folder(connection: &Connection, folder: FolderId) -> rusqlite::Result<()> {
     let files = plain_files(connection, folder)?;
-    let alike: bool =
+    let identical: bool =
         connection.query_row("SELECT alike FROM folder WHERE id = ?", [folder], |row| {
             row.get(0)
         })?;
     for entry in &files {
-        if alike && !place_is_taken(connection, folder, &entry.name)? {
+        if identical && !has_destination_row(connection, folder, &entry.name)? {
             put_destinations(connection, folder, [entry], 0)?;
         }
     }
     let excluded = false;
-    let rows = files.into_iter().map(|entry| Row { entry, excluded });
-    let rows: Vec<Row> = rows.collect();
+    let rows = files.into_iter().map(|entry| EntryRow { entry, excluded });
+    let rows: Vec<EntryRow> = rows.collect();
     let rows: Vec<_> = rows.iter().map(|row| (row, None)).collect();
     put_sources(connection, folder, &rows)?;
-    if alike {
-        // What the plan found there stays as it was.
+    if identical {
+        // The totals of the plan stay as they were.
         let keep = "INSERT INTO total SELECT folder, entries, bytes, 0, 0, 0 FROM files WHERE folder = ?
              ON CONFLICT (folder) DO UPDATE SET entries = entries + excluded.entries, bytes = bytes + excluded.bytes";
         connection.execute(keep, [folder])?;
@@ -263,15 +263,17 @@ mod tests {
         }
     }
 
-    fn packed(files: &[Entry]) -> Packed {
-        files.iter().fold(Packed::default(), |mut packed, file| {
-            packed.add(file);
-            packed
-        })
+    fn packed(files: &[Entry]) -> PackedFiles {
+        files
+            .iter()
+            .fold(PackedFiles::default(), |mut packed, file| {
+                packed.add(file);
+                packed
+            })
     }
 
     #[test]
-    fn what_was_packed_comes_out_as_it_was() {
+    fn packed_files_unpack_unchanged() {
         let files = [
             file(b"", 0, 0, None),
             file(b"\xff/\0", u64::MAX, i64::MIN, Some(0)),
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error_and_never_less() {
+    fn truncated_data_is_an_error() {
         let files = [file(b"a", 300, 5, Some(1)), file(b"b", 1, 6, Some(1))];
         let whole = packed(&files).blob;
         let first = packed(&files[..1]).blob.len();

@@ -1,22 +1,20 @@
-//! Source entries beside what the destination has of their names.
+//! Source entries paired with destination entries of the same name.
 //!
-//! All tables are in the order of folder and name, so they are read side by side, each from front
-//! to back: looking every name up would cost several times as much.
+//! All tables are ordered by folder and name, so they are read in one merge scan: a lookup per name
+//! would cost several times as much.
 
-use super::FolderId;
 use super::packed::{plain_files, unpack};
 use super::rows::{ENTRY, ENTRY_COLUMNS, Pair, read_entry};
+use super::{EntryKey, FolderId};
 use crate::error::Result;
-use crate::status::{Dst, Src};
+use crate::status::{DstState, SrcState};
 use headworks_storage::{Entry, Folder};
 use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, Rows, Statement, params};
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
-type Place = (FolderId, Vec<u8>);
-
-/// The columns of an entry, then its folder's number, then the rest.
+/// Returns the columns of an entry, its folder, and the rest.
 fn columns(rest: &str) -> String {
     format!("{ENTRY}, @parent, {rest}").replace('@', "x.")
 }
@@ -28,12 +26,14 @@ static SOURCE: LazyLock<String> = LazyLock::new(|| {
     let columns = columns("@excluded, @folder, @version, c.src");
     format!("SELECT {columns} {FROM} WHERE (x.parent, x.name) > (?, ?) AND x.parent <= ? {ORDER}")
 });
-const FILES: &str = "SELECT folder, packed FROM files WHERE folder BETWEEN ? AND ? ORDER BY folder";
-// Mostly there are none, and folders take a fraction of the room that files do: those are gone
-// through first.
-const UNLIKE: &str = "SELECT p.folder, p.packed FROM folder f CROSS JOIN files p ON p.folder = f.id
+const ALL_FILES: &str =
+    "SELECT folder, packed FROM files WHERE folder BETWEEN ? AND ? ORDER BY folder";
+// There are usually few, and folders are much smaller than packed files, so the folders are scanned
+// first.
+const DIFFERING_FILES: &str =
+    "SELECT p.folder, p.packed FROM folder f CROSS JOIN files p ON p.folder = f.id
      WHERE f.id BETWEEN ? AND ? AND NOT (f.alike = 1 AND f.dst = 1) ORDER BY f.id";
-static ONE: LazyLock<String> = LazyLock::new(|| {
+static ONE_SOURCE: LazyLock<String> = LazyLock::new(|| {
     let columns = columns("@excluded, @folder, @version, c.src");
     format!("SELECT {columns} {FROM} WHERE x.parent = ? AND x.name = ?")
 });
@@ -44,35 +44,35 @@ static DESTINATION: LazyLock<String> = LazyLock::new(|| {
 const FAILURE: &str = "SELECT name, parent, kind, cause FROM failure
      WHERE (parent, name) >= (?, ?) AND phase = 'copy' ORDER BY parent, name";
 
-/// Which plain files are read.
+/// Which plain files to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plain {
+pub(crate) enum PlainFiles {
     All,
-    /// Not those that the destination is known to have just so.
-    Unlike,
+    /// Only those that are not identical at the destination.
+    Differing,
 }
 
-/// Up to `limit` source entries after a place, by folder and name, each with its counterpart.
+/// Returns up to `limit` pairs after a key.
 pub(crate) fn read_pairs(
     connection: &Connection,
-    after: &Place,
+    after: &EntryKey,
     limit: usize,
 ) -> Result<Vec<Pair>> {
     let after = (after.0, after.1.as_slice());
-    read(connection, after, FolderId::MAX, Plain::All, limit)
+    read(connection, after, FolderId::MAX, PlainFiles::All, limit)
 }
 
-/// Up to `limit` source entries of one folder after a name.
+/// Returns up to `limit` pairs of one folder after a name.
 pub(crate) fn read_folder(
     connection: &Connection,
     folder: FolderId,
     after: &[u8],
     limit: usize,
 ) -> Result<Vec<Pair>> {
-    read(connection, (folder, after), folder, Plain::All, limit)
+    read(connection, (folder, after), folder, PlainFiles::All, limit)
 }
 
-/// One pair, by its place.
+/// Returns one pair.
 pub(crate) fn find_pair(
     connection: &Connection,
     folder: FolderId,
@@ -81,7 +81,7 @@ pub(crate) fn find_pair(
     Ok(find_pairs(connection, folder, &[name])?.pop())
 }
 
-/// The pairs of one folder that have these names, which come in order.
+/// Returns the pairs of one folder with these names, which must be ordered.
 pub(crate) fn find_pairs(
     connection: &Connection,
     folder: FolderId,
@@ -90,35 +90,35 @@ pub(crate) fn find_pairs(
     let Some(first) = names.first() else {
         return Ok(Vec::new());
     };
-    let mut one = connection.prepare_cached(&ONE)?;
+    let mut one = connection.prepare_cached(&ONE_SOURCE)?;
     let files = plain_files(connection, folder)?;
     let mut statements = Statements::new(connection)?;
-    let mut beside = statements.beside(connection, (folder, first.as_ref()))?;
+    let mut reader = statements.pair_reader(connection, (folder, first.as_ref()))?;
     let mut pairs = Vec::new();
     for name in names.iter().map(AsRef::as_ref) {
         let row = one
-            .query_row(params![folder, name], Found::read)
+            .query_row(params![folder, name], SourceEntry::read)
             .optional()?;
         let plain = || files.binary_search_by(|file| file.name.as_slice().cmp(name));
         let found = match row {
             Some(row) => Some(row),
             None => plain()
                 .ok()
-                .map(|at| Found::plain(folder, files[at].clone())),
+                .map(|at| SourceEntry::plain(folder, files[at].clone())),
         };
         if let Some(found) = found {
-            pairs.extend(beside.pair(found)?);
+            pairs.extend(reader.pair(found)?);
         }
     }
     Ok(pairs)
 }
 
-/// Up to `limit` source entries after a place, each with what is beside it.
+/// Returns up to `limit` pairs after a key and in folders up to `last`.
 fn read(
     connection: &Connection,
     after: (FolderId, &[u8]),
     last: FolderId,
-    plain: Plain,
+    plain: PlainFiles,
     limit: usize,
 ) -> Result<Vec<Pair>> {
     let mut pairs: Vec<Pair> = Vec::new();
@@ -129,21 +129,21 @@ fn read(
     Ok(pairs)
 }
 
-/// Goes through source entries after a place, each with what is beside it, as long as `each` says
-/// so: all of it is one look at the state file, which cannot be tidied up meanwhile.
+/// Calls `each` with pairs after a key until it returns `false`. It is one read transaction, which
+/// prevents checkpoints meanwhile.
 pub(crate) fn each_pair(
     connection: &Connection,
     after: (FolderId, &[u8]),
     last: FolderId,
-    plain: Plain,
+    plain: PlainFiles,
     mut each: impl FnMut(Pair) -> Result<bool>,
 ) -> Result<()> {
     let mut rows = connection.prepare_cached(&SOURCE)?;
     let mut files = connection.prepare_cached(match plain {
-        Plain::All => FILES,
-        Plain::Unlike => UNLIKE,
+        PlainFiles::All => ALL_FILES,
+        PlainFiles::Differing => DIFFERING_FILES,
     })?;
-    let mut sources = Sources {
+    let mut sources = SourceCursor {
         rows: rows.query(params![after.0, after.1, last])?,
         begun: false,
         files: files.query([after.0, last])?,
@@ -151,9 +151,9 @@ pub(crate) fn each_pair(
         plain: Vec::new().into_iter(),
     };
     let mut statements = Statements::new(connection)?;
-    let mut beside = statements.beside(connection, after)?;
+    let mut reader = statements.pair_reader(connection, after)?;
     while let Some(found) = sources.next(after)? {
-        if let Some(pair) = beside.pair(found)?
+        if let Some(pair) = reader.pair(found)?
             && !each(pair)?
         {
             break;
@@ -162,20 +162,20 @@ pub(crate) fn each_pair(
     Ok(())
 }
 
-/// An entry of the source.
-struct Found {
+/// A source entry.
+struct SourceEntry {
     parent: FolderId,
     entry: Entry,
     excluded: bool,
     child: Option<FolderId>,
-    child_src: Option<Src>,
-    /// Whether it has no row of its own.
+    child_src: Option<SrcState>,
+    /// Whether it is packed and has no row of its own.
     plain: bool,
 }
 
-impl Found {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
-        Ok(Found {
+impl SourceEntry {
+    fn read(row: &Row<'_>) -> rusqlite::Result<SourceEntry> {
+        Ok(SourceEntry {
             parent: row.get(ENTRY_COLUMNS)?,
             entry: Entry {
                 version: row.get(ENTRY_COLUMNS + 3)?,
@@ -185,13 +185,13 @@ impl Found {
             child: row.get(ENTRY_COLUMNS + 2)?,
             child_src: row
                 .get::<_, Option<i64>>(ENTRY_COLUMNS + 4)?
-                .map(Src::from_number),
+                .map(SrcState::from_code),
             plain: false,
         })
     }
 
-    fn plain(parent: FolderId, entry: Entry) -> Found {
-        Found {
+    fn plain(parent: FolderId, entry: Entry) -> SourceEntry {
+        SourceEntry {
             parent,
             entry,
             excluded: false,
@@ -202,18 +202,18 @@ impl Found {
     }
 }
 
-/// The entries of the source, those with rows and those without.
-struct Sources<'s> {
+/// A merged cursor over source rows and packed source files.
+struct SourceCursor<'s> {
     rows: Rows<'s>,
     begun: bool,
     files: Rows<'s>,
-    /// Which folder the plain files are of.
+    /// The folder of the unpacked files.
     folder: FolderId,
     plain: std::vec::IntoIter<Entry>,
 }
 
-impl Sources<'_> {
-    fn next(&mut self, after: (FolderId, &[u8])) -> rusqlite::Result<Option<Found>> {
+impl SourceCursor<'_> {
+    fn next(&mut self, after: (FolderId, &[u8])) -> rusqlite::Result<Option<SourceEntry>> {
         if !self.begun {
             self.begun = true;
             self.rows.advance()?;
@@ -241,15 +241,15 @@ impl Sources<'_> {
         };
         if !is_row {
             let plain = self.plain.next();
-            return Ok(plain.map(|entry| Found::plain(self.folder, entry)));
+            return Ok(plain.map(|entry| SourceEntry::plain(self.folder, entry)));
         }
-        let found = self.rows.get().map(Found::read).transpose()?;
+        let found = self.rows.get().map(SourceEntry::read).transpose()?;
         self.rows.advance()?;
         Ok(found)
     }
 }
 
-/// What is read beside the source.
+/// The statements that are merged with the source.
 struct Statements<'c> {
     destination: CachedStatement<'c>,
     failure: CachedStatement<'c>,
@@ -263,43 +263,43 @@ impl<'c> Statements<'c> {
         })
     }
 
-    fn beside<'s>(
+    fn pair_reader<'s>(
         &'s mut self,
         connection: &'s Connection,
         from: (FolderId, &[u8]),
-    ) -> rusqlite::Result<Reader<'s>> {
-        Ok(Reader {
-            there: Beside::new(&mut self.destination, from, ENTRY_COLUMNS)?,
-            failed: Beside::new(&mut self.failure, from, 1)?,
-            folders: Folders::new(connection)?,
+    ) -> rusqlite::Result<PairReader<'s>> {
+        Ok(PairReader {
+            existing: MergeCursor::new(&mut self.destination, from, ENTRY_COLUMNS)?,
+            failed: MergeCursor::new(&mut self.failure, from, 1)?,
+            folders: FolderCache::new(connection)?,
         })
     }
 }
 
-struct Reader<'s> {
-    there: Beside<'s>,
-    failed: Beside<'s>,
-    folders: Folders<'s>,
+struct PairReader<'s> {
+    existing: MergeCursor<'s>,
+    failed: MergeCursor<'s>,
+    folders: FolderCache<'s>,
 }
 
-impl Reader<'_> {
-    /// An entry with what is beside it; entries must come in order. `None` for the root's own,
-    /// which is in no folder.
-    fn pair(&mut self, found: Found) -> rusqlite::Result<Option<Pair>> {
-        let Found { parent, entry, .. } = found;
-        let Some((folder, parent_dst, alike)) = self.folders.at(parent)? else {
+impl PairReader<'_> {
+    /// Pairs an entry; entries must be ordered. Returns `None` for the root's own entry, which has
+    /// no parent.
+    fn pair(&mut self, found: SourceEntry) -> rusqlite::Result<Option<Pair>> {
+        let SourceEntry { parent, entry, .. } = found;
+        let Some((folder, parent_dst, identical)) = self.folders.at(parent)? else {
             return Ok(None);
         };
-        let (there, copied) = match self.there.find(parent, &entry.name)? {
+        let (existing, copied) = match self.existing.find(parent, &entry.name)? {
             Some(row) => {
                 let version = row.get(ENTRY_COLUMNS + 2)?;
-                let there = Entry {
+                let existing = Entry {
                     version,
                     ..read_entry(row, 0)?
                 };
-                (Some(there), row.get(ENTRY_COLUMNS + 1)?)
+                (Some(existing), row.get(ENTRY_COLUMNS + 1)?)
             }
-            None => ((found.plain && alike).then(|| entry.clone()), 0),
+            None => ((found.plain && identical).then(|| entry.clone()), 0),
         };
         let failure = match self.failed.find(parent, &entry.name)? {
             Some(row) => Some((row.get(2)?, row.get(3)?)),
@@ -313,35 +313,35 @@ impl Reader<'_> {
             child_src: found.child_src,
             child: found.child,
             entry,
-            there,
+            existing,
             copied,
             failure,
         }))
     }
 }
 
-/// Rows of another table, read as far as the source is. Their first column is the name.
-struct Beside<'s> {
+/// A cursor over another table, advanced as far as the source. Its first column is the name.
+struct MergeCursor<'s> {
     rows: Rows<'s>,
-    /// Which column is the folder.
+    /// The index of the folder column.
     parent: usize,
     begun: bool,
 }
 
-impl<'s> Beside<'s> {
+impl<'s> MergeCursor<'s> {
     fn new(
         statement: &'s mut Statement<'_>,
         from: (FolderId, &[u8]),
         parent: usize,
-    ) -> rusqlite::Result<Beside<'s>> {
-        Ok(Beside {
+    ) -> rusqlite::Result<MergeCursor<'s>> {
+        Ok(MergeCursor {
             rows: statement.query(params![from.0, from.1])?,
             parent,
             begun: false,
         })
     }
 
-    /// The row of a place, if there is one. Places must come in order.
+    /// Returns the row with a key, if any. Keys must be ordered.
     fn find(&mut self, parent: FolderId, name: &[u8]) -> rusqlite::Result<Option<&Row<'s>>> {
         if !self.begun {
             self.begun = true;
@@ -360,18 +360,18 @@ impl<'s> Beside<'s> {
     }
 }
 
-/// Its path, how its counterpart is, and whether that has the same plain files.
-type Known = (Arc<Folder>, Dst, bool);
+/// The path of a folder, its state at the destination, and whether its plain files are identical.
+type FolderInfo = (Arc<Folder>, DstState, bool);
 
-/// What is known of folders; neighbours are mostly in the same one.
-struct Folders<'c> {
+/// Caches the last folder: consecutive entries are mostly in the same one.
+struct FolderCache<'c> {
     at: CachedStatement<'c>,
-    last: Option<(FolderId, Known)>,
+    last: Option<(FolderId, FolderInfo)>,
 }
 
-impl<'c> Folders<'c> {
-    fn new(connection: &'c Connection) -> rusqlite::Result<Folders<'c>> {
-        Ok(Folders {
+impl<'c> FolderCache<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<FolderCache<'c>> {
+        Ok(FolderCache {
             at: connection.prepare_cached(
                 "SELECT path, iif(dst = 0, coalesce(ahead, 0), dst), alike FROM folder WHERE id = ?",
             )?,
@@ -379,11 +379,11 @@ impl<'c> Folders<'c> {
         })
     }
 
-    fn at(&mut self, id: FolderId) -> rusqlite::Result<Option<Known>> {
+    fn at(&mut self, id: FolderId) -> rusqlite::Result<Option<FolderInfo>> {
         if self.last.as_ref().is_none_or(|(last, _)| *last != id) {
             let found = self.at.query_row([id], |row| {
                 let path = Folder::from_bytes(row.get(0)?);
-                let dst = Dst::from_number(row.get(1)?);
+                let dst = DstState::from_code(row.get(1)?);
                 Ok((id, (Arc::new(path), dst, row.get(2)?)))
             });
             self.last = found.optional()?;

@@ -1,7 +1,7 @@
 //! Entries as rows, and pairs of them.
 
 use super::FolderId;
-use crate::status::{Dst, Src};
+use crate::status::{DstState, SrcState};
 use headworks_storage::{Entry, Folder, Inode, Kind, Posix};
 use rusqlite::{Connection, Row as SqlRow, Statement, params};
 use std::borrow::Cow;
@@ -9,14 +9,15 @@ use std::sync::{Arc, LazyLock};
 
 /// An entry to be stored.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct EntryRow {
+    /// The entry on the source.
     pub(crate) entry: Entry,
     pub(crate) excluded: bool,
 }
 
-impl Row {
-    /// The same, with its time.
-    pub(crate) fn dated(&self, modified: Option<i64>) -> Cow<'_, Row> {
+impl EntryRow {
+    /// Returns the row with another time.
+    pub(crate) fn with_modified(&self, modified: Option<i64>) -> Cow<'_, EntryRow> {
         if self.entry.modified == modified {
             return Cow::Borrowed(self);
         }
@@ -36,21 +37,22 @@ pub(crate) struct FolderRow {
     pub(crate) cursor: Option<Vec<u8>>,
 }
 
-/// A source entry beside what the destination has of its name.
+/// A source entry paired with the destination entry of the same name.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) parent: FolderId,
     pub(crate) folder: Arc<Folder>,
-    pub(crate) parent_dst: Dst,
+    pub(crate) parent_dst: DstState,
     pub(crate) entry: Entry,
     pub(crate) excluded: bool,
-    /// The number of the folder that it is, if it is one that takes part.
+    /// The id of the folder that it is, if it is one that takes part.
     pub(crate) child: Option<FolderId>,
-    pub(crate) child_src: Option<Src>,
-    pub(crate) there: Option<Entry>,
+    pub(crate) child_src: Option<SrcState>,
+    /// The entry of the same name at the destination.
+    pub(crate) existing: Option<Entry>,
     /// The pass in which it was copied, or 0.
     pub(crate) copied: i64,
-    /// What became of the last attempt to copy it, if that failed: kind and cause.
+    /// The kind and cause of the last failure to copy it.
     pub(crate) failure: Option<(String, String)>,
 }
 
@@ -59,9 +61,6 @@ impl Pair {
         self.folder.join(&self.entry.name)
     }
 }
-
-/// What a statement changed, told apart from errors that matter.
-pub(crate) type Changes = rusqlite::Result<()>;
 
 pub(crate) fn kind_number(kind: Kind) -> i64 {
     match kind {
@@ -72,7 +71,7 @@ pub(crate) fn kind_number(kind: Kind) -> i64 {
     }
 }
 
-pub(crate) fn kind_of(number: i64) -> Kind {
+pub(crate) fn kind_from_number(number: i64) -> Kind {
     match number {
         0 => Kind::Folder,
         1 => Kind::File,
@@ -81,36 +80,39 @@ pub(crate) fn kind_of(number: i64) -> Kind {
     }
 }
 
-// SQLite's integers are signed; sizes and inode numbers beyond 2^63 keep their bits.
+// SQLite's integers are signed; sizes and inode numbers above 2^63 keep their bits.
 fn signed(number: u64) -> i64 {
     number.cast_signed()
 }
 
-/// Rows that one statement inserts.
-const CHUNK: usize = 8;
+/// Rows per statement.
+const ROWS_PER_INSERT: usize = 8;
 /// Columns of the tables.
-const SOURCE: usize = 15;
-const DESTINATION: usize = 14;
+const SOURCE_COLUMNS: usize = 15;
+const DESTINATION_COLUMNS: usize = 14;
 
-/// A statement that inserts so many rows of so many columns.
+/// Returns a statement that inserts this many rows.
 fn insert(table: &str, columns: usize, rows: usize) -> String {
     let row = format!("({})", vec!["?"; columns].join(","));
     let rows = vec![row; rows].join(",");
     format!("INSERT OR REPLACE INTO {table} VALUES {rows}")
 }
 
-static SOURCES: LazyLock<String> = LazyLock::new(|| insert("source", SOURCE, CHUNK));
-static ONE_SOURCE: LazyLock<String> = LazyLock::new(|| insert("source", SOURCE, 1));
-static DESTINATIONS: LazyLock<String> = LazyLock::new(|| insert("destination", DESTINATION, CHUNK));
-static ONE_DESTINATION: LazyLock<String> = LazyLock::new(|| insert("destination", DESTINATION, 1));
+static SOURCES: LazyLock<String> =
+    LazyLock::new(|| insert("source", SOURCE_COLUMNS, ROWS_PER_INSERT));
+static ONE_SOURCE: LazyLock<String> = LazyLock::new(|| insert("source", SOURCE_COLUMNS, 1));
+static DESTINATIONS: LazyLock<String> =
+    LazyLock::new(|| insert("destination", DESTINATION_COLUMNS, ROWS_PER_INSERT));
+static ONE_DESTINATION: LazyLock<String> =
+    LazyLock::new(|| insert("destination", DESTINATION_COLUMNS, 1));
 
-/// Binds the columns that both tables have, from `at` on.
+/// Binds the columns that both tables have, starting at `at`.
 fn bind_entry(
     statement: &mut Statement<'_>,
     at: usize,
     parent: FolderId,
     entry: &Entry,
-) -> Changes {
+) -> rusqlite::Result<()> {
     let posix = entry.posix;
     statement.raw_bind_parameter(at, parent)?;
     statement.raw_bind_parameter(at + 1, entry.name.as_slice())?;
@@ -127,24 +129,25 @@ fn bind_entry(
     statement.raw_bind_parameter(at + 11, entry.inode.map(|i| signed(i.number)))
 }
 
-/// Entries of a source folder, each with the number that it has if it is a folder itself.
+/// Stores entries of a source folder, each with its folder id if it is a folder.
 pub(crate) fn put_sources(
     connection: &Connection,
     parent: FolderId,
-    rows: &[(&Row, Option<FolderId>)],
-) -> Changes {
-    let bind =
-        |statement: &mut Statement<'_>, at: usize, (row, folder): &(&Row, Option<FolderId>)| {
-            bind_entry(statement, at, parent, &row.entry)?;
-            statement.raw_bind_parameter(at + 12, *folder)?;
-            statement.raw_bind_parameter(at + 13, row.excluded)?;
-            statement.raw_bind_parameter(at + 14, row.entry.version.as_deref())
-        };
-    for chunk in rows.chunks(CHUNK) {
-        if chunk.len() == CHUNK {
+    rows: &[(&EntryRow, Option<FolderId>)],
+) -> rusqlite::Result<()> {
+    let bind = |statement: &mut Statement<'_>,
+                at: usize,
+                (row, folder): &(&EntryRow, Option<FolderId>)| {
+        bind_entry(statement, at, parent, &row.entry)?;
+        statement.raw_bind_parameter(at + 12, *folder)?;
+        statement.raw_bind_parameter(at + 13, row.excluded)?;
+        statement.raw_bind_parameter(at + 14, row.entry.version.as_deref())
+    };
+    for chunk in rows.chunks(ROWS_PER_INSERT) {
+        if chunk.len() == ROWS_PER_INSERT {
             let mut many = connection.prepare_cached(&SOURCES)?;
             for (at, row) in chunk.iter().enumerate() {
-                bind(&mut many, at * SOURCE + 1, row)?;
+                bind(&mut many, at * SOURCE_COLUMNS + 1, row)?;
             }
             many.raw_execute()?;
             continue;
@@ -161,8 +164,8 @@ pub(crate) fn put_sources(
     Ok(())
 }
 
-/// Notes that a name shares its file with others.
-fn put_link(connection: &Connection, parent: FolderId, row: &Row) -> Changes {
+/// Records that a name shares its inode with others.
+fn put_link(connection: &Connection, parent: FolderId, row: &EntryRow) -> rusqlite::Result<()> {
     let Some(inode) = row.entry.inode.filter(|_| !row.excluded) else {
         return Ok(());
     };
@@ -174,25 +177,25 @@ fn put_link(connection: &Connection, parent: FolderId, row: &Row) -> Changes {
         .map(drop)
 }
 
-/// Entries of a destination folder; `copied` is the pass in which we made them so, or 0 if they
-/// were found so.
+/// Stores entries of a destination folder. `copied` is the pass that copied them, or 0 if they were
+/// listed.
 pub(crate) fn put_destinations<'e>(
     connection: &Connection,
     parent: FolderId,
     entries: impl IntoIterator<Item = &'e Entry>,
     copied: i64,
-) -> Changes {
+) -> rusqlite::Result<()> {
     let bind = |statement: &mut Statement<'_>, at: usize, entry: &Entry| {
         bind_entry(statement, at, parent, entry)?;
         statement.raw_bind_parameter(at + 12, copied)?;
         statement.raw_bind_parameter(at + 13, entry.version.as_deref())
     };
     let entries: Vec<&Entry> = entries.into_iter().collect();
-    for chunk in entries.chunks(CHUNK) {
-        if chunk.len() == CHUNK {
+    for chunk in entries.chunks(ROWS_PER_INSERT) {
+        if chunk.len() == ROWS_PER_INSERT {
             let mut many = connection.prepare_cached(&DESTINATIONS)?;
             for (at, entry) in chunk.iter().enumerate() {
-                bind(&mut many, at * DESTINATION + 1, entry)?;
+                bind(&mut many, at * DESTINATION_COLUMNS + 1, entry)?;
             }
             many.raw_execute()?;
             continue;
@@ -206,17 +209,17 @@ pub(crate) fn put_destinations<'e>(
     Ok(())
 }
 
-/// One of them.
+/// Stores one entry of a destination folder.
 pub(crate) fn put_destination(
     connection: &Connection,
     parent: FolderId,
     entry: &Entry,
     copied: i64,
-) -> Changes {
+) -> rusqlite::Result<()> {
     put_destinations(connection, parent, [entry], copied)
 }
 
-/// Reads an entry of either table, but for its version; its columns begin at `from`.
+/// Reads an entry of either table, except its version. Its columns start at `from`.
 pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entry> {
     let mode: Option<u32> = row.get(from + 4)?;
     let posix = match mode {
@@ -241,7 +244,7 @@ pub(crate) fn read_entry(row: &SqlRow<'_>, from: usize) -> rusqlite::Result<Entr
     };
     Ok(Entry {
         name: row.get(from)?,
-        kind: kind_of(row.get(from + 1)?),
+        kind: kind_from_number(row.get(from + 1)?),
         size: row.get::<_, i64>(from + 2)?.cast_unsigned(),
         modified: row.get(from + 3)?,
         posix,

@@ -1,15 +1,15 @@
-//! The tables, and the way from older versions of them.
+//! The tables, and the migrations from older versions.
 
 use crate::error::{Error, Result};
 use headworks_storage::failpoint;
 use rusqlite::Connection;
 
-/// One step a version. A file of version `n` is brought up to date by the steps from `n` on.
-const STEPS: [&str; 6] = [
+/// One migration per version. A file of version `n` is upgraded by the migrations from `n` on.
+const MIGRATIONS: [&str; 6] = [
     "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
--- One row for every folder of the source, with the state of its listing on either side.
+-- One row per folder of the source, with the state of its listing on either side.
 CREATE TABLE folder (
     id INTEGER PRIMARY KEY,
     parent INTEGER NOT NULL,
@@ -18,16 +18,16 @@ CREATE TABLE folder (
     path BLOB NOT NULL,
     src INTEGER NOT NULL DEFAULT 0,
     dst INTEGER NOT NULL DEFAULT 0,
-    -- What a listing that was cut off left: the cursors at which it goes on.
+    -- The cursors at which an interrupted listing resumes.
     src_cursor BLOB,
     dst_cursor BLOB,
     subfolders INTEGER NOT NULL DEFAULT 0,
-    -- Whether something was written into it, so that its time must be set again.
+    -- Whether an entry was written into it, so that its time must be set again.
     touched INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX folder_depth ON folder (depth);
 
--- What a side has. The source's rows are the truth about what has to be there; the destination's rows say what is.
+-- Entries by side: the source's rows say what must exist, the destination's rows what exists.
 CREATE TABLE source (
     parent INTEGER NOT NULL, name BLOB NOT NULL, kind INTEGER NOT NULL, size INTEGER NOT NULL,
     modified INTEGER, mode INTEGER, uid INTEGER, gid INTEGER, special INTEGER, target BLOB,
@@ -55,16 +55,16 @@ CREATE TABLE failure (
     PRIMARY KEY (parent, name, phase)
 ) WITHOUT ROWID;
 
--- Large files under way: up to where they are durable, and what their hash is so far.
+-- Large files in progress: up to where they are durable, and their hash so far.
 CREATE TABLE part (
     parent INTEGER NOT NULL, name BLOB NOT NULL, done INTEGER NOT NULL, resume BLOB NOT NULL, hash BLOB,
     PRIMARY KEY (parent, name)
 ) WITHOUT ROWID;
 
--- Up to where a runner took entries in hand; if it dies, temporary files may be left of them.
+-- Up to which entry a runner may leave temporary files if it dies.
 CREATE TABLE claim (id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, name BLOB NOT NULL);
 
--- Kept over passes: the hash of what was at a path when it had this size and time.
+-- Kept across passes: the hash of a path when it had this size and time.
 CREATE TABLE hash (
     path BLOB PRIMARY KEY, size INTEGER NOT NULL, modified INTEGER, sha256 BLOB NOT NULL
 ) WITHOUT ROWID;
@@ -74,7 +74,7 @@ CREATE TABLE control (id INTEGER PRIMARY KEY, verb TEXT NOT NULL, argument TEXT 
 CREATE TABLE event (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, text TEXT NOT NULL);
 ",
     "
--- What a plan found at and below each folder, for whoever browses it.
+-- The totals of a plan at and below each folder, for browsing.
 CREATE TABLE total (
     folder INTEGER PRIMARY KEY,
     entries INTEGER NOT NULL, bytes INTEGER NOT NULL,
@@ -83,35 +83,35 @@ CREATE TABLE total (
 );
 ",
     "
--- The mark that a storage gives to what it holds, where it does.
+-- The version that a storage assigns to an object, such as an etag.
 ALTER TABLE source ADD COLUMN version BLOB;
 ALTER TABLE destination ADD COLUMN version BLOB;
 
--- Kept over passes: when something was modified that had this version at its path, where listings do not say it. Without
--- a time: that both sides had the same when each had the version noted for it.
+-- Kept across passes: when a version of a path was modified, where listings do not say it.
+-- Without a time: both sides were equal when each had its recorded version.
 CREATE TABLE known (
     side INTEGER NOT NULL, path BLOB NOT NULL, version BLOB NOT NULL, modified INTEGER,
     PRIMARY KEY (side, path)
 ) WITHOUT ROWID;
 ",
     "
--- What the destination is known to have of a folder before that folder's turn: 1 all of it, 3 nothing.
+-- State of the destination's folder, if known before its turn: 1 listed, 3 missing.
 ALTER TABLE folder ADD COLUMN ahead INTEGER;
 
--- What is in hand while the plan goes on: if the runner dies, temporary files may be left of it.
+-- Files copied during the plan: if the runner dies, temporary files of them may be left.
 CREATE TABLE released (folder BLOB NOT NULL, name BLOB NOT NULL, PRIMARY KEY (folder, name)) WITHOUT ROWID;
 ",
     "
--- The plain files of a source folder, all of them in one row (`packed.rs`); they have none in `source`.
+-- The plain files of a source folder in one row (`packed.rs`); they have no rows in `source`.
 CREATE TABLE files (
     folder INTEGER PRIMARY KEY, entries INTEGER NOT NULL, bytes INTEGER NOT NULL, packed BLOB NOT NULL
 );
--- Whether the destination has exactly these; it then has no rows for them either.
+-- Whether the destination has exactly these files; it then has no rows for them either.
 ALTER TABLE folder ADD COLUMN alike INTEGER NOT NULL DEFAULT 0;
 ",
     "
--- Entries of the destination that are about to go. They are counted already, with all that is in them; a file that
--- a folder replaces is kept in quarantine, there and under that name, until the folder is complete.
+-- Entries of the destination that are about to be removed, counted with everything in them. A file
+-- that a folder replaces is kept in quarantine, at `folder` and `kept`, until the folder is complete.
 CREATE TABLE removal (
     parent INTEGER NOT NULL, name BLOB NOT NULL, entries INTEGER NOT NULL, folder BLOB, kept BLOB,
     PRIMARY KEY (parent, name)
@@ -119,14 +119,14 @@ CREATE TABLE removal (
 ",
 ];
 
-pub(super) const VERSION: usize = STEPS.len();
+pub(super) const VERSION: usize = MIGRATIONS.len();
 
-/// Says that a file of SQLite is one of ours: `HWMG`.
+/// Marks an SQLite file as a state file: `HWMG`.
 const APPLICATION: i64 = 0x4857_4d47;
-/// Files up to this version do not say it.
-const UNSAID: usize = 3;
+/// Files up to this version have no mark.
+const LAST_UNMARKED: usize = 3;
 
-/// Whether a file is a state file, or empty. Only looks.
+/// Returns whether a file is a state file or empty. Read-only.
 pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
     let application: i64 =
         connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
@@ -138,21 +138,21 @@ pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
     let version = version(connection)?;
     Ok(match application {
         APPLICATION => true,
-        0 => all == 0 && version == 0 || known == 4 && (1..=UNSAID).contains(&version),
+        0 => all == 0 && version == 0 || known == 4 && (1..=LAST_UNMARKED).contains(&version),
         _ => false,
     })
 }
 
-/// Brings the tables up to date; refuses those of a newer program.
-pub(super) fn prepare(connection: &mut Connection) -> Result<()> {
+/// Upgrades the tables; refuses those of a newer program.
+pub(super) fn upgrade(connection: &mut Connection) -> Result<()> {
     let version = version(connection)?;
-    check(version)?;
+    check_version(version)?;
     if version == VERSION {
         return Ok(());
     }
     let transaction = connection.transaction()?;
-    for step in &STEPS[version..] {
-        transaction.execute_batch(step)?;
+    for migration in &MIGRATIONS[version..] {
+        transaction.execute_batch(migration)?;
     }
     transaction.pragma_update(None, "user_version", VERSION as i64)?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
@@ -167,7 +167,7 @@ pub(super) fn version(connection: &Connection) -> Result<usize> {
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }
 
-pub(super) fn check(version: usize) -> Result<()> {
+pub(super) fn check_version(version: usize) -> Result<()> {
     if version > VERSION {
         return Err(Error::NewerState {
             found: version,
@@ -182,14 +182,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_file_is_brought_up_to_date_and_keeps_what_it_has() {
+    fn an_older_file_is_upgraded_and_keeps_its_rows() {
         let mut connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(STEPS[0]).unwrap();
+        connection.execute_batch(MIGRATIONS[0]).unwrap();
         connection.pragma_update(None, "user_version", 1).unwrap();
         connection
             .execute("INSERT INTO meta VALUES ('job', 'kept')", [])
             .unwrap();
-        prepare(&mut connection).unwrap();
+        upgrade(&mut connection).unwrap();
         assert_eq!(version(&connection).unwrap(), VERSION);
         let kept: String = connection
             .query_row("SELECT value FROM meta WHERE key = 'job'", [], |r| r.get(0))
@@ -199,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_program_is_told_from_ours_new_old_or_empty() {
+    fn state_files_are_distinguished_from_databases_of_other_programs() {
         let mut ours = Connection::open_in_memory().unwrap();
         assert!(is_ours(&ours).unwrap());
-        prepare(&mut ours).unwrap();
+        upgrade(&mut ours).unwrap();
         assert!(is_ours(&ours).unwrap());
         let old = Connection::open_in_memory().unwrap();
-        old.execute_batch(STEPS[0]).unwrap();
+        old.execute_batch(MIGRATIONS[0]).unwrap();
         old.pragma_update(None, "user_version", 1).unwrap();
         assert!(is_ours(&old).unwrap());
         let other = Connection::open_in_memory().unwrap();
@@ -222,7 +222,7 @@ mod tests {
     fn a_newer_file_is_refused() {
         let mut connection = Connection::open_in_memory().unwrap();
         connection.pragma_update(None, "user_version", 99).unwrap();
-        let refused = prepare(&mut connection).unwrap_err().to_string();
+        let refused = upgrade(&mut connection).unwrap_err().to_string();
         assert!(refused.contains("version 99"), "{refused}");
     }
 }

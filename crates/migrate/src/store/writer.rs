@@ -1,13 +1,13 @@
-//! The one thread that writes.
+//! The thread that writes the state file.
 //!
-//! Work is handed over as closures; as many as are waiting are committed together, and each hears
-//! of it only when its group is durable. A group of nothing that somebody waits for lingers for
-//! more ([`When`]); before results of copying the destination is synced, once a group. While
-//! listings come in, which do not wait for that, results are put aside and committed about once a
-//! second.
+//! Work arrives as closures. All queued ones are committed together, and each is notified when its
+//! group is durable. A group without urgent work waits for more ([`CommitMode`]). Before results of
+//! copying are committed, the destination is synced, once per group. Listings do not wait for that
+//! sync: while they arrive, results are deferred and committed about once per second.
 
-use super::queue::Queue;
+use super::write_queue::WriteQueue;
 use crate::error::{Error, Result};
+use crate::side::Side;
 use headworks_storage::failpoint;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::collections::VecDeque;
@@ -16,134 +16,134 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// What is waited for before the destination is synced for a group.
-const LINGER: Duration = Duration::from_millis(1000);
-/// What is waited for more when the last group was large, as long as more comes: one sync of the
-/// state file for many is worth more than haste.
-const BUSY: Duration = Duration::from_millis(60);
-const QUIET: Duration = Duration::from_millis(5);
-/// The same as a multiple of what the last commit took, if that is less. Where a commit costs next
-/// to nothing, waiting for more costs more than it saves: folders that are not durable yet keep
-/// their places in the window, and there is soon nothing left to list.
-const BUSY_COMMITS: u32 = 4;
+/// Minimum interval between two syncs of the destination.
+const SYNC_INTERVAL: Duration = Duration::from_millis(1000);
+/// How long a group waits for more work after a large group, in total and for the next item: one
+/// sync of the state file for many items is worth more than speed.
+const MAX_GROUP_WAIT: Duration = Duration::from_millis(60);
+const MAX_IDLE_WAIT: Duration = Duration::from_millis(5);
+/// The same as a multiple of the last commit's duration, if that is shorter. Where a commit is
+/// cheap, waiting costs more than it saves: folders that are not durable keep their slots in the
+/// window, and soon nothing is left to list.
+const WAIT_COMMITS: u32 = 4;
 /// Rows that make a group large.
-const LARGE: usize = 512;
-/// Pieces of work in a group.
-const GROUP: usize = 4096;
+const LARGE_GROUP: usize = 512;
+/// Maximum number of items per group.
+const MAX_GROUP_ITEMS: usize = 4096;
 
 type Work = Box<dyn FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
-type After = Box<dyn FnOnce() + Send>;
-type Sync = Box<dyn FnMut() -> std::result::Result<(), headworks_storage::Error> + Send>;
+type OnDurable = Box<dyn FnOnce() + Send>;
+type SyncDestination = Box<dyn FnMut() -> std::result::Result<(), headworks_storage::Error> + Send>;
 
-struct Piece {
+struct WriteItem {
     work: Work,
-    after: After,
-    when: When,
+    on_durable: OnDurable,
+    mode: CommitMode,
     rows: usize,
 }
 
-/// When a piece of work should be durable.
+/// When an item should be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
-    /// As soon as possible, after all that was handed over before: somebody waits for it.
-    Now,
-    /// As soon as possible, and not after results of copying, on which it does not depend: a
+pub(crate) enum CommitMode {
+    /// As soon as possible, after everything posted before it: a caller waits.
+    Barrier,
+    /// As soon as possible, but not after results of copying, on which it does not depend: a
     /// listing.
-    Apart,
-    /// With others: a page of a long listing, whose rows are all over the table.
-    Later,
-    /// With others, and after the destination was synced: a result of copying.
-    Synced,
+    Prompt,
+    /// With others: a page of a long listing, whose rows are scattered over the table.
+    Deferred,
+    /// With others, and after a sync of the destination: a result of copying.
+    AfterSync,
 }
 
-/// A handle on the writing thread. It ends when the last handle is dropped.
+/// A handle of the writer thread, which ends when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Writer {
-    queue: Arc<Queue<Piece>>,
-    end: Arc<End>,
+    queue: Arc<WriteQueue<WriteItem>>,
+    shared: Arc<WriterThread>,
 }
 
-struct End {
-    queue: Arc<Queue<Piece>>,
+struct WriterThread {
+    queue: Arc<WriteQueue<WriteItem>>,
     failed: Arc<Mutex<Option<Error>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drop for End {
+impl Drop for WriterThread {
     fn drop(&mut self) {
-        self.queue.end();
+        self.queue.finish();
     }
 }
 
 impl Writer {
-    /// `sync` makes the destination durable.
-    pub(crate) fn start(connection: Connection, sync: Sync) -> Writer {
-        let queue: Arc<Queue<Piece>> = Arc::default();
-        let pieces = queue.clone();
+    /// Starts the thread. `sync` makes the destination durable.
+    pub(crate) fn start(connection: Connection, sync: SyncDestination) -> Writer {
+        let queue: Arc<WriteQueue<WriteItem>> = Arc::default();
+        let items = queue.clone();
         let failed = Arc::new(Mutex::new(None));
-        let told = failed.clone();
+        let failure = failed.clone();
         let thread = std::thread::Builder::new()
             .name("state writer".into())
             .spawn(move || {
-                if let Err(error) = write(connection, &pieces, sync) {
-                    *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                if let Err(error) = write(connection, &items, sync) {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
-                pieces.close();
+                items.close();
             })
-            .expect("a thread can be started");
-        let end = End {
+            .expect("the system can start a thread");
+        let shared = WriterThread {
             queue: queue.clone(),
             failed,
             thread: Mutex::new(Some(thread)),
         };
         Writer {
             queue,
-            end: Arc::new(end),
+            shared: Arc::new(shared),
         }
     }
 
-    /// Hands work over; `after` is called when it is durable. Blocks while too much is waiting. If
-    /// the writer has failed, the work is dropped, and with it `after`: whoever waits for it learns
-    /// that from [`failure`](Self::failure).
+    /// Posts work; `on_durable` is called when it is durable. Blocks while the queue is full. If
+    /// the writer has failed, the work and `on_durable` are dropped, and [`failure`](Self::failure)
+    /// has the reason.
     pub(crate) fn post(
         &self,
-        when: When,
+        mode: CommitMode,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
-        after: impl FnOnce() + Send + 'static,
+        on_durable: impl FnOnce() + Send + 'static,
     ) {
-        self.post_rows(when, 1, work, after);
+        self.post_rows(mode, 1, work, on_durable);
     }
 
-    /// The same for work that writes so many rows.
+    /// Posts work that writes this many rows.
     pub(crate) fn post_rows(
         &self,
-        when: When,
+        mode: CommitMode,
         rows: usize,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
-        after: impl FnOnce() + Send + 'static,
+        on_durable: impl FnOnce() + Send + 'static,
     ) {
-        let (work, after) = (Box::new(work), Box::new(after));
-        let piece = Piece {
+        let (work, on_durable) = (Box::new(work), Box::new(on_durable));
+        let item = WriteItem {
             work,
-            after,
-            when,
+            on_durable,
+            mode,
             rows,
         };
-        self.queue.put(rows, piece);
+        self.queue.push(rows, item);
     }
 
-    /// Does work and returns when it, and all that was handed over before, is durable.
+    /// Runs work, and returns when it and everything posted before it is durable.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.write_when(When::Now, work).await
+        self.write_with_mode(CommitMode::Barrier, work).await
     }
 
-    /// Does work and returns when it is durable.
-    pub(crate) async fn write_when<T: Send + 'static>(
+    /// Runs work, and returns when it is durable.
+    pub(crate) async fn write_with_mode<T: Send + 'static>(
         &self,
-        when: When,
+        mode: CommitMode,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (sender, receiver) = oneshot::channel();
@@ -154,7 +154,7 @@ impl Writer {
             Ok(())
         };
         let writer = self.clone();
-        let hand_over = move || writer.post(when, job, move || _ = sender.send(()));
+        let hand_over = move || writer.post(mode, job, move || _ = sender.send(()));
         tokio::task::spawn_blocking(hand_over)
             .await
             .map_err(|_| Error::WriterGone)?;
@@ -165,10 +165,10 @@ impl Writer {
         done.take().ok_or(Error::WriterGone)
     }
 
-    /// Why the writer ended, if it did.
+    /// Returns why the writer failed, if it did.
     pub(crate) fn failure(&self) -> Option<Error> {
         let thread = self
-            .end
+            .shared
             .thread
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -176,29 +176,29 @@ impl Writer {
         if let Some(thread) = thread {
             let _ = thread.join();
         }
-        self.end
+        self.shared
             .failed
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
     }
 
-    /// Whether the writer still takes work.
+    /// Returns whether the writer accepts work.
     pub(crate) fn is_alive(&self) -> bool {
         let thread = self
-            .end
+            .shared
             .thread
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Waits until everything handed over is durable and the thread has ended. Other handles are of
-    /// no use after it.
+    /// Waits until everything posted is durable and the thread has ended. Other handles are useless
+    /// afterwards.
     pub(crate) fn close(self) -> Result<()> {
-        let Writer { queue, end } = self;
-        queue.end();
-        let thread = end
+        let Writer { queue, shared } = self;
+        queue.finish();
+        let thread = shared
             .thread
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -206,7 +206,7 @@ impl Writer {
         if let Some(thread) = thread {
             let _ = thread.join();
         }
-        match end
+        match shared
             .failed
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -218,165 +218,171 @@ impl Writer {
     }
 }
 
-fn write(mut connection: Connection, queue: &Queue<Piece>, mut sync: Sync) -> Result<()> {
-    let mut results = Results::new();
-    let mut pause = Pause::default();
+fn write(
+    mut connection: Connection,
+    queue: &WriteQueue<WriteItem>,
+    mut sync: SyncDestination,
+) -> Result<()> {
+    let mut results = DeferredResults::new();
+    let mut wait = GroupWait::default();
     loop {
-        let first = match queue.take(results.patience()) {
-            Some(pieces) => results.sort(pieces),
-            None => std::mem::take(&mut results.aside),
+        let first = match queue.pop_all(results.timeout()) {
+            Some(items) => results.admit(items),
+            None => std::mem::take(&mut results.deferred),
         };
-        if first.is_empty() && queue.has_ended() {
+        if first.is_empty() && queue.is_drained() {
             return Ok(());
         }
         if first.is_empty() {
             continue;
         }
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut group = Group::new(pause);
+        let mut group = Group::new(wait);
         group.add(&transaction, first)?;
         while !group.is_full()
-            && let Some(more) = queue.take(Some(group.patience(results.synced)))
+            && let Some(more) = queue.pop_all(Some(group.timeout(results.synced)))
             && !more.is_empty()
         {
-            group.add(&transaction, results.sort(more))?;
+            group.add(&transaction, results.admit(more))?;
         }
-        if group.wants(When::Synced) {
+        if group.has_mode(CommitMode::AfterSync) {
             failpoint::hit("before-sync");
             let durable = sync();
-            durable.map_err(|error| Error::Storage {
-                side: "destination",
-                error,
-            })?;
+            durable.map_err(|error| Side::Destination.error(error))?;
             results.synced = Instant::now();
             failpoint::hit("after-sync");
         }
         failpoint::hit("before-commit");
         let committing = Instant::now();
         transaction.commit()?;
-        pause = Pause::after(group.rows, committing.elapsed());
+        wait = GroupWait::on_durable(group.rows, committing.elapsed());
         failpoint::hit("after-commit");
-        group.after.into_iter().for_each(|after| after());
+        group
+            .on_durable
+            .into_iter()
+            .for_each(|on_durable| on_durable());
     }
 }
 
-/// Results of copying, which wait for a sync.
-struct Results {
-    aside: Vec<Piece>,
+/// Results of copying that wait for a sync.
+struct DeferredResults {
+    deferred: Vec<WriteItem>,
     synced: Instant,
-    /// When a piece last came that must not wait for that.
-    apart: Option<Instant>,
+    /// When the last prompt item arrived.
+    last_prompt: Option<Instant>,
 }
 
-impl Results {
-    fn new() -> Results {
-        Results {
-            aside: Vec::new(),
+impl DeferredResults {
+    fn new() -> DeferredResults {
+        DeferredResults {
+            deferred: Vec::new(),
             synced: Instant::now(),
-            apart: None,
+            last_prompt: None,
         }
     }
 
-    /// How long to wait for a first piece: as long as nothing was put aside.
-    fn patience(&self) -> Option<Duration> {
-        let due = LINGER.saturating_sub(self.synced.elapsed());
-        (!self.aside.is_empty()).then_some(due)
+    /// Returns how long to wait for the first item of a group; forever if nothing is deferred.
+    fn timeout(&self) -> Option<Duration> {
+        let due = SYNC_INTERVAL.saturating_sub(self.synced.elapsed());
+        (!self.deferred.is_empty()).then_some(due)
     }
 
-    /// What of these goes into a group now, after what was put aside if that is due.
-    fn sort(&mut self, pieces: VecDeque<Piece>) -> Vec<Piece> {
+    /// Returns the items for the current group, preceded by the deferred ones if they are due.
+    fn admit(&mut self, items: VecDeque<WriteItem>) -> Vec<WriteItem> {
         let now = Instant::now();
-        if pieces.iter().any(|piece| piece.when == When::Apart) {
-            self.apart = Some(now);
+        if items.iter().any(|item| item.mode == CommitMode::Prompt) {
+            self.last_prompt = Some(now);
         }
-        let is_barrier = pieces.iter().any(|piece| piece.when == When::Now);
-        let is_due = now.duration_since(self.synced) >= LINGER;
-        let is_apart = self.apart.is_some_and(|at| now.duration_since(at) < LINGER);
-        if is_barrier || is_due || !is_apart {
-            let mut all = std::mem::take(&mut self.aside);
-            all.extend(pieces);
+        let is_barrier = items.iter().any(|item| item.mode == CommitMode::Barrier);
+        let is_due = now.duration_since(self.synced) >= SYNC_INTERVAL;
+        let is_prompt_recent = self
+            .last_prompt
+            .is_some_and(|at| now.duration_since(at) < SYNC_INTERVAL);
+        if is_barrier || is_due || !is_prompt_recent {
+            let mut all = std::mem::take(&mut self.deferred);
+            all.extend(items);
             return all;
         }
-        let (results, rest) = pieces
+        let (results, rest) = items
             .into_iter()
-            .partition::<Vec<_>, _>(|piece| piece.when == When::Synced);
-        self.aside.extend(results);
+            .partition::<Vec<_>, _>(|item| item.mode == CommitMode::AfterSync);
+        self.deferred.extend(results);
         rest
     }
 }
 
-/// How long a group that somebody waits for is kept open, and how long for the next piece.
+/// How long a group with urgent work stays open, in total and for the next item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Pause {
-    busy: Duration,
-    quiet: Duration,
+struct GroupWait {
+    total: Duration,
+    idle: Duration,
 }
 
-impl Pause {
-    /// By what the group before had, and what its commit took.
-    fn after(rows: usize, commit: Duration) -> Pause {
-        if rows < LARGE {
-            return Pause::default();
+impl GroupWait {
+    /// Returns the wait after a group with this many rows and a commit of this duration.
+    fn on_durable(rows: usize, commit: Duration) -> GroupWait {
+        if rows < LARGE_GROUP {
+            return GroupWait::default();
         }
-        Pause {
-            busy: BUSY.min(BUSY_COMMITS * commit),
-            quiet: QUIET.min(commit),
+        GroupWait {
+            total: MAX_GROUP_WAIT.min(WAIT_COMMITS * commit),
+            idle: MAX_IDLE_WAIT.min(commit),
         }
     }
 }
 
-/// Pieces of work that are committed together.
+/// Items that are committed together.
 struct Group {
     began: Instant,
-    wanted: [bool; 4],
-    pause: Pause,
+    modes: [bool; 4],
+    wait: GroupWait,
     rows: usize,
-    after: Vec<After>,
+    on_durable: Vec<OnDurable>,
 }
 
 impl Group {
-    fn new(pause: Pause) -> Group {
+    fn new(wait: GroupWait) -> Group {
         Group {
             began: Instant::now(),
-            wanted: [false; 4],
-            pause,
+            modes: [false; 4],
+            wait,
             rows: 0,
-            after: Vec::new(),
+            on_durable: Vec::new(),
         }
     }
 
     fn add(
         &mut self,
         transaction: &Transaction<'_>,
-        pieces: impl IntoIterator<Item = Piece>,
+        items: impl IntoIterator<Item = WriteItem>,
     ) -> rusqlite::Result<()> {
-        for piece in pieces {
-            (piece.work)(transaction)?;
-            self.wanted[piece.when as usize] = true;
-            self.rows += piece.rows;
-            self.after.push(piece.after);
+        for item in items {
+            (item.work)(transaction)?;
+            self.modes[item.mode as usize] = true;
+            self.rows += item.rows;
+            self.on_durable.push(item.on_durable);
         }
         Ok(())
     }
 
-    fn wants(&self, when: When) -> bool {
-        self.wanted[when as usize]
+    fn has_mode(&self, mode: CommitMode) -> bool {
+        self.modes[mode as usize]
     }
 
-    /// Whether it takes no more, even if more is waiting: where listings come faster than they are
-    /// written, it would never end.
+    /// Returns whether the group is full. Without a time limit it would never end where listings
+    /// arrive faster than they are written.
     fn is_full(&self) -> bool {
-        self.after.len() >= GROUP || self.began.elapsed() >= LINGER
+        self.on_durable.len() >= MAX_GROUP_ITEMS || self.began.elapsed() >= SYNC_INTERVAL
     }
 
-    /// How long to wait for more.
-    fn patience(&self, synced: Instant) -> Duration {
+    /// Returns how long to wait for more items.
+    fn timeout(&self, synced: Instant) -> Duration {
         let waited = self.began.elapsed();
-        let now = self.wants(When::Now) || self.wants(When::Apart);
-        match (now, self.wants(When::Synced)) {
-            (true, _) => self.pause.busy.saturating_sub(waited).min(self.pause.quiet),
-            (false, true) => LINGER.saturating_sub(synced.elapsed()),
-            (false, false) => LINGER.saturating_sub(waited),
+        let now = self.has_mode(CommitMode::Barrier) || self.has_mode(CommitMode::Prompt);
+        match (now, self.has_mode(CommitMode::AfterSync)) {
+            (true, _) => self.wait.total.saturating_sub(waited).min(self.wait.idle),
+            (false, true) => SYNC_INTERVAL.saturating_sub(synced.elapsed()),
+            (false, false) => SYNC_INTERVAL.saturating_sub(waited),
         }
     }
 }
@@ -388,17 +394,20 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn a_group_waits_for_others_as_far_as_a_commit_is_dear() {
-        let dear = Pause::after(LARGE, Duration::from_secs(1));
-        assert_eq!((dear.busy, dear.quiet), (BUSY, QUIET));
-        let cheap = Pause::after(LARGE, Duration::from_millis(1));
-        assert!(cheap.busy < dear.busy && cheap.quiet < dear.quiet);
-        let small = Pause::after(LARGE - 1, Duration::from_secs(1));
-        assert_eq!(small, Pause::default());
+    fn a_group_waits_longer_if_commits_are_expensive() {
+        let expensive = GroupWait::on_durable(LARGE_GROUP, Duration::from_secs(1));
+        assert_eq!(
+            (expensive.total, expensive.idle),
+            (MAX_GROUP_WAIT, MAX_IDLE_WAIT)
+        );
+        let cheap = GroupWait::on_durable(LARGE_GROUP, Duration::from_millis(1));
+        assert!(cheap.total < expensive.total && cheap.idle < expensive.idle);
+        let small = GroupWait::on_durable(LARGE_GROUP - 1, Duration::from_secs(1));
+        assert_eq!(small, GroupWait::default());
     }
 
-    /// A listing that came without a pause was one group: nothing of it was durable, or copied,
-    /// before its end.
+    /// Regression: a listing without pauses was one group, so nothing of it was durable before its
+    /// end.
     #[test]
     fn a_group_ends_although_more_is_waiting() {
         let connection = Connection::open_in_memory().unwrap();
@@ -410,12 +419,14 @@ mod tests {
         };
         let mut posted = 0;
         while !durable.load(Relaxed) {
-            let told = durable.clone();
-            // Of so many rows that only a few wait.
-            writer.post_rows(When::Later, 4096, work, move || told.store(true, Relaxed));
+            let signal = durable.clone();
+            // Large items, so that only a few fit into the queue.
+            writer.post_rows(CommitMode::Deferred, 4096, work, move || {
+                signal.store(true, Relaxed);
+            });
             posted += 1;
         }
         writer.close().unwrap();
-        assert!(posted < GROUP, "only a full group was committed");
+        assert!(posted < MAX_GROUP_ITEMS, "only a full group was committed");
     }
 }

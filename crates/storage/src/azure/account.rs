@@ -1,4 +1,5 @@
-//! Which account, where it is, and who we are to it: the variables that Azure's own tools read.
+//! The storage account: its endpoint and credentials, from the variables that Azure's own tools
+//! read.
 
 use crate::cloud::{Environment, bearer, percent};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,12 +13,12 @@ const EMULATED: &str = "devstoreaccount1";
 const EMULATED_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Who we are. Shows nothing of itself.
+/// Credentials of an account. Their debug output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
-    Nobody,
+    Anonymous,
     Key(Vec<u8>),
-    /// A shared access signature: it stands in the query of every call.
+    /// A shared access signature, which is added to the query of every call.
     Sas(Vec<(String, String)>),
     Token(HeaderValue),
 }
@@ -35,25 +36,25 @@ pub(super) struct Account {
     pub(super) credentials: Credentials,
     /// Scheme and host.
     pub(super) origin: String,
-    /// What stands before the container in an address.
+    /// The part of the path before the container.
     pub(super) base: String,
 }
 
 impl Account {
-    /// Looks where it is and how to get in; nothing is called yet. `endpoint` goes before the
-    /// environment's.
-    pub(super) fn find(
+    /// Resolves the endpoint and the credentials; makes no call. `endpoint` overrides the
+    /// environment.
+    pub(super) fn resolve(
         name: &str,
         endpoint: Option<&str>,
         anonymous: bool,
         environment: &Environment,
     ) -> Result<Account> {
         let string = connection_string(environment)?;
-        // A connection string of another account says nothing of this one.
-        let ours = string.get("accountname").is_none_or(|of| of == name);
-        let string = string.into_iter().filter(|_| ours).collect();
+        // A connection string of another account does not apply to this one.
+        let is_same_account = string.get("accountname").is_none_or(|of| of == name);
+        let string = string.into_iter().filter(|_| is_same_account).collect();
         let credentials = match anonymous {
-            true => Credentials::Nobody,
+            true => Credentials::Anonymous,
             false => credentials(name, &string, environment)?,
         };
         let endpoint = endpoint
@@ -62,8 +63,8 @@ impl Account {
             .or_else(|| environment("AZURE_STORAGE_ENDPOINT"))
             .or_else(|| environment("AZURE_STORAGE_SERVICE_ENDPOINT"));
         let (origin, base) = match endpoint {
-            Some(endpoint) => split(name, &endpoint)?,
-            None => (standard(name, &string), String::new()),
+            Some(endpoint) => split_endpoint(name, &endpoint)?,
+            None => (default_origin(name, &string), String::new()),
         };
         Ok(Account {
             name: name.to_owned(),
@@ -76,7 +77,7 @@ impl Account {
 
 type Settings = BTreeMap<String, String>;
 
-/// `Name=value;…`, with names in small letters.
+/// Parses `Name=value;…`; names are converted to lower case.
 fn connection_string(environment: &Environment) -> Result<Settings> {
     const NAME: &str = "AZURE_STORAGE_CONNECTION_STRING";
     let Some(text) = environment(NAME) else {
@@ -85,8 +86,8 @@ fn connection_string(environment: &Environment) -> Result<Settings> {
     let mut settings = Settings::new();
     for pair in text.split(';').filter(|pair| !pair.trim().is_empty()) {
         let Some((name, value)) = pair.split_once('=') else {
-            let words = "a part of it has no `=`; copy it whole from the account's access keys";
-            return Err(wrong("read", NAME, words));
+            let message = "a part has no `=`; copy the whole string from the account's access keys";
+            return Err(fail("read", NAME, message));
         };
         settings.insert(name.trim().to_ascii_lowercase(), value.trim().to_owned());
     }
@@ -102,11 +103,11 @@ fn connection_string(environment: &Environment) -> Result<Settings> {
 }
 
 fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Credentials> {
-    let said = |name: &str| string.get(name).cloned();
-    if let Some(key) = said("accountkey") {
+    let setting = |name: &str| string.get(name).cloned();
+    if let Some(key) = setting("accountkey") {
         return key_of("AZURE_STORAGE_CONNECTION_STRING", &key);
     }
-    if let Some(sas) = said("sharedaccesssignature") {
+    if let Some(sas) = setting("sharedaccesssignature") {
         return Ok(sas_of(&sas));
     }
     for name in ["AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"] {
@@ -115,8 +116,8 @@ fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Cr
             return match owner.filter(|owner| owner != account) {
                 None => key_of(name, &key),
                 Some(owner) => {
-                    let words = format!("it is the key of the account `{owner}`");
-                    Err(wrong("open the account", account, words))
+                    let message = format!("the environment has the key of the account `{owner}`");
+                    Err(fail("open the account", account, message))
                 }
             };
         }
@@ -130,14 +131,14 @@ fn credentials(account: &str, string: &Settings, get: &Environment) -> Result<Cr
     if account == EMULATED {
         return key_of("the emulator's key", EMULATED_KEY);
     }
-    let words = "nothing in the environment opens it; set AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_TOKEN, or add ?anonymous to the URL of a public container";
-    Err(wrong("open the account", account, words))
+    let message = "no credentials in the environment; set AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_TOKEN, or add ?anonymous to the URL of a public container";
+    Err(fail("open the account", account, message))
 }
 
 fn key_of(from: &str, text: &str) -> Result<Credentials> {
     let key = BASE64_STANDARD.decode(text.trim());
-    // The error would repeat what it could not read.
-    let key = key.map_err(|_| wrong("use the key of", from, "it is not base64"))?;
+    // The decoder's error would repeat the key.
+    let key = key.map_err(|_| fail("use the key of", from, "the key is not base64"))?;
     Ok(Credentials::Key(key))
 }
 
@@ -155,27 +156,27 @@ fn sas_of(text: &str) -> Credentials {
     Credentials::Sas(pairs.map(pair).collect())
 }
 
-fn standard(account: &str, string: &Settings) -> String {
-    let said = |name: &str, usual: &str| {
+fn default_origin(account: &str, string: &Settings) -> String {
+    let setting = |name: &str, usual: &str| {
         let value = string.get(name).map(String::as_str);
         value.unwrap_or(usual).to_owned()
     };
-    let scheme = said("defaultendpointsprotocol", "https");
-    let suffix = said("endpointsuffix", "core.windows.net");
+    let scheme = setting("defaultendpointsprotocol", "https");
+    let suffix = setting("endpointsuffix", "core.windows.net");
     format!("{scheme}://{account}.blob.{suffix}")
 }
 
-/// An endpoint's origin, and the path that it has. One that is a bare address, as an emulator's,
-/// has the account in its path.
-fn split(account: &str, endpoint: &str) -> Result<(String, String)> {
+/// Splits an endpoint into its origin and path. An endpoint that is a bare address, like an
+/// emulator's, has the account in its path.
+fn split_endpoint(account: &str, endpoint: &str) -> Result<(String, String)> {
     let Some((scheme, rest)) = endpoint.trim_end_matches('/').split_once("://") else {
-        let words = "it has no scheme; write http:// or https://";
-        return Err(wrong("use the endpoint", endpoint, words));
+        let message = "the endpoint has no scheme; write http:// or https://";
+        return Err(fail("use the endpoint", endpoint, message));
     };
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     if rest.contains(['@', '?', '#']) || host.is_empty() {
-        let words = "it must be a scheme, a host and perhaps a path, as in https://account.blob.core.windows.net";
-        return Err(wrong("use the endpoint", "AZURE_STORAGE_ENDPOINT", words));
+        let message = "an endpoint is a scheme, a host and optionally a path, as in https://account.blob.core.windows.net";
+        return Err(fail("use the endpoint", "AZURE_STORAGE_ENDPOINT", message));
     }
     let alone = host.rsplit_once(':').map_or(host, |(alone, _)| alone);
     let is_bare = alone == "localhost"
@@ -191,8 +192,8 @@ fn split(account: &str, endpoint: &str) -> Result<(String, String)> {
     Ok((format!("{scheme}://{host}"), base))
 }
 
-fn wrong(operation: &'static str, on: &str, words: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Denied, operation, on.as_bytes(), words)
+fn fail(operation: &'static str, on: &str, message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Denied, operation, on.as_bytes(), message)
 }
 
 #[cfg(test)]
@@ -200,13 +201,13 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn find(name: &str, endpoint: Option<&str>, variables: &[(&str, &str)]) -> Result<Account> {
+    fn resolve(name: &str, endpoint: Option<&str>, variables: &[(&str, &str)]) -> Result<Account> {
         let variables: BTreeMap<String, String> = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
         let environment: Environment = Arc::new(move |name| variables.get(name).cloned());
-        Account::find(name, endpoint, false, &environment)
+        Account::resolve(name, endpoint, false, &environment)
     }
 
     fn at(account: &Account) -> (&str, &str) {
@@ -216,17 +217,17 @@ mod tests {
     const STRING: &str = "AZURE_STORAGE_CONNECTION_STRING";
 
     #[test]
-    fn a_connection_string_says_all() {
+    fn a_connection_string_has_everything() {
         let text = "DefaultEndpointsProtocol=https;AccountName=me;AccountKey=c2VjcmV0;EndpointSuffix=core.example.org";
-        let account = find("me", None, &[(STRING, text)]).unwrap();
+        let account = resolve("me", None, &[(STRING, text)]).unwrap();
         assert_eq!(at(&account), ("https://me.blob.core.example.org", ""));
         assert_eq!(account.credentials, Credentials::Key(b"secret".to_vec()));
         assert!(!format!("{account:?}").contains("secret"));
-        // Of another account it says nothing.
-        let other = find("you", None, &[(STRING, text)]).unwrap_err();
+        // It does not apply to another account.
+        let other = resolve("you", None, &[(STRING, text)]).unwrap_err();
         assert!(other.to_string().contains("AZURE_STORAGE_KEY"), "{other}");
         let text = "UseDevelopmentStorage=true";
-        let account = find("devstoreaccount1", None, &[(STRING, text)]).unwrap();
+        let account = resolve("devstoreaccount1", None, &[(STRING, text)]).unwrap();
         assert_eq!(
             at(&account),
             ("http://127.0.0.1:10000", "/devstoreaccount1")
@@ -239,17 +240,17 @@ mod tests {
             ("AZURE_STORAGE_KEY", "a2V5"),
             ("AZURE_STORAGE_ACCOUNT", "me"),
         ];
-        let account = find("me", None, &variables).unwrap();
+        let account = resolve("me", None, &variables).unwrap();
         assert_eq!(at(&account), ("https://me.blob.core.windows.net", ""));
-        let refused = find("you", None, &variables).unwrap_err();
+        let refused = resolve("you", None, &variables).unwrap_err();
         assert!(refused.to_string().contains("`me`"), "{refused}");
-        let refused = find("me", None, &[("AZURE_STORAGE_KEY", "top secret")]).unwrap_err();
+        let refused = resolve("me", None, &[("AZURE_STORAGE_KEY", "top secret")]).unwrap_err();
         assert!(!refused.to_string().contains("top secret"), "{refused}");
     }
 
     #[test]
-    fn a_signature_is_taken_apart() {
-        let account = find(
+    fn a_sas_token_is_parsed() {
+        let account = resolve(
             "me",
             None,
             &[("AZURE_STORAGE_SAS_TOKEN", "?sv=1&sig=a%2Bb%3D")],
@@ -260,15 +261,15 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_every_kind() {
-        let split = |endpoint| split("me", endpoint).unwrap();
+    fn endpoints_are_split() {
+        let split = |endpoint| split_endpoint("me", endpoint).unwrap();
         let is = |origin: &str, base: &str| (origin.to_owned(), base.to_owned());
         assert_eq!(split("http://127.0.0.1:1"), is("http://127.0.0.1:1", "/me"));
         assert_eq!(split("http://localhost/"), is("http://localhost", "/me"));
         assert_eq!(split("http://[::1]:1/you"), is("http://[::1]:1", "/you"));
         let named = "https://files.example.org";
         assert_eq!(split(named), is(named, ""));
-        let refused = super::split("me", "https://h/?sig=topsecret").unwrap_err();
+        let refused = super::split_endpoint("me", "https://h/?sig=topsecret").unwrap_err();
         assert!(!refused.to_string().contains("topsecret"), "{refused}");
     }
 }

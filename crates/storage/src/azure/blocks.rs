@@ -1,12 +1,12 @@
-//! The blocks of a blob that is not whole yet, as the far side knows them.
+//! The uncommitted blocks of an upload.
 //!
-//! A block is named by us. Its name says of which upload it is, where it belongs and what is in it,
-//! so that whoever goes on knows which blocks need not be sent again. Nobody sees blocks before the
-//! list of them makes a blob; those that no list names are forgotten by the far side after a week,
-//! and cannot be removed sooner.
+//! The client names the blocks. A name contains the upload, the position and a hash of the content,
+//! so a resumed upload knows which blocks need not be sent again. Blocks are invisible until a
+//! block list commits them. The service discards uncommitted blocks after a week; they cannot be
+//! removed sooner.
 
 use super::container::Container;
-use crate::cloud::{Call, Pieces, random, xml};
+use crate::cloud::{Call, SegmentedBytes, random, xml};
 use crate::error::{ErrorKind, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -15,30 +15,30 @@ use md5::{Digest, Md5};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Blocks in memory at once, over all uploads.
-pub(super) const IN_MEMORY: usize = 16;
-/// The most blocks in a blob.
-pub(super) const MOST: u64 = 50_000;
+/// Maximum number of blocks in memory, over all uploads.
+pub(super) const MAX_BUFFERED: usize = 16;
+/// Maximum number of blocks in a blob.
+pub(super) const MAX_BLOCKS: u64 = 50_000;
 
-/// What the blocks of one upload have in common.
+/// The random id that the blocks of one upload have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark([u8; 6]);
+pub(super) struct UploadId([u8; 6]);
 
-impl Mark {
-    pub(super) fn new() -> Mark {
-        let [mark @ .., _, _] = random().to_be_bytes();
-        Mark(mark)
+impl UploadId {
+    pub(super) fn new() -> UploadId {
+        let [upload_id @ .., _, _] = random().to_be_bytes();
+        UploadId(upload_id)
     }
 
-    /// How another process goes on: the mark, and of what the blocks are. Of a source that is no
-    /// longer the same, no block is taken.
+    /// Encodes the resume token: the id, and the size and time of the source. Blocks of a source
+    /// that has changed since are not used.
     pub(super) fn write(self, size: u64, modified: Option<i64>) -> Vec<u8> {
         [&self.0[..], &fingerprint(size, modified)].concat()
     }
 
-    pub(super) fn read(resume: &[u8], size: u64, modified: Option<i64>) -> Option<Mark> {
-        let (mark, of) = resume.split_first_chunk::<6>()?;
-        (of == fingerprint(size, modified)).then_some(Mark(*mark))
+    pub(super) fn read(resume: &[u8], size: u64, modified: Option<i64>) -> Option<UploadId> {
+        let (upload_id, of) = resume.split_first_chunk::<6>()?;
+        (of == fingerprint(size, modified)).then_some(UploadId(*upload_id))
     }
 }
 
@@ -51,23 +51,23 @@ fn fingerprint(size: u64, modified: Option<i64>) -> Vec<u8> {
     .concat()
 }
 
-/// The name of a block. As long as those of rclone: the far side takes only one length for a blob,
-/// and something of that may be lying about.
+/// The name of a block, as long as rclone's: the service accepts only one length per blob, and
+/// uncommitted blocks of rclone may exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Id([u8; 16]);
+pub(super) struct BlockId([u8; 16]);
 
-impl Id {
-    pub(super) fn new(mark: Mark, number: u32, md5: &[u8; 16]) -> Id {
+impl BlockId {
+    pub(super) fn new(upload_id: UploadId, number: u32, md5: &[u8; 16]) -> BlockId {
         let mut id = [0; 16];
         id[..2].copy_from_slice(&(number as u16).to_be_bytes());
-        id[2..8].copy_from_slice(&mark.0);
+        id[2..8].copy_from_slice(&upload_id.0);
         id[8..].copy_from_slice(&md5[..8]);
-        Id(id)
+        BlockId(id)
     }
 
-    fn number_in(self, mark: Mark) -> Option<u32> {
+    fn number_for(self, upload_id: UploadId) -> Option<u32> {
         let number = u16::from_be_bytes([self.0[0], self.0[1]]);
-        (self.0[2..8] == mark.0).then_some(u32::from(number))
+        (self.0[2..8] == upload_id.0).then_some(u32::from(number))
     }
 
     fn text(self) -> String {
@@ -75,54 +75,57 @@ impl Id {
     }
 }
 
-/// A block that arrived.
+/// A block that was uploaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sent {
-    pub(super) id: Id,
+pub(super) struct UploadedBlock {
+    pub(super) id: BlockId,
     pub(super) size: u64,
 }
 
-pub(super) fn md5(piece: &Pieces) -> [u8; 16] {
+pub(super) fn md5(piece: &SegmentedBytes) -> [u8; 16] {
     let mut hasher = Md5::new();
     piece.iter().for_each(|bytes| hasher.update(bytes));
     hasher.finalize().into()
 }
 
-/// A call with a body that the far side compares with its hash.
-pub(super) fn sealed(call: Call, body: Pieces, md5: &[u8; 16]) -> Call {
+/// Adds a body and its MD5, which the service verifies.
+pub(super) fn with_checksum(call: Call, body: SegmentedBytes, md5: &[u8; 16]) -> Call {
     let call = call.header("content-md5", &BASE64_STANDARD.encode(md5));
     call.body(body)
 }
 
-pub(super) fn put_call(container: &Container, key: &[u8], id: Id) -> Result<Call> {
-    let call = container.at("put block", "write", key, Method::PUT)?;
+pub(super) fn put_call(container: &Container, key: &[u8], id: BlockId) -> Result<Call> {
+    let call = container.object_call("put block", "write", key, Method::PUT)?;
     Ok(call.query("comp", "block").query("blockid", &id.text()))
 }
 
-/// The blocks of an upload that arrived. A number that two blocks have is not among them.
-pub(super) async fn arrived(
+/// Returns the uploaded blocks of an upload, except numbers that two different blocks have.
+pub(super) async fn uploaded_blocks(
     container: &Container,
     key: &[u8],
-    mark: Mark,
-) -> Result<BTreeMap<u32, Sent>> {
+    upload_id: UploadId,
+) -> Result<BTreeMap<u32, UploadedBlock>> {
     let call = container
-        .at("list blocks", "go on with", key, Method::GET)?
+        .object_call("list blocks", "resume", key, Method::GET)?
         .query("comp", "blocklist")
         .query("blocklisttype", "uncommitted")
-        .document();
-    let whole = match container.fetch(&call).await {
-        Ok(whole) => whole,
+        .expect_xml();
+    let response = match container.fetch(&call).await {
+        Ok(response) => response,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error),
     };
-    parse(&whole.body, mark).map_err(|words| call.wrong(ErrorKind::Temporary, words))
+    parse(&response.body, upload_id).map_err(|message| call.failure(ErrorKind::Temporary, message))
 }
 
-fn parse(document: &[u8], mark: Mark) -> std::result::Result<BTreeMap<u32, Sent>, String> {
-    let mut there: BTreeMap<u32, Option<Sent>> = BTreeMap::new();
+fn parse(
+    document: &[u8],
+    upload_id: UploadId,
+) -> std::result::Result<BTreeMap<u32, UploadedBlock>, String> {
+    let mut uploaded: BTreeMap<u32, Option<UploadedBlock>> = BTreeMap::new();
     let (mut id, mut size) = (None, 0);
     let mut root = String::new();
-    xml::each(document, |path, text| match path {
+    xml::visit(document, |path, text| match path {
         [_, list, block, name] if list == "UncommittedBlocks" && block == "Block" => {
             match name.as_str() {
                 "Name" => id = BASE64_STANDARD.decode(text).ok(),
@@ -131,10 +134,10 @@ fn parse(document: &[u8], mark: Mark) -> std::result::Result<BTreeMap<u32, Sent>
             }
         }
         [_, list, block] if list == "UncommittedBlocks" && block == "Block" => {
-            let id = id.take().and_then(|id| id.try_into().ok()).map(Id);
-            if let Some((id, number)) = id.and_then(|id| Some((id, id.number_in(mark)?))) {
-                let sent = Sent { id, size };
-                let same = there.entry(number).or_insert_with(|| Some(sent.clone()));
+            let id = id.take().and_then(|id| id.try_into().ok()).map(BlockId);
+            if let Some((id, number)) = id.and_then(|id| Some((id, id.number_for(upload_id)?))) {
+                let sent = UploadedBlock { id, size };
+                let same = uploaded.entry(number).or_insert_with(|| Some(sent.clone()));
                 if same.as_ref() != Some(&sent) {
                     *same = None;
                 }
@@ -144,44 +147,43 @@ fn parse(document: &[u8], mark: Mark) -> std::result::Result<BTreeMap<u32, Sent>
         _ => {}
     })?;
     match root == "BlockList" {
-        true => Ok(there
+        true => Ok(uploaded
             .into_iter()
             .filter_map(|(number, sent)| Some((number, sent?)))
             .collect()),
-        false => Err(format!("the answer is no list of blocks: it is `{root}`")),
+        false => Err(format!("the response is not a block list but `{root}`")),
     }
 }
 
-/// Reads the bytes as a list of blocks.
-pub(crate) fn try_to_read(bytes: &[u8]) {
-    let _ = parse(bytes, Mark(*b"marked"));
+/// Parses the bytes as a block list.
+pub(crate) fn fuzz_block_list(bytes: &[u8]) {
+    let _ = parse(bytes, UploadId(*b"marked"));
 }
 
-/// Makes the blob of the blocks up to `last`.
+/// Returns the call that commits the blocks up to `last`.
 pub(super) fn commit_call(
     container: &Container,
     key: &[u8],
-    blocks: &BTreeMap<u32, Sent>,
+    blocks: &BTreeMap<u32, UploadedBlock>,
     last: u32,
 ) -> Result<Call> {
     let mut body = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for sent in blocks.range(..=last).map(|(_, sent)| sent) {
-        // The latest, wherever it is: a list that was taken although its answer was lost can be
-        // sent again.
+        // `Latest`, committed or not: a list whose response was lost can be sent again.
         let _ = write!(body, "<Latest>{}</Latest>", sent.id.text());
     }
     body.push_str("</BlockList>");
-    let body = Pieces::from(body);
+    let body = SegmentedBytes::from(body);
     let hash = md5(&body);
-    let call = container.at("put block list", "write", key, Method::PUT)?;
-    Ok(sealed(call.query("comp", "blocklist"), body, &hash))
+    let call = container.object_call("put block list", "write", key, Method::PUT)?;
+    Ok(with_checksum(call.query("comp", "blocklist"), body, &hash))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn list(blocks: &[(Id, u64)]) -> String {
+    fn list(blocks: &[(BlockId, u64)]) -> String {
         let blocks: String = blocks
             .iter()
             .map(|(id, size)| {
@@ -195,35 +197,31 @@ mod tests {
     }
 
     #[test]
-    fn only_blocks_of_this_upload_are_taken() {
-        let (ours, theirs) = (Mark(*b"oursss"), Mark(*b"theirs"));
+    fn only_blocks_of_this_upload_are_used() {
+        let (own, other) = (UploadId(*b"oursss"), UploadId(*b"theirs"));
         let (one, two) = ([1; 16], [2; 16]);
         let text = list(&[
-            (Id::new(ours, 1, &one), 8),
-            (Id::new(theirs, 2, &one), 8),
-            (Id::new(ours, 3, &one), 8),
-            (Id::new(ours, 3, &two), 8),
-            (Id::new(ours, 50_000, &two), 7),
+            (BlockId::new(own, 1, &one), 8),
+            (BlockId::new(other, 2, &one), 8),
+            (BlockId::new(own, 3, &one), 8),
+            (BlockId::new(own, 3, &two), 8),
+            (BlockId::new(own, 50_000, &two), 7),
         ]);
-        let there = parse(text.as_bytes(), ours).unwrap();
-        let numbers: Vec<u32> = there.keys().copied().collect();
-        assert_eq!(
-            numbers,
-            [1, 50_000],
-            "3 is there twice, and nobody knows which"
-        );
-        assert_eq!(there[&1].id, Id::new(ours, 1, &one));
-        assert!(parse(b"<html/>", ours).is_err());
+        let uploaded = parse(text.as_bytes(), own).unwrap();
+        let numbers: Vec<u32> = uploaded.keys().copied().collect();
+        assert_eq!(numbers, [1, 50_000], "block 3 is ambiguous");
+        assert_eq!(uploaded[&1].id, BlockId::new(own, 1, &one));
+        assert!(parse(b"<html/>", own).is_err());
     }
 
     #[test]
-    fn another_source_is_not_gone_on_with() {
-        let mark = Mark::new();
-        let resume = mark.write(10, Some(5));
-        assert_eq!(Mark::read(&resume, 10, Some(5)), Some(mark));
-        assert_eq!(Mark::read(&resume, 11, Some(5)), None);
-        assert_eq!(Mark::read(&resume, 10, Some(6)), None);
-        assert_eq!(Mark::read(&resume, 10, None), None);
-        assert_eq!(Mark::read(b"x", 10, None), None);
+    fn an_upload_of_another_source_is_not_resumed() {
+        let upload_id = UploadId::new();
+        let resume = upload_id.write(10, Some(5));
+        assert_eq!(UploadId::read(&resume, 10, Some(5)), Some(upload_id));
+        assert_eq!(UploadId::read(&resume, 11, Some(5)), None);
+        assert_eq!(UploadId::read(&resume, 10, Some(6)), None);
+        assert_eq!(UploadId::read(&resume, 10, None), None);
+        assert_eq!(UploadId::read(b"x", 10, None), None);
     }
 }

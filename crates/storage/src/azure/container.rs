@@ -3,73 +3,75 @@
 use super::account::{Account, Credentials};
 use super::{blocks, sign};
 use crate::BoxFuture;
-use crate::cloud::keys::Keys;
-use crate::cloud::place::Place;
-use crate::cloud::{Call, Endpoint, Environment, Protocol, Whole, of_status, percent, text, xml};
+use crate::cloud::object_store::ObjectStore;
+use crate::cloud::url::Url;
+use crate::cloud::{
+    Call, Endpoint, Environment, FullResponse, Protocol, header_text, kind_of_status, percent, xml,
+};
 use crate::error::{Error, ErrorKind, Result};
 use headworks_service::outbound::{Outbound, OutboundConfig};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Calls at once, whatever the workers do.
-const MOST: usize = 64;
-/// Which version of the protocol is spoken.
+/// Maximum number of concurrent calls, independent of the workers.
+const MAX_CONCURRENT: usize = 64;
+/// The version of the protocol.
 const VERSION: &str = "2021-12-02";
-/// The most characters in the name of a blob.
-const LONGEST: usize = 1024;
+/// Maximum number of characters in the name of a blob.
+const MAX_NAME: usize = 1024;
 
 const SETTINGS: [&str; 5] = ["at_once", "requests", "endpoint", "anonymous", "page"];
 
-/// A container, or what is below a prefix in it.
+/// A container, or a prefix in it.
 pub(super) struct Container {
     pub(super) endpoint: Endpoint,
     account: Account,
     pub(super) name: String,
     pub(super) prefix: Vec<u8>,
-    pub(super) room: Arc<Semaphore>,
-    /// Names in a page, where it is not the far side that decides.
+    pub(super) part_memory: Arc<Semaphore>,
+    /// Names per page, if set; otherwise the service decides.
     pub(super) page: Option<String>,
 }
 
 impl Container {
     pub(super) fn open(location: &[u8], environment: &Environment) -> Result<Container> {
-        let place = Place::parse(location)?;
-        place.only(&SETTINGS)?;
-        let wrong = |words: String| Error::new(ErrorKind::Other, "open", location, words);
-        let cut = place.prefix.iter().position(|&byte| byte == b'/');
-        let (name, prefix) = place.prefix.split_at(cut.map_or(0, |at| at + 1));
+        let url = Url::parse(location)?;
+        url.allow_only(&SETTINGS)?;
+        let fail = |message: String| Error::new(ErrorKind::Other, "open", location, message);
+        let cut = url.prefix.iter().position(|&byte| byte == b'/');
+        let (name, prefix) = url.prefix.split_at(cut.map_or(0, |at| at + 1));
         let name = String::from_utf8_lossy(name.strip_suffix(b"/").unwrap_or(name)).into_owned();
         if name.is_empty() {
-            let words = "the URL names no container; write azblob://account/container/prefix";
-            return Err(wrong(words.to_owned()));
+            let message = "the URL has no container; write azblob://account/container/prefix";
+            return Err(fail(message.to_owned()));
         }
-        if let Some(words) = refuses(prefix) {
-            return Err(wrong(format!("no blob can be below this prefix: {words}")));
+        if let Some(message) = name_problem(prefix) {
+            return Err(fail(format!("invalid prefix: {message}")));
         }
-        let anonymous = place.flag("anonymous")?.unwrap_or(false);
-        let account = Account::find(&place.host, place.get("endpoint"), anonymous, environment)?;
+        let anonymous = url.flag("anonymous")?.unwrap_or(false);
+        let account = Account::resolve(&url.host, url.get("endpoint"), anonymous, environment)?;
         let outbound =
-            Outbound::new(&OutboundConfig::default()).map_err(|e| wrong(e.to_string()))?;
+            Outbound::new(&OutboundConfig::default()).map_err(|e| fail(e.to_string()))?;
         Ok(Container {
-            endpoint: Endpoint::new(outbound, place.limits(MOST)?),
+            endpoint: Endpoint::new(outbound, url.limits(MAX_CONCURRENT)?),
             account,
             name,
             prefix: prefix.to_vec(),
-            room: Arc::new(Semaphore::new(blocks::IN_MEMORY)),
-            page: place.get("page").map(str::to_owned),
+            part_memory: Arc::new(Semaphore::new(blocks::MAX_BUFFERED)),
+            page: url.get("page").map(str::to_owned),
         })
     }
 
-    /// Whether the far side can copy from the other to this.
-    pub(super) fn is_beside(&self, other: &Container) -> bool {
+    /// Returns whether the service can copy from the other container to this one.
+    pub(super) fn can_copy_from(&self, other: &Container) -> bool {
         let (one, two) = (&self.account, &other.account);
         (&one.name, &one.origin, &one.base) == (&two.name, &two.origin, &two.base)
             && one.credentials == two.credentials
     }
 
     pub(super) fn longest_name(&self) -> usize {
-        LONGEST.saturating_sub(self.prefix.len()).max(1)
+        MAX_NAME.saturating_sub(self.prefix.len()).max(1)
     }
 
     fn target(&self, key: &[u8]) -> String {
@@ -80,7 +82,7 @@ impl Container {
         }
     }
 
-    /// The whole address of a blob, as the far side wants it to copy from.
+    /// Returns the URL of a blob, for the service to copy from.
     pub(super) fn address(&self, key: &[u8]) -> String {
         let address = format!("{}{}", self.account.origin, self.target(key));
         match &self.account.credentials {
@@ -97,18 +99,18 @@ impl Container {
 
     fn make_call(
         &self,
-        what: (&'static str, &'static str, &[u8]),
+        labels: (&'static str, &'static str, &[u8]),
         method: Method,
         key: &[u8],
     ) -> Call {
-        let mut call = Call::new(what, method, &self.account.origin, self.target(key));
+        let mut call = Call::new(labels, method, &self.account.origin, self.target(key));
         if let Credentials::Sas(pairs) = &self.account.credentials {
             call.query.clone_from(pairs);
         }
         call
     }
 
-    /// A call to the container itself.
+    /// Returns a call to the container itself.
     pub(super) fn call(
         &self,
         kind: &'static str,
@@ -120,8 +122,8 @@ impl Container {
         call.query("restype", "container")
     }
 
-    /// A call to a blob.
-    pub(super) fn at(
+    /// Returns a call to a blob.
+    pub(super) fn object_call(
         &self,
         kind: &'static str,
         operation: &'static str,
@@ -130,32 +132,32 @@ impl Container {
     ) -> Result<Call> {
         let shown = key.strip_prefix(self.prefix.as_slice()).unwrap_or(key);
         let call = self.make_call((kind, operation, shown), method, key);
-        let wrong = |words: &str| Err(call.wrong(ErrorKind::BadName, words));
-        // An empty name would be the container: deleting it must not be one slip away.
+        let fail = |message: &str| Err(call.failure(ErrorKind::BadName, message));
+        // An empty name addresses the container, which must never be deleted by accident.
         if key.is_empty() {
-            return wrong("the name is empty");
+            return fail("the name is empty");
         }
         let Ok(name) = std::str::from_utf8(key) else {
-            return wrong("names of blobs are UTF-8, and this is not");
+            return fail("the name is not UTF-8, as blob names must be");
         };
-        if name.encode_utf16().count() > LONGEST {
-            return wrong("the name is longer than 1024 characters");
+        if name.encode_utf16().count() > MAX_NAME {
+            return fail("the name is longer than 1024 characters");
         }
-        match refuses(key) {
-            Some(words) => wrong(words),
+        match name_problem(key) {
+            Some(message) => fail(message),
             None => Ok(call),
         }
     }
 
-    pub(super) async fn fetch(&self, call: &Call) -> Result<Whole> {
+    pub(super) async fn fetch(&self, call: &Call) -> Result<FullResponse> {
         self.endpoint.fetch(self, call).await
     }
 
-    /// Makes the container, unless it is there.
+    /// Creates the container, unless it exists.
     pub(super) async fn make(&self) -> Result<()> {
-        match self.look().await {
+        match self.check().await {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            looked => return looked,
+            checked => return checked,
         }
         let name = self.name.as_bytes();
         let call = self.call("make container", "make the container", name, Method::PUT);
@@ -166,17 +168,17 @@ impl Container {
     }
 }
 
-/// Why a name cannot be kept, if so: the far side takes such names and gives the blob another.
-pub(super) fn refuses(name: &[u8]) -> Option<&'static str> {
+/// Returns why a name cannot be kept, if so: the service accepts such names and changes them.
+pub(super) fn name_problem(name: &[u8]) -> Option<&'static str> {
     let mut parts = name.split(|&byte| byte == b'/');
     if parts.any(|part| part.ends_with(b".")) {
-        return Some("a name that ends with a dot loses it here");
+        return Some("the service removes a dot at the end of a name");
     }
     if name.contains(&b'\\') {
-        return Some("a backslash in a name becomes a slash here");
+        return Some("the service converts a backslash to a slash");
     }
     let control = name.iter().any(u8::is_ascii_control);
-    control.then_some("a name has a control character, which no name has here")
+    control.then_some("the name has a control character")
 }
 
 impl Protocol for Container {
@@ -188,7 +190,7 @@ impl Protocol for Container {
             headers.insert("x-ms-date", now);
         }
         if call.method == Method::PUT {
-            // Without one, what has no body has no length, which the far side asks for.
+            // Without a body hyper sends no length, which the service requires.
             headers.insert(http::header::CONTENT_LENGTH, call.body.len().into());
         }
         let headers = match &self.account.credentials {
@@ -197,18 +199,25 @@ impl Protocol for Container {
                 headers.insert(http::header::AUTHORIZATION, token.clone());
                 headers
             }
-            Credentials::Nobody | Credentials::Sas(_) => headers,
+            Credentials::Anonymous | Credentials::Sas(_) => headers,
         };
         Box::pin(std::future::ready(Ok(headers)))
     }
 
-    fn judge(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (ErrorKind, String) {
-        let told = text(headers, "x-ms-error-code").map(str::to_owned);
-        let code = told.or_else(|| xml::find(body, "Code")).unwrap_or_default();
-        let said = xml::find(body, "Message").unwrap_or_default();
-        // The lines below the first are marks for the far side's own books.
-        let said = said.lines().next().unwrap_or_default();
-        let mut words = format!("{status} {code} {said}").trim().to_owned();
+    fn classify(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> (ErrorKind, String) {
+        let header_code = header_text(headers, "x-ms-error-code").map(str::to_owned);
+        let code = header_code
+            .or_else(|| xml::find(body, "Code"))
+            .unwrap_or_default();
+        let detail = xml::find(body, "Message").unwrap_or_default();
+        // The following lines are request ids.
+        let detail = detail.lines().next().unwrap_or_default();
+        let mut message = format!("{status} {code} {detail}").trim().to_owned();
         let kind = match code.as_str() {
             "BlobNotFound" | "ContainerNotFound" | "ResourceNotFound" => ErrorKind::NotFound,
             "ContainerAlreadyExists" => ErrorKind::Exists,
@@ -217,12 +226,12 @@ impl Protocol for Container {
             | "TargetConditionNotMet"
             | "SourceConditionNotMet" => ErrorKind::Changed,
             "ServerBusy" | "IngressLimitExceeded" | "EgressLimitExceeded" => {
-                match of_status(status, headers) {
+                match kind_of_status(status, headers) {
                     ErrorKind::Overload(after) => ErrorKind::Overload(after),
                     _ => ErrorKind::Overload(None),
                 }
             }
-            // What was sent did not arrive as it was, or its turn comes later.
+            // The data was damaged in transit, or the operation is possible later.
             "Md5Mismatch"
             | "OperationTimedOut"
             | "InternalError"
@@ -231,19 +240,19 @@ impl Protocol for Container {
             | "InvalidBlockList" => ErrorKind::Temporary,
             "InvalidResourceName" | "InvalidUri" | "OutOfRangeInput" => ErrorKind::BadName,
             "AuthenticationFailed" => {
-                words.push_str(": check the key, and the clock of this machine");
+                message.push_str(": check the key, and the clock of this machine");
                 ErrorKind::Denied
             }
-            // Others have 412 and 409 as well, and mean that we may not.
+            // Other conflicts have 412 and 409 too, but mean that access is denied.
             code if code.starts_with("Lease") || code.starts_with("BlobImmutable") => {
                 ErrorKind::Denied
             }
             "InvalidBlobOrBlock" => {
-                words.push_str(": an unfinished upload of another program is in the way; finish it there, or wait a week until the far side forgets it");
+                message.push_str(": an unfinished upload of another program is in the way; finish it there, or wait a week until the service discards it");
                 ErrorKind::Other
             }
-            _ => of_status(status, headers),
+            _ => kind_of_status(status, headers),
         };
-        (kind, words)
+        (kind, message)
     }
 }

@@ -1,85 +1,85 @@
-//! What the far side does by itself inside an account: copies.
+//! Server-side copies within an account.
 
-use super::blob::{DRESS, dressed, extended_of};
+use super::blob::{HEADERS, extended_of, with_object_headers};
 use super::container::Container;
-use crate::backend::{Copied, Order};
-use crate::cloud::dress::version;
-use crate::cloud::keys::{self, Keys};
-use crate::cloud::{Call, quoted, text};
+use crate::backend::{CopyItem, CopyOutcome};
+use crate::cloud::object_headers::version;
+use crate::cloud::object_store::{self, ObjectStore};
+use crate::cloud::{Call, header_text, quoted_etag};
 use crate::error::{ErrorKind, Result};
 use crate::{Entry, Folder};
 use http::{HeaderMap, Method};
 use std::time::Duration;
 
-/// How long to wait before a copy that goes on by itself is looked at again, at first and at most.
-const LOOK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Initial and maximum delay between two polls of a pending copy.
+const COPY_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Copies what was ordered, each by itself.
-pub(super) async fn batch(
+/// Copies items, each with its own call.
+pub(super) async fn copy_batch(
     from: &Container,
     to: &Container,
     folder: &Folder,
-    orders: &[Order],
-) -> Vec<Result<Copied>> {
-    keys::batch(orders, |order| {
-        let entry = order.entry.clone();
-        let (key, onto) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
+    items: &[CopyItem],
+) -> Vec<Result<CopyOutcome>> {
+    object_store::copy_all(items, |item| {
+        let entry = item.entry.clone();
+        let (key, target_key) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
         async move {
-            let version = copy(from, &key, to, &onto, Some(&entry)).await?;
+            let version = copy(from, &key, to, &target_key, Some(&entry)).await?;
             Ok(Entry { version, ..entry })
         }
     })
     .await
 }
 
-/// Copies a blob with all that belongs to it, if it still is the version that was listed. Answers
-/// what the copy is.
+/// Copies a blob with its metadata, if it is still the listed version. Returns the version of the
+/// copy.
 pub(super) async fn copy(
     from: &Container,
     key: &[u8],
     to: &Container,
-    onto: &[u8],
+    target_key: &[u8],
     listed: Option<&Entry>,
 ) -> Result<Option<Vec<u8>>> {
-    let call = to.at("copy", "copy", onto, Method::PUT)?;
+    let call = to.object_call("copy", "copy", target_key, Method::PUT)?;
     let mut call = call.header("x-ms-copy-source", &from.address(key));
     if let Some(is) = listed.and_then(|listed| listed.version.as_deref()) {
-        call = call.header("x-ms-source-if-match", &quoted(is));
+        call = call.header("x-ms-source-if-match", &quoted_etag(is));
     }
-    // Times of arrival are whole seconds. Such a time belongs to the blob that arrived: a copy has
-    // to be told it.
+    // Upload times are whole seconds. An upload time does not survive a copy, so it is set
+    // explicitly.
     let modified = listed.and_then(|listed| listed.modified);
     if modified.is_none_or(|time| time % 1_000_000_000 == 0) {
         let headers = from.head(key).await?;
-        if !headers.contains_key(DRESS.mtime) {
-            let modified = DRESS.entry_of(b"", &headers).modified;
-            call = dressed(call, key, modified, &extended_of(&headers))?;
+        if !headers.contains_key(HEADERS.mtime_header) {
+            let modified = HEADERS.entry_of(b"", &headers).modified;
+            call = with_object_headers(call, key, modified, &extended_of(&headers))?;
         }
     }
     let mut headers = to.fetch(&call).await?.headers;
-    let mut pause = LOOK.0;
+    let mut pause = COPY_POLL.0;
     while is_pending(&call, &headers)? {
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LOOK.1);
-        headers = to.head(onto).await?;
+        pause = (pause * 2).min(COPY_POLL.1);
+        headers = to.head(target_key).await?;
     }
-    Ok(text(&headers, "etag").map(version))
+    Ok(header_text(&headers, "etag").map(version))
 }
 
-/// A large copy may go on after its answer.
+/// Returns whether a copy is still running. A large copy may outlast its response.
 fn is_pending(call: &Call, headers: &HeaderMap) -> Result<bool> {
-    match text(headers, "x-ms-copy-status") {
+    match header_text(headers, "x-ms-copy-status") {
         Some("pending") => Ok(true),
         Some("success") | None => Ok(false),
         Some(other) => {
-            let words = format!("the far side says that the copy is {other}");
-            Err(call.wrong(ErrorKind::Temporary, words))
+            let message = format!("the service reports the copy as {other}");
+            Err(call.failure(ErrorKind::Temporary, message))
         }
     }
 }
 
-/// Gives a blob another time.
-pub(super) async fn dress_again(
+/// Sets the time of a blob.
+pub(super) async fn set_object_headers(
     container: &Container,
     key: &[u8],
     name: &[u8],
@@ -89,12 +89,12 @@ pub(super) async fn dress_again(
     let headers = container.head(key).await?;
     let mut all = extended_of(&headers);
     all.extend(extended.iter().cloned());
-    let call = container.at("set metadata", "set attributes of", key, Method::PUT)?;
-    let call = dressed(call.query("comp", "metadata"), key, like.modified, &all)?;
-    let whole = container.fetch(&call).await?;
+    let call = container.object_call("set metadata", "set attributes of", key, Method::PUT)?;
+    let call = with_object_headers(call.query("comp", "metadata"), key, like.modified, &all)?;
+    let response = container.fetch(&call).await?;
     Ok(Entry {
         modified: like.modified,
-        version: text(&whole.headers, "etag").map(version),
-        ..DRESS.entry_of(name, &headers)
+        version: header_text(&response.headers, "etag").map(version),
+        ..HEADERS.entry_of(name, &headers)
     })
 }

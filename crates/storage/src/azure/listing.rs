@@ -1,29 +1,29 @@
-//! Listing a folder: the blobs below a prefix, up to the next slash, with their times.
+//! Listing a folder: the blobs with a prefix, up to the next slash, with their times.
 
-use super::blob::{STUB, is_stub};
+use super::blob::{FOLDER_STUB, is_folder_stub};
 use super::container::Container;
-use crate::cloud::dress::{http_time, read_rfc3339, version};
-use crate::cloud::held::place;
-use crate::cloud::keys::Keys;
-use crate::cloud::paged::{Batch, Item, Pages, try_to_take};
+use crate::cloud::object_headers::{http_time, read_rfc3339, version};
+use crate::cloud::object_store::ObjectStore;
+use crate::cloud::paged_listing::{Item, PageSource, RawPage, fuzz_page};
+use crate::cloud::pending_names::sort_key;
 use crate::cloud::{Call, percent, xml};
+use crate::display;
 use crate::error::{Error, ErrorKind, Result};
-use crate::shown;
 use crate::{BoxFuture, Entry, Folder, Kind};
 use http::Method;
 use std::sync::Arc;
 
-/// A folder to be listed.
-pub(super) struct Below {
+/// The pages of a folder.
+pub(super) struct FolderPages {
     container: Arc<Container>,
     path: Vec<u8>,
     prefix: Vec<u8>,
     is_root: bool,
 }
 
-impl Below {
-    pub(super) fn new(container: Arc<Container>, folder: &Folder) -> Below {
-        Below {
+impl FolderPages {
+    pub(super) fn new(container: Arc<Container>, folder: &Folder) -> FolderPages {
+        FolderPages {
             path: folder.as_bytes().to_vec(),
             prefix: container.prefix(folder),
             is_root: folder.is_root(),
@@ -42,40 +42,40 @@ impl Below {
     }
 }
 
-/// A call for blobs that begin with a prefix.
+/// Returns a call that lists blobs with a prefix.
 pub(super) fn list_call(container: &Container, path: &[u8], prefix: &[u8]) -> Call {
     container
         .call("list", "list", path, Method::GET)
         .query("comp", "list")
         .query("prefix", &String::from_utf8_lossy(prefix))
-        .document()
+        .expect_xml()
 }
 
-impl Pages for Below {
-    fn fetch<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Batch>> {
+impl PageSource for FolderPages {
+    fn fetch<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<RawPage>> {
         Box::pin(async move {
             let mut call = self.call();
             if std::str::from_utf8(&self.prefix).is_err() {
-                let words = "names of blobs are UTF-8, and this is not";
-                return Err(call.wrong(ErrorKind::NotFound, words));
+                let message = "the name is not UTF-8, as blob names must be";
+                return Err(call.failure(ErrorKind::NotFound, message));
             }
             if let Some(token) = token {
                 call = call.query("marker", token);
             }
-            let whole = self.container.fetch(&call).await?;
-            parse(&whole.body, &self.prefix)
-                .map_err(|words| call.wrong(ErrorKind::Temporary, words))
+            let response = self.container.fetch(&call).await?;
+            parse(&response.body, &self.prefix)
+                .map_err(|message| call.failure(ErrorKind::Temporary, message))
         })
     }
 
-    fn is_there(&self) -> BoxFuture<'_, Result<bool>> {
+    fn folder_exists(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async {
             let key = self.prefix.strip_suffix(b"/").unwrap_or(&self.prefix);
             if self.is_root || key.is_empty() {
                 return Ok(self.is_root);
             }
             match self.container.head(key).await {
-                Ok(headers) => Ok(is_stub(key, &headers)),
+                Ok(headers) => Ok(is_folder_stub(key, &headers)),
                 Err(error) => match error.kind() {
                     ErrorKind::NotFound | ErrorKind::BadName => Ok(false),
                     _ => Err(error),
@@ -84,28 +84,28 @@ impl Pages for Below {
         })
     }
 
-    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
-        self.call().wrong(kind, words)
+    fn failure(&self, kind: ErrorKind, message: &str) -> Error {
+        self.call().failure(kind, message)
     }
 }
 
-/// Reads the bytes as a page and as a cursor.
-pub(crate) fn try_to_list(bytes: &[u8], prefix: &[u8]) {
-    try_to_take(bytes, parse(bytes, prefix).ok());
+/// Parses the bytes as a page and as a cursor.
+pub(crate) fn fuzz_listing(bytes: &[u8], prefix: &[u8]) {
+    fuzz_page(bytes, parse(bytes, prefix).ok());
 }
 
-/// What is known so far of the blob that is being told of.
+/// The blob that is being parsed.
 #[derive(Default)]
-struct Told {
+struct BlobElement {
     name: Vec<u8>,
     size: u64,
     etag: Vec<u8>,
     written: Option<i64>,
     arrived: Option<i64>,
-    is_stub: bool,
+    is_folder_stub: bool,
 }
 
-impl Told {
+impl BlobElement {
     fn property(&mut self, name: &str, text: &str) {
         match name {
             "Content-Length" => self.size = text.parse().unwrap_or(0),
@@ -119,7 +119,7 @@ impl Told {
         if name.eq_ignore_ascii_case("mtime") {
             self.written = read_rfc3339(text);
         }
-        self.is_stub |= name.eq_ignore_ascii_case(STUB) && text == "true";
+        self.is_folder_stub |= name.eq_ignore_ascii_case(FOLDER_STUB) && text == "true";
     }
 
     fn item(self) -> (Vec<u8>, Item) {
@@ -129,30 +129,36 @@ impl Told {
             version: (!self.etag.is_empty()).then_some(self.etag),
             ..Entry::new(Vec::new(), Kind::File)
         };
-        let is_stub = self.is_stub && self.size == 0 && !self.name.ends_with(b"/");
-        let item = if is_stub { Item::Stub } else { Item::Entry };
+        let is_folder_stub = self.is_folder_stub && self.size == 0 && !self.name.ends_with(b"/");
+        let item = if is_folder_stub {
+            Item::Stub
+        } else {
+            Item::Entry
+        };
         (self.name, item(entry))
     }
 }
 
-fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Batch, String> {
+fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<RawPage, String> {
     let (mut root, mut next) = (String::new(), None);
-    let (mut told, mut items) = (Told::default(), Vec::new());
-    // A name that XML cannot have is percent-encoded, and says so.
+    let (mut blob, mut items) = (BlobElement::default(), Vec::new());
+    // A name that XML cannot represent is percent-encoded, and marked so.
     let name_of = |text: &str, encoded: bool| match encoded {
         true => percent::decode(text.as_bytes()),
         false => text.as_bytes().to_vec(),
     };
-    xml::each_marked(document, "Encoded", |path, text, encoded| match path {
+    xml::visit_flagged(document, "Encoded", |path, text, encoded| match path {
         [_, name] if name == "NextMarker" => next = Some(text.to_owned()),
-        [_, _, blob, name] if blob == "Blob" && name == "Name" => {
-            told.name = name_of(text, encoded);
+        [_, _, element, name] if element == "Blob" && name == "Name" => {
+            blob.name = name_of(text, encoded);
         }
-        [_, _, blob, of, name] if blob == "Blob" && of == "Properties" => {
-            told.property(name, text);
+        [_, _, element, of, name] if element == "Blob" && of == "Properties" => {
+            blob.property(name, text);
         }
-        [_, _, blob, of, name] if blob == "Blob" && of == "Metadata" => told.metadata(name, text),
-        [_, _, blob] if blob == "Blob" => items.push(std::mem::take(&mut told).item()),
+        [_, _, element, of, name] if element == "Blob" && of == "Metadata" => {
+            blob.metadata(name, text);
+        }
+        [_, _, element] if element == "Blob" => items.push(std::mem::take(&mut blob).item()),
         [_, _, folder, name] if folder == "BlobPrefix" && name == "Name" => {
             let mut name = name_of(text, encoded);
             if name.ends_with(b"/") {
@@ -163,31 +169,34 @@ fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Batch, String> {
         [name] => root.clone_from(name),
         _ => {}
     })?;
-    // Anything else, an error or the page of some proxy, must not pass for an empty folder.
+    // Anything else, such as an error or a proxy's page, must not pass for an empty folder.
     let Some(next) = next.filter(|_| root == "EnumerationResults") else {
-        return Err(format!("the answer is no listing: it is `{root}`"));
+        return Err(format!("the response is not a listing but `{root}`"));
     };
-    let mut batch = Batch {
+    let mut batch = RawPage {
         items: Vec::with_capacity(items.len()),
         token: (!next.is_empty()).then_some(next),
     };
     for (key, mut item) in items {
         let Some(name) = key.strip_prefix(prefix) else {
-            return Err(format!("`{}` was not asked for", shown(&key)));
+            return Err(format!(
+                "the listing contains `{}`, which is outside the prefix",
+                display(&key)
+            ));
         };
         let (Item::Entry(entry) | Item::Stub(entry)) = &mut item;
         entry.name = name.to_vec();
         batch.items.push(item);
     }
-    batch.items.sort_by_cached_key(order);
+    batch.items.sort_by_cached_key(sort_units);
     Ok(batch)
 }
 
-/// The far side's order, in which folders and blobs of a page may yet come apart.
-fn order(item: &Item) -> Vec<u16> {
+/// Returns the service's sort key (UTF-16), by which blobs and folders of a page are merged.
+fn sort_units(item: &Item) -> Vec<u16> {
     let (Item::Entry(entry) | Item::Stub(entry)) = item;
-    let place = place(entry);
-    String::from_utf8_lossy(&place).encode_utf16().collect()
+    let key = sort_key(entry);
+    String::from_utf8_lossy(&key).encode_utf16().collect()
 }
 
 #[cfg(test)]
@@ -218,8 +227,8 @@ mod tests {
             })
             .collect();
         let names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
-        let told: [&[u8]; 5] = [b" a & b ", b"", b"dir", b"dir", "x\u{fffe}".as_bytes()];
-        assert_eq!(names, told);
+        let expected: [&[u8]; 5] = [b" a & b ", b"", b"dir", b"dir", "x\u{fffe}".as_bytes()];
+        assert_eq!(names, expected);
         assert_eq!(entries[0].version.as_deref(), Some(&b"0x8D"[..]));
         assert_eq!(entries[0].modified, Some(1_600_000_000_000_000_001));
         assert_eq!(entries[4].modified, Some(1_600_000_000_000_000_000));
@@ -227,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listing_is_not_an_empty_one() {
+    fn other_documents_are_not_empty_listings() {
         let empty = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>";
         let batch = parse(empty, b"").unwrap();
         assert!(batch.items.is_empty() && batch.token.is_none());
@@ -239,20 +248,17 @@ mod tests {
         ] {
             assert!(parse(other, b"").is_err(), "{}", other.escape_ascii());
         }
-        assert!(
-            parse(PAGE.as_bytes(), b"q/").is_err(),
-            "it was not asked for"
-        );
+        assert!(parse(PAGE.as_bytes(), b"q/").is_err(), "outside the prefix");
     }
 
     #[test]
     fn damaged_pages_and_cursors_never_panic() {
         let page = PAGE.as_bytes();
         for at in 0..page.len() {
-            try_to_list(&page[..at], b"p/");
+            fuzz_listing(&page[..at], b"p/");
             let mut damaged = page.to_vec();
             damaged[at] ^= 0x55;
-            try_to_list(&damaged, b"p/");
+            fuzz_listing(&damaged, b"p/");
         }
     }
 }

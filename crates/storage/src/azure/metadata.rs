@@ -1,6 +1,6 @@
-//! Names of metadata. Those of Azure are words as programs have them: letters, digits and `_`, no
-//! digit first. Others are kept as azcopy keeps them: `rename_` before a name that is allowed, and
-//! the name that it was under `rename_key_`.
+//! Names of metadata. Azure's must be identifiers: letters, digits and `_`, not starting with a
+//! digit. Other names are stored as azcopy stores them: the value under `rename_` and a valid name,
+//! and the original name under `rename_key_`.
 
 use crate::backend::Extended;
 use std::collections::BTreeSet;
@@ -9,41 +9,41 @@ const META: &[u8] = b"meta-";
 const VALUE: &[u8] = b"meta-rename_";
 const NAME: &[u8] = b"meta-rename_key_";
 
-/// What can be sent of it; in words what cannot.
-pub(super) fn express(extended: &Extended) -> Result<Extended, String> {
+/// Encodes metadata for the service. Fails with a message if that is impossible.
+pub(super) fn encode(extended: &Extended) -> Result<Extended, String> {
     let mut sent = Extended::new();
     let mut taken = BTreeSet::new();
     for (name, value) in extended {
         if !value.iter().all(|byte| (b' '..=b'~').contains(byte)) {
             let name = name.escape_ascii();
             return Err(format!(
-                "the value of `{name}` is not ASCII, which metadata must be here"
+                "the value of `{name}` is not ASCII, as metadata must be"
             ));
         }
         let Some(bare) = name.strip_prefix(META) else {
             sent.push((name.clone(), value.clone()));
             continue;
         };
-        let resolved = resolved(bare);
-        if !taken.insert(resolved.to_ascii_lowercase()) {
+        let valid_name = valid_name(bare);
+        if !taken.insert(valid_name.to_ascii_lowercase()) {
             let bare = bare.escape_ascii();
             return Err(format!(
-                "two names of its metadata become one here, and `{bare}` is one of them"
+                "the metadata `{bare}` collides with another name after conversion"
             ));
         }
-        if resolved == bare {
+        if valid_name == bare {
             sent.push((name.clone(), value.clone()));
         } else {
-            sent.push(([VALUE, resolved.as_slice()].concat(), value.clone()));
-            sent.push(([NAME, resolved.as_slice()].concat(), bare.to_vec()));
+            sent.push(([VALUE, valid_name.as_slice()].concat(), value.clone()));
+            sent.push(([NAME, valid_name.as_slice()].concat(), bare.to_vec()));
         }
     }
     Ok(sent)
 }
 
-/// The same name with `_` for what may not be in it.
-fn resolved(name: &[u8]) -> Vec<u8> {
-    let mut resolved: Vec<u8> = name
+/// Replaces invalid characters of a name with `_`.
+fn valid_name(name: &[u8]) -> Vec<u8> {
+    let mut valid_name: Vec<u8> = name
         .iter()
         .map(|byte| {
             if byte.is_ascii_alphanumeric() {
@@ -53,14 +53,14 @@ fn resolved(name: &[u8]) -> Vec<u8> {
             }
         })
         .collect();
-    if resolved.first().is_none_or(u8::is_ascii_digit) {
-        resolved.insert(0, b'_');
+    if valid_name.first().is_none_or(u8::is_ascii_digit) {
+        valid_name.insert(0, b'_');
     }
-    resolved
+    valid_name
 }
 
-/// What was meant by what was sent.
-pub(super) fn recover(sent: &Extended) -> Extended {
+/// Decodes metadata from the service.
+pub(super) fn decode(sent: &Extended) -> Extended {
     let value_of = |name: &[u8]| {
         let bare = name.strip_prefix(NAME)?;
         let under = [VALUE, bare].concat();
@@ -90,20 +90,20 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_words_come_back() {
+    fn names_that_are_not_identifiers_survive() {
         let extended = vec![
             pair("content-type", "text/plain"),
             pair("meta-colour", "red"),
             pair("meta-x-y.z", "1"),
             pair("meta-9", "nine"),
         ];
-        let sent = express(&extended).unwrap();
+        let sent = encode(&extended).unwrap();
         assert!(sent.contains(&pair("meta-rename_x_y_z", "1")), "{sent:?}");
         assert!(
             sent.contains(&pair("meta-rename_key_x_y_z", "x-y.z")),
             "{sent:?}"
         );
-        let mut back = recover(&sent);
+        let mut back = decode(&sent);
         back.sort();
         let mut was = extended;
         was.sort();
@@ -111,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_said() {
+    fn metadata_that_cannot_be_kept_is_an_error() {
         let two = vec![pair("meta-a-b", "1"), pair("meta-a.b", "2")];
-        assert!(express(&two).unwrap_err().contains("become one"));
+        assert!(encode(&two).unwrap_err().contains("collides"));
         let odd = vec![pair("meta-a", "caf\u{e9}")];
-        assert!(express(&odd).unwrap_err().contains("ASCII"));
+        assert!(encode(&odd).unwrap_err().contains("ASCII"));
     }
 }

@@ -1,8 +1,8 @@
-//! Containers of blobs at Azure.
+//! Azure Blob Storage.
 //!
-//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a
-//! folder is what names have in common or an empty blob whose name ends with a slash, and a blob
-//! `a` beside blobs `a/…` is a file named `a/`.
+//! Names work as in the other object stores (see [`S3`](crate::S3)): slashes separate folders, a
+//! folder is a common prefix or an empty blob whose name ends with a slash, and a blob `a` next to
+//! blobs `a/…` is a file named `a/`.
 
 mod account;
 mod blob;
@@ -16,28 +16,28 @@ mod sign;
 mod upload;
 
 use crate::backend::{
-    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
+    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Requests, Upload, UploadPlan,
 };
-use crate::cloud::ahead;
-use crate::cloud::keys::{self, Keys};
-use crate::cloud::paged::Paged;
+use crate::cloud::object_store::{self, ObjectStore};
+use crate::cloud::paged_listing::PagedListing;
+use crate::cloud::read_ahead;
 use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
-pub(crate) use blocks::try_to_read;
+pub(crate) use blocks::fuzz_block_list;
 use container::Container;
-pub(crate) use listing::try_to_list;
+pub(crate) use listing::fuzz_listing;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A container of blobs, or what is below a prefix in it. See the [crate](crate).
+/// A container of blobs, or a prefix in it. See the [crate](crate).
 ///
 /// ```
 /// use headworks_storage::{Azure, Backend};
 ///
 /// let azure = Azure::open(b"azblob://account/container/some/prefix?anonymous").unwrap();
 /// assert!(azure.capabilities().resumable_listing);
-/// assert!(azure.capabilities().refuses(b"ends with a dot.").is_some());
+/// assert!(azure.capabilities().name_problem(b"ends with a dot.").is_some());
 /// ```
 #[derive(Clone)]
 pub struct Azure {
@@ -51,12 +51,12 @@ impl std::fmt::Debug for Azure {
 }
 
 impl Azure {
-    /// From `azblob://account/container/prefix?…`. Settings are `endpoint`, `anonymous`, and `page`
-    /// for names in a page. `AZURE_STORAGE_CONNECTION_STRING`, `AZURE_STORAGE_KEY`,
-    /// `AZURE_STORAGE_SAS_TOKEN` or `AZURE_STORAGE_TOKEN` say who we are.
+    /// Opens `azblob://account/container/prefix?…`. Settings are `endpoint`, `anonymous`, and
+    /// `page` (names per page). Credentials come from `AZURE_STORAGE_CONNECTION_STRING`,
+    /// `AZURE_STORAGE_KEY`, `AZURE_STORAGE_SAS_TOKEN` or `AZURE_STORAGE_TOKEN`.
     ///
     /// # Errors
-    /// When the location makes no sense, holds credentials, or nothing in the environment opens the
+    /// When the location is invalid or contains credentials, or the environment has none for the
     /// account.
     pub fn open(location: &[u8]) -> Result<Azure> {
         let container = Container::open(location, &crate::cloud::environment())?;
@@ -76,12 +76,12 @@ impl Backend for Azure {
             modified: Some(Duration::from_nanos(1)),
             listed_times: true,
             metadata: true,
-            direct: u64::MAX,
+            max_batch_copy: u64::MAX,
             folders: false,
             longest_name: Some(self.container.longest_name()),
             posix_names: false,
             unicode_names: true,
-            refused: Some(container::refuses),
+            name_rule: Some(container::name_problem),
             workers: (16, 32),
             ..Capabilities::read_only()
         }
@@ -96,8 +96,8 @@ impl Backend for Azure {
         folder: &'a Folder,
         from: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
-        let below = listing::Below::new(self.container.clone(), folder);
-        let listing = Box::new(Paged::new(below, from)) as Box<dyn Listing>;
+        let below = listing::FolderPages::new(self.container.clone(), folder);
+        let listing = Box::new(PagedListing::new(below, from)) as Box<dyn Listing>;
         Box::pin(std::future::ready(Ok(listing)))
     }
 
@@ -106,7 +106,7 @@ impl Backend for Azure {
         folder: &'a Folder,
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(keys::look(&*self.container, folder, name))
+        Box::pin(object_store::stat(&*self.container, folder, name))
     }
 
     fn read<'a>(
@@ -122,7 +122,7 @@ impl Backend for Azure {
                 key: self.container.key(folder, name),
                 name: name.to_vec(),
             };
-            ahead::read(blob, offset, length, &self.container.room).await
+            read_ahead::read(blob, offset, length, &self.container.part_memory).await
         })
     }
 
@@ -159,7 +159,7 @@ impl Backend for Azure {
         _name: &'a [u8],
         _plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
-        // Blocks that belong to nothing are forgotten by the far side; nobody else can remove them.
+        // Uncommitted blocks cannot be removed; the service discards them.
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -167,17 +167,17 @@ impl Backend for Azure {
         &'a self,
         source: &'a dyn Backend,
         folder: &'a Folder,
-        orders: &'a [Order],
-    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        items: &'a [CopyItem],
+    ) -> Option<BoxFuture<'a, Vec<Result<CopyOutcome>>>> {
         let source = &source.as_any().downcast_ref::<Azure>()?.container;
-        if !self.container.is_beside(source) {
+        if !self.container.can_copy_from(source) {
             return None;
         }
-        Some(Box::pin(copy::batch(
+        Some(Box::pin(copy::copy_batch(
             source,
             &self.container,
             folder,
-            orders,
+            items,
         )))
     }
 
@@ -193,7 +193,7 @@ impl Backend for Azure {
         })
     }
 
-    fn settle<'a>(
+    fn set_attributes<'a>(
         &'a self,
         folder: &'a Folder,
         name: Option<&'a [u8]>,
@@ -202,16 +202,16 @@ impl Backend for Azure {
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             let Some(name) = name else {
-                // A folder is nothing that could have a time.
+                // A folder has no attributes.
                 return Ok(Entry::new(like.name.clone(), Kind::Folder));
             };
             let key = self.container.key(folder, name);
-            copy::dress_again(&self.container, &key, name, like, &extended).await
+            copy::set_object_headers(&self.container, &key, name, like, &extended).await
         })
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(keys::remove(&*self.container, folder, name))
+        Box::pin(object_store::remove(&*self.container, folder, name))
     }
 
     fn rename<'a>(
@@ -222,8 +222,8 @@ impl Backend for Azure {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let from = self.container.key(folder, name);
-            let onto = self.container.key(to.0, to.1);
-            keys::rename(&*self.container, &from, &onto).await
+            let target_key = self.container.key(to.0, to.1);
+            object_store::rename(&*self.container, &from, &target_key).await
         })
     }
 
@@ -232,21 +232,21 @@ impl Backend for Azure {
     }
 
     fn requests_to_write(&self, size: u64) -> u64 {
-        match size > upload::WHOLE {
+        match size > upload::MAX_SINGLE_PUT {
             true => 1 + size.div_ceil(upload::block_size(size)),
             false => 1,
         }
     }
 
     fn requests_to_read(&self, size: u64) -> u64 {
-        match size > upload::WHOLE {
-            // What it is has to be known before its bytes come.
-            true => 1 + ahead::requests(size),
+        match size > upload::MAX_SINGLE_PUT {
+            // The metadata must be known before the bytes arrive.
+            true => 1 + read_ahead::requests(size),
             false => 1,
         }
     }
 
     fn writable(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.container.look())
+        Box::pin(self.container.check())
     }
 }

@@ -1,4 +1,4 @@
-//! The signature with an account's key: a pure function of the request, the key and the time.
+//! The shared key signature: a pure function of the request and the key.
 
 use crate::cloud::{Call, percent};
 use base64::Engine;
@@ -9,8 +9,7 @@ use sha2::Sha256;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The headers that are signed wherever they stand, in this order; after the length, which is not
-/// sent by us.
+/// The headers that are signed in this order after the content length.
 const SIGNED: [&str; 8] = [
     "content-md5",
     "content-type",
@@ -22,9 +21,9 @@ const SIGNED: [&str; 8] = [
     "range",
 ];
 
-/// The headers with the signature among them. `x-ms-date` must be there.
+/// Returns the headers with the signature. `x-ms-date` must be present.
 pub(super) fn sign(account: &str, key: &[u8], call: &Call, mut headers: HeaderMap) -> HeaderMap {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("any length is a key");
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
     mac.update(string_to_sign(account, call, &headers).as_bytes());
     let signature = BASE64_STANDARD.encode(mac.finalize().into_bytes());
     if let Ok(mut value) = HeaderValue::from_str(&format!("SharedKey {account}:{signature}")) {
@@ -84,7 +83,7 @@ fn resource(account: &str, call: &Call) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloud::Pieces;
+    use crate::cloud::SegmentedBytes;
     use http::Method;
 
     fn call(method: Method, target: &str) -> Call {
@@ -92,33 +91,36 @@ mod tests {
         Call::new(("test", "sign", b""), method, origin, target.to_owned())
     }
 
-    /// The example that the signature's description has.
+    /// The example from the specification of the signature.
     #[test]
-    fn what_is_signed_of_a_look_at_a_container() {
+    fn the_string_to_sign_of_a_read() {
         let call = call(Method::GET, "/mycontainer")
             .query("timeout", "20")
             .query("restype", "container")
             .query("comp", "metadata")
             .header("x-ms-version", "2015-02-21")
             .header("x-ms-date", "Fri, 26 Jun 2015 23:39:12 GMT");
-        let told = "GET\n\n\n\n\n\n\n\n\n\n\n\nx-ms-date:Fri, 26 Jun 2015 23:39:12 GMT\nx-ms-version:2015-02-21\n/myaccount/mycontainer\ncomp:metadata\nrestype:container\ntimeout:20";
-        assert_eq!(string_to_sign("myaccount", &call, &call.headers), told);
+        let expected = "GET\n\n\n\n\n\n\n\n\n\n\n\nx-ms-date:Fri, 26 Jun 2015 23:39:12 GMT\nx-ms-version:2015-02-21\n/myaccount/mycontainer\ncomp:metadata\nrestype:container\ntimeout:20";
+        assert_eq!(string_to_sign("myaccount", &call, &call.headers), expected);
     }
 
     #[test]
-    fn what_is_signed_of_a_write() {
+    fn the_string_to_sign_of_a_write() {
         let call = call(Method::PUT, "/c/a%20b")
             .query("comp", "block")
             .header("content-md5", "md5==")
             .header("if-none-match", "*")
             .header("x-ms-meta-b", " two ")
             .header("x-ms-meta-a", "one")
-            .body(Pieces::from("12345".to_owned()));
-        let told = "PUT\n\n\n5\nmd5==\n\n\n\n\n*\n\n\nx-ms-meta-a:one\nx-ms-meta-b:two\n/me/c/a%20b\ncomp:block";
-        assert_eq!(string_to_sign("me", &call, &call.headers), told);
+            .body(SegmentedBytes::from("12345".to_owned()));
+        let expected = "PUT\n\n\n5\nmd5==\n\n\n\n\n*\n\n\nx-ms-meta-a:one\nx-ms-meta-b:two\n/me/c/a%20b\ncomp:block";
+        assert_eq!(string_to_sign("me", &call, &call.headers), expected);
         let signed = sign("me", b"key", &call, call.headers.clone());
-        let told = signed["authorization"].to_str().unwrap();
-        assert!(told.starts_with("SharedKey me:"), "{told}");
-        assert!(!format!("{signed:?}").contains(told), "it is not shown");
+        let header = signed["authorization"].to_str().unwrap();
+        assert!(header.starts_with("SharedKey me:"), "{header}");
+        assert!(
+            !format!("{signed:?}").contains(header),
+            "the signature is redacted"
+        );
     }
 }

@@ -1,12 +1,12 @@
-//! Writing a blob: in one request, or in blocks that another process can go on with.
+//! Writing a blob: in one request, or in blocks that another process can resume.
 
-use super::blob::{DRESS, dressed};
-use super::blocks::{self, Id, Mark, Sent};
+use super::blob::{HEADERS, with_object_headers};
+use super::blocks::{self, BlockId, UploadId, UploadedBlock};
 use super::container::Container;
-use crate::backend::{Extended, Upload, UploadPlan, incomplete};
-use crate::cloud::dress::version;
-use crate::cloud::parts::{self, Part, Parts};
-use crate::cloud::{Call, Pieces, text};
+use crate::backend::{Extended, Upload, UploadPlan, incomplete_upload};
+use crate::cloud::object_headers::version;
+use crate::cloud::parts::{self, Part, PartPipeline};
+use crate::cloud::{Call, SegmentedBytes, header_text};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry, Kind};
 use base64::Engine;
@@ -17,13 +17,13 @@ use md5::{Digest, Md5};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Files up to this size go in one request.
-pub(super) const WHOLE: u64 = 8 << 20;
-/// The least size of a block.
-const BLOCK: u64 = 8 << 20;
+/// Files up to this size are sent in one request.
+pub(super) const MAX_SINGLE_PUT: u64 = 8 << 20;
+/// The minimum size of a block.
+const MIN_BLOCK_SIZE: u64 = 8 << 20;
 
 pub(super) fn block_size(size: u64) -> u64 {
-    parts::part_size(size, BLOCK, blocks::MOST)
+    parts::part_size(size, MIN_BLOCK_SIZE, blocks::MAX_BLOCKS)
 }
 
 /// A blob being written.
@@ -33,16 +33,16 @@ pub(super) struct AzureUpload {
     name: Vec<u8>,
     plan: UploadPlan,
     offset: u64,
-    /// All of it, where it goes in one request.
-    whole: Pieces,
-    blocks: Option<InBlocks>,
+    /// The bytes so far, if they are sent in one request.
+    buffered: SegmentedBytes,
+    blocks: Option<BlockUpload>,
 }
 
-struct InBlocks {
-    mark: Mark,
-    there: BTreeMap<u32, Sent>,
-    parts: Parts<Sent>,
-    /// Of all bytes, if all of them passed here.
+struct BlockUpload {
+    upload_id: UploadId,
+    uploaded: BTreeMap<u32, UploadedBlock>,
+    parts: PartPipeline<UploadedBlock>,
+    /// The MD5 of all bytes, if all of them passed through this process.
     md5: Option<Md5>,
 }
 
@@ -59,10 +59,10 @@ impl AzureUpload {
             name: name.to_vec(),
             plan,
             offset: 0,
-            whole: Pieces::default(),
+            buffered: SegmentedBytes::default(),
             blocks: None,
         };
-        if upload.plan.size > WHOLE {
+        if upload.plan.size > MAX_SINGLE_PUT {
             let blocks = upload.begin().await?;
             upload.offset = blocks.parts.offset();
             upload.blocks = Some(blocks);
@@ -70,31 +70,33 @@ impl AzureUpload {
         Ok(upload)
     }
 
-    async fn begin(&self) -> Result<InBlocks> {
-        let (whole, modified) = (self.plan.size, self.plan.modified);
+    async fn begin(&self) -> Result<BlockUpload> {
+        let (total, modified) = (self.plan.size, self.plan.modified);
         let resume = self.plan.resume.as_deref();
-        let resumed = resume.and_then(|resume| Mark::read(resume, whole, modified));
-        let there = match resumed {
-            Some(mark) => blocks::arrived(&self.container, &self.key, mark).await?,
+        let resumed = resume.and_then(|resume| UploadId::read(resume, total, modified));
+        let uploaded = match resumed {
+            Some(upload_id) => {
+                blocks::uploaded_blocks(&self.container, &self.key, upload_id).await?
+            }
             None => BTreeMap::new(),
         };
-        let size = block_size(whole);
-        // Blocks after a gap are looked at when it is their turn.
-        let full = |number| there.get(&number).is_some_and(|sent| sent.size == size);
-        let parts = Parts::begin(whole, size, full, self.container.room.clone());
+        let size = block_size(total);
+        // Blocks after a gap are checked when they are due.
+        let full = |number| uploaded.get(&number).is_some_and(|sent| sent.size == size);
+        let parts = PartPipeline::begin(total, size, full, self.container.part_memory.clone());
         let md5 = (parts.offset() == 0).then(Md5::new);
-        Ok(InBlocks {
-            mark: resumed.unwrap_or_else(Mark::new),
-            there,
+        Ok(BlockUpload {
+            upload_id: resumed.unwrap_or_else(UploadId::new),
+            uploaded,
             parts,
             md5,
         })
     }
 
-    async fn take(&mut self, mut bytes: Bytes) -> Result<()> {
+    async fn push(&mut self, mut bytes: Bytes) -> Result<()> {
         self.offset += bytes.len() as u64;
         let Some(blocks) = &mut self.blocks else {
-            self.whole.push(bytes);
+            self.buffered.push(bytes);
             return Ok(());
         };
         if let Some(md5) = &mut blocks.md5 {
@@ -109,44 +111,46 @@ impl AzureUpload {
     }
 
     async fn put(&mut self, like: &Entry, extended: &Extended) -> Result<Entry> {
-        let call = self.container.at("put", "write", &self.key, Method::PUT)?;
-        let call = dressed(call, &self.key, like.modified, extended)?;
+        let call = self
+            .container
+            .object_call("put", "write", &self.key, Method::PUT)?;
+        let call = with_object_headers(call, &self.key, like.modified, extended)?;
         let call = call.header("x-ms-blob-type", "BlockBlob");
-        let body = std::mem::take(&mut self.whole);
+        let body = std::mem::take(&mut self.buffered);
         let md5 = blocks::md5(&body);
-        self.conditionally(blocks::sealed(call, body, &md5), like)
+        self.send_conditional(blocks::with_checksum(call, body, &md5), like)
             .await
     }
 
     async fn commit(
         &self,
-        blocks: &mut InBlocks,
+        blocks: &mut BlockUpload,
         like: &Entry,
         extended: &Extended,
     ) -> Result<Entry> {
-        if let Some(part) = blocks.parts.rest() {
+        if let Some(part) = blocks.parts.take_rest() {
             blocks.dispatch(&self.container, &self.key, part).await?;
         }
-        blocks.parts.settle(&mut blocks.there).await?;
+        blocks.parts.wait_all(&mut blocks.uploaded).await?;
         let last = blocks.parts.last();
-        let call = blocks::commit_call(&self.container, &self.key, &blocks.there, last)?;
-        let mut call = dressed(call, &self.key, like.modified, extended)?;
+        let call = blocks::commit_call(&self.container, &self.key, &blocks.uploaded, last)?;
+        let mut call = with_object_headers(call, &self.key, like.modified, extended)?;
         if let Some(md5) = blocks.md5.take() {
-            let told = BASE64_STANDARD.encode(md5.finalize());
-            call = call.header("x-ms-blob-content-md5", &told);
+            let md5 = BASE64_STANDARD.encode(md5.finalize());
+            call = call.header("x-ms-blob-content-md5", &md5);
         }
-        self.conditionally(call, like).await
+        self.send_conditional(call, like).await
     }
 
-    /// Sends the call that makes the blob appear, provided that what is expected is there.
-    async fn conditionally(&self, call: Call, like: &Entry) -> Result<Entry> {
-        let call = call.expecting(&self.plan.expect);
+    /// Sends the call that creates the blob, under the precondition of the plan.
+    async fn send_conditional(&self, call: Call, like: &Entry) -> Result<Entry> {
+        let call = call.with_precondition(&self.plan.precondition);
         let error = match self.container.fetch(&call).await {
-            Ok(whole) => {
+            Ok(response) => {
                 return Ok(Entry {
                     size: self.offset,
                     modified: like.modified,
-                    version: text(&whole.headers, "etag").map(version),
+                    version: header_text(&response.headers, "etag").map(version),
                     ..Entry::new(self.name.clone(), Kind::File)
                 });
             }
@@ -155,46 +159,50 @@ impl AzureUpload {
         if error.kind() != ErrorKind::Changed {
             return Err(error);
         }
-        // Our own earlier request, whose answer was lost, may have done it.
-        self.is_ours(like).await.ok_or_else(|| call.overtaken())
+        // Our own earlier request, whose response was lost, may have succeeded.
+        self.find_own_write(like)
+            .await
+            .ok_or_else(|| call.conflict())
     }
 
-    /// What is there, if it is as large and as old as what we write.
-    async fn is_ours(&self, like: &Entry) -> Option<Entry> {
+    /// Returns the current blob if it has the size and time of the one we write.
+    async fn find_own_write(&self, like: &Entry) -> Option<Entry> {
         let headers = self.container.head(&self.key).await.ok()?;
-        let entry = DRESS.entry_of(&self.name, &headers);
-        let dated = headers.contains_key(DRESS.mtime);
+        let entry = HEADERS.entry_of(&self.name, &headers);
+        let dated = headers.contains_key(HEADERS.mtime_header);
         (dated && entry.size == self.offset && entry.modified == like.modified).then_some(entry)
     }
 }
 
-impl InBlocks {
-    /// Sends a block, unless it is there already.
+impl BlockUpload {
+    /// Sends a block, unless it is uploaded already.
     async fn dispatch(&mut self, container: &Arc<Container>, key: &[u8], part: Part) -> Result<()> {
         let Part {
             number,
-            piece,
-            room,
+            bytes: piece,
+            permit: room,
         } = part;
-        let (mark, size) = (self.mark, piece.len());
-        let named = move |piece: &Pieces| {
+        let (upload_id, size) = (self.upload_id, piece.len());
+        let named = move |piece: &SegmentedBytes| {
             let md5 = blocks::md5(piece);
-            let id = Id::new(mark, number, &md5);
-            (Sent { id, size }, md5)
+            let id = BlockId::new(upload_id, number, &md5);
+            (UploadedBlock { id, size }, md5)
         };
-        let there = self.there.get(&number);
-        if there.is_some_and(|sent| *sent == named(&piece).0) {
+        let uploaded = self.uploaded.get(&number);
+        if uploaded.is_some_and(|sent| *sent == named(&piece).0) {
             return Ok(());
         }
         let (container, key) = (container.clone(), key.to_vec());
         let sending = async move {
             let (sent, md5) = named(&piece);
             let call = blocks::put_call(&container, &key, sent.id)?;
-            container.fetch(&blocks::sealed(call, piece, &md5)).await?;
+            container
+                .fetch(&blocks::with_checksum(call, piece, &md5))
+                .await?;
             drop(room);
             Ok((number, sent))
         };
-        self.parts.send(number, &mut self.there, sending).await
+        self.parts.send(number, &mut self.uploaded, sending).await
     }
 }
 
@@ -204,7 +212,7 @@ impl Upload for AzureUpload {
     }
 
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.take(bytes))
+        Box::pin(self.push(bytes))
     }
 
     fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
@@ -212,9 +220,9 @@ impl Upload for AzureUpload {
             let Some(blocks) = &mut self.blocks else {
                 return Ok(None);
             };
-            blocks.parts.settle_to(end, &mut blocks.there).await?;
+            blocks.parts.wait_up_to(end, &mut blocks.uploaded).await?;
             let (size, modified) = (self.plan.size, self.plan.modified);
-            Ok(Some(blocks.mark.write(size, modified)))
+            Ok(Some(blocks.upload_id.write(size, modified)))
         })
     }
 
@@ -225,7 +233,7 @@ impl Upload for AzureUpload {
     ) -> BoxFuture<'static, Result<Entry>> {
         Box::pin(async move {
             if self.offset != self.plan.size {
-                let error = incomplete(&self.key, self.offset, self.plan.size);
+                let error = incomplete_upload(&self.key, self.offset, self.plan.size);
                 let _ = self.abort().await;
                 return Err(error);
             }
@@ -238,7 +246,7 @@ impl Upload for AzureUpload {
 
     fn abort(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            // What arrived is seen by nobody, and forgotten by the far side.
+            // Uncommitted blocks are invisible, and the service discards them.
             if let Some(blocks) = &mut self.blocks {
                 blocks.parts.shutdown().await;
             }

@@ -1,4 +1,4 @@
-//! Bodies: what we send from memory, and what we read whole.
+//! HTTP bodies: requests from memory, and responses read whole.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
@@ -12,17 +12,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long the next bytes of an answer may take.
-const QUIET: Duration = Duration::from_secs(60);
+/// Timeout for the next bytes of a response.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes in memory, as they came, with a known length; cloning copies none of them.
+/// Bytes in memory in segments, with a known length. Cloning is cheap.
 #[derive(Clone, Default)]
-pub(crate) struct Pieces {
+pub(crate) struct SegmentedBytes {
     pieces: VecDeque<Bytes>,
     left: u64,
 }
 
-impl Pieces {
+impl SegmentedBytes {
     pub(crate) fn push(&mut self, piece: Bytes) {
         self.left += piece.len() as u64;
         self.pieces.push_back(piece);
@@ -32,8 +32,8 @@ impl Pieces {
         self.left
     }
 
-    /// The same without its first bytes.
-    pub(crate) fn after(mut self, mut skipped: u64) -> Pieces {
+    /// Returns the bytes without the first ones.
+    pub(crate) fn skip_bytes(mut self, mut skipped: u64) -> SegmentedBytes {
         while skipped > 0
             && let Some(mut piece) = self.pieces.pop_front()
         {
@@ -55,21 +55,21 @@ impl Pieces {
     }
 }
 
-impl From<String> for Pieces {
-    fn from(text: String) -> Pieces {
-        let mut pieces = Pieces::default();
+impl From<String> for SegmentedBytes {
+    fn from(text: String) -> SegmentedBytes {
+        let mut pieces = SegmentedBytes::default();
         pieces.push(text.into());
         pieces
     }
 }
 
-impl std::fmt::Debug for Pieces {
+impl std::fmt::Debug for SegmentedBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes", self.left)
     }
 }
 
-impl Body for Pieces {
+impl Body for SegmentedBytes {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -93,20 +93,20 @@ impl Body for Pieces {
     }
 }
 
-/// Bytes that come while they are sent, as many as were announced.
-pub(crate) struct Piped {
+/// A body whose bytes arrive while it is sent. Its length is known.
+pub(crate) struct StreamedBody {
     receiver: mpsc::Receiver<Bytes>,
     left: u64,
 }
 
-/// A body of that length, and where its bytes go in.
-pub(crate) fn pipe(length: u64) -> (mpsc::Sender<Bytes>, Piped) {
+/// Returns a body of this length, and the sender of its bytes.
+pub(crate) fn streamed_body(length: u64) -> (mpsc::Sender<Bytes>, StreamedBody) {
     let (sender, receiver) = mpsc::channel(4);
     let left = length;
-    (sender, Piped { receiver, left })
+    (sender, StreamedBody { receiver, left })
 }
 
-impl Body for Piped {
+impl Body for StreamedBody {
     type Data = Bytes;
     type Error = String;
 
@@ -122,8 +122,8 @@ impl Body for Piped {
                 self.left = self.left.saturating_sub(bytes.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
-            // What is half sent must not look whole.
-            None => Poll::Ready(Some(Err("it was given up".to_owned()))),
+            // A truncated body must not look complete.
+            None => Poll::Ready(Some(Err("the upload was cancelled".to_owned()))),
         }
     }
 
@@ -132,14 +132,14 @@ impl Body for Piped {
     }
 }
 
-/// The next bytes of an answer; `None` at its end.
-pub(crate) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
+/// Returns the next bytes of a response; `None` at its end.
+pub(crate) async fn next_bytes(body: &mut Incoming) -> Result<Option<Bytes>, String> {
     loop {
-        let frame = tokio::time::timeout(QUIET, body.frame()).await;
-        let frame = frame.map_err(|_| format!("nothing came for {} s", QUIET.as_secs()))?;
+        let frame = tokio::time::timeout(READ_TIMEOUT, body.frame()).await;
+        let frame = frame.map_err(|_| format!("no data for {} s", READ_TIMEOUT.as_secs()))?;
         match frame {
             None => return Ok(None),
-            Some(Err(error)) => return Err(super::causes(&error)),
+            Some(Err(error)) => return Err(super::error_chain(&error)),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) if bytes.has_remaining() => return Ok(Some(bytes)),
                 _ => {}
@@ -148,32 +148,33 @@ pub(crate) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
     }
 }
 
-/// All of it, up to a bound.
-pub(crate) async fn collect(mut body: Incoming, most: usize) -> Result<Bytes, String> {
-    let mut whole = BytesMut::new();
-    while let Some(bytes) = next(&mut body).await? {
-        if whole.len() + bytes.len() > most {
-            return Err(format!("the answer is longer than {most} bytes"));
+/// Reads a whole body, up to a limit.
+pub(crate) async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, String> {
+    let mut collected = BytesMut::new();
+    while let Some(bytes) = next_bytes(&mut body).await? {
+        if collected.len() + bytes.len() > limit {
+            return Err(format!("the response is longer than {limit} bytes"));
         }
-        whole.extend_from_slice(&bytes);
+        collected.extend_from_slice(&bytes);
     }
-    Ok(whole.freeze())
+    Ok(collected.freeze())
 }
 
-/// All of it, and as much as was announced.
-pub(super) async fn collect_within(
+/// Reads a whole body, and checks its announced length.
+pub(super) async fn collect_checked(
     body: Incoming,
-    most: usize,
+    limit: usize,
     headers: &HeaderMap,
 ) -> Result<Bytes, String> {
     let announced = body.size_hint().exact();
-    let whole = collect(body, most).await?;
-    let told = super::text(headers, "content-length").and_then(|text| text.parse().ok());
-    match announced.or(told) {
-        // An answer to HEAD announces what it does not bring.
-        Some(length) if !whole.is_empty() && length != whole.len() as u64 => {
-            Err(format!("{} of {length} bytes came", whole.len()))
+    let collected = collect(body, limit).await?;
+    let announced_by_header =
+        super::header_text(headers, "content-length").and_then(|text| text.parse().ok());
+    match announced.or(announced_by_header) {
+        // A response to HEAD announces a body that it does not have.
+        Some(length) if !collected.is_empty() && length != collected.len() as u64 => {
+            Err(format!("received {} of {length} bytes", collected.len()))
         }
-        _ => Ok(whole),
+        _ => Ok(collected),
     }
 }

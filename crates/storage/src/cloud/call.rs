@@ -1,17 +1,17 @@
-//! A request, before it is signed.
+//! A request before it is signed.
 
-use super::words::quoted;
-use super::{Pieces, percent, xml};
-use crate::backend::Expect;
+use super::text::quoted_etag;
+use super::{SegmentedBytes, percent, xml};
+use crate::backend::Precondition;
 use crate::error::{Error, ErrorKind, Result};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 
-/// One request, before it is signed.
+/// A request before it is signed.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    /// What it is counted as.
+    /// The kind as which it is counted.
     pub(crate) kind: &'static str,
-    /// What is being done, and to what, for the words of an error.
+    /// The operation and its object, for error messages.
     pub(crate) operation: &'static str,
     pub(crate) path: Vec<u8>,
     pub(crate) method: Method,
@@ -22,48 +22,48 @@ pub(crate) struct Call {
     /// The query, neither sorted nor encoded.
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Pieces,
-    /// What tells of an answer whether all of it is there: a document may arrive cut off and look
-    /// whole.
-    pub(crate) is_whole: Option<fn(&[u8]) -> bool>,
+    pub(crate) body: SegmentedBytes,
+    /// Returns whether a response is complete: a truncated document may look whole.
+    pub(crate) is_complete: Option<fn(&[u8]) -> bool>,
 }
 
 impl Call {
-    /// `what` is what it is counted as, what is being done, and to what.
+    /// `labels` are the kind, the operation, and its object.
     pub(crate) fn new(
-        what: (&'static str, &'static str, &[u8]),
+        labels: (&'static str, &'static str, &[u8]),
         method: Method,
         origin: &str,
         target: String,
     ) -> Call {
         Call {
-            kind: what.0,
-            operation: what.1,
-            path: what.2.to_vec(),
+            kind: labels.0,
+            operation: labels.1,
+            path: labels.2.to_vec(),
             method,
             origin: origin.to_owned(),
             target,
             query: Vec::new(),
             headers: HeaderMap::new(),
-            body: Pieces::default(),
-            is_whole: None,
+            body: SegmentedBytes::default(),
+            is_complete: None,
         }
     }
 
-    /// The answer is a document in XML.
-    pub(crate) fn document(mut self) -> Call {
-        self.is_whole = Some(xml::is_whole);
+    /// Expects an XML document as response.
+    pub(crate) fn expect_xml(mut self) -> Call {
+        self.is_complete = Some(xml::is_complete);
         self
     }
 
-    /// The answer is a document in JSON.
-    pub(crate) fn json(mut self) -> Call {
-        self.is_whole = Some(|body| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok());
+    /// Expects a JSON document as response.
+    pub(crate) fn expect_json(mut self) -> Call {
+        self.is_complete =
+            Some(|body| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok());
         self
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Call {
-        // What cannot be a header never is the only place of what it says.
+        // An invalid header value is dropped: the value is always stored elsewhere as well.
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.insert(HeaderName::from_static(name), value);
         }
@@ -75,35 +75,35 @@ impl Call {
         self
     }
 
-    pub(crate) fn body(mut self, body: Pieces) -> Call {
+    pub(crate) fn body(mut self, body: SegmentedBytes) -> Call {
         self.body = body;
         self
     }
 
-    /// The same, to be done only if what is expected is there.
-    pub(crate) fn expecting(self, expect: &Expect) -> Call {
-        match expect {
-            Expect::Anything | Expect::Listed(_) => self,
-            Expect::Nothing => self.header("if-none-match", "*"),
-            Expect::Version(version) => self.if_match(version),
+    /// Makes the request conditional.
+    pub(crate) fn with_precondition(self, precondition: &Precondition) -> Call {
+        match precondition {
+            Precondition::Any | Precondition::Unchanged(_) => self,
+            Precondition::Absent => self.header("if-none-match", "*"),
+            Precondition::Version(version) => self.if_match(version),
         }
     }
 
-    /// The same, to be done only to that version.
+    /// Makes the request conditional on a version.
     pub(crate) fn if_match(self, version: &[u8]) -> Call {
-        self.header("if-match", &quoted(version))
+        self.header("if-match", &quoted_etag(version))
     }
 
-    /// What was expected is not there.
-    pub(crate) fn overtaken(&self) -> Error {
-        Error::overtaken(self.operation, &self.path)
+    /// Returns the error for a failed precondition.
+    pub(crate) fn conflict(&self) -> Error {
+        Error::conflict(self.operation, &self.path)
     }
 
-    pub(crate) fn wrong(&self, kind: ErrorKind, cause: impl Into<String>) -> Error {
+    pub(crate) fn failure(&self, kind: ErrorKind, cause: impl Into<String>) -> Error {
         Error::new(kind, self.operation, &self.path, cause)
     }
 
-    /// The query as it is sent: encoded, and in the order in which signatures want it.
+    /// Returns the query as it is sent: encoded, and sorted as signatures require.
     pub(crate) fn encoded_query(&self) -> String {
         let encode = |(name, value): &(String, String)| {
             (
@@ -124,7 +124,7 @@ impl Call {
         let request = Request::builder().method(self.method.clone()).uri(address);
         let mut request = request
             .body(body)
-            .map_err(|error| self.wrong(ErrorKind::BadName, error.to_string()))?;
+            .map_err(|error| self.failure(ErrorKind::BadName, error.to_string()))?;
         *request.headers_mut() = headers;
         Ok(request)
     }

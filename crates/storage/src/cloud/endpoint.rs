@@ -1,10 +1,10 @@
-//! A far side: calls to it are counted, bounded and tried again.
+//! An endpoint: calls to it are counted, limited and retried.
 
-use super::body::collect_within;
-use super::gate::{Gate, Limits, Pass};
-use super::retries::{NO_ANSWER, Retries};
-use super::words::causes;
-use super::{Call, Piped, collect};
+use super::body::collect_checked;
+use super::limiter::{Limiter, LimiterPermit, Limits};
+use super::retries::{NO_ANSWER, RetryPolicy};
+use super::text::error_chain;
+use super::{Call, StreamedBody, collect};
 use crate::backend::Requests;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Fault};
@@ -16,47 +16,48 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long the head of an answer may take: of what is only read, and of what the far side may be
-/// at work for. And how many bytes a second are sent at least before it.
-const ANSWER: Duration = Duration::from_secs(60);
-const WORKED: Duration = Duration::from_secs(300);
-const SLOWEST: u64 = 32 << 10;
-/// No answer that is read whole is larger.
-const LARGEST: usize = 64 << 20;
+/// Timeouts for the headers of a response: to a read, and to a write that may keep the service
+/// busy. And the minimum rate that is assumed for an upload.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
+const MIN_UPLOAD_RATE: u64 = 32 << 10;
+/// Maximum size of a response that is read whole.
+const MAX_BODY: usize = 64 << 20;
 
-/// What a protocol adds to a call, and what it makes of a refusal.
+/// A protocol: how it signs a call, and how it classifies an error response.
 pub(crate) trait Protocol: Send + Sync {
-    /// The headers to send: those of the call, and who we are.
+    /// Returns the headers to send, with the authentication.
     fn sign<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<HeaderMap>>;
 
-    /// Whether an answer is no refusal.
-    fn is_good(&self, status: StatusCode) -> bool {
+    /// Returns whether a status is a success.
+    fn is_success(&self, status: StatusCode) -> bool {
         status.is_success()
     }
 
-    /// What a refusal means, and its words.
-    fn judge(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (ErrorKind, String);
+    /// Returns the kind and the message of an error response.
+    fn classify(&self, status: StatusCode, headers: &HeaderMap, body: &[u8])
+    -> (ErrorKind, String);
 }
 
-/// A streamed answer; while it lives, its place at the far side is taken.
-pub(crate) struct Answer {
+/// A streamed response. It holds its concurrency permit until it is dropped.
+pub(crate) struct StreamedResponse {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Incoming,
-    _pass: Pass,
+    _permit: LimiterPermit,
 }
 
-/// An answer that was read whole.
+/// A response that was read whole.
 #[derive(Debug)]
-pub(crate) struct Whole {
+pub(crate) struct FullResponse {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-/// A far side: all calls to it go through here.
+/// An endpoint, through which all calls go.
 pub(crate) struct Endpoint {
     outbound: Outbound,
-    gate: Gate,
-    pub(crate) retries: Retries,
+    limiter: Limiter,
+    pub(crate) retries: RetryPolicy,
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -64,135 +65,147 @@ impl Endpoint {
     pub(crate) fn new(outbound: Outbound, limits: Limits) -> Endpoint {
         Endpoint {
             outbound,
-            gate: Gate::new(limits),
-            retries: Retries::default(),
+            limiter: Limiter::new(limits),
+            retries: RetryPolicy::default(),
             counts: Mutex::default(),
         }
     }
 
-    /// How many calls of each kind were made, those that failed among them.
+    /// Returns the number of calls by kind, including failed ones.
     pub(crate) fn requests(&self) -> Requests {
         self.counts.lock().iter().map(|(k, n)| (*k, *n)).collect()
     }
 
-    /// Calls, and leaves the answer's body to be read.
-    pub(crate) async fn open(&self, protocol: &dyn Protocol, call: &Call) -> Result<Answer> {
+    /// Sends a call, and leaves the response to be streamed.
+    pub(crate) async fn open(
+        &self,
+        protocol: &dyn Protocol,
+        call: &Call,
+    ) -> Result<StreamedResponse> {
         self.retries
             .run(|_| async move {
-                let (pass, response) = self.once(protocol, call, call.body.clone()).await?;
+                let (permit, response) = self.send_once(protocol, call, call.body.clone()).await?;
                 let (head, body) = response.into_parts();
-                Ok(Answer {
+                Ok(StreamedResponse {
                     headers: head.headers,
                     body,
-                    _pass: pass,
+                    _permit: permit,
                 })
             })
             .await
     }
 
-    /// Calls, and reads the answer.
-    pub(crate) async fn fetch(&self, protocol: &dyn Protocol, call: &Call) -> Result<Whole> {
-        self.fetch_noting(protocol, call, |_| {}).await
+    /// Sends a call, and reads the response.
+    pub(crate) async fn fetch(&self, protocol: &dyn Protocol, call: &Call) -> Result<FullResponse> {
+        self.fetch_observed(protocol, call, |_| {}).await
     }
 
-    /// The same, and tells of every failure after which the call may have been done nevertheless.
-    pub(crate) async fn fetch_noting(
+    /// Sends a call, and reports every failure after which the call may have been executed
+    /// nevertheless.
+    pub(crate) async fn fetch_observed(
         &self,
         protocol: &dyn Protocol,
         call: &Call,
-        mut note: impl FnMut(&Error) + Send,
-    ) -> Result<Whole> {
+        mut on_failure: impl FnMut(&Error) + Send,
+    ) -> Result<FullResponse> {
         let mut attempt = 0;
         loop {
             attempt += 1;
             let error = match self.read_once(protocol, call).await {
-                Ok(whole) => return Ok(whole),
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             if error.fault() == Fault::Temporary {
-                note(&error);
+                on_failure(&error);
             }
-            self.retries.pause(attempt, error).await?;
+            self.retries.wait_or_fail(attempt, error).await?;
         }
     }
 
-    /// Calls once, and reads the answer.
-    pub(crate) async fn read_once(&self, protocol: &dyn Protocol, call: &Call) -> Result<Whole> {
-        let (_pass, response) = self.once(protocol, call, call.body.clone()).await?;
+    /// Sends a call once, and reads the response.
+    pub(crate) async fn read_once(
+        &self,
+        protocol: &dyn Protocol,
+        call: &Call,
+    ) -> Result<FullResponse> {
+        let (_permit, response) = self.send_once(protocol, call, call.body.clone()).await?;
         let (head, body) = response.into_parts();
-        let body = collect_within(body, LARGEST, &head.headers).await;
-        let body = body.map_err(|cause| call.wrong(ErrorKind::Temporary, cause))?;
-        if call.is_whole.is_some_and(|is_whole| !is_whole(&body)) {
-            let words = "the answer is cut off";
-            return Err(call.wrong(ErrorKind::Temporary, words));
+        let body = collect_checked(body, MAX_BODY, &head.headers).await;
+        let body = body.map_err(|cause| call.failure(ErrorKind::Temporary, cause))?;
+        if call
+            .is_complete
+            .is_some_and(|is_complete| !is_complete(&body))
+        {
+            let message = "the response is truncated";
+            return Err(call.failure(ErrorKind::Temporary, message));
         }
-        Ok(Whole {
+        Ok(FullResponse {
             headers: head.headers,
             body,
         })
     }
 
-    /// Calls once, with a body that is made while it is sent.
+    /// Sends a call once, with a body that is produced while it is sent.
     pub(crate) async fn stream(
         &self,
         protocol: &dyn Protocol,
         call: &Call,
-        body: Piped,
+        body: StreamedBody,
     ) -> Result<()> {
-        let (_pass, response) = self.once(protocol, call, body).await?;
-        let read = collect(response.into_body(), LARGEST).await;
+        let (_permit, response) = self.send_once(protocol, call, body).await?;
+        let read = collect(response.into_body(), MAX_BODY).await;
         read.map(drop)
-            .map_err(|cause| call.wrong(ErrorKind::Temporary, cause))
+            .map_err(|cause| call.failure(ErrorKind::Temporary, cause))
     }
 
-    async fn once<B>(
+    async fn send_once<B>(
         &self,
         protocol: &dyn Protocol,
         call: &Call,
         body: B,
-    ) -> Result<(Pass, Response<Incoming>)>
+    ) -> Result<(LimiterPermit, Response<Incoming>)>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let pass = self.gate.enter().await;
+        let permit = self.limiter.acquire().await;
         let body_size = body.size_hint().exact();
         let request = call.request(protocol.sign(call).await?, body)?;
         *self.counts.lock().entry(call.kind).or_default() += 1;
         let size = body_size.unwrap_or(u64::from(u32::MAX));
-        let patience = match call.method {
-            Method::GET | Method::HEAD => ANSWER,
-            _ => WORKED + Duration::from_secs(size / SLOWEST),
+        let timeout = match call.method {
+            Method::GET | Method::HEAD => READ_TIMEOUT,
+            _ => WRITE_TIMEOUT + Duration::from_secs(size / MIN_UPLOAD_RATE),
         };
-        let answer = tokio::time::timeout(patience, self.outbound.send(request)).await;
+        let answer = tokio::time::timeout(timeout, self.outbound.send(request)).await;
         let response = match answer {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(unreached(call, causes(&error))),
+            Ok(Err(error)) => return Err(connect_error(call, error_chain(&error))),
             Err(_) => {
-                let (host, seconds) = (&call.origin, patience.as_secs());
-                let words = format!("{host} {NO_ANSWER} {seconds} s");
-                return Err(call.wrong(ErrorKind::Temporary, words));
+                let (host, seconds) = (&call.origin, timeout.as_secs());
+                let message = format!("{host} {NO_ANSWER} {seconds} s");
+                return Err(call.failure(ErrorKind::Temporary, message));
             }
         };
-        if protocol.is_good(response.status()) {
-            self.gate.fine();
-            return Ok((pass, response));
+        if protocol.is_success(response.status()) {
+            self.limiter.on_success();
+            return Ok((permit, response));
         }
         let (head, body) = response.into_parts();
         let body = collect(body, 64 << 10).await.unwrap_or_default();
-        let (kind, words) = protocol.judge(head.status, &head.headers, &body);
+        let (kind, message) = protocol.classify(head.status, &head.headers, &body);
         if let ErrorKind::Overload(after) = kind {
-            self.gate.overloaded(after);
+            self.limiter.on_overload(after);
         }
-        Err(call.wrong(kind, words))
+        Err(call.failure(kind, message))
     }
 }
 
-/// The far side cannot be spoken to. Who is not trusted now is not the next time.
-fn unreached(call: &Call, mut words: String) -> Error {
-    if !words.contains("invalid peer certificate") {
-        return call.wrong(ErrorKind::Temporary, words);
+/// Returns the error of a connection that failed. An untrusted certificate is not worth a retry.
+fn connect_error(call: &Call, mut message: String) -> Error {
+    if !message.contains("invalid peer certificate") {
+        return call.failure(ErrorKind::Temporary, message);
     }
-    words.push_str("; name its authority in SSL_CERT_FILE, or for S3 in AWS_CA_BUNDLE");
-    call.wrong(ErrorKind::Denied, words)
+    message.push_str("; set SSL_CERT_FILE to its certificate authority, or for S3 AWS_CA_BUNDLE");
+    call.failure(ErrorKind::Denied, message)
 }

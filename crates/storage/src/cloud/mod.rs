@@ -1,46 +1,44 @@
-//! What the storages behind a network share: calls that are counted, bounded, slowed down when the
-//! far side asks for it, and tried again when one of them fails; and what storages of objects make
-//! of keys.
+//! Shared parts of the network backends: calls that are counted, limited, slowed down on overload,
+//! and retried; and folders in object stores.
 //!
-//! A call here is one page, one part, one object: small enough to be tried again by itself, so that
-//! a fault in the middle of something large does not begin the large thing anew. Whoever uses a
-//! backend still decides about the whole.
+//! A call is one page, one part or one object: small enough to be retried on its own, so a fault in
+//! a large operation does not restart it. The user of a backend decides about retrying the whole.
 
-pub(crate) mod ahead;
 mod body;
 mod call;
-pub(crate) mod chunks;
-pub(crate) mod dress;
 mod endpoint;
-pub(crate) mod gate;
-pub(crate) mod held;
-pub(crate) mod keys;
-pub(crate) mod lender;
-pub(crate) mod media;
-pub(crate) mod paged;
+pub(crate) mod limiter;
+pub(crate) mod media_type;
+pub(crate) mod metadata_service;
+pub(crate) mod object_headers;
+pub(crate) mod object_store;
+pub(crate) mod paged_listing;
 pub(crate) mod parts;
+pub(crate) mod pending_names;
 pub(crate) mod percent;
-pub(crate) mod place;
+pub(crate) mod ranged_read;
+pub(crate) mod read_ahead;
 mod retries;
 mod status;
+mod text;
 mod token;
-mod words;
+pub(crate) mod url;
 pub(crate) mod xml;
 
-pub(crate) use body::{Pieces, Piped, collect, next, pipe};
+pub(crate) use body::{SegmentedBytes, StreamedBody, collect, next_bytes, streamed_body};
 pub(crate) use call::Call;
-pub(crate) use endpoint::{Answer, Endpoint, Protocol, Whole};
-pub(crate) use retries::{Retries, random};
-pub(crate) use status::of_status;
+pub(crate) use endpoint::{Endpoint, FullResponse, Protocol, StreamedResponse};
+pub(crate) use retries::{RetryPolicy, random};
+pub(crate) use status::kind_of_status;
+pub(crate) use text::{error_chain, header_text, hex, quoted_etag};
 pub(crate) use token::bearer;
-pub(crate) use words::{causes, hex, quoted, text};
 
 use std::sync::Arc;
 
-/// Where variables of the environment come from; tests hand in their own.
+/// Source of environment variables, which tests replace.
 pub(crate) type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// The environment of the process. A variable that is set to nothing is not set.
+/// Returns the environment of the process. An empty variable counts as unset.
 pub(crate) fn environment() -> Environment {
     Arc::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
 }

@@ -1,13 +1,13 @@
-//! Percent-encoding, as signatures want it.
+//! Percent-encoding, as signatures require it.
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Everything but unreserved characters is encoded.
+/// Encodes everything but unreserved characters.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     escape(bytes, |_| false)
 }
 
-/// The same, but slashes stay.
+/// Encodes a path, keeping slashes.
 pub(crate) fn encode_path(bytes: &[u8]) -> String {
     escape(bytes, |byte| byte == b'/')
 }
@@ -30,12 +30,12 @@ fn escape(bytes: &[u8], keep: impl Fn(u8) -> bool) -> String {
     text
 }
 
-/// The bytes again. What only looks like an escape stays as it is.
+/// Decodes text. Invalid escapes stay as they are.
 pub(crate) fn decode(text: &[u8]) -> Vec<u8> {
     unescape(text, false)
 }
 
-/// The same, where a plus is a space.
+/// Decodes form-encoded text, in which a plus is a space.
 pub(crate) fn decode_form(text: &[u8]) -> Vec<u8> {
     unescape(text, true)
 }

@@ -1,32 +1,33 @@
-//! Trying again what failed for the moment.
+//! Retries of calls that fail temporarily.
 
 use crate::Fault;
 use crate::error::{Error, Result};
 use headworks_core::Backoff;
 use std::time::Duration;
 
-/// Attempts in total for what fails for the moment.
+/// Total attempts of a call that fails temporarily.
 const ATTEMPTS: u32 = 8;
-/// Attempts in total for what is not answered at all.
-const SILENT: u32 = 2;
-/// What is said of it.
+/// Total attempts of a call without any response.
+const SILENT_ATTEMPTS: u32 = 2;
+/// Marks the error of a call without any response.
 pub(crate) const NO_ANSWER: &str = "did not answer in";
 
-/// How often, and after which pauses.
-pub(crate) struct Retries {
+/// How often and with which delays calls are retried.
+pub(crate) struct RetryPolicy {
     backoff: Backoff,
 }
 
-impl Default for Retries {
-    fn default() -> Retries {
-        Retries {
+impl Default for RetryPolicy {
+    fn default() -> RetryPolicy {
+        RetryPolicy {
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5)),
         }
     }
 }
 
-impl Retries {
-    /// Does it until it is done, or not worth another attempt. `once` is told which attempt it is.
+impl RetryPolicy {
+    /// Runs `once` until it succeeds or is not worth another attempt. It receives the number of the
+    /// attempt.
     pub(crate) async fn run<T, F: Future<Output = Result<T>>>(
         &self,
         mut once: impl FnMut(u32) -> F,
@@ -36,15 +37,15 @@ impl Retries {
             attempt += 1;
             match once(attempt).await {
                 Ok(done) => return Ok(done),
-                Err(error) => self.pause(attempt, error).await?,
+                Err(error) => self.wait_or_fail(attempt, error).await?,
             }
         }
     }
 
-    /// Waits until it is worth trying again, or hands the error back.
-    pub(crate) async fn pause(&self, attempt: u32, error: Error) -> Result<()> {
+    /// Waits until a retry is worthwhile, or returns the error.
+    pub(crate) async fn wait_or_fail(&self, attempt: u32, error: Error) -> Result<()> {
         let is_silent = error.cause().contains(NO_ANSWER);
-        if attempt >= ATTEMPTS || (is_silent && attempt >= SILENT) {
+        if attempt >= ATTEMPTS || (is_silent && attempt >= SILENT_ATTEMPTS) {
             return Err(error);
         }
         match error.fault() {
@@ -52,14 +53,14 @@ impl Retries {
                 tokio::time::sleep(self.backoff.delay(attempt, random())).await;
                 Ok(())
             }
-            // How long is told by the gate to all calls alike.
+            // The limiter delays all calls alike.
             Fault::Overload(_) => Ok(()),
             _ => Err(error),
         }
     }
 }
 
-/// For the jitter of pauses, and to tell things apart: not a secret.
+/// Returns a random number for jitter and ids. Not cryptographic.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
@@ -71,21 +72,36 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[tokio::test(start_paused = true)]
-    async fn a_far_side_that_is_silent_is_given_up_sooner_than_one_that_fails() {
-        let retries = Retries::default();
-        let failed = |words: &str| Error::new(ErrorKind::Temporary, "read", b"x", words);
+    async fn a_silent_server_is_given_up_sooner_than_a_failing_one() {
+        let retries = RetryPolicy::default();
+        let failed = |message: &str| Error::new(ErrorKind::Temporary, "read", b"x", message);
         let silent = format!("http://h {NO_ANSWER} 60 s");
-        assert!(retries.pause(1, failed(&silent)).await.is_ok());
-        assert!(retries.pause(SILENT, failed(&silent)).await.is_err());
-        assert!(retries.pause(SILENT, failed("reset")).await.is_ok());
-        assert!(retries.pause(ATTEMPTS, failed("reset")).await.is_err());
+        assert!(retries.wait_or_fail(1, failed(&silent)).await.is_ok());
+        assert!(
+            retries
+                .wait_or_fail(SILENT_ATTEMPTS, failed(&silent))
+                .await
+                .is_err()
+        );
+        assert!(
+            retries
+                .wait_or_fail(SILENT_ATTEMPTS, failed("reset"))
+                .await
+                .is_ok()
+        );
+        assert!(
+            retries
+                .wait_or_fail(ATTEMPTS, failed("reset"))
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_fails_for_good_is_tried_once() {
+    async fn a_permanent_failure_is_not_retried() {
         let attempts = async |kind| {
             let mut attempts = 0;
-            let done: Result<()> = Retries::default()
+            let done: Result<()> = RetryPolicy::default()
                 .run(|attempt| {
                     attempts = attempt;
                     std::future::ready(Err(Error::new(kind, "read", b"x", "no")))

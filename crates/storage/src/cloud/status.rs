@@ -1,12 +1,12 @@
-//! What a refusal means, as far as every HTTP server means the same by it.
+//! The meaning of HTTP statuses that all servers share.
 
-use super::words::text;
+use super::text::header_text;
 use crate::error::ErrorKind;
 use http::{HeaderMap, StatusCode};
 use std::time::Duration;
 
-/// What every HTTP server means by these.
-pub(crate) fn of_status(status: StatusCode, headers: &HeaderMap) -> ErrorKind {
+/// Returns the kind of error of an HTTP status.
+pub(crate) fn kind_of_status(status: StatusCode, headers: &HeaderMap) -> ErrorKind {
     match status.as_u16() {
         404 | 410 => ErrorKind::NotFound,
         401 | 403 | 407 => ErrorKind::Denied,
@@ -20,10 +20,10 @@ pub(crate) fn of_status(status: StatusCode, headers: &HeaderMap) -> ErrorKind {
     }
 }
 
-/// No far side makes us wait longer at a time.
+/// Maximum delay that `Retry-After` can impose.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = text(headers, "retry-after")?.parse().ok()?;
+    let seconds = header_text(headers, "retry-after")?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }

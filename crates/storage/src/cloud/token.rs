@@ -1,20 +1,20 @@
-//! Tokens as users hand them over.
+//! Bearer tokens from the environment.
 
 use crate::error::{Error, ErrorKind, Result};
 use http::HeaderValue;
 
-/// The header of a token that a variable of the environment holds.
+/// Returns the header of a token in an environment variable.
 pub(crate) fn bearer(variable: &str, token: &str) -> Result<HeaderValue> {
-    // Whoever read it from a file has the end of its line, too.
+    // A token read from a file ends with a newline.
     let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
-    // The error must not repeat what it could not use.
+    // The error must not repeat the token.
     let mut value = value.map_err(|_| {
-        let words = "it has characters that no token has; set it to one line of text";
+        let message = "the token contains invalid characters; set it to one line of text";
         Error::new(
             ErrorKind::Denied,
             "use the token in",
             variable.as_bytes(),
-            words,
+            message,
         )
     })?;
     value.set_sensitive(true);

@@ -1,74 +1,76 @@
-//! Answers in XML, read as a stream of leaves.
+//! XML responses, parsed as a stream of elements.
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
-/// Tells of every element that ends: the names down to it, without namespaces, and the text in it.
+/// Calls `visitor` for every element that ends, with the names down to it (without namespaces) and
+/// its text.
 ///
 /// # Errors
-/// When it is not XML; in words.
-pub(crate) fn each(
+/// When the document is not XML.
+pub(crate) fn visit(
     document: &[u8],
-    mut tell: impl FnMut(&[String], &str),
+    mut visitor: impl FnMut(&[String], &str),
 ) -> std::result::Result<(), String> {
-    each_marked(document, "", |path, text, _| tell(path, text))
+    visit_flagged(document, "", |path, text, _| visitor(path, text))
 }
 
-/// The same, and whether the element has that attribute with the value `true`.
+/// Visits elements like [`visit`], and passes whether the element has this attribute with the value
+/// `true`.
 ///
 /// # Errors
-/// When it is not XML; in words.
-pub(crate) fn each_marked(
+/// When the document is not XML.
+pub(crate) fn visit_flagged(
     document: &[u8],
     attribute: &str,
-    mut tell: impl FnMut(&[String], &str, bool),
+    mut visitor: impl FnMut(&[String], &str, bool),
 ) -> std::result::Result<(), String> {
-    let document = std::str::from_utf8(document).map_err(|_| "the answer is not UTF-8")?;
-    let wrong = |error: &dyn std::fmt::Display| format!("the answer is not XML: {error}");
+    let document = std::str::from_utf8(document).map_err(|_| "the response is not UTF-8")?;
+    let fail = |error: &dyn std::fmt::Display| format!("the response is not XML: {error}");
     let mut reader = Reader::from_str(document);
     let mut path: Vec<String> = Vec::new();
     let mut text = String::new();
-    let mut marked = false;
+    let mut flagged = false;
     loop {
-        match reader.read_event().map_err(|e| wrong(&e))? {
+        match reader.read_event().map_err(|e| fail(&e))? {
             Event::Start(start) => {
                 path.push(start.local_name().as_ref().to_owned());
                 text.clear();
                 let mark = start.try_get_attribute(attribute).ok().flatten();
-                marked = mark.is_some_and(|mark| mark.value == "true");
+                flagged = mark.is_some_and(|mark| mark.value == "true");
             }
             Event::Empty(empty) => {
                 path.push(empty.local_name().as_ref().to_owned());
-                tell(&path, "", false);
+                visitor(&path, "", false);
                 path.pop();
                 text.clear();
             }
             Event::End(_) => {
-                tell(&path, &text, marked);
+                visitor(&path, &text, flagged);
                 path.pop();
                 text.clear();
-                marked = false;
+                flagged = false;
             }
             Event::Text(more) => text.push_str(&more.xml10_content()),
             Event::CData(more) => text.push_str(&more.xml10_content()),
-            Event::GeneralRef(named) => match named.resolve_char_ref().map_err(|e| wrong(&e))? {
+            Event::GeneralRef(named) => match named.resolve_char_ref().map_err(|e| fail(&e))? {
                 Some(char) => text.push(char),
                 None => {
                     let name = named.xml10_content();
                     let known = resolve_predefined_entity(&name);
-                    text.push_str(known.ok_or_else(|| wrong(&format!("&{name}; is unknown")))?);
+                    text.push_str(known.ok_or_else(|| fail(&format!("unknown entity &{name};")))?);
                 }
             },
             Event::Eof if path.is_empty() => return Ok(()),
-            Event::Eof => return Err(wrong(&"it is cut off")),
+            Event::Eof => return Err(fail(&"it is truncated")),
             _ => {}
         }
     }
 }
 
-/// Whether a document ends as it began. Says nothing of what is in between.
-pub(crate) fn is_whole(document: &[u8]) -> bool {
+/// Returns whether a document ends with its root element. Does not check the rest.
+pub(crate) fn is_complete(document: &[u8]) -> bool {
     let text = document.trim_ascii();
     let Some(end) = text.strip_suffix(b">") else {
         return false;
@@ -85,10 +87,10 @@ pub(crate) fn is_whole(document: &[u8]) -> bool {
     closed || (end.ends_with(b"/") && end.iter().filter(|&&byte| byte == b'<').count() <= 2)
 }
 
-/// The text of the first element of that name, wherever it is.
+/// Returns the text of the first element of this name, at any depth.
 pub(crate) fn find(document: &[u8], name: &str) -> Option<String> {
     let mut found = None;
-    let read = each(document, |path, text| {
+    let read = visit(document, |path, text| {
         if found.is_none() && path.last().is_some_and(|last| last == name) {
             found = Some(text.to_owned());
         }
@@ -96,7 +98,7 @@ pub(crate) fn find(document: &[u8], name: &str) -> Option<String> {
     read.ok().and(found)
 }
 
-/// Text as it stands in a document.
+/// Escapes text for a document.
 pub(crate) fn escape(text: &str) -> String {
     quick_xml::escape::escape(text).into_owned()
 }
@@ -106,11 +108,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaves_are_told_with_their_text() {
+    fn elements_are_visited_with_their_text() {
         let mut seen = Vec::new();
         let document =
             b"<a xmlns='x'><b>1 &amp; &#x9;2</b><n:c xmlns:n='y'/><b><![CDATA[<3]]></b></a>";
-        each(document, |path, text| {
+        visit(document, |path, text| {
             seen.push((path.join("/"), text.to_owned()));
         })
         .unwrap();
@@ -120,20 +122,20 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_is_seen_without_reading() {
+    fn a_truncated_document_is_detected_without_parsing() {
         let document = b"<?xml version='1.0'?>\n<a x='1'><b>1</b></a>\n";
-        assert!(is_whole(document));
-        assert!(is_whole(b"<a/>"));
+        assert!(is_complete(document));
+        assert!(is_complete(b"<a/>"));
         let end = document.trim_ascii_end().len();
         for at in 0..end {
-            assert!(!is_whole(&document[..at]), "cut at {at}");
+            assert!(!is_complete(&document[..at]), "cut at {at}");
         }
     }
 
     #[test]
-    fn what_is_cut_off_is_refused() {
-        assert!(each(b"<a><b>1</b>", |_, _| {}).is_err());
-        assert!(each(b"<a>&who;</a>", |_, _| {}).is_err());
-        assert!(each(b"<a></b>", |_, _| {}).is_err());
+    fn a_truncated_document_is_an_error() {
+        assert!(visit(b"<a><b>1</b>", |_, _| {}).is_err());
+        assert!(visit(b"<a>&who;</a>", |_, _| {}).is_err());
+        assert!(visit(b"<a></b>", |_, _| {}).is_err());
     }
 }

@@ -1,27 +1,27 @@
-//! What the far side does by itself: copies.
+//! Server-side copies.
 
 use super::bucket::Bucket;
 use super::object::Resource;
-use crate::backend::{Copied, Order};
-use crate::cloud::Pieces;
-use crate::cloud::keys::{self, Keys};
+use crate::backend::{CopyItem, CopyOutcome};
+use crate::cloud::SegmentedBytes;
+use crate::cloud::object_store::{self, ObjectStore};
 use crate::error::{ErrorKind, Result};
 use crate::{Entry, Folder};
 use http::Method;
 use serde::Deserialize;
 
-/// Copies what was ordered, each by itself.
-pub(super) async fn batch(
+/// Copies items, each with its own call.
+pub(super) async fn copy_batch(
     from: &Bucket,
     to: &Bucket,
     folder: &Folder,
-    orders: &[Order],
-) -> Vec<Result<Copied>> {
-    keys::batch(orders, |order| {
-        let entry = order.entry.clone();
-        let (key, onto) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
+    items: &[CopyItem],
+) -> Vec<Result<CopyOutcome>> {
+    object_store::copy_all(items, |item| {
+        let entry = item.entry.clone();
+        let (key, target_key) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
         async move {
-            let made = copy(from, &key, to, &onto, Some(&entry)).await?;
+            let made = copy(from, &key, to, &target_key, Some(&entry)).await?;
             Ok(Entry {
                 modified: entry.modified,
                 ..made.entry(&entry.name)
@@ -31,7 +31,7 @@ pub(super) async fn batch(
     .await
 }
 
-/// A copy, or how much there is of it.
+/// The response to a rewrite: the copy, or a token to continue.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Rewritten {
@@ -40,30 +40,31 @@ struct Rewritten {
     resource: Option<Resource>,
 }
 
-/// Copies an object with all that belongs to it, if it still is the version that was listed.
-/// Answers what the copy is.
+/// Copies an object with its metadata, if it is still the listed version. Returns the copy.
 pub(super) async fn copy(
     from: &Bucket,
     key: &[u8],
     to: &Bucket,
-    onto: &[u8],
+    target_key: &[u8],
     listed: Option<&Entry>,
 ) -> Result<Resource> {
-    to.at("copy", "copy", onto, Method::POST)?;
-    let mut call = from.at("copy", "copy", key, Method::POST)?.json();
-    call.target = format!("{}/rewriteTo{}", call.target, to.onto(onto));
+    to.object_call("copy", "copy", target_key, Method::POST)?;
+    let mut call = from
+        .object_call("copy", "copy", key, Method::POST)?
+        .expect_json();
+    call.target = format!("{}/rewriteTo{}", call.target, to.copy_target(target_key));
     if let Some(version) = listed.and_then(|listed| listed.version.as_deref()) {
         call = call.query("ifSourceGenerationMatch", &String::from_utf8_lossy(version));
     }
-    // Times of arrival are whole microseconds at the most. Such a time belongs to the object that
-    // arrived: a copy has to be told it.
+    // Upload times have at most microseconds. An upload time does not survive a copy, so it is set
+    // explicitly.
     let modified = listed.and_then(|listed| listed.modified);
     if modified.is_none_or(|time| time % 1_000 == 0) {
         let was = from.head(key).await?;
-        if !was.is_dated() {
+        if !was.has_mtime() {
             let modified = was.entry(b"").modified;
-            let told = Resource::new(onto, modified, &was.extended());
-            let body = Pieces::from(told.json());
+            let resource = Resource::new(target_key, modified, &was.extended());
+            let body = SegmentedBytes::from(resource.json());
             call = call.header("content-type", "application/json").body(body);
         }
     }
@@ -73,10 +74,10 @@ pub(super) async fn copy(
             None => call.clone(),
             Some(token) => call.clone().query("rewriteToken", token),
         };
-        let whole = to.fetch(&call).await?;
-        let wrong = |words: String| call.wrong(ErrorKind::Temporary, words);
+        let response = to.fetch(&call).await?;
+        let fail = |message: String| call.failure(ErrorKind::Temporary, message);
         let rewritten: Rewritten =
-            serde_json::from_slice(&whole.body).map_err(|error| wrong(error.to_string()))?;
+            serde_json::from_slice(&response.body).map_err(|error| fail(error.to_string()))?;
         match rewritten {
             Rewritten {
                 done: true,
@@ -88,8 +89,8 @@ pub(super) async fn copy(
                 ..
             } => token = Some(next),
             _ => {
-                return Err(wrong(
-                    "the answer names neither a copy nor a way on".to_owned(),
+                return Err(fail(
+                    "the response has neither a copy nor a token".to_owned(),
                 ));
             }
         }

@@ -1,9 +1,9 @@
-//! Who we are to Google: a token of the environment, a file with a service account or a user, or
-//! the machine's account.
+//! Credentials for Google: a token from the environment, a file with a service account or a user,
+//! or the machine's account.
 //!
-//! Tokens live in memory only, are fetched anew before they expire, and show nothing of themselves.
+//! Tokens are kept in memory only and refreshed before they expire. Their debug output is redacted.
 
-use crate::cloud::{Environment, Pieces, bearer, lender, percent};
+use crate::cloud::{Environment, SegmentedBytes, bearer, metadata_service, percent};
 use crate::error::{Error, ErrorKind, Result};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -16,19 +16,19 @@ use serde::Deserialize;
 use std::path::PathBuf;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/devstorage.full_control";
-const TOKENS: &str = "https://oauth2.googleapis.com/token";
-/// Tokens are fetched anew when they hold for less than this, in seconds.
-const EARLY: i64 = 300;
+const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
+/// Tokens are refreshed when they are valid for less than this, in seconds.
+const REFRESH_MARGIN: i64 = 300;
 
-/// Where the token of this run comes from.
+/// The source of tokens.
 enum Source {
-    Nobody,
+    Anonymous,
     Fixed(HeaderValue),
     File(Box<Account>),
     Machine(String),
 }
 
-/// A file with credentials, as Google hands it out.
+/// A credentials file, as Google issues it.
 #[derive(Deserialize)]
 struct Account {
     #[serde(rename = "type")]
@@ -43,14 +43,14 @@ struct Account {
     project_id: Option<String>,
 }
 
-/// What somebody lends us.
+/// An access token from a token service.
 #[derive(Deserialize)]
-struct Lent {
+struct AccessToken {
     access_token: String,
     expires_in: Option<i64>,
 }
 
-/// The source, and the token that came from it with its end.
+/// The source of tokens, and the current token with its expiry.
 pub(super) struct Credentials {
     source: Source,
     outbound: Outbound,
@@ -59,22 +59,21 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Looks where the token is; nothing is called yet. `near` goes through no proxy, `far` through
-    /// those there are.
+    /// Finds the source of tokens; makes no call. `direct` bypasses proxies, `proxied` uses them.
     pub(super) fn find(
         environment: &Environment,
         anonymous: bool,
-        near: Outbound,
-        far: Outbound,
+        direct: Outbound,
+        proxied: Outbound,
     ) -> Result<Credentials> {
         let source = match anonymous {
-            true => Source::Nobody,
+            true => Source::Anonymous,
             false => source(environment)?,
         };
         let outbound = if let Source::Machine(_) = source {
-            near
+            direct
         } else {
-            far
+            proxied
         };
         Ok(Credentials {
             source,
@@ -84,7 +83,7 @@ impl Credentials {
         })
     }
 
-    /// Whose account it is, if the file says.
+    /// Returns the project of the account, if the file has one.
     pub(super) fn project(&self) -> Option<&str> {
         match &self.source {
             Source::File(account) => account.project_id.as_deref(),
@@ -92,39 +91,39 @@ impl Credentials {
         }
     }
 
-    /// The header with the token; `None` if requests go without.
+    /// Returns the authorization header; `None` for anonymous access.
     pub(super) async fn token(&self) -> Result<Option<HeaderValue>> {
         match &self.source {
-            Source::Nobody => return Ok(None),
+            Source::Anonymous => return Ok(None),
             Source::Fixed(token) => return Ok(Some(token.clone())),
             _ => {}
         }
-        if let Some(token) = self.fresh() {
+        if let Some(token) = self.current_token() {
             return Ok(Some(token));
         }
         let _one_at_a_time = self.fetching.lock().await;
-        if let Some(token) = self.fresh() {
+        if let Some(token) = self.current_token() {
             return Ok(Some(token));
         }
-        let lent = match &self.source {
-            Source::Machine(base) => machine(&self.outbound, base).await?,
+        let fetched = match &self.source {
+            Source::Machine(base) => fetch_machine_token(&self.outbound, base).await?,
             Source::File(account) => account.fetch(&self.outbound).await?,
-            Source::Nobody | Source::Fixed(_) => return Ok(None),
+            Source::Anonymous | Source::Fixed(_) => return Ok(None),
         };
-        let until = now() + lent.expires_in.unwrap_or(3600);
-        let token = bearer("what was lent", &lent.access_token)?;
+        let until = now() + fetched.expires_in.unwrap_or(3600);
+        let token = bearer("the response", &fetched.access_token)?;
         *self.current.lock() = Some((token.clone(), until));
         Ok(Some(token))
     }
 
-    fn fresh(&self) -> Option<HeaderValue> {
+    fn current_token(&self) -> Option<HeaderValue> {
         let current = self.current.lock();
         let (token, until) = current.as_ref()?;
-        (until - EARLY > now()).then(|| token.clone())
+        (until - REFRESH_MARGIN > now()).then(|| token.clone())
     }
 
-    /// The far side does not know the token: the next call fetches a new one, if that is possible.
-    pub(super) fn is_renewed(&self) -> bool {
+    /// Discards the current token after a rejection. Returns whether a new one can be fetched.
+    pub(super) fn invalidate(&self) -> bool {
         matches!(self.source, Source::File(_) | Source::Machine(_))
             && self.current.lock().take().is_some()
     }
@@ -153,28 +152,28 @@ fn source(get: &Environment) -> Result<Source> {
 }
 
 fn file(path: &std::path::Path) -> Result<Source> {
-    let shown = path.display().to_string();
+    let displayed = path.display().to_string();
     let text = std::fs::read(path);
-    let text = text.map_err(|error| wrong("read the credentials", &shown, error.to_string()))?;
-    // The error would repeat what it could not read.
+    let text = text.map_err(|error| fail("read the credentials", &displayed, error.to_string()))?;
+    // The parser's error would repeat the content.
     let account: Account = serde_json::from_slice(&text).map_err(|_| {
-        let words = "it is no file with credentials as Google hands them out";
-        wrong("read the credentials", &shown, words)
+        let message = "the file does not contain Google credentials";
+        fail("read the credentials", &displayed, message)
     })?;
     match account.kind.as_str() {
         "service_account" | "authorized_user" => Ok(Source::File(account.into())),
         kind => {
-            let words = format!(
-                "they are of the kind `{kind}`, which is not known here; set GOOGLE_OAUTH_ACCESS_TOKEN to what `gcloud auth print-access-token` prints"
+            let message = format!(
+                "credentials of the kind `{kind}` are not supported; set GOOGLE_OAUTH_ACCESS_TOKEN to what `gcloud auth print-access-token` prints"
             );
-            Err(wrong("use the credentials", &shown, words))
+            Err(fail("use the credentials", &displayed, message))
         }
     }
 }
 
 impl Account {
-    async fn fetch(&self, outbound: &Outbound) -> Result<Lent> {
-        let address = self.token_uri.as_deref().unwrap_or(TOKENS);
+    async fn fetch(&self, outbound: &Outbound) -> Result<AccessToken> {
+        let address = self.token_uri.as_deref().unwrap_or(TOKEN_URL);
         let fields = match self.kind.as_str() {
             "service_account" => vec![
                 ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
@@ -204,78 +203,80 @@ impl Account {
             .method(Method::POST)
             .uri(address)
             .header("content-type", "application/x-www-form-urlencoded")
-            .body(Pieces::from(body.join("&")));
-        lent(outbound, address, request).await
+            .body(SegmentedBytes::from(body.join("&")));
+        fetch_token(outbound, address, request).await
     }
 
-    /// A statement that we are this account, signed with its key.
+    /// Returns a JWT that identifies the account, signed with its key.
     fn assertion(&self, audience: &str, now: i64) -> Result<String> {
         let email = self.client_email.as_deref().unwrap_or_default();
         let key = self.private_key.as_deref().unwrap_or_default();
-        let wrong = |words: &str| wrong("use the key of", email, words);
+        let fail = |message: &str| fail("use the key of", email, message);
         let header = serde_json::json!({"alg": "RS256", "typ": "JWT", "kid": self.private_key_id});
         let claims = serde_json::json!({
             "iss": email, "scope": SCOPE, "aud": audience, "iat": now, "exp": now + 3600,
         });
         let encode = |text: String| BASE64_URL_SAFE_NO_PAD.encode(text);
-        let said = format!(
+        let claim_text = format!(
             "{}.{}",
             encode(header.to_string()),
             encode(claims.to_string())
         );
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
-        let key = key.map_err(|_| wrong("it is no private key in PEM"))?;
+        let key = key.map_err(|_| fail("the key is not a PEM private key"))?;
         let key = rustls::crypto::ring::sign::any_supported_type(&key);
-        let key = key.map_err(|_| wrong("it is of a kind that cannot be used"))?;
+        let key = key.map_err(|_| fail("the key has an unsupported type"))?;
         let signer = key.choose_scheme(&[rustls::SignatureScheme::RSA_PKCS1_SHA256]);
-        let signer = signer.ok_or_else(|| wrong("it is no RSA key"))?;
-        let signature = signer.sign(said.as_bytes());
-        let signature = signature.map_err(|_| wrong("it signs nothing"))?;
+        let signer = signer.ok_or_else(|| fail("the key is not an RSA key"))?;
+        let signature = signer.sign(claim_text.as_bytes());
+        let signature = signature.map_err(|_| fail("signing failed"))?;
         Ok(format!(
-            "{said}.{}",
+            "{claim_text}.{}",
             BASE64_URL_SAFE_NO_PAD.encode(signature)
         ))
     }
 }
 
-async fn machine(outbound: &Outbound, base: &str) -> Result<Lent> {
+async fn fetch_machine_token(outbound: &Outbound, base: &str) -> Result<AccessToken> {
     let path = "/computeMetadata/v1/instance/service-accounts/default/token";
     let address = format!("{base}{path}");
     let request = Request::builder()
         .uri(&address)
         .header("metadata-flavor", "Google")
-        .body(Pieces::default());
-    // Away from such a machine nobody answers, and that is not what the user has to hear of.
-    lent(outbound, &address, request).await.map_err(|error| {
-        let words = format!(
-            "neither the environment, nor a file, nor this machine has any ({}); set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_OAUTH_ACCESS_TOKEN, or add ?anonymous to the URL of a public bucket",
+        .body(SegmentedBytes::default());
+    // Outside of Google Cloud nothing responds, and that is not what the user needs to know.
+    fetch_token(outbound, &address, request).await.map_err(|error| {
+        let message = format!(
+            "found none in the environment, a file or this machine's account ({}); set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_OAUTH_ACCESS_TOKEN, or add ?anonymous to the URL of a public bucket",
             error.cause()
         );
-        wrong("find credentials for", "gs", words)
+        fail("find credentials for", "gs", message)
     })
 }
 
-async fn lent(
+async fn fetch_token(
     outbound: &Outbound,
     address: &str,
-    request: http::Result<Request<Pieces>>,
-) -> Result<Lent> {
-    let refused = |words: String| wrong("fetch a token from", address, words);
+    request: http::Result<Request<SegmentedBytes>>,
+) -> Result<AccessToken> {
+    let refused = |message: String| fail("fetch a token from", address, message);
     let request = request.map_err(|error| refused(error.to_string()))?;
-    let (status, body) = lender::ask(outbound, request).await.map_err(refused)?;
+    let (status, body) = metadata_service::fetch(outbound, request)
+        .await
+        .map_err(refused)?;
     if !status.is_success() {
         #[derive(Default, Deserialize)]
-        struct Said {
+        struct ErrorDetail {
             #[serde(default)]
             error_description: String,
         }
-        let said: Said = serde_json::from_slice(&body).unwrap_or_default();
-        let words = format!("the answer is {status} {}", said.error_description);
-        return Err(refused(words));
+        let detail: ErrorDetail = serde_json::from_slice(&body).unwrap_or_default();
+        let message = format!("the response is {status} {}", detail.error_description);
+        return Err(refused(message));
     }
-    serde_json::from_slice(&body).map_err(|_| refused("the answer holds no token".to_owned()))
+    serde_json::from_slice(&body).map_err(|_| refused("the response contains no token".to_owned()))
 }
 
-fn wrong(operation: &'static str, on: &str, words: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Denied, operation, on.as_bytes(), words)
+fn fail(operation: &'static str, on: &str, message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Denied, operation, on.as_bytes(), message)
 }

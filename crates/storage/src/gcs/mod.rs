@@ -1,8 +1,8 @@
-//! Buckets of objects at Google.
+//! Google Cloud Storage.
 //!
-//! Names are those of the storages of objects (see [`S3`](crate::S3)): slashes make folders, a
-//! folder is what names have in common or an empty object whose name ends with a slash, and an
-//! object `a` beside objects `a/…` is a file named `a/`.
+//! Names work as in the other object stores (see [`S3`](crate::S3)): slashes separate folders, a
+//! folder is a common prefix or an empty object whose name ends with a slash, and an object `a`
+//! next to objects `a/…` is a file named `a/`.
 
 mod bucket;
 mod copy;
@@ -14,20 +14,20 @@ mod session;
 mod upload;
 
 use crate::backend::{
-    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
+    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Requests, Upload, UploadPlan,
 };
-use crate::cloud::ahead;
-use crate::cloud::keys::{self, Keys};
-use crate::cloud::paged::Paged;
+use crate::cloud::object_store::{self, ObjectStore};
+use crate::cloud::paged_listing::PagedListing;
+use crate::cloud::read_ahead;
 use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 use bucket::Bucket;
-pub(crate) use listing::try_to_list;
+pub(crate) use listing::fuzz_listing;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A bucket, or what is below a prefix in it. See the [crate](crate).
+/// A bucket, or a prefix in it. See the [crate](crate).
 ///
 /// ```
 /// use headworks_storage::{Backend, Gcs};
@@ -47,13 +47,13 @@ impl std::fmt::Debug for Gcs {
 }
 
 impl Gcs {
-    /// From `gs://bucket/prefix?…`. Settings are `endpoint`, `anonymous`, `project` (in which a
-    /// bucket is made), and `page` for names in a page. `GOOGLE_APPLICATION_CREDENTIALS`,
-    /// `GOOGLE_OAUTH_ACCESS_TOKEN` or the machine say who we are.
+    /// Opens `gs://bucket/prefix?…`. Settings are `endpoint`, `anonymous`, `project` (in which a
+    /// missing bucket is created), and `page` (names per page). Credentials come from
+    /// `GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_OAUTH_ACCESS_TOKEN` or the machine's account.
     ///
     /// # Errors
-    /// When the location makes no sense, holds credentials, or names a file of credentials that
-    /// cannot be used.
+    /// When the location is invalid or contains credentials, or the credentials file cannot be
+    /// used.
     pub fn open(location: &[u8]) -> Result<Gcs> {
         let bucket = Bucket::open(location, &crate::cloud::environment())?;
         Ok(Gcs {
@@ -72,12 +72,12 @@ impl Backend for Gcs {
             modified: Some(Duration::from_nanos(1)),
             listed_times: true,
             metadata: true,
-            direct: u64::MAX,
+            max_batch_copy: u64::MAX,
             folders: false,
             longest_name: Some(self.bucket.longest_name()),
             posix_names: false,
             unicode_names: true,
-            refused: Some(bucket::refuses),
+            name_rule: Some(bucket::name_problem),
             workers: (16, 32),
             ..Capabilities::read_only()
         }
@@ -92,8 +92,8 @@ impl Backend for Gcs {
         folder: &'a Folder,
         from: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
-        let below = listing::Below::new(self.bucket.clone(), folder);
-        let listing = Box::new(Paged::new(below, from)) as Box<dyn Listing>;
+        let below = listing::FolderPages::new(self.bucket.clone(), folder);
+        let listing = Box::new(PagedListing::new(below, from)) as Box<dyn Listing>;
         Box::pin(std::future::ready(Ok(listing)))
     }
 
@@ -102,7 +102,7 @@ impl Backend for Gcs {
         folder: &'a Folder,
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(keys::look(&*self.bucket, folder, name))
+        Box::pin(object_store::stat(&*self.bucket, folder, name))
     }
 
     fn read<'a>(
@@ -120,7 +120,7 @@ impl Backend for Gcs {
                 key,
                 name: name.to_vec(),
             };
-            ahead::read(object, offset, length, &self.bucket.room).await
+            read_ahead::read(object, offset, length, &self.bucket.part_memory).await
         })
     }
 
@@ -160,7 +160,7 @@ impl Backend for Gcs {
         Box::pin(async move {
             let key = self.bucket.key(folder, name);
             let resume = plan.resume.as_deref();
-            let session = resume.and_then(session::Session::of);
+            let session = resume.and_then(session::Session::from_token);
             match session {
                 Some(session) => session.abort(&self.bucket, &key).await,
                 None => Ok(()),
@@ -172,13 +172,18 @@ impl Backend for Gcs {
         &'a self,
         source: &'a dyn Backend,
         folder: &'a Folder,
-        orders: &'a [Order],
-    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        items: &'a [CopyItem],
+    ) -> Option<BoxFuture<'a, Vec<Result<CopyOutcome>>>> {
         let source = &source.as_any().downcast_ref::<Gcs>()?.bucket;
-        if !self.bucket.is_beside(source) {
+        if !self.bucket.can_copy_from(source) {
             return None;
         }
-        Some(Box::pin(copy::batch(source, &self.bucket, folder, orders)))
+        Some(Box::pin(copy::copy_batch(
+            source,
+            &self.bucket,
+            folder,
+            items,
+        )))
     }
 
     fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
@@ -193,7 +198,7 @@ impl Backend for Gcs {
         })
     }
 
-    fn settle<'a>(
+    fn set_attributes<'a>(
         &'a self,
         folder: &'a Folder,
         name: Option<&'a [u8]>,
@@ -202,20 +207,20 @@ impl Backend for Gcs {
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             let Some(name) = name else {
-                // A folder is nothing that could have a time.
+                // A folder has no attributes.
                 return Ok(Entry::new(like.name.clone(), Kind::Folder));
             };
             let key = self.bucket.key(folder, name);
-            let mut with = object::Resource::addition(&extended);
+            let mut with = object::Resource::from_extended(&extended);
             if let Some(modified) = like.modified {
-                with.date(modified);
+                with.set_modified(modified);
             }
             Ok(self.bucket.patch(&key, &with).await?.entry(name))
         })
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(keys::remove(&*self.bucket, folder, name))
+        Box::pin(object_store::remove(&*self.bucket, folder, name))
     }
 
     fn rename<'a>(
@@ -226,8 +231,8 @@ impl Backend for Gcs {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let from = self.bucket.key(folder, name);
-            let onto = self.bucket.key(to.0, to.1);
-            keys::rename(&*self.bucket, &from, &onto).await
+            let target_key = self.bucket.key(to.0, to.1);
+            object_store::rename(&*self.bucket, &from, &target_key).await
         })
     }
 
@@ -236,18 +241,19 @@ impl Backend for Gcs {
     }
 
     fn requests_to_write(&self, size: u64) -> u64 {
-        match size > upload::WHOLE {
+        match size > upload::MAX_SINGLE_PUT {
             true => 1 + size.div_ceil(upload::CHUNK),
             false => 1,
         }
     }
 
     fn requests_to_read(&self, size: u64) -> u64 {
-        // What it is has to be known before its bytes come, of a large file beforehand.
-        1 + u64::from(size > upload::WHOLE) + ahead::requests(size)
+        // The metadata must be known before the bytes arrive; of a large file even before the
+        // upload starts.
+        1 + u64::from(size > upload::MAX_SINGLE_PUT) + read_ahead::requests(size)
     }
 
     fn writable(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.bucket.look())
+        Box::pin(self.bucket.check())
     }
 }

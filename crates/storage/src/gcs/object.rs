@@ -1,10 +1,10 @@
-//! Single objects: what they are, looking at them, reading them, removing them.
+//! Single objects: their metadata, and reading them.
 
 use super::bucket::Bucket;
 use crate::backend::Extended;
-use crate::cloud::chunks::{Check, Ranges};
-use crate::cloud::dress::{is_kept, read_rfc3339, write_rfc3339};
-use crate::cloud::{Answer, Pieces, hex, media};
+use crate::cloud::object_headers::{is_kept, read_rfc3339, write_rfc3339};
+use crate::cloud::ranged_read::{Checksum, RangeSource};
+use crate::cloud::{SegmentedBytes, StreamedResponse, hex, media_type};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Kind};
 use base64::Engine;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The metadata in which the modification time is kept, as rclone keeps it.
+/// The metadata key of the modification time, as rclone uses it.
 const MTIME: &str = "mtime";
 
-/// An object as the far side tells of it, and as it is told.
+/// An object resource of the JSON API.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Resource {
@@ -33,7 +33,7 @@ pub(super) struct Resource {
     pub(super) md5_hash: Option<String>,
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "nothing"
+        deserialize_with = "null_as_empty"
     )]
     pub(super) metadata: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,28 +48,28 @@ pub(super) struct Resource {
     content_language: Option<String>,
 }
 
-/// Null is as good as none.
-fn nothing<'de, D: serde::Deserializer<'de>>(
+/// Treats null like a missing map.
+fn null_as_empty<'de, D: serde::Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<BTreeMap<String, String>, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 impl Resource {
-    /// A new object.
+    /// Describes a new object.
     pub(super) fn new(key: &[u8], modified: Option<i64>, extended: &Extended) -> Resource {
-        let mut resource = Resource::addition(extended);
+        let mut resource = Resource::from_extended(extended);
         resource.name = String::from_utf8_lossy(key).into_owned();
-        let usual = || media::of(key).to_owned();
+        let usual = || media_type::for_key(key).to_owned();
         resource.content_type.get_or_insert_with(usual);
         if let Some(modified) = modified {
-            resource.date(modified);
+            resource.set_modified(modified);
         }
         resource
     }
 
-    /// What is added to an object beside its bytes.
-    pub(super) fn addition(extended: &Extended) -> Resource {
+    /// Describes the metadata of an object.
+    pub(super) fn from_extended(extended: &Extended) -> Resource {
         let mut resource = Resource::default();
         for (name, value) in extended {
             let value = String::from_utf8_lossy(value).into_owned();
@@ -100,13 +100,13 @@ impl Resource {
         }
     }
 
-    pub(super) fn date(&mut self, modified: i64) {
+    pub(super) fn set_modified(&mut self, modified: i64) {
         let time = write_rfc3339(modified);
         self.metadata.insert(MTIME.to_owned(), time);
     }
 
-    /// Whether it has a time of its own, and not only that of its arrival.
-    pub(super) fn is_dated(&self) -> bool {
+    /// Returns whether the object has a modification time, and not only an upload time.
+    pub(super) fn has_mtime(&self) -> bool {
         self.metadata.contains_key(MTIME)
     }
 
@@ -155,25 +155,30 @@ impl Resource {
 
 impl Bucket {
     pub(super) async fn head(&self, key: &[u8]) -> Result<Resource> {
-        let call = self.at("head", "look at", key, Method::GET)?.json();
-        let whole = self.fetch(&call).await?;
-        serde_json::from_slice(&whole.body)
-            .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))
+        let call = self
+            .object_call("head", "look at", key, Method::GET)?
+            .expect_json();
+        let response = self.fetch(&call).await?;
+        serde_json::from_slice(&response.body)
+            .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))
     }
 
-    /// Adds to what belongs to an object beside its bytes.
+    /// Updates the metadata of an object.
     pub(super) async fn patch(&self, key: &[u8], with: &Resource) -> Result<Resource> {
-        let call = self.at("set metadata", "set attributes of", key, Method::PATCH)?;
-        let call = call.header("content-type", "application/json").json();
-        let whole = self
-            .fetch(&call.clone().body(Pieces::from(with.json())))
+        let call = self.object_call("set metadata", "set attributes of", key, Method::PATCH)?;
+        let call = call
+            .header("content-type", "application/json")
+            .expect_json();
+        let response = self
+            .fetch(&call.clone().body(SegmentedBytes::from(with.json())))
             .await?;
-        serde_json::from_slice(&whole.body)
-            .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))
+        serde_json::from_slice(&response.body)
+            .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))
     }
 }
 
-/// An object to be read. What it is was asked before: the answer with its bytes does not tell all.
+/// An object to be read. Its resource was fetched before, because the response with its bytes lacks
+/// some metadata.
 pub(super) struct Object {
     pub(super) bucket: Arc<Bucket>,
     pub(super) key: Vec<u8>,
@@ -181,15 +186,17 @@ pub(super) struct Object {
     pub(super) resource: Resource,
 }
 
-impl Ranges for Object {
-    fn ask<'a>(
+impl RangeSource for Object {
+    fn request_range<'a>(
         &'a self,
         range: Option<&'a str>,
         _version: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Answer>> {
+    ) -> BoxFuture<'a, Result<StreamedResponse>> {
         Box::pin(async move {
-            let call = self.bucket.at("get", "read", &self.key, Method::GET)?;
-            // What is kept compressed is wanted as it is kept.
+            let call = self
+                .bucket
+                .object_call("get", "read", &self.key, Method::GET)?;
+            // A compressed object is read as it is stored.
             let mut call = call.query("alt", "media").header("accept-encoding", "gzip");
             if let Some(generation) = &self.resource.generation {
                 call = call.query("ifGenerationMatch", generation);
@@ -201,19 +208,21 @@ impl Ranges for Object {
         })
     }
 
-    fn found(&self, _headers: &HeaderMap) -> (Entry, Extended) {
+    fn info(&self, _headers: &HeaderMap) -> (Entry, Extended) {
         (self.resource.entry(&self.name), self.resource.extended())
     }
 
-    fn check(&self, _headers: &HeaderMap) -> Option<Check> {
-        let told = BASE64_STANDARD
+    fn check(&self, _headers: &HeaderMap) -> Option<Checksum> {
+        let decoded = BASE64_STANDARD
             .decode(self.resource.md5_hash.as_ref()?)
             .ok()?;
-        Some(Check::md5(hex(&told).as_bytes()))
+        Some(Checksum::md5(hex(&decoded).as_bytes()))
     }
 
-    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
-        let what = ("get", "read", self.key.as_slice());
-        self.bucket.call(what, Method::GET, "/o").wrong(kind, words)
+    fn failure(&self, kind: ErrorKind, message: &str) -> Error {
+        let labels = ("get", "read", self.key.as_slice());
+        self.bucket
+            .call(labels, Method::GET, "/o")
+            .failure(kind, message)
     }
 }

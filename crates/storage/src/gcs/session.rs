@@ -1,48 +1,47 @@
-//! An upload that the far side keeps the beginning of: bytes go in order, and it says how many it
-//! has.
+//! A resumable upload session: bytes are sent in order, and the service reports how many it has.
 
-use super::bucket::{Bucket, expecting};
+use super::bucket::{Bucket, with_precondition};
 use super::object::Resource;
-use crate::backend::Expect;
-use crate::cloud::{Call, Pieces, Whole, text};
+use crate::backend::Precondition;
+use crate::cloud::{Call, FullResponse, SegmentedBytes, header_text};
 use crate::error::{ErrorKind, Result};
 use http::Method;
 
-/// What the far side keeps of an unfinished upload is a multiple of this.
-const GRAIN: u64 = 256 << 10;
+/// The service keeps a multiple of this of an unfinished upload.
+const CHUNK_GRANULARITY: u64 = 256 << 10;
 
-/// An upload that was begun.
+/// A session.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
-    /// What tells it from others. Whoever knows it may go on with this upload, and nothing else.
+    /// Its id. Anyone who knows it can continue this upload, and nothing else.
     id: String,
     size: u64,
 }
 
-/// How far an upload is.
-pub(super) enum Progress {
-    /// So many bytes are there.
+/// The progress of an upload.
+pub(super) enum SessionProgress {
+    /// The service has this many bytes.
     At(u64),
     Done(Box<Resource>),
 }
 
 impl Session {
-    /// Begins one. The resource says what the object will be.
+    /// Starts a session. The resource describes the object.
     pub(super) async fn begin(
         bucket: &Bucket,
         key: &[u8],
         resource: &Resource,
         size: u64,
-        expect: &Expect,
+        precondition: &Precondition,
     ) -> Result<Session> {
         let call = bucket.upload_call("begin upload", key, "resumable")?;
-        let call = expecting(call, expect)
+        let call = with_precondition(call, precondition)
             .query("name", &resource.name)
             .header("content-type", "application/json")
             .header("x-upload-content-length", &size.to_string())
-            .body(Pieces::from(resource.json()));
-        let whole = bucket.fetch(&call).await?;
-        let location = text(&whole.headers, "location").unwrap_or_default();
+            .body(SegmentedBytes::from(resource.json()));
+        let response = bucket.fetch(&call).await?;
+        let location = header_text(&response.headers, "location").unwrap_or_default();
         let query = location.split_once('?').map_or("", |(_, query)| query);
         let id = query
             .split('&')
@@ -53,12 +52,12 @@ impl Session {
                 let id = String::from_utf8_lossy(&id).into_owned();
                 Ok(Session { id, size })
             }
-            None => Err(call.wrong(ErrorKind::Temporary, "the answer names no upload")),
+            None => Err(call.failure(ErrorKind::Temporary, "the response contains no upload id")),
         }
     }
 
-    /// How another process goes on: of what the bytes are, and the upload. Of a source that is no
-    /// longer the same, none is gone on with.
+    /// Encodes the resume token: the size and time of the source, and the id. The session of a
+    /// source that has changed since is not resumed.
     pub(super) fn write(&self, modified: Option<i64>) -> Vec<u8> {
         let of = fingerprint(self.size, modified);
         [of.as_bytes(), b" ", self.id.as_bytes()].concat()
@@ -72,8 +71,8 @@ impl Session {
         })
     }
 
-    /// Whichever it is of, to be ended.
-    pub(super) fn of(resume: &[u8]) -> Option<Session> {
+    /// Decodes a resume token without checking the source, to abort the session.
+    pub(super) fn from_token(resume: &[u8]) -> Option<Session> {
         let (_, id) = std::str::from_utf8(resume).ok()?.split_once(' ')?;
         let id = id.to_owned();
         Some(Session { id, size: 0 })
@@ -85,26 +84,30 @@ impl Session {
         Ok(call.query("upload_id", &self.id))
     }
 
-    /// How far it is; `None` if there is no such upload any more.
-    pub(super) async fn look(&self, bucket: &Bucket, key: &[u8]) -> Result<Option<Progress>> {
+    /// Returns the progress; `None` if the session does not exist any more.
+    pub(super) async fn status(
+        &self,
+        bucket: &Bucket,
+        key: &[u8],
+    ) -> Result<Option<SessionProgress>> {
         let call = self.call(bucket, "look at upload", key)?;
         let call = call.header("content-range", &format!("bytes */{}", self.size));
         match bucket.fetch(&call).await {
-            Ok(whole) => progress(&call, &whole).map(Some),
+            Ok(response) => progress(&call, &response).map(Some),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Sends what comes at `at`, and goes on after a fault where the far side is. An upload that is
-    /// forgotten is not found.
+    /// Sends bytes at `at`, and continues after a fault where the service is. Fails with `NotFound`
+    /// if the session expired.
     pub(super) async fn send(
         &self,
         bucket: &Bucket,
         key: &[u8],
         mut at: u64,
-        mut piece: Pieces,
-    ) -> Result<Progress> {
+        mut piece: SegmentedBytes,
+    ) -> Result<SessionProgress> {
         let end = at + piece.len();
         let mut attempt = 0;
         loop {
@@ -112,49 +115,48 @@ impl Session {
             let range = format!("bytes {at}-{}/{}", end - 1, self.size);
             let call = call.header("content-range", &range).body(piece.clone());
             let sent = match bucket.endpoint.read_once(bucket, &call).await {
-                Ok(whole) => progress(&call, &whole).and_then(|progress| match progress {
-                    Progress::At(there) if there <= at => {
-                        let words = "the far side took none of it";
-                        Err(call.wrong(ErrorKind::Temporary, words))
+                Ok(response) => progress(&call, &response).and_then(|progress| match progress {
+                    SessionProgress::At(stored) if stored <= at => {
+                        let message = "the service accepted none of the bytes";
+                        Err(call.failure(ErrorKind::Temporary, message))
                     }
                     progress => Ok(progress),
                 }),
                 Err(error) => Err(error),
             };
-            let there = match sent {
-                Ok(Progress::Done(resource)) => return Ok(Progress::Done(resource)),
-                Ok(Progress::At(there)) => there,
+            let stored = match sent {
+                Ok(SessionProgress::Done(resource)) => return Ok(SessionProgress::Done(resource)),
+                Ok(SessionProgress::At(stored)) => stored,
                 Err(error) => {
                     attempt += 1;
-                    bucket.endpoint.retries.pause(attempt, error).await?;
-                    match self.look(bucket, key).await? {
-                        Some(Progress::At(there)) => there,
+                    bucket.endpoint.retries.wait_or_fail(attempt, error).await?;
+                    match self.status(bucket, key).await? {
+                        Some(SessionProgress::At(stored)) => stored,
                         Some(done) => return Ok(done),
                         None => {
-                            let words = "the far side has forgotten the upload";
-                            return Err(call.wrong(ErrorKind::NotFound, words));
+                            let message = "the upload session expired";
+                            return Err(call.failure(ErrorKind::NotFound, message));
                         }
                     }
                 }
             };
-            if there >= end {
-                return Ok(Progress::At(there));
+            if stored >= end {
+                return Ok(SessionProgress::At(stored));
             }
-            if there < at {
-                let words = format!("the far side has {there} bytes, and had {at} before");
-                return Err(call.wrong(ErrorKind::Temporary, words));
+            if stored < at {
+                let message = format!("the service has {stored} bytes, but had {at} before");
+                return Err(call.failure(ErrorKind::Temporary, message));
             }
-            piece = piece.after(there - at);
-            at = there;
+            piece = piece.skip_bytes(stored - at);
+            at = stored;
         }
     }
 
-    /// Ends it; nothing is left. A far side that cannot forgets it after a week.
+    /// Aborts the session. If that fails, the service discards it after a week.
     pub(super) async fn abort(&self, bucket: &Bucket, key: &[u8]) -> Result<()> {
         let mut call = self.call(bucket, "abort upload", key)?;
         call.method = Method::DELETE;
-        // Its answer is 499 when all went well, or whatever else: the upload is nothing that
-        // anybody sees.
+        // The response is 499 on success. Others do not matter, because the upload is invisible.
         let _ = bucket.endpoint.read_once(bucket, &call).await;
         Ok(())
     }
@@ -167,21 +169,23 @@ fn fingerprint(size: u64, modified: Option<i64>) -> String {
     )
 }
 
-/// What an answer says: an object when it is whole, else how many bytes are there.
-fn progress(call: &Call, whole: &Whole) -> Result<Progress> {
-    if let Some(range) = text(&whole.headers, "range") {
+/// Parses a response: the object if it is complete, otherwise the number of bytes.
+fn progress(call: &Call, response: &FullResponse) -> Result<SessionProgress> {
+    if let Some(range) = header_text(&response.headers, "range") {
         let last = range
             .rsplit_once('-')
             .and_then(|(_, last)| last.parse::<u64>().ok());
-        let there = last.map_or(0, |last| last + 1);
-        return Ok(Progress::At(there / GRAIN * GRAIN));
+        let stored = last.map_or(0, |last| last + 1);
+        return Ok(SessionProgress::At(
+            stored / CHUNK_GRANULARITY * CHUNK_GRANULARITY,
+        ));
     }
-    if whole.body.is_empty() {
-        return Ok(Progress::At(0));
+    if response.body.is_empty() {
+        return Ok(SessionProgress::At(0));
     }
-    let resource = serde_json::from_slice(&whole.body)
-        .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))?;
-    Ok(Progress::Done(Box::new(resource)))
+    let resource = serde_json::from_slice(&response.body)
+        .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))?;
+    Ok(SessionProgress::Done(Box::new(resource)))
 }
 
 #[cfg(test)]
@@ -189,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_source_is_not_gone_on_with() {
+    fn a_session_of_another_source_is_not_resumed() {
         let session = Session {
             id: "an id with spaces".to_owned(),
             size: 10,

@@ -1,11 +1,11 @@
-//! Writing an object: in one request, or in a session that another process can go on with.
+//! Writing an object: in one request, or in a session that another process can resume.
 
-use super::bucket::{Bucket, expecting};
+use super::bucket::{Bucket, with_precondition};
 use super::object::Resource;
-use super::session::{Progress, Session};
-use crate::backend::{Expect, Extended, Upload, UploadPlan, incomplete};
-use crate::cloud::keys::Keys;
-use crate::cloud::{Pieces, random};
+use super::session::{Session, SessionProgress};
+use crate::backend::{Extended, Precondition, Upload, UploadPlan, incomplete_upload};
+use crate::cloud::object_store::ObjectStore;
+use crate::cloud::{SegmentedBytes, random};
 use crate::error::{ErrorKind, Result};
 use crate::{BoxFuture, Entry};
 use base64::Engine;
@@ -15,9 +15,9 @@ use md5::{Digest, Md5};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Files up to this size go in one request.
-pub(super) const WHOLE: u64 = 8 << 20;
-/// How much is sent at once of a larger one.
+/// Files up to this size are sent in one request.
+pub(super) const MAX_SINGLE_PUT: u64 = 8 << 20;
+/// Bytes per request of a session.
 pub(super) const CHUNK: u64 = 8 << 20;
 
 /// An object being written.
@@ -27,12 +27,12 @@ pub(super) struct GcsUpload {
     name: Vec<u8>,
     plan: UploadPlan,
     offset: u64,
-    /// What was taken and is not at the far side.
-    piece: Pieces,
-    /// Of all bytes, if all of them passed here.
+    /// Bytes that are not sent yet.
+    piece: SegmentedBytes,
+    /// The MD5 of all bytes, if all of them passed through this process.
     md5: Option<Md5>,
     session: Option<Session>,
-    /// Room in memory for the piece of a session.
+    /// The memory permit for the bytes of a session.
     room: Option<OwnedSemaphorePermit>,
     done: Option<Box<Resource>>,
 }
@@ -50,13 +50,13 @@ impl GcsUpload {
             name: name.to_vec(),
             plan,
             offset: 0,
-            piece: Pieces::default(),
+            piece: SegmentedBytes::default(),
             md5: None,
             session: None,
             room: None,
             done: None,
         };
-        if upload.plan.size > WHOLE {
+        if upload.plan.size > MAX_SINGLE_PUT {
             upload.begin().await?;
         }
         if upload.offset == 0 {
@@ -69,40 +69,40 @@ impl GcsUpload {
         let (size, modified) = (self.plan.size, self.plan.modified);
         let resume = self.plan.resume.as_deref();
         if let Some(session) = resume.and_then(|resume| Session::read(resume, size, modified)) {
-            let progress = session.look(&self.bucket, &self.key).await?;
-            if let Some(Progress::At(there)) = progress {
-                self.offset = there;
+            let progress = session.status(&self.bucket, &self.key).await?;
+            if let Some(SessionProgress::At(stored)) = progress {
+                self.offset = stored;
                 self.session = Some(session);
                 return Ok(());
             }
         }
         let resource = Resource::new(&self.key, modified, &self.plan.extended);
-        let begin = async |expect: &Expect| {
-            Session::begin(&self.bucket, &self.key, &resource, size, expect).await
+        let begin = async |precondition: &Precondition| {
+            Session::begin(&self.bucket, &self.key, &resource, size, precondition).await
         };
-        let mut session = begin(&self.plan.expect).await;
+        let mut session = begin(&self.plan.precondition).await;
         if session
             .as_ref()
             .is_err_and(|error| error.kind() == ErrorKind::Changed)
-            && let Some(ours) = self.ours(size, modified).await
+            && let Some(own) = self.find_own_write(size, modified).await
         {
-            // It was whole, and nobody noted that.
-            let version = ours.entry(b"").version.unwrap_or_default();
-            session = begin(&Expect::Version(version)).await;
+            // The upload was complete, and that was not recorded.
+            let version = own.entry(b"").version.unwrap_or_default();
+            session = begin(&Precondition::Version(version)).await;
         }
-        self.session = Some(session.map_err(|error| self.understood(error))?);
+        self.session = Some(session.map_err(|error| self.conflict_error(error))?);
         Ok(())
     }
 
-    /// A condition that does not hold, in words that help.
-    fn understood(&self, error: crate::Error) -> crate::Error {
+    /// Turns a failed precondition into a helpful error.
+    fn conflict_error(&self, error: crate::Error) -> crate::Error {
         match (error.kind(), self.bucket.upload_call("put", &self.key, "")) {
-            (ErrorKind::Changed, Ok(call)) => call.overtaken(),
+            (ErrorKind::Changed, Ok(call)) => call.conflict(),
             _ => error,
         }
     }
 
-    async fn take(&mut self, mut bytes: Bytes) -> Result<()> {
+    async fn push(&mut self, mut bytes: Bytes) -> Result<()> {
         self.offset += bytes.len() as u64;
         if let Some(md5) = &mut self.md5 {
             md5.update(&bytes);
@@ -113,8 +113,8 @@ impl GcsUpload {
         }
         while !bytes.is_empty() {
             if self.room.is_none() {
-                let room = self.bucket.room.clone().acquire_owned().await;
-                self.room = Some(room.expect("it is never closed"));
+                let room = self.bucket.part_memory.clone().acquire_owned().await;
+                self.room = Some(room.expect("the semaphore is never closed"));
             }
             let wanted = CHUNK - self.piece.len();
             let taken = usize::try_from(wanted)
@@ -128,7 +128,7 @@ impl GcsUpload {
         Ok(())
     }
 
-    /// Sends what was taken, all but the last so many bytes.
+    /// Sends the buffered bytes; `after` bytes follow them.
     async fn send(&mut self, after: u64) -> Result<()> {
         let Some(session) = &self.session else {
             return Ok(());
@@ -139,29 +139,29 @@ impl GcsUpload {
         self.room = None;
         let (size, modified) = (self.plan.size, self.plan.modified);
         match sent {
-            Ok(Progress::At(_)) => {}
-            Ok(Progress::Done(resource)) => self.done = Some(resource),
-            // What was done, and whose answer was lost, may be forgotten.
+            Ok(SessionProgress::At(_)) => {}
+            Ok(SessionProgress::Done(resource)) => self.done = Some(resource),
+            // The service may have discarded a session that succeeded but whose response was lost.
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                match self.ours(size, modified).await {
-                    Some(ours) if self.offset - after == size => self.done = Some(ours.into()),
+                match self.find_own_write(size, modified).await {
+                    Some(own) if self.offset - after == size => self.done = Some(own.into()),
                     _ => {
                         let call = self.bucket.upload_call("put", &self.key, "")?;
-                        return Err(call.wrong(ErrorKind::Temporary, error.cause()));
+                        return Err(call.failure(ErrorKind::Temporary, error.cause()));
                     }
                 }
             }
-            Err(error) => return Err(self.understood(error)),
+            Err(error) => return Err(self.conflict_error(error)),
         }
         Ok(())
     }
 
-    /// In one request: what it is, and its bytes.
+    /// Sends metadata and bytes in one request.
     async fn put(&mut self, mut resource: Resource) -> Result<Box<Resource>> {
-        resource.md5_hash = self.md5.take().map(told);
+        resource.md5_hash = self.md5.take().map(encode_md5);
         let call = self.bucket.upload_call("put", &self.key, "multipart")?;
         let boundary = format!("{:016x}{:016x}", random(), random());
-        let mut body = Pieces::default();
+        let mut body = SegmentedBytes::default();
         let head = format!(
             "--{boundary}\r\ncontent-type: application/json; charset=utf-8\r\n\r\n{}\r\n--{boundary}\r\ncontent-type: application/octet-stream\r\n\r\n",
             resource.json()
@@ -172,36 +172,35 @@ impl GcsUpload {
             .for_each(|piece| body.push(piece.clone()));
         body.push(format!("\r\n--{boundary}--\r\n").into());
         let kind = format!("multipart/related; boundary={boundary}");
-        let call = expecting(call, &self.plan.expect).header("content-type", &kind);
-        let call = call.body(body).json();
-        let whole = self.bucket.fetch(&call).await?;
-        serde_json::from_slice(&whole.body)
-            .map_err(|error| call.wrong(ErrorKind::Temporary, error.to_string()))
+        let call = with_precondition(call, &self.plan.precondition).header("content-type", &kind);
+        let call = call.body(body).expect_json();
+        let response = self.bucket.fetch(&call).await?;
+        serde_json::from_slice(&response.body)
+            .map_err(|error| call.failure(ErrorKind::Temporary, error.to_string()))
     }
 
-    /// The rest of a session. The far side has no hash of ours to compare with, so that is done
-    /// here.
-    async fn end(&mut self) -> Result<Box<Resource>> {
+    /// Finishes a session. The service has no hash to compare with, so it is compared here.
+    async fn finish_session(&mut self) -> Result<Box<Resource>> {
         if self.piece.len() > 0 {
             self.send(0).await?;
         }
         let call = self.bucket.upload_call("put", &self.key, "")?;
         let Some(done) = self.done.take() else {
-            let words = "the far side waits for more bytes than there are";
-            return Err(call.wrong(ErrorKind::Temporary, words));
+            let message = "the service expects more bytes than the file has";
+            return Err(call.failure(ErrorKind::Temporary, message));
         };
-        let ours = self.md5.take().map(told);
-        if ours.is_some() && done.md5_hash.is_some() && ours != done.md5_hash {
+        let own = self.md5.take().map(encode_md5);
+        if own.is_some() && done.md5_hash.is_some() && own != done.md5_hash {
             self.bucket.delete(&self.key).await?;
-            let words = "the bytes do not match their checksum";
-            return Err(call.wrong(ErrorKind::Temporary, words));
+            let message = "the bytes do not match their checksum";
+            return Err(call.failure(ErrorKind::Temporary, message));
         }
         Ok(done)
     }
 
-    async fn finished(&mut self, like: &Entry, extended: &Extended) -> Result<Entry> {
+    async fn finish_upload(&mut self, like: &Entry, extended: &Extended) -> Result<Entry> {
         let made = match self.session {
-            Some(_) => self.end().await,
+            Some(_) => self.finish_session().await,
             None => {
                 self.put(Resource::new(&self.key, like.modified, extended))
                     .await
@@ -213,26 +212,26 @@ impl GcsUpload {
                 modified: like.modified,
                 ..made.entry(&self.name)
             }),
-            // Our own earlier request, whose answer was lost, may have done it.
+            // Our own earlier request, whose response was lost, may have succeeded.
             Err(error) if error.kind() == ErrorKind::Changed => {
-                let ours = self.ours(self.offset, like.modified).await;
-                let ours = ours.map(|ours| ours.entry(&self.name));
-                ours.ok_or_else(|| self.understood(error))
+                let own = self.find_own_write(self.offset, like.modified).await;
+                let own = own.map(|own| own.entry(&self.name));
+                own.ok_or_else(|| self.conflict_error(error))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// What is there, if it is as large and as old as what we write.
-    async fn ours(&self, size: u64, modified: Option<i64>) -> Option<Resource> {
-        let there = self.bucket.head(&self.key).await.ok()?;
-        let entry = there.entry(b"");
+    /// Returns the current object if it has the size and time of the one we write.
+    async fn find_own_write(&self, size: u64, modified: Option<i64>) -> Option<Resource> {
+        let existing = self.bucket.head(&self.key).await.ok()?;
+        let entry = existing.entry(b"");
         let same = entry.size == size && entry.modified == modified;
-        (there.is_dated() && same).then_some(there)
+        (existing.has_mtime() && same).then_some(existing)
     }
 }
 
-/// The empty object that a folder in which nothing is consists of.
+/// Creates the empty object that represents an empty folder.
 pub(super) async fn put_folder(bucket: Arc<Bucket>, key: Vec<u8>) -> Result<()> {
     let resource = Resource::new(&key, None, &Extended::new());
     let plan = UploadPlan::default();
@@ -240,7 +239,7 @@ pub(super) async fn put_folder(bucket: Arc<Bucket>, key: Vec<u8>) -> Result<()> 
     upload.put(resource).await.map(drop)
 }
 
-fn told(md5: Md5) -> String {
+fn encode_md5(md5: Md5) -> String {
     BASE64_STANDARD.encode(md5.finalize())
 }
 
@@ -250,7 +249,7 @@ impl Upload for GcsUpload {
     }
 
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.take(bytes))
+        Box::pin(self.push(bytes))
     }
 
     fn checkpoint(&mut self, _end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
@@ -266,11 +265,11 @@ impl Upload for GcsUpload {
     ) -> BoxFuture<'static, Result<Entry>> {
         Box::pin(async move {
             if self.offset != self.plan.size {
-                let error = incomplete(&self.key, self.offset, self.plan.size);
+                let error = incomplete_upload(&self.key, self.offset, self.plan.size);
                 let _ = self.abort().await;
                 return Err(error);
             }
-            self.finished(&like, &extended).await
+            self.finish_upload(&like, &extended).await
         })
     }
 

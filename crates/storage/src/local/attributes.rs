@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 impl Root {
-    pub(super) fn settle(
+    pub(super) fn set_attributes(
         &self,
         folder: &Folder,
         name: Option<&[u8]>,
@@ -17,25 +17,28 @@ impl Root {
         extended: &Extended,
     ) -> Result<Entry> {
         let Some(name) = name else {
-            let wrong = |e| Error::system("set attributes of", folder.as_bytes(), e);
+            let fail = |e| Error::from_errno("set attributes of", folder.as_bytes(), e);
             let dir = self.readable_folder(folder)?;
-            self.dress(&dir, like, extended, true).map_err(wrong)?;
+            self.apply_attributes(&dir, like, extended, true)
+                .map_err(fail)?;
             return self.stat(folder, None);
         };
-        let wrong = |e| Error::system("set attributes of", &folder.join(name), e);
+        let fail = |e| Error::from_errno("set attributes of", &folder.join(name), e);
         let dir = self.folder(folder)?;
         if like.kind == Kind::File {
-            let file = super::bytes::open_file(&dir, name).map_err(wrong)?;
-            self.dress(&file, like, extended, true).map_err(wrong)?;
+            let file = super::bytes::open_file(&dir, name).map_err(fail)?;
+            self.apply_attributes(&file, like, extended, true)
+                .map_err(fail)?;
         } else {
-            self.dress_node(&dir, name, like, extended).map_err(wrong)?;
+            self.apply_node_attributes(&dir, name, like, extended)
+                .map_err(fail)?;
         }
-        entry_at(&dir, name).map_err(wrong)
+        entry_at(&dir, name).map_err(fail)
     }
 
-    /// Owner first, because changing it takes permission bits and capabilities away; time last,
-    /// because everything else changes it.
-    pub(super) fn dress(
+    /// Sets attributes: the owner first, because a change of it clears permission bits and
+    /// capabilities; the time last, because everything else changes it.
+    pub(super) fn apply_attributes(
         &self,
         fd: &OwnedFd,
         like: &Entry,
@@ -52,7 +55,7 @@ impl Root {
             )?;
         }
         if exactly {
-            remove_others(fd, extended)?;
+            remove_other_xattrs(fd, extended)?;
         }
         for (name, value) in extended {
             self.tolerate(rustix::fs::fsetxattr(
@@ -71,8 +74,8 @@ impl Root {
         }
     }
 
-    /// The same for what cannot be opened: symlinks and special files.
-    pub(super) fn dress_node(
+    /// Sets attributes of entries that cannot be opened: symlinks and special files.
+    pub(super) fn apply_node_attributes(
         &self,
         dir: impl AsFd,
         name: &[u8],
@@ -85,7 +88,7 @@ impl Root {
             let (uid, gid) = (Uid::from_raw(posix.uid), Gid::from_raw(posix.gid));
             rustix::fs::chownat(&dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
         }
-        let path = by_descriptor(&dir, name);
+        let path = proc_path(&dir, name);
         for (key, value) in extended {
             self.tolerate(rustix::fs::lsetxattr(
                 path.as_slice(),
@@ -110,7 +113,7 @@ impl Root {
         }
     }
 
-    /// Attributes of the system's own namespaces are for the privileged.
+    /// Ignores failures to set attributes in namespaces that need privileges.
     fn tolerate(&self, set: rustix::io::Result<()>) -> rustix::io::Result<()> {
         match set {
             Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) if !self.privileged => Ok(()),
@@ -120,17 +123,17 @@ impl Root {
 
     pub(super) fn extended(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Extended> {
         let path = name.map_or_else(|| folder.as_bytes().to_vec(), |name| folder.join(name));
-        let wrong = |e| Error::system("read the attributes of", &path, e);
+        let fail = |e| Error::from_errno("read the attributes of", &path, e);
         let Some(name) = name else {
-            return extended_of(&self.readable_folder(folder)?).map_err(wrong);
+            return extended_of(&self.readable_folder(folder)?).map_err(fail);
         };
         let dir = self.folder(folder)?;
-        node_extended(&dir, name).map_err(wrong)
+        node_extended(&dir, name).map_err(fail)
     }
 }
 
-/// A path to a name in an open folder, for the calls that take no descriptor.
-fn by_descriptor(dir: impl AsFd, name: &[u8]) -> Vec<u8> {
+/// Returns a path to a name in an open folder, for system calls without a descriptor variant.
+fn proc_path(dir: impl AsFd, name: &[u8]) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}/", dir.as_fd().as_raw_fd()).into_bytes();
     path.extend_from_slice(name);
     path
@@ -151,10 +154,10 @@ fn times(modified: i64) -> Timestamps {
     }
 }
 
-fn remove_others(fd: &OwnedFd, keep: &[(Vec<u8>, Vec<u8>)]) -> rustix::io::Result<()> {
+fn remove_other_xattrs(fd: &OwnedFd, keep: &[(Vec<u8>, Vec<u8>)]) -> rustix::io::Result<()> {
     for (name, _) in extended_of(fd)? {
-        let ours = keep.iter().any(|(kept, _)| *kept == name);
-        if !ours && !name.starts_with(b"security.selinux") {
+        let is_kept = keep.iter().any(|(kept, _)| *kept == name);
+        if !is_kept && !name.starts_with(b"security.selinux") {
             match rustix::fs::fremovexattr(fd, name.as_slice()) {
                 Ok(()) | Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
                 Err(errno) => return Err(errno),
@@ -165,7 +168,7 @@ fn remove_others(fd: &OwnedFd, keep: &[(Vec<u8>, Vec<u8>)]) -> rustix::io::Resul
 }
 
 pub(super) fn extended_of(fd: &OwnedFd) -> rustix::io::Result<Extended> {
-    // Most files have none, and then this one call is all.
+    // Most files have none, and this one call suffices.
     let size = match rustix::fs::flistxattr_query(fd) {
         Ok(size) => size,
         Err(Errno::OPNOTSUPP) => 0,
@@ -184,7 +187,7 @@ pub(super) fn extended_of(fd: &OwnedFd) -> rustix::io::Result<Extended> {
 }
 
 pub(super) fn node_extended(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Extended> {
-    let path = by_descriptor(&dir, name);
+    let path = proc_path(&dir, name);
     let size = match rustix::fs::llistxattr_query(path.as_slice()) {
         Ok(size) => size,
         Err(Errno::OPNOTSUPP) => 0,
@@ -211,7 +214,7 @@ fn values(
     for name in list.split(|&b| b == 0).filter(|name| !name.is_empty()) {
         let size = match query(name) {
             Ok(size) => size,
-            Err(Errno::NODATA) => continue, // removed meanwhile
+            Err(Errno::NODATA) => continue, // removed in the meantime
             Err(errno) => return Err(errno),
         };
         let mut value = vec![0; size];

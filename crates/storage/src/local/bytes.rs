@@ -1,4 +1,4 @@
-//! Reading a file, and moving bytes from one to another.
+//! Reading a file, and copying bytes between files.
 
 use super::blocking;
 use super::root::{Root, entry_in};
@@ -13,15 +13,15 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 const CHUNK: u64 = 1 << 20;
-/// What the kernel moves in one call.
-const STRIDE: u64 = 1 << 30;
+/// Maximum number of bytes per system call.
+const MAX_COPY: u64 = 1 << 30;
 
 pub(super) struct LocalChunks {
     file: Arc<OwnedFd>,
     path: Vec<u8>,
     offset: u64,
     end: u64,
-    /// Read when it was opened: most files are no longer than that.
+    /// The first chunk, read when the file was opened: most files are not longer.
     first: Option<Bytes>,
     after: Option<Entry>,
 }
@@ -36,12 +36,12 @@ impl LocalChunks {
     ) -> Result<Self> {
         let path = folder.join(name);
         let dir = root.folder(folder)?;
-        let wrong = |errno| Error::system("read", &path, errno);
-        let file = open_file(&dir, name).map_err(wrong)?;
+        let fail = |errno| Error::from_errno("read", &path, errno);
+        let file = open_file(&dir, name).map_err(fail)?;
         let end = offset.saturating_add(length);
-        let first = read_at(&file, offset, end).map_err(wrong)?;
+        let first = read_at(&file, offset, end).map_err(fail)?;
         let after = match first.len() as u64 == length {
-            true => Some(entry_in(&file, name).map_err(wrong)?),
+            true => Some(entry_in(&file, name).map_err(fail)?),
             false => None,
         };
         Ok(LocalChunks {
@@ -55,7 +55,7 @@ impl LocalChunks {
     }
 }
 
-/// As many bytes as are handed on at once; none at the end.
+/// Reads the next chunk; empty at the end.
 fn read_at(file: &OwnedFd, offset: u64, end: u64) -> rustix::io::Result<Bytes> {
     let wanted = end.saturating_sub(offset).min(CHUNK) as usize;
     let mut buffer = Vec::with_capacity(wanted);
@@ -74,27 +74,27 @@ impl Chunks for LocalChunks {
                 return Ok(None);
             }
             let read = blocking(move || read_at(&file, offset, end)).await;
-            let bytes = read.map_err(|e| Error::system("read", &self.path, e))?;
+            let bytes = read.map_err(|e| Error::from_errno("read", &self.path, e))?;
             self.offset += bytes.len() as u64;
             Ok((!bytes.is_empty()).then_some(bytes))
         })
     }
 
-    fn after(&self) -> Option<&Entry> {
+    fn entry_at_end(&self) -> Option<&Entry> {
         self.after.as_ref()
     }
 }
 
-/// Opens a regular file, never what a link points to, and never waits for a pipe's other end.
+/// Opens a regular file. Does not follow links, and does not wait for the other end of a pipe.
 pub(super) fn open_file(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// Moves `[from, to)` to the same place in another file, leaving holes as holes if the source has
-/// some. Returns the offset at which it stopped: less than `to` if the source ends before it,
-/// whatever size the source claims to have. The caller must not take the rest for a hole.
-pub(super) fn move_range(
+/// Copies `[from, to)` to the same offset of another file, preserving holes if the source has some.
+/// Returns the offset at which it stopped: less than `to` if the source ends before it, whatever
+/// size the source claims. The caller must not treat the rest as a hole.
+pub(super) fn copy_range(
     source: &OwnedFd,
     sink: &OwnedFd,
     from: u64,
@@ -102,13 +102,13 @@ pub(super) fn move_range(
     holes: bool,
 ) -> rustix::io::Result<u64> {
     if !holes {
-        return move_data(source, sink, from, to);
+        return copy_data(source, sink, from, to);
     }
     let mut at = from;
     while at < to {
         let data = match rustix::fs::seek(source, SeekFrom::Data(at)) {
             Ok(data) => data.min(to),
-            // Either nothing but a hole follows, or the file ends here: its size tells which.
+            // Either a hole follows, or the file ends here: its size tells which.
             Err(Errno::NXIO) => {
                 let size = rustix::fs::fstat(source)?.st_size as u64;
                 return Ok(size.clamp(at, to));
@@ -119,7 +119,7 @@ pub(super) fn move_range(
             break;
         }
         let hole = rustix::fs::seek(source, SeekFrom::Hole(data))?.min(to);
-        let end = move_data(source, sink, data, hole)?;
+        let end = copy_data(source, sink, data, hole)?;
         if end < hole {
             return Ok(end);
         }
@@ -128,15 +128,15 @@ pub(super) fn move_range(
     Ok(to)
 }
 
-fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io::Result<u64> {
+fn copy_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io::Result<u64> {
     let (mut input, mut output) = (from, from);
     while input < to {
-        let length = (to - input).min(STRIDE) as usize;
+        let length = (to - input).min(MAX_COPY) as usize;
         match rustix::fs::copy_file_range(source, Some(&mut input), sink, Some(&mut output), length)
         {
-            // Some filesystems (procfs, some of FUSE) say this although they have bytes: reading
+            // Some filesystems (procfs, some FUSE ones) return 0 although they have bytes: reading
             // tells whether this is the end.
-            Ok(0) => return move_through_memory(source, sink, input, to),
+            Ok(0) => return copy_through_buffer(source, sink, input, to),
             Ok(_) | Err(Errno::INTR) => {}
             Err(
                 Errno::XDEV
@@ -146,7 +146,7 @@ fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io
                 | Errno::PERM
                 | Errno::BADF,
             ) => {
-                return move_through_memory(source, sink, input, to);
+                return copy_through_buffer(source, sink, input, to);
             }
             Err(errno) => return Err(errno),
         }
@@ -154,7 +154,7 @@ fn move_data(source: &OwnedFd, sink: &OwnedFd, from: u64, to: u64) -> rustix::io
     Ok(to)
 }
 
-fn move_through_memory(
+fn copy_through_buffer(
     source: &OwnedFd,
     sink: &OwnedFd,
     mut from: u64,
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
 
-    /// A file of that size with bytes in a range and holes elsewhere.
+    /// Returns a file of this size with data in a range and holes elsewhere.
     fn file(size: u64, data: std::ops::Range<u64>) -> OwnedFd {
         let file = tempfile::tempfile().expect("a temporary file");
         file.set_len(size).expect("it has room");
@@ -206,22 +206,22 @@ mod tests {
         file.into()
     }
 
-    /// Up to where bytes were moved, and how large the other file is.
+    /// Returns the offset where the copy stopped, and the size of the target.
     fn moved(source: &OwnedFd, from: u64, to: u64, holes: bool) -> (u64, u64) {
         let sink = file(0, 0..0);
-        let end = move_range(source, &sink, from, to, holes).expect("it can be read");
+        let end = copy_range(source, &sink, from, to, holes).expect("it can be read");
         let size = rustix::fs::fstat(&sink).expect("it is there").st_size;
         (end, size as u64)
     }
 
     #[test]
-    fn a_source_that_ends_early_is_not_taken_for_one_with_a_hole() {
-        let whole = file(1 << 20, 0..1 << 20);
+    fn a_source_that_ends_early_is_not_treated_as_sparse() {
+        let dense = file(1 << 20, 0..1 << 20);
         for holes in [false, true] {
-            assert_eq!(moved(&whole, 0, 1 << 20, holes), (1 << 20, 1 << 20));
-            assert_eq!(moved(&whole, 0, 2 << 20, holes), (1 << 20, 1 << 20));
-            assert_eq!(moved(&whole, 1 << 20, 2 << 20, holes).0, 1 << 20);
-            assert_eq!(moved(&whole, 2 << 20, 3 << 20, holes).0, 2 << 20);
+            assert_eq!(moved(&dense, 0, 1 << 20, holes), (1 << 20, 1 << 20));
+            assert_eq!(moved(&dense, 0, 2 << 20, holes), (1 << 20, 1 << 20));
+            assert_eq!(moved(&dense, 1 << 20, 2 << 20, holes).0, 1 << 20);
+            assert_eq!(moved(&dense, 2 << 20, 3 << 20, holes).0, 2 << 20);
         }
         let sparse = file(3 << 20, 1 << 20..2 << 20);
         assert_eq!(moved(&sparse, 0, 3 << 20, true), (3 << 20, 2 << 20));
@@ -230,11 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_pass_through_memory_end_where_the_source_does() {
+    fn a_buffered_copy_ends_where_the_source_does() {
         let (source, sink) = (file(300 << 10, 0..300 << 10), file(0, 0..0));
-        let end = move_through_memory(&source, &sink, 0, 400 << 10);
+        let end = copy_through_buffer(&source, &sink, 0, 400 << 10);
         assert_eq!(end, Ok(300 << 10));
-        let end = move_through_memory(&source, &sink, 0, 200 << 10);
+        let end = copy_through_buffer(&source, &sink, 0, 200 << 10);
         assert_eq!(end, Ok(200 << 10));
     }
 }

@@ -1,10 +1,10 @@
-//! Copying from disk to disk without the bytes passing through us.
+//! Copying between local disks without passing the bytes through this process.
 
 use super::attributes::{extended_of, node_extended};
-use super::bytes::{move_range, open_file};
+use super::bytes::{copy_range, open_file};
 use super::rename;
 use super::root::{Root, entry_of, nanos};
-use crate::backend::{Copied, Order};
+use crate::backend::{CopyItem, CopyOutcome};
 use crate::error::{Error, Result};
 use crate::failpoint;
 use crate::{Entry, Folder, Kind};
@@ -13,62 +13,62 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-/// The orders of one folder; both folders are opened once.
-pub(super) fn batch(
+/// Copies items of one folder. Both folders are opened once.
+pub(super) fn copy_batch(
     source: &Root,
     sink: &Root,
     folder: &Folder,
-    orders: &[Order],
-) -> Vec<Result<Copied>> {
+    items: &[CopyItem],
+) -> Vec<Result<CopyOutcome>> {
     let open = || Ok((source.folder(folder)?, sink.folder(folder)?));
     let (from, to) = match open() {
         Ok(both) => both,
-        Err(error) => return orders.iter().map(|_| Err(Error::clone(&error))).collect(),
+        Err(error) => return items.iter().map(|_| Err(Error::clone(&error))).collect(),
     };
-    let one = |order: &Order| match order.entry.kind {
+    let copy_one = |item: &CopyItem| match item.entry.kind {
         Kind::File => {
-            let copied = file(&from, &to, sink, order);
-            copied.map_err(|failure| failure.into_error(&folder.join(&order.entry.name)))
+            let copied = copy_file(&from, &to, sink, item);
+            copied.map_err(|failure| failure.into_error(&folder.join(&item.entry.name)))
         }
-        _ => node(source, &from, &to, sink, folder, order),
+        _ => copy_node(source, &from, &to, sink, folder, item),
     };
-    orders.iter().map(one).collect()
+    items.iter().map(copy_one).collect()
 }
 
-fn node(
+fn copy_node(
     source: &Root,
     from: &OwnedFd,
     to: &OwnedFd,
     sink: &Root,
     folder: &Folder,
-    order: &Order,
-) -> Result<Copied> {
-    let name = &order.entry.name;
-    let now = source.stat(folder, Some(name))?;
-    if now.kind != order.entry.kind || now.target != order.entry.target {
-        return Ok(Copied::Changed);
+    item: &CopyItem,
+) -> Result<CopyOutcome> {
+    let name = &item.entry.name;
+    let current = source.stat(folder, Some(name))?;
+    if current.kind != item.entry.kind || current.target != item.entry.target {
+        return Ok(CopyOutcome::Changed);
     }
     let extended = node_extended(from, name)
-        .map_err(|e| Error::system("read the attributes of", &folder.join(name), e))?;
-    sink.make_node(to, folder, order, &extended)
-        .map(Copied::Done)
+        .map_err(|e| Error::from_errno("read the attributes of", &folder.join(name), e))?;
+    sink.make_node(to, folder, item, &extended)
+        .map(CopyOutcome::Done)
 }
 
 /// Why a file was not copied.
 enum Failure {
     System(&'static str, Errno),
-    /// It ended after so many bytes of so many, although it claims not to have changed.
+    /// It ended early, although it claims not to have changed: received and expected bytes.
     Short(u64, u64),
-    /// Somebody else wrote what it would replace.
-    Overtaken,
+    /// Another program wrote the file to be replaced.
+    Conflict,
 }
 
 impl Failure {
     fn into_error(self, path: &[u8]) -> Error {
         match self {
-            Failure::System(operation, errno) => Error::system(operation, path, errno),
-            Failure::Short(came, size) => Error::short(path, came, size),
-            Failure::Overtaken => Error::overtaken("write", path),
+            Failure::System(operation, errno) => Error::from_errno(operation, path, errno),
+            Failure::Short(received, size) => Error::truncated(path, received, size),
+            Failure::Conflict => Error::conflict("write", path),
         }
     }
 }
@@ -79,72 +79,78 @@ impl From<(&'static str, Errno)> for Failure {
     }
 }
 
-type Step<T> = std::result::Result<T, Failure>;
+type StepResult<T> = std::result::Result<T, Failure>;
 
-fn file(from: &OwnedFd, to: &OwnedFd, sink: &Root, order: &Order) -> Step<Copied> {
-    let Order { entry, temp, .. } = order;
+fn copy_file(
+    from: &OwnedFd,
+    to: &OwnedFd,
+    sink: &Root,
+    item: &CopyItem,
+) -> StepResult<CopyOutcome> {
+    let CopyItem { entry, temp, .. } = item;
     let input = open_file(from, &entry.name).map_err(|e| ("read", e))?;
     let before = rustix::fs::fstat(&input).map_err(|e| ("read", e))?;
-    if !is_as_listed(&before, entry) {
-        return Ok(Copied::Changed);
+    if !matches_listing(&before, entry) {
+        return Ok(CopyOutcome::Changed);
     }
     let output = create(to, temp).map_err(|e| ("write", e))?;
     failpoint::hit("temp-made");
-    match fill(&input, &output, sink, &before, order) {
+    match fill(&input, &output, sink, &before, item) {
         Ok(true) => {}
         Ok(false) => {
             let _ = rustix::fs::unlinkat(to, temp.as_slice(), AtFlags::empty());
-            return Ok(Copied::Changed);
+            return Ok(CopyOutcome::Changed);
         }
         Err(error) => {
             let _ = rustix::fs::unlinkat(to, temp.as_slice(), AtFlags::empty());
             return Err(error);
         }
     }
-    let named = name(&output, to, order);
+    let named = rename_into_place(&output, to, item);
     if named.is_err() {
         let _ = rustix::fs::unlinkat(to, temp.as_slice(), AtFlags::empty());
     }
-    named.map(Copied::Done)
+    named.map(CopyOutcome::Done)
 }
 
-/// Gives a complete file its name.
-fn name(output: &OwnedFd, to: &OwnedFd, order: &Order) -> Step<Entry> {
-    let Order {
+/// Renames a complete file to its final name.
+fn rename_into_place(output: &OwnedFd, to: &OwnedFd, item: &CopyItem) -> StepResult<Entry> {
+    let CopyItem {
         entry,
         temp,
-        expect,
-    } = order;
+        precondition,
+    } = item;
     let stat = rustix::fs::statx(output, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(|e| ("look at", e))?;
-    // However it was filled: what has another size than was listed replaces nothing.
+    // A file of another size than listed replaces nothing, however it was filled.
     if stat.stx_size != entry.size {
         return Err(Failure::Short(stat.stx_size, entry.size));
     }
     failpoint::hit("before-rename");
-    let named = rename::name(to, temp, &entry.name, expect, entry).map_err(|e| ("name", e))?;
+    let named = rename::rename_expected(to, temp, &entry.name, precondition, entry)
+        .map_err(|e| ("name", e))?;
     failpoint::hit("after-rename");
     match named {
         true => Ok(entry_of(entry.name.clone(), &stat)),
-        false => Err(Failure::Overtaken),
+        false => Err(Failure::Conflict),
     }
 }
 
-/// Bytes and attributes. Answers whether the source stayed the same meanwhile.
+/// Copies bytes and attributes. Returns whether the source stayed unchanged.
 fn fill(
     input: &OwnedFd,
     output: &OwnedFd,
     sink: &Root,
     before: &Stat,
-    order: &Order,
-) -> Step<bool> {
-    let size = order.entry.size;
+    item: &CopyItem,
+) -> StepResult<bool> {
+    let size = item.entry.size;
     if size > 0 && !reflink(input, output, sink) {
         let holes = (before.st_blocks as u64).saturating_mul(512) < size;
-        let end = move_range(input, output, 0, size, holes).map_err(|e| ("copy", e))?;
+        let end = copy_range(input, output, 0, size, holes).map_err(|e| ("copy", e))?;
         if end < size {
-            let now = rustix::fs::fstat(input).map_err(|e| ("read", e))?;
-            return match is_as_listed(&now, &order.entry) {
+            let current = rustix::fs::fstat(input).map_err(|e| ("read", e))?;
+            return match matches_listing(&current, &item.entry) {
                 true => Err(Failure::Short(end, size)),
                 false => Ok(false),
             };
@@ -155,22 +161,23 @@ fn fill(
     }
     let extended = extended_of(input).map_err(|e| ("read the attributes of", e))?;
     let like = Entry {
-        posix: order.entry.posix,
-        modified: order.entry.modified,
+        posix: item.entry.posix,
+        modified: item.entry.modified,
         ..Entry::new("", Kind::File)
     };
-    sink.dress(output, &like, &extended, false)
+    sink.apply_attributes(output, &like, &extended, false)
         .map_err(|e| ("set attributes of", e))?;
     let after = rustix::fs::fstat(input).map_err(|e| ("read", e))?;
-    let stayed = is_as_listed(&after, &order.entry) && changed_at(&after) == changed_at(before);
-    Ok(stayed)
+    let unchanged =
+        matches_listing(&after, &item.entry) && changed_at(&after) == changed_at(before);
+    Ok(unchanged)
 }
 
 fn changed_at(stat: &Stat) -> (i64, u64) {
     (stat.st_ctime, stat.st_ctime_nsec)
 }
 
-fn is_as_listed(stat: &Stat, entry: &Entry) -> bool {
+fn matches_listing(stat: &Stat, entry: &Entry) -> bool {
     let modified = nanos(stat.st_mtime, stat.st_mtime_nsec as i64);
     stat.st_size as u64 == entry.size && entry.modified == Some(modified)
 }
@@ -186,7 +193,7 @@ fn reflink(input: &OwnedFd, output: &OwnedFd, sink: &Root) -> bool {
     cloned
 }
 
-/// A new file. What an earlier process left under this name is not gone on with.
+/// Creates a new file. A leftover of an earlier process is not resumed.
 pub(super) fn create(dir: &OwnedFd, temp: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;

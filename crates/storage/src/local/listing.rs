@@ -1,7 +1,7 @@
 //! Listing a folder.
 
 use super::root::{Root, listed_entry};
-use super::{blocking, near};
+use super::{blocking, dirfd_cache};
 use crate::backend::{Listing, Page};
 use crate::error::{Error, Result};
 use crate::{BoxFuture, Entry, Folder};
@@ -11,12 +11,11 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Entries in a page; what one read of the directory returns is not torn apart, so it may be some
-/// more.
+/// Entries per page; it may have more, because the result of one `getdents` call is not split.
 const PAGE: usize = 1024;
 const BUFFER: usize = 32 * 1024;
 /// Entries that most folders have at most.
-const SOME: usize = 32;
+const TYPICAL_ENTRIES: usize = 32;
 
 pub(super) struct LocalListing {
     root: Arc<Root>,
@@ -59,15 +58,15 @@ fn page(
 ) -> Result<(OwnedFd, Vec<Entry>, bool)> {
     let dir = match dir {
         Some(dir) => dir,
-        None => near::open(root, folder)?,
+        None => dirfd_cache::open(root, folder)?,
     };
-    let wrong = |errno| Error::system("list", folder.as_bytes(), errno);
-    let mut entries = Vec::with_capacity(SOME);
+    let fail = |errno| Error::from_errno("list", folder.as_bytes(), errno);
+    let mut entries = Vec::with_capacity(TYPICAL_ENTRIES);
     let mut buffer = [MaybeUninit::uninit(); BUFFER];
     let mut names = RawDir::new(&dir, &mut buffer);
     let mut ended = true;
     while let Some(name) = names.next() {
-        let name = name.map_err(wrong)?;
+        let name = name.map_err(fail)?;
         let name = name.file_name();
         if name != c"." && name != c".." {
             match listed_entry(&dir, name) {
@@ -75,7 +74,7 @@ fn page(
                 Err(Errno::NOENT) => {} // removed since the folder was read
                 Err(errno) => {
                     let path = folder.join(name.to_bytes());
-                    return Err(Error::system("look at", &path, errno));
+                    return Err(Error::from_errno("look at", &path, errno));
                 }
             }
         }

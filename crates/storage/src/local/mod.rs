@@ -1,24 +1,24 @@
 //! A directory of this machine.
 //!
-//! Everything is done relative to file descriptors, so paths may be longer than `PATH_MAX`, and no
-//! symlink on the way is followed. [`Root`] has the blocking calls; [`Local`] runs them on tokio's
+//! All calls are relative to file descriptors, so paths may be longer than `PATH_MAX`, and no
+//! symlink in a path is followed. [`Root`] has the blocking calls; [`Local`] runs them on tokio's
 //! blocking threads.
 
 mod attributes;
+mod blocking_pool;
 mod bytes;
 mod copy;
+mod dirfd_cache;
 mod listing;
-mod near;
 mod nodes;
 mod rename;
 mod root;
 mod sink;
 mod small;
-mod steps;
 mod upload;
 
 use crate::backend::{
-    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Upload, UploadPlan,
+    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Upload, UploadPlan,
 };
 use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
@@ -35,15 +35,15 @@ pub struct Local {
 }
 
 impl Local {
-    /// The directory at `path`. It is opened when first needed; one that does not exist is made by
-    /// [`make_folder`](Backend::make_folder) of the root.
+    /// Creates a backend for the directory at `path`. It is opened when first needed; if it does
+    /// not exist, [`make_folder`](Backend::make_folder) of the root creates it.
     #[must_use]
     pub fn new(path: &Path) -> Local {
         let root = Arc::new(Root::new(path));
         Local { root }
     }
 
-    /// Runs blocking work where it may block.
+    /// Runs blocking work on a blocking thread.
     fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Arc<Root>) -> T + Send + 'static,
@@ -54,7 +54,7 @@ impl Local {
 }
 
 /// Runs `work` with calls to [`Local`] made on this thread, which may block, instead of each on
-/// another: for whoever has many calls to make one after the other, and a thread for them.
+/// another thread. For callers with many sequential calls and a thread of their own.
 ///
 /// ```
 /// use headworks_storage::{Backend, Folder, Local, on_this_thread};
@@ -65,12 +65,12 @@ impl Local {
 /// assert_eq!(entry.unwrap().kind, headworks_storage::Kind::Folder);
 /// ```
 pub fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
-    let _blocking = near::Blocking::begin();
+    let _blocking = dirfd_cache::BlockingScope::enter();
     work()
 }
 
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    if near::may_block() {
+    if dirfd_cache::may_block() {
         return work();
     }
     match tokio::task::spawn_blocking(work).await {
@@ -133,7 +133,7 @@ impl Backend for Local {
         length: u64,
     ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
         let (root, folder, name) = (self.root.clone(), folder.clone(), name.to_vec());
-        Box::pin(self.root.steps.run(move || {
+        Box::pin(self.root.blocking_pool.run(move || {
             let chunks = bytes::LocalChunks::open(&root, &folder, &name, offset, length)?;
             Ok(Box::new(chunks) as Box<dyn Chunks>)
         }))
@@ -179,11 +179,11 @@ impl Backend for Local {
         &'a self,
         source: &'a dyn Backend,
         folder: &'a Folder,
-        orders: &'a [Order],
-    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        items: &'a [CopyItem],
+    ) -> Option<BoxFuture<'a, Vec<Result<CopyOutcome>>>> {
         let source = source.as_any().downcast_ref::<Local>()?.root.clone();
-        let (folder, orders) = (folder.clone(), orders.to_vec());
-        Some(self.run(move |root| copy::batch(&source, root, &folder, &orders)))
+        let (folder, items) = (folder.clone(), items.to_vec());
+        Some(self.run(move |root| copy::copy_batch(&source, root, &folder, &items)))
     }
 
     fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
@@ -194,12 +194,12 @@ impl Backend for Local {
     fn make_node<'a>(
         &'a self,
         folder: &'a Folder,
-        order: &'a Order,
+        item: &'a CopyItem,
     ) -> BoxFuture<'a, Result<Entry>> {
-        let (folder, order) = (folder.clone(), order.clone());
+        let (folder, item) = (folder.clone(), item.clone());
         self.run(move |root| {
             let dir = root.folder(&folder)?;
-            root.make_node(&dir, &folder, &order, &[])
+            root.make_node(&dir, &folder, &item, &[])
         })
     }
 
@@ -215,7 +215,7 @@ impl Backend for Local {
         self.run(move |root| root.hard_link((&existing.0, &existing.1), &folder, &name, &temp))
     }
 
-    fn settle<'a>(
+    fn set_attributes<'a>(
         &'a self,
         folder: &'a Folder,
         name: Option<&'a [u8]>,
@@ -223,7 +223,7 @@ impl Backend for Local {
         extended: Extended,
     ) -> BoxFuture<'a, Result<Entry>> {
         let (folder, name, like) = (folder.clone(), name.map(<[u8]>::to_vec), like.clone());
-        self.run(move |root| root.settle(&folder, name.as_deref(), &like, &extended))
+        self.run(move |root| root.set_attributes(&folder, name.as_deref(), &like, &extended))
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {

@@ -1,55 +1,55 @@
-//! Giving a complete entry its name, unless somebody else took the name or changed what has it.
+//! Renaming a complete entry to its final name, unless another program took the name or changed the
+//! entry that has it.
 
 use super::root::entry_at;
 use crate::Entry;
-use crate::backend::Expect;
+use crate::backend::Precondition;
 use rustix::fd::OwnedFd;
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
-/// Renames `temp` to the name of `new`, in place of what is expected there. Returns whether it did:
-/// what nobody expected stays. An entry that is as `new` is ours, from a run that died before it
-/// could note that.
+/// Renames `temp` to `name` in place of the expected entry. Returns `false` if another entry is
+/// there, which stays. An entry like `new` is our own, from a run that died before it was recorded.
 ///
-/// A change between the look and the rename is not seen; a name that is free when it is looked at
-/// is never overwritten.
-pub(super) fn name(
+/// A change between the check and the rename is not noticed; a name that is free at the check is
+/// never overwritten.
+pub(super) fn rename_expected(
     dir: &OwnedFd,
     temp: &[u8],
     name: &[u8],
-    expect: &Expect,
+    precondition: &Precondition,
     new: &Entry,
 ) -> rustix::io::Result<bool> {
     let overwrite = || rustix::fs::renameat(dir, temp, dir, name).map(|()| true);
-    let listed = match expect {
-        Expect::Anything | Expect::Version(_) => return overwrite(),
-        Expect::Nothing => None,
-        Expect::Listed(listed) => Some(&**listed),
+    let listed = match precondition {
+        Precondition::Any | Precondition::Version(_) => return overwrite(),
+        Precondition::Absent => None,
+        Precondition::Unchanged(listed) => Some(&**listed),
     };
-    let look = || match entry_at(dir, name) {
+    let stat_target = || match entry_at(dir, name) {
         Err(Errno::NOENT) => Ok(None),
         found => found.map(Some),
     };
-    // Looking first would be one call more for every new file.
-    let mut there = match listed {
+    // A check in advance would cost one call for every new file.
+    let mut existing = match listed {
         None => None,
-        Some(_) => look()?,
+        Some(_) => stat_target()?,
     };
     loop {
-        if let Some(there) = &there {
-            let is_listed = listed.is_some_and(|listed| is_same(there, listed));
-            return match is_listed || is_same(there, new) {
+        if let Some(existing) = &existing {
+            let is_listed = listed.is_some_and(|listed| is_same(existing, listed));
+            return match is_listed || is_same(existing, new) {
                 true => overwrite(),
                 false => Ok(false),
             };
         }
         match rustix::fs::renameat_with(dir, temp, dir, name, RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(true),
-            Err(Errno::EXIST) => there = look()?,
-            // Not every filesystem knows this. Then the look has to do.
+            Err(Errno::EXIST) => existing = stat_target()?,
+            // Not every filesystem supports this flag. Then the check must suffice.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                there = look()?;
-                if there.is_none() {
+                existing = stat_target()?;
+                if existing.is_none() {
                     return overwrite();
                 }
             }
@@ -58,10 +58,12 @@ pub(super) fn name(
     }
 }
 
-/// Whether an entry is what another was, as far as is compared. A time that is not known is any.
-fn is_same(there: &Entry, other: &Entry) -> bool {
-    let same_time = other.modified.is_none() || there.modified == other.modified;
-    same_time && (there.kind, there.size, &there.target) == (other.kind, other.size, &other.target)
+/// Returns whether two entries are the same as far as is compared. An unknown time matches any.
+fn is_same(existing: &Entry, other: &Entry) -> bool {
+    let same_time = other.modified.is_none() || existing.modified == other.modified;
+    same_time
+        && (existing.kind, existing.size, &existing.target)
+            == (other.kind, other.size, &other.target)
 }
 
 #[cfg(test)]
@@ -69,70 +71,71 @@ mod tests {
     use super::*;
     use crate::Kind;
 
-    struct Place {
+    struct TestDir {
         folder: tempfile::TempDir,
         dir: OwnedFd,
     }
 
-    impl Place {
-        fn new() -> Place {
-            let folder = tempfile::tempdir().expect("a folder");
-            let dir = std::fs::File::open(folder.path()).expect("it is there");
+    impl TestDir {
+        fn new() -> TestDir {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let dir = std::fs::File::open(folder.path()).expect("the folder exists");
             let dir = dir.into();
-            Place { folder, dir }
+            TestDir { folder, dir }
         }
 
         fn write(&self, name: &str, text: &str) -> Entry {
-            std::fs::write(self.folder.path().join(name), text).expect("it is written");
-            entry_at(&self.dir, name.as_bytes()).expect("it is there")
+            std::fs::write(self.folder.path().join(name), text).expect("the file can be written");
+            entry_at(&self.dir, name.as_bytes()).expect("the file exists")
         }
 
-        /// Names the file `temp`, and reads what is there then.
-        fn name(&self, expect: &Expect, new: &Entry) -> (bool, String) {
-            let done = name(&self.dir, b"temp", b"name", expect, new).expect("a rename");
+        /// Renames the file `temp`, and returns the result and the text of the target.
+        fn name(&self, precondition: &Precondition, new: &Entry) -> (bool, String) {
+            let done = rename_expected(&self.dir, b"temp", b"name", precondition, new)
+                .expect("the rename works");
             let text = std::fs::read_to_string(self.folder.path().join("name"));
-            (done, text.expect("something is there"))
+            (done, text.expect("the target exists"))
         }
     }
 
     #[test]
-    fn only_what_is_expected_or_ours_is_overwritten() {
-        let place = Place::new();
-        let new = place.write("temp", "new");
-        assert_eq!(place.name(&Expect::Nothing, &new), (true, "new".into()));
-        let old = place.write("name", "by somebody else");
-        let new = place.write("temp", "newer");
+    fn only_expected_or_own_entries_are_overwritten() {
+        let dir = TestDir::new();
+        let new = dir.write("temp", "new");
+        assert_eq!(dir.name(&Precondition::Absent, &new), (true, "new".into()));
+        let old = dir.write("name", "by somebody else");
+        let new = dir.write("temp", "newer");
         let other = Entry {
             modified: Some(1),
             ..old.clone()
         };
         let kept = (false, "by somebody else".to_owned());
-        assert_eq!(place.name(&Expect::Nothing, &new), kept);
-        assert_eq!(place.name(&Expect::Listed(other.into()), &new), kept);
+        assert_eq!(dir.name(&Precondition::Absent, &new), kept);
+        assert_eq!(dir.name(&Precondition::Unchanged(other.into()), &new), kept);
         let done = (true, "newer".to_owned());
-        assert_eq!(place.name(&Expect::Listed(old.into()), &new), done);
-        // The same again, as after a kill between the rename and the note of it.
+        assert_eq!(dir.name(&Precondition::Unchanged(old.into()), &new), done);
+        // Again, as after a kill between the rename and its record.
         std::fs::rename(
-            place.folder.path().join("name"),
-            place.folder.path().join("temp"),
+            dir.folder.path().join("name"),
+            dir.folder.path().join("temp"),
         )
         .unwrap();
         std::fs::hard_link(
-            place.folder.path().join("temp"),
-            place.folder.path().join("other"),
+            dir.folder.path().join("temp"),
+            dir.folder.path().join("other"),
         )
         .unwrap();
         std::fs::rename(
-            place.folder.path().join("other"),
-            place.folder.path().join("name"),
+            dir.folder.path().join("other"),
+            dir.folder.path().join("name"),
         )
         .unwrap();
-        assert_eq!(place.name(&Expect::Nothing, &new), done);
+        assert_eq!(dir.name(&Precondition::Absent, &new), done);
         let gone = Entry::new("name", Kind::File);
-        std::fs::remove_file(place.folder.path().join("name")).unwrap();
-        let new = place.write("temp", "newest");
+        std::fs::remove_file(dir.folder.path().join("name")).unwrap();
+        let new = dir.write("temp", "newest");
         assert_eq!(
-            place.name(&Expect::Listed(gone.into()), &new),
+            dir.name(&Precondition::Unchanged(gone.into()), &new),
             (true, "newest".to_owned())
         );
     }

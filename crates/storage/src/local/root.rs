@@ -1,6 +1,6 @@
-//! The descriptor of the root, and the way from it to any folder.
+//! The descriptor of the root directory, and opening folders relative to it.
 
-use super::steps::Steps;
+use super::blocking_pool::BlockingPool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Entry, Folder, Inode, Kind, Posix, Space};
 use rustix::fd::{AsFd, OwnedFd};
@@ -12,23 +12,23 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
-/// As many bytes of a path as one call takes, with some to spare.
-const LONGEST_STEP: usize = 3800;
+/// Bytes of a path that one call accepts, with some margin.
+const MAX_PATH_CHUNK: usize = 3800;
 
-/// An open directory, and what was learned about its filesystem.
+/// The root directory, and what is known about its filesystem.
 #[derive(Debug)]
 pub(crate) struct Root {
     path: PathBuf,
-    /// Opened when first needed: a destination may not exist until something is copied there.
+    /// Opened when first needed: a destination may not exist until something is copied.
     fd: OnceLock<OwnedFd>,
-    /// Whether a reflink was refused: not tried again.
+    /// Whether a reflink was refused; it is not tried again.
     pub(super) no_reflink: AtomicBool,
-    /// Whether a folder was refused unless reading it counts as a use of it: not tried again.
+    /// Whether `O_NOATIME` was refused; it is not tried again.
     pub(super) no_noatime: AtomicBool,
     /// Whether we may change owners.
     pub(super) privileged: bool,
-    /// For what is short and comes often.
-    pub(super) steps: Steps,
+    /// Runs short and frequent operations.
+    pub(super) blocking_pool: BlockingPool,
 }
 
 impl Root {
@@ -39,7 +39,7 @@ impl Root {
             no_reflink: AtomicBool::new(false),
             no_noatime: AtomicBool::new(false),
             privileged: rustix::process::geteuid().is_root(),
-            steps: Steps::default(),
+            blocking_pool: BlockingPool::default(),
         }
     }
 
@@ -49,51 +49,52 @@ impl Root {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&self.path, flags, Mode::empty())
-            .map_err(|errno| self.wrong("open the folder", errno))?;
+            .map_err(|errno| self.failure("open the folder", errno))?;
         Ok(self.fd.get_or_init(|| fd))
     }
 
-    /// Makes the root itself, with what lacks above it.
+    /// Creates the root with its missing ancestors.
     pub(super) fn make(&self) -> Result<()> {
         std::fs::create_dir_all(&self.path).map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            self.wrong("make the folder", errno)
+            self.failure("make the folder", errno)
         })
     }
 
-    fn wrong(&self, operation: &'static str, errno: Errno) -> Error {
-        Error::system(operation, self.path.as_os_str().as_encoded_bytes(), errno)
+    fn failure(&self, operation: &'static str, errno: Errno) -> Error {
+        Error::from_errno(operation, self.path.as_os_str().as_encoded_bytes(), errno)
     }
 
-    /// A descriptor to go on from; it cannot be read.
+    /// Opens a folder as an `O_PATH` descriptor, which cannot be read.
     pub(super) fn folder(&self, folder: &Folder) -> Result<OwnedFd> {
         self.descend(folder, OFlags::PATH)
     }
 
-    /// A descriptor that can be listed.
+    /// Opens a folder for listing.
     pub(super) fn readable_folder(&self, folder: &Folder) -> Result<OwnedFd> {
         self.descend(folder, OFlags::RDONLY)
     }
 
-    /// A descriptor opened with these flags.
+    /// Opens a folder with these flags.
     pub(super) fn descend(&self, folder: &Folder, last: OFlags) -> Result<OwnedFd> {
-        let wrong = |errno| Error::system("open the folder", folder.as_bytes(), errno);
+        let fail = |errno| Error::from_errno("open the folder", folder.as_bytes(), errno);
         let root = self.fd()?;
         let mut at: Option<OwnedFd> = None;
         let mut step: Vec<u8> = Vec::new();
         for name in folder.names() {
             if matches!(name, b"" | b"." | b"..") || name.contains(&0) {
-                let words = "a name on the way cannot be expressed on a disk";
+                let message = "a name in the path cannot exist on a disk";
                 return Err(Error::new(
                     ErrorKind::BadName,
                     "open the folder",
                     folder.as_bytes(),
-                    words,
+                    message,
                 ));
             }
-            if step.len() + name.len() >= LONGEST_STEP {
-                at =
-                    Some(step_to(at.as_ref().unwrap_or(root), &step, OFlags::PATH).map_err(wrong)?);
+            if step.len() + name.len() >= MAX_PATH_CHUNK {
+                at = Some(
+                    open_beneath(at.as_ref().unwrap_or(root), &step, OFlags::PATH).map_err(fail)?,
+                );
                 step.clear();
             }
             if !step.is_empty() {
@@ -104,29 +105,28 @@ impl Root {
         if step.is_empty() {
             step.push(b'.');
         }
-        step_to(at.as_ref().unwrap_or(root), &step, last).map_err(wrong)
+        open_beneath(at.as_ref().unwrap_or(root), &step, last).map_err(fail)
     }
 
     pub(super) fn stat(&self, folder: &Folder, name: Option<&[u8]>) -> Result<Entry> {
         let dir = self.folder(folder)?;
         match name {
-            Some(name) => {
-                entry_at(&dir, name).map_err(|e| Error::system("look at", &folder.join(name), e))
-            }
+            Some(name) => entry_at(&dir, name)
+                .map_err(|e| Error::from_errno("look at", &folder.join(name), e)),
             None => {
                 let name = folder.split().map_or(&b""[..], |(_, name)| name);
-                entry_in(&dir, name).map_err(|e| Error::system("look at", folder.as_bytes(), e))
+                entry_in(&dir, name).map_err(|e| Error::from_errno("look at", folder.as_bytes(), e))
             }
         }
     }
 
     pub(super) fn sync(&self) -> Result<()> {
-        rustix::fs::syncfs(self.fd()?).map_err(|e| self.wrong("sync", e))
+        rustix::fs::syncfs(self.fd()?).map_err(|e| self.failure("sync", e))
     }
 
     pub(super) fn space(&self) -> Result<Space> {
         let stat = rustix::fs::fstatvfs(self.fd()?)
-            .map_err(|e| self.wrong("ask for the free space of", e))?;
+            .map_err(|e| self.failure("ask for the free space of", e))?;
         Ok(Space {
             bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
             entries: (stat.f_files > 0).then_some(stat.f_favail),
@@ -136,16 +136,20 @@ impl Root {
     pub(super) fn writable(&self) -> Result<()> {
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         rustix::fs::accessat(self.fd()?, c".", access, AtFlags::EACCESS)
-            .map_err(|e| self.wrong("write into", e))
+            .map_err(|e| self.failure("write into", e))
     }
 }
 
-/// From one folder to another below it.
-pub(super) fn step_to(from: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+/// Opens a folder below another one.
+pub(super) fn open_beneath(
+    from: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(from, path, flags, Mode::empty(), resolve) {
-        // Kernels and sandboxes without openat2: a name at a time does the same.
+        // Kernels and sandboxes without openat2: opening one name at a time is equivalent.
         Err(Errno::NOSYS) => {
             let mut at: Option<OwnedFd> = None;
             for name in path.split(|&b| b == b'/') {
@@ -158,12 +162,12 @@ pub(super) fn step_to(from: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io:
     }
 }
 
-/// What a name in an open folder stands for.
+/// Returns the entry of a name in an open folder.
 pub(super) fn entry_at(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Entry> {
     name.into_with_c_str(|name| listed_entry(dir, name))
 }
 
-/// The same for a name as the system gave it, which is not copied to be given back.
+/// Returns the entry of a name as the system returned it, without copying the name.
 pub(super) fn listed_entry(dir: impl AsFd, name: &CStr) -> rustix::io::Result<Entry> {
     let (flags, mask) = (AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS);
     let stat = rustix::fs::statx(&dir, name, flags, mask)?;
@@ -175,7 +179,7 @@ pub(super) fn listed_entry(dir: impl AsFd, name: &CStr) -> rustix::io::Result<En
     Ok(entry)
 }
 
-/// What an open file is.
+/// Returns the entry of an open file.
 pub(super) fn entry_in(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Entry> {
     let stat = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
     Ok(entry_of(name.to_vec(), &stat))
@@ -213,7 +217,7 @@ pub(super) fn entry_of(name: Vec<u8>, stat: &Statx) -> Entry {
     }
 }
 
-/// Times before 1678 and after 2262 are kept as the nearest that fits.
+/// Times before 1678 and after 2262 are clamped.
 pub(super) fn nanos(seconds: i64, nanos: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }

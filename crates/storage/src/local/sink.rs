@@ -1,6 +1,5 @@
-//! A file being written. Blocks of a large file go to the disk straight from where they are: the
-//! system's memory would be filled with what nobody reads again, at the price of one more copy of
-//! every byte.
+//! A file being written. Blocks of a large file are written with direct I/O: the page cache would
+//! be filled with data that nobody reads again, at the cost of one more copy of every byte.
 
 use super::bytes::write_all;
 use parking_lot::Mutex;
@@ -8,67 +7,67 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Smaller files are written through the system's memory.
-const LARGE: u64 = 64 << 20;
-/// So much that is nothing but zeros takes no room.
-pub(super) const HOLE: usize = 64 * 1024;
-/// Where nothing is given up for it, as compression would be: ext4 and XFS.
-const PLAIN: [u32; 2] = [0xef53, 0x5846_5342];
+/// Smaller files are written through the page cache.
+const MIN_DIRECT_SIZE: u64 = 64 << 20;
+/// A block of this many zeros becomes a hole.
+pub(super) const HOLE_SIZE: usize = 64 * 1024;
+/// Filesystems on which direct I/O sacrifices nothing, such as compression: ext4 and XFS.
+const DIRECT_IO_FILESYSTEMS: [u32; 2] = [0xef53, 0x5846_5342];
 
 pub(super) struct Sink {
     pub(super) file: OwnedFd,
-    /// The same file, past the system's memory.
-    straight: Option<OwnedFd>,
-    /// Whether nothing may be written any more. Held while something is.
+    /// The same file, opened for direct I/O.
+    direct: Option<OwnedFd>,
+    /// Whether writing has ended. Locked during a write.
     closed: Mutex<bool>,
 }
 
 impl Sink {
-    /// A file that is open already, and will have that size.
+    /// Wraps an open file that will have this size.
     pub(super) fn new(file: OwnedFd, dir: impl AsFd, name: &[u8], size: u64) -> Sink {
-        let large = size >= LARGE;
-        let straight = large.then(|| past_memory(&file, dir, name)).flatten();
+        let large = size >= MIN_DIRECT_SIZE;
+        let direct = large.then(|| open_direct(&file, dir, name)).flatten();
         Sink {
             file,
-            straight,
+            direct,
             closed: Mutex::new(false),
         }
     }
 
-    /// Whether a write lasts until the disk has it; else it is one of memory.
-    pub(super) fn waits_for_the_disk(&self) -> bool {
-        self.straight.is_some()
+    /// Returns whether writes bypass the page cache, and so wait for the disk.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.is_some()
     }
 
-    /// What is a hole, or nothing but zeros, on the source need not take room here.
+    /// Writes bytes at an offset. Blocks of zeros become holes.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
         let closed = self.closed.lock();
         if *closed {
             return Ok(());
         }
         let mut begin = 0;
-        for (number, block) in bytes.chunks_exact(HOLE).enumerate() {
+        for (number, block) in bytes.chunks_exact(HOLE_SIZE).enumerate() {
             if block.iter().all(|&byte| byte == 0) {
-                let hole = number * HOLE;
+                let hole = number * HOLE_SIZE;
                 self.put(&bytes[begin..hole], offset + begin as u64)?;
-                begin = hole + HOLE;
+                begin = hole + HOLE_SIZE;
             }
         }
         self.put(&bytes[begin..], offset + begin as u64)
     }
 
-    /// Waits for what is being written. What has not begun will not be: somebody else may go on
-    /// with the file.
+    /// Waits for the current write. Later ones do nothing, because another process may resume the
+    /// file.
     pub(super) fn close(&self) {
         *self.closed.lock() = true;
     }
 
     fn put(&self, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
-        const UNEVEN: usize = crate::ALIGNED - 1;
+        const UNEVEN: usize = crate::DIRECT_IO_ALIGNMENT - 1;
         let uneven = (bytes.as_ptr().addr() | bytes.len() | offset as usize) & UNEVEN;
-        if let Some(straight) = self.straight.as_ref().filter(|_| uneven == 0) {
-            match write_all(straight, bytes, offset) {
-                // Its disk wants more than even thousands: as everybody else, then.
+        if let Some(direct) = self.direct.as_ref().filter(|_| uneven == 0) {
+            match write_all(direct, bytes, offset) {
+                // This disk needs a larger alignment: fall back to the page cache.
                 Err(Errno::INVAL) => {}
                 written => return written,
             }
@@ -77,9 +76,9 @@ impl Sink {
     }
 }
 
-fn past_memory(file: &OwnedFd, dir: impl AsFd, name: &[u8]) -> Option<OwnedFd> {
+fn open_direct(file: &OwnedFd, dir: impl AsFd, name: &[u8]) -> Option<OwnedFd> {
     let system = rustix::fs::fstatfs(file).ok()?;
-    if !PLAIN.contains(&(system.f_type as u32)) {
+    if !DIRECT_IO_FILESYSTEMS.contains(&(system.f_type as u32)) {
         return None;
     }
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -91,37 +90,37 @@ fn past_memory(file: &OwnedFd, dir: impl AsFd, name: &[u8]) -> Option<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ALIGNED;
+    use crate::DIRECT_IO_ALIGNMENT;
 
-    /// Bytes at an even address, and the same at an uneven one.
+    /// Returns the bytes at an aligned and at an unaligned address.
     fn both(bytes: &[u8]) -> [(Vec<u8>, usize); 2] {
-        let mut room = vec![0; bytes.len() + 2 * ALIGNED];
-        let even = room.as_ptr().align_offset(ALIGNED);
+        let mut room = vec![0; bytes.len() + 2 * DIRECT_IO_ALIGNMENT];
+        let even = room.as_ptr().align_offset(DIRECT_IO_ALIGNMENT);
         room[even..even + bytes.len()].copy_from_slice(bytes);
-        let mut other = vec![0; bytes.len() + 2 * ALIGNED];
-        let uneven = other.as_ptr().align_offset(ALIGNED) + 1;
+        let mut other = vec![0; bytes.len() + 2 * DIRECT_IO_ALIGNMENT];
+        let uneven = other.as_ptr().align_offset(DIRECT_IO_ALIGNMENT) + 1;
         other[uneven..uneven + bytes.len()].copy_from_slice(bytes);
         [(room, even), (other, uneven)]
     }
 
     #[test]
-    fn a_file_written_past_memory_is_the_same_file() {
+    fn a_file_written_with_direct_io_has_the_same_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
         let dir = std::fs::File::open(folder.path()).expect("it is there");
-        let mut bytes: Vec<u8> = (0..20 * HOLE).map(|at| (at % 251) as u8).collect();
-        bytes[3 * HOLE..5 * HOLE].fill(0);
-        bytes[19 * HOLE..].fill(0);
+        let mut bytes: Vec<u8> = (0..20 * HOLE_SIZE).map(|at| (at % 251) as u8).collect();
+        bytes[3 * HOLE_SIZE..5 * HOLE_SIZE].fill(0);
+        bytes[19 * HOLE_SIZE..].fill(0);
         for (case, (room, begin)) in both(&bytes).into_iter().enumerate() {
             let name = format!("file {case}");
             let path = folder.path().join(&name);
             let file = std::fs::File::create(&path).expect("it can be made");
             file.set_len(bytes.len() as u64 + 7).expect("it has room");
-            let sink = Sink::new(file.into(), &dir, name.as_bytes(), LARGE);
+            let sink = Sink::new(file.into(), &dir, name.as_bytes(), MIN_DIRECT_SIZE);
             let system = rustix::fs::fstatfs(&sink.file).expect("it is on one");
-            let can = PLAIN.contains(&(system.f_type as u32));
-            assert_eq!(sink.waits_for_the_disk(), can, "{name}");
-            let whole = &room[begin..begin + bytes.len()];
-            sink.write(whole, 0).expect("it is written");
+            let can = DIRECT_IO_FILESYSTEMS.contains(&(system.f_type as u32));
+            assert_eq!(sink.is_direct(), can, "{name}");
+            let slice = &room[begin..begin + bytes.len()];
+            sink.write(slice, 0).expect("it is written");
             sink.write(b"the end", bytes.len() as u64)
                 .expect("it is written");
             let expected = [&bytes[..], b"the end"].concat();

@@ -1,5 +1,5 @@
-//! Writing a small file: its bytes are kept until all of them came, and then it is made, written
-//! and named in one step. Waking a thread for each of these would cost more than they do.
+//! Writing a small file: its bytes are buffered, and then it is created, written and renamed in one
+//! job. Waking a thread for each of these calls would cost more than they do.
 
 use super::blocking;
 use super::root::Root;
@@ -10,18 +10,18 @@ use crate::{BoxFuture, Entry, Folder};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Larger files are written as they come.
-const SMALL: u64 = 64 << 10;
+/// Larger files are written as their bytes arrive.
+const MAX_SMALL: u64 = 64 << 10;
 
 pub(super) enum SmallUpload {
     /// Nothing of it is on the disk.
-    Kept(Kept),
-    /// Somebody wants what came to be durable: from then on it is like any other.
-    Begun(Box<LocalUpload>),
+    Buffered(Buffered),
+    /// A checkpoint was requested: from then on it is written like any other file.
+    Started(Box<LocalUpload>),
 }
 
 #[derive(Clone)]
-pub(super) struct Kept {
+pub(super) struct Buffered {
     root: Arc<Root>,
     folder: Folder,
     name: Vec<u8>,
@@ -30,7 +30,7 @@ pub(super) struct Kept {
     offset: u64,
 }
 
-impl Kept {
+impl Buffered {
     fn begin(self) -> Result<(LocalUpload, Vec<Bytes>)> {
         let upload = LocalUpload::open(&self.root, self.folder, self.name, self.plan)?;
         Ok((upload, self.bytes))
@@ -38,13 +38,13 @@ impl Kept {
 }
 
 impl SmallUpload {
-    /// Whether a file is one.
+    /// Returns whether a file is small.
     pub(super) fn is_for(plan: &UploadPlan) -> bool {
-        plan.size <= SMALL && plan.resume.is_none()
+        plan.size <= MAX_SMALL && plan.resume.is_none()
     }
 
     pub(super) fn new(root: &Arc<Root>, folder: &Folder, name: &[u8], plan: UploadPlan) -> Self {
-        SmallUpload::Kept(Kept {
+        SmallUpload::Buffered(Buffered {
             root: root.clone(),
             folder: folder.clone(),
             name: name.to_vec(),
@@ -58,35 +58,35 @@ impl SmallUpload {
 impl Upload for SmallUpload {
     fn offset(&self) -> u64 {
         match self {
-            SmallUpload::Kept(kept) => kept.offset,
-            SmallUpload::Begun(upload) => upload.offset(),
+            SmallUpload::Buffered(buffered) => buffered.offset,
+            SmallUpload::Started(upload) => upload.offset(),
         }
     }
 
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         match self {
-            SmallUpload::Kept(kept) => {
-                kept.offset += bytes.len() as u64;
-                kept.bytes.push(bytes);
+            SmallUpload::Buffered(buffered) => {
+                buffered.offset += bytes.len() as u64;
+                buffered.bytes.push(bytes);
                 Box::pin(std::future::ready(Ok(())))
             }
-            SmallUpload::Begun(upload) => upload.write(bytes),
+            SmallUpload::Started(upload) => upload.write(bytes),
         }
     }
 
     fn checkpoint(&mut self, end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
-            if let SmallUpload::Kept(kept) = self {
-                let kept = kept.clone();
-                let (mut upload, bytes) = blocking(move || kept.begin()).await?;
+            if let SmallUpload::Buffered(buffered) = self {
+                let buffered = buffered.clone();
+                let (mut upload, bytes) = blocking(move || buffered.begin()).await?;
                 for bytes in bytes {
                     upload.write(bytes).await?;
                 }
-                *self = SmallUpload::Begun(Box::new(upload));
+                *self = SmallUpload::Started(Box::new(upload));
             }
             match self {
-                SmallUpload::Kept(_) => Ok(None),
-                SmallUpload::Begun(upload) => upload.checkpoint(end).await,
+                SmallUpload::Buffered(_) => Ok(None),
+                SmallUpload::Started(upload) => upload.checkpoint(end).await,
             }
         })
     }
@@ -97,22 +97,22 @@ impl Upload for SmallUpload {
         extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
         match *self {
-            SmallUpload::Kept(kept) => Box::pin(async move {
-                let steps = kept.root.steps.clone();
+            SmallUpload::Buffered(buffered) => Box::pin(async move {
+                let steps = buffered.root.blocking_pool.clone();
                 let step = move || {
-                    let (upload, bytes) = kept.begin()?;
+                    let (upload, bytes) = buffered.begin()?;
                     upload.complete(&bytes, &like, &extended)
                 };
                 steps.run(step).await
             }),
-            SmallUpload::Begun(upload) => upload.finish(like, extended),
+            SmallUpload::Started(upload) => upload.finish(like, extended),
         }
     }
 
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         match *self {
-            SmallUpload::Kept(_) => Box::pin(std::future::ready(Ok(()))),
-            SmallUpload::Begun(upload) => upload.abort(),
+            SmallUpload::Buffered(_) => Box::pin(std::future::ready(Ok(()))),
+            SmallUpload::Started(upload) => upload.abort(),
         }
     }
 }

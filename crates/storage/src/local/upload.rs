@@ -1,13 +1,13 @@
-//! Writing a file under a temporary name, which it keeps until it is whole.
+//! Writing a file under a temporary name until it is complete.
 
 use super::Local;
 use super::blocking;
-use super::bytes::{move_range, open_file};
+use super::bytes::{copy_range, open_file};
 use super::copy::create;
 use super::rename;
 use super::root::{Root, entry_at};
-use super::sink::{HOLE, Sink};
-use crate::backend::{Backend, Expect, Extended, Upload, UploadPlan, incomplete};
+use super::sink::{HOLE_SIZE, Sink};
+use crate::backend::{Backend, Extended, Precondition, Upload, UploadPlan, incomplete_upload};
 use crate::error::{Error, ErrorKind, Result};
 use crate::failpoint;
 use crate::{BoxFuture, Entry, Folder};
@@ -24,11 +24,11 @@ pub(super) struct LocalUpload {
     temp: Vec<u8>,
     dir: OwnedFd,
     sink: Arc<Sink>,
-    /// What is being written, while whoever writes has the next bytes made ready.
+    /// The write in progress, while the caller prepares the next bytes.
     writing: Option<JoinHandle<rustix::io::Result<()>>>,
     size: u64,
     offset: u64,
-    expect: Expect,
+    precondition: Precondition,
 }
 
 impl LocalUpload {
@@ -39,7 +39,7 @@ impl LocalUpload {
         plan: UploadPlan,
     ) -> Result<Self> {
         let path = folder.join(&name);
-        let wrong = |e| Error::system("write", &path, e);
+        let fail = |e| Error::from_errno("write", &path, e);
         let dir = root.folder(&folder)?;
         let resumed = plan
             .resume
@@ -47,7 +47,7 @@ impl LocalUpload {
             .and_then(|resume| reopen(&dir, &plan.temp, resume));
         let (file, offset) = match resumed {
             Some(resumed) => resumed,
-            None => (create(&dir, &plan.temp).map_err(wrong)?, 0),
+            None => (create(&dir, &plan.temp).map_err(fail)?, 0),
         };
         let sink = Sink::new(file, &dir, &plan.temp, plan.size);
         Ok(LocalUpload {
@@ -60,16 +60,16 @@ impl LocalUpload {
             writing: None,
             size: plan.size,
             offset,
-            expect: plan.expect,
+            precondition: plan.precondition,
         })
     }
 
-    fn wrong(&self, operation: &'static str, errno: rustix::io::Errno) -> Error {
-        Error::system(operation, &self.folder.join(&self.name), errno)
+    fn failure(&self, operation: &'static str, errno: rustix::io::Errno) -> Error {
+        Error::from_errno(operation, &self.folder.join(&self.name), errno)
     }
 
-    /// Waits for what is being written.
-    async fn written(&mut self) -> Result<()> {
+    /// Waits for the write in progress.
+    async fn wait_for_write(&mut self) -> Result<()> {
         let Some(writing) = &mut self.writing else {
             return Ok(());
         };
@@ -78,10 +78,10 @@ impl LocalUpload {
             Err(failed) => std::panic::resume_unwind(failed.into_panic()),
         };
         self.writing = None;
-        written.map_err(|e| self.wrong("write", e))
+        written.map_err(|e| self.failure("write", e))
     }
 
-    /// Writes what is left, and gives it its name; if that fails nothing is left behind.
+    /// Writes the remaining bytes and renames the file. If that fails, nothing is left behind.
     pub(super) fn complete(
         &self,
         left: &[Bytes],
@@ -98,14 +98,14 @@ impl LocalUpload {
         let named = match written {
             Ok(()) if offset != self.size => {
                 let path = self.folder.join(&self.name);
-                Err(incomplete(&path, offset, self.size))
+                Err(incomplete_upload(&path, offset, self.size))
             }
-            Ok(()) => match self.name_it(like, extended) {
+            Ok(()) => match self.commit(like, extended) {
                 Ok(Some(entry)) => Ok(entry),
-                Ok(None) => Err(Error::overtaken("write", &self.folder.join(&self.name))),
-                Err(errno) => Err(self.wrong("write", errno)),
+                Ok(None) => Err(Error::conflict("write", &self.folder.join(&self.name))),
+                Err(errno) => Err(self.failure("write", errno)),
             },
-            Err(errno) => Err(self.wrong("write", errno)),
+            Err(errno) => Err(self.failure("write", errno)),
         };
         if named.is_err() {
             self.remove();
@@ -117,19 +117,22 @@ impl LocalUpload {
         let _ = rustix::fs::unlinkat(&self.dir, self.temp.as_slice(), AtFlags::empty());
     }
 
-    /// `None`: somebody else wrote what it would replace.
-    fn name_it(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Option<Entry>> {
-        // Only a file with room for one may end in a hole, of which the system does not know yet.
-        if self.size >= HOLE as u64 {
+    /// Sets the attributes and renames the file; `None` if another program wrote the file to be
+    /// replaced.
+    fn commit(&self, like: &Entry, extended: &Extended) -> rustix::io::Result<Option<Entry>> {
+        // Only a file that can contain a hole may end in one, which the system does not know yet.
+        if self.size >= HOLE_SIZE as u64 {
             rustix::fs::ftruncate(&self.sink.file, self.size)?;
         }
-        self.root.dress(&self.sink.file, like, extended, true)?;
+        self.root
+            .apply_attributes(&self.sink.file, like, extended, true)?;
         failpoint::hit("before-upload-rename");
         let new = Entry {
             size: self.size,
             ..like.clone()
         };
-        let named = rename::name(&self.dir, &self.temp, &self.name, &self.expect, &new)?;
+        let named =
+            rename::rename_expected(&self.dir, &self.temp, &self.name, &self.precondition, &new)?;
         failpoint::hit("after-upload-rename");
         match named {
             true => entry_at(&self.dir, &self.name).map(Some),
@@ -146,7 +149,7 @@ impl Drop for LocalUpload {
     }
 }
 
-/// The same file, at the offset up to which it was durable; `None` if it is gone, or another.
+/// Reopens a file at its durable offset; `None` if it is gone or another file.
 fn reopen(dir: &OwnedFd, temp: &[u8], resume: &[u8]) -> Option<(OwnedFd, u64)> {
     let (offset, inode) = resume.split_at_checked(8)?;
     let offset = u64::from_le_bytes(offset.try_into().ok()?);
@@ -168,13 +171,15 @@ impl Upload for LocalUpload {
 
     fn write(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.written().await?;
+            self.wait_for_write().await?;
             let (sink, offset, length) = (self.sink.clone(), self.offset, bytes.len() as u64);
             let write = move || sink.write(&bytes, offset);
-            if self.sink.waits_for_the_disk() {
+            if self.sink.is_direct() {
                 self.writing = Some(tokio::task::spawn_blocking(write));
             } else {
-                blocking(write).await.map_err(|e| self.wrong("write", e))?;
+                blocking(write)
+                    .await
+                    .map_err(|e| self.failure("write", e))?;
             }
             self.offset += length;
             Ok(())
@@ -197,24 +202,24 @@ impl Upload for LocalUpload {
         );
         let to = from + length;
         Some(Box::pin(async move {
-            self.written().await?;
+            self.wait_for_write().await?;
             let moved = blocking(move || {
                 let dir = source.folder(&folder)?;
-                let wrong = |e| Error::system("copy", &folder.join(&name), e);
-                let input = open_file(&dir, &name).map_err(wrong)?;
-                let stat = rustix::fs::fstat(&input).map_err(wrong)?;
+                let fail = |e| Error::from_errno("copy", &folder.join(&name), e);
+                let input = open_file(&dir, &name).map_err(fail)?;
+                let stat = rustix::fs::fstat(&input).map_err(fail)?;
                 let holes = (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64;
-                let end = move_range(&input, &sink.file, from, to, holes).map_err(wrong)?;
+                let end = copy_range(&input, &sink.file, from, to, holes).map_err(fail)?;
                 if end < to {
-                    // What is missing must not be taken for a hole.
-                    let words = format!("it ended after {end} of at least {to} bytes");
+                    // Missing bytes must not be treated as a hole.
+                    let message = format!("the source ended after {end} of at least {to} bytes");
                     let path = folder.join(&name);
-                    return Err(Error::new(ErrorKind::Changed, "read", &path, words));
+                    return Err(Error::new(ErrorKind::Changed, "read", &path, message));
                 }
-                // A hole at the end of the part must count as written.
-                let end = rustix::fs::fstat(&sink.file).map_err(wrong)?.st_size as u64;
+                // A hole at the end of the part counts as written.
+                let end = rustix::fs::fstat(&sink.file).map_err(fail)?.st_size as u64;
                 if end < to {
-                    rustix::fs::ftruncate(&sink.file, to).map_err(wrong)?;
+                    rustix::fs::ftruncate(&sink.file, to).map_err(fail)?;
                 }
                 Ok(())
             });
@@ -226,11 +231,11 @@ impl Upload for LocalUpload {
 
     fn checkpoint(&mut self, _end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
-            self.written().await?;
+            self.wait_for_write().await?;
             let (sink, offset) = (self.sink.clone(), self.offset);
             let synced = blocking(move || {
                 let stat = rustix::fs::fstat(&sink.file)?;
-                // A hole at the end must count as written.
+                // A hole at the end counts as written.
                 if (stat.st_size as u64) < offset {
                     rustix::fs::ftruncate(&sink.file, offset)?;
                 }
@@ -238,7 +243,7 @@ impl Upload for LocalUpload {
                 Ok(stat.st_ino)
             })
             .await;
-            let inode = synced.map_err(|e| self.wrong("sync", e))?;
+            let inode = synced.map_err(|e| self.failure("sync", e))?;
             let resume = [self.offset.to_le_bytes(), inode.to_le_bytes()].concat();
             Ok(Some(resume))
         })
@@ -250,7 +255,7 @@ impl Upload for LocalUpload {
         extended: Extended,
     ) -> BoxFuture<'static, Result<Entry>> {
         Box::pin(async move {
-            let written = self.written().await;
+            let written = self.wait_for_write().await;
             blocking(move || match written {
                 Ok(()) => self.complete(&[], &like, &extended),
                 Err(error) => {
@@ -264,8 +269,8 @@ impl Upload for LocalUpload {
 
     fn abort(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            // It is removed, whatever became of it.
-            let _ = self.written().await;
+            // It is removed, whatever the result.
+            let _ = self.wait_for_write().await;
             blocking(move || self.root.discard(&self.folder, &self.temp)).await
         })
     }
@@ -273,26 +278,26 @@ impl Upload for LocalUpload {
 
 #[cfg(test)]
 mod tests {
-    use crate::{ALIGNED, Backend, Entry, Folder, Kind, Local, UploadPlan};
+    use crate::{Backend, DIRECT_IO_ALIGNMENT, Entry, Folder, Kind, Local, UploadPlan};
     use bytes::Bytes;
 
-    /// Large enough to be written past the system's memory, but for its last bytes.
+    /// Large enough for direct I/O, except its last bytes.
     const SIZE: usize = (65 << 20) + 7;
     const BLOCK: usize = 1 << 20;
     const DURABLE: usize = 33 * BLOCK;
 
-    /// At an even address, as the blocks of large objects are.
+    /// Returns a block at an aligned address, like the blocks of large objects.
     fn even(block: &[u8]) -> Bytes {
-        let mut room = vec![0; block.len() + ALIGNED];
-        let begin = room.as_ptr().align_offset(ALIGNED);
+        let mut room = vec![0; block.len() + DIRECT_IO_ALIGNMENT];
+        let begin = room.as_ptr().align_offset(DIRECT_IO_ALIGNMENT);
         room[begin..begin + block.len()].copy_from_slice(block);
         Bytes::from(room).slice(begin..begin + block.len())
     }
 
     #[tokio::test]
-    async fn a_large_file_is_gone_on_with_where_it_was_durable() {
-        let place = tempfile::tempdir().expect("a folder");
-        let local = Local::new(place.path());
+    async fn a_large_file_is_resumed_where_it_was_durable() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let local = Local::new(dir.path());
         let (root, bytes) = (Folder::root(), (0..SIZE).map(|at| (at % 251) as u8));
         let bytes: Vec<u8> = bytes.collect();
         let mut plan = UploadPlan {
@@ -305,7 +310,7 @@ mod tests {
             upload.write(even(block)).await.unwrap();
         }
         plan.resume = upload.checkpoint(u64::MAX).await.unwrap();
-        // What comes after is not durable, and must not count.
+        // These writes are not durable, and must not count.
         upload.write(even(&[0xff; BLOCK])).await.unwrap();
         upload.write(even(&[0xff; BLOCK])).await.unwrap();
         drop(upload);
@@ -318,18 +323,18 @@ mod tests {
         let like = Entry::new(b"big".to_vec(), Kind::File);
         let entry = upload.finish(like, Vec::new()).await.unwrap();
         assert_eq!(entry.size, SIZE as u64);
-        let written = std::fs::read(place.path().join("big")).unwrap();
+        let written = std::fs::read(dir.path().join("big")).unwrap();
         assert!(written == bytes, "other bytes than were written");
     }
 
     #[tokio::test]
     async fn a_source_that_ends_early_is_not_extended_with_zeros() {
-        let place = tempfile::tempdir().expect("a folder");
-        let local = Local::new(place.path());
+        let dir = tempfile::tempdir().expect("a folder");
+        let local = Local::new(dir.path());
         let root = Folder::root();
         let half = vec![b'x'; 10 << 20];
-        std::fs::write(place.path().join("from"), &half).unwrap();
-        std::fs::write(place.path().join("to"), "the good copy").unwrap();
+        std::fs::write(dir.path().join("from"), &half).unwrap();
+        std::fs::write(dir.path().join("to"), "the good copy").unwrap();
         let plan = UploadPlan {
             temp: b".part".to_vec(),
             size: 20 << 20,
@@ -347,8 +352,8 @@ mod tests {
             refused.to_string().contains("8388608 of 20971520 bytes"),
             "{refused}"
         );
-        let kept = std::fs::read(place.path().join("to")).unwrap();
+        let kept = std::fs::read(dir.path().join("to")).unwrap();
         assert_eq!(kept, b"the good copy");
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }

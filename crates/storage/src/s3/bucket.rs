@@ -4,10 +4,11 @@ use super::credentials::Credentials;
 use super::sign::{Signer, sha256};
 use crate::BoxFuture;
 use crate::backend::Requests;
-use crate::cloud::keys::Keys;
-use crate::cloud::place::Place;
+use crate::cloud::object_store::ObjectStore;
+use crate::cloud::url::Url;
 use crate::cloud::{
-    Call, Endpoint, Environment, Pieces, Protocol, Whole, hex, of_status, percent, text, xml,
+    Call, Endpoint, Environment, FullResponse, Protocol, SegmentedBytes, header_text, hex,
+    kind_of_status, percent, xml,
 };
 use crate::error::{Error, ErrorKind, Result};
 use headworks_service::outbound::{Outbound, OutboundConfig};
@@ -17,13 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Calls at once, whatever the workers do.
-pub(super) const MOST: usize = 128;
-/// Parts in memory at once, over all uploads.
-const PARTS: usize = 16;
-/// Memory for files that go in one request, over all uploads, in pieces.
-const SMALL: usize = (128 << 20) / PIECE;
-const PIECE: usize = 64 << 10;
+/// Maximum number of concurrent calls, independent of the workers.
+pub(super) const MAX_CONCURRENT: usize = 128;
+/// Maximum number of parts in memory, over all uploads.
+const MAX_BUFFERED_PARTS: usize = 16;
+/// Memory for files that are sent in one request, over all uploads, in units of `PERMIT_BYTES`.
+const SMALL_FILE_PERMITS: usize = (128 << 20) / PERMIT_BYTES;
+const PERMIT_BYTES: usize = 64 << 10;
 
 const SETTINGS: [&str; 11] = [
     "at_once",
@@ -39,63 +40,63 @@ const SETTINGS: [&str; 11] = [
     "conditional",
 ];
 
-/// A bucket, or what is below a prefix in it.
+/// A bucket, or a prefix in it.
 pub(super) struct Bucket {
     pub(super) endpoint: Endpoint,
     credentials: Credentials,
     pub(super) name: String,
-    /// Who we are to it, as the location says.
+    /// The profile and the anonymity that the location requests.
     identity: (Option<String>, bool),
     region: String,
     origin: String,
     host: String,
-    /// What stands before every key in an address.
+    /// The part of the path before every key.
     base: String,
     pub(super) prefix: Vec<u8>,
-    /// Whether checksums are sent and asked for.
+    /// Whether checksums are sent and requested.
     pub(super) checksums: bool,
-    /// Whether the far side takes writes with conditions; found out.
+    /// Whether the service supports conditional writes, as far as known.
     pub(super) conditional: AtomicBool,
-    pub(super) room: Arc<Semaphore>,
-    small: Arc<Semaphore>,
-    /// Whether folders are asked for with all that is below them; `None`: that is found out.
-    pub(super) below: Option<bool>,
-    /// Keys in a page, where it is not the far side that decides.
+    pub(super) part_memory: Arc<Semaphore>,
+    small_file_memory: Arc<Semaphore>,
+    /// Whether folders are listed with everything below them; `None` if that is probed.
+    pub(super) list_below: Option<bool>,
+    /// Keys per page, if set; otherwise the service decides.
     pub(super) page: Option<String>,
 }
 
 impl Bucket {
     pub(super) fn open(location: &[u8], environment: &Environment) -> Result<Bucket> {
-        let place = Place::parse(location)?;
-        place.only(&SETTINGS)?;
-        let wrong = |words: String| Error::new(ErrorKind::Other, "open", location, words);
+        let url = Url::parse(location)?;
+        url.allow_only(&SETTINGS)?;
+        let fail = |message: String| Error::new(ErrorKind::Other, "open", location, message);
         let mut config = OutboundConfig::default();
         config.ca_file = environment("AWS_CA_BUNDLE").map(PathBuf::from);
-        let outbound = Outbound::new(&config).map_err(|e| wrong(e.to_string()))?;
-        // Roles are asked of this machine and its neighbours, never through a proxy.
+        let outbound = Outbound::new(&config).map_err(|e| fail(e.to_string()))?;
+        // Roles are requested from this machine and its network, never through a proxy.
         config.proxy_from_environment = false;
-        let near = Outbound::new(&config).map_err(|e| wrong(e.to_string()))?;
-        let anonymous = place.flag("anonymous")?.unwrap_or(false);
-        let (credentials, hints) =
-            Credentials::find(environment, place.get("profile"), anonymous, near)?;
-        let region = place.get("region").map(str::to_owned).or(hints.region);
+        let direct = Outbound::new(&config).map_err(|e| fail(e.to_string()))?;
+        let anonymous = url.flag("anonymous")?.unwrap_or(false);
+        let (credentials, defaults) =
+            Credentials::find(environment, url.get("profile"), anonymous, direct)?;
+        let region = url.get("region").map(str::to_owned).or(defaults.region);
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
-        let custom = place.get("endpoint").map(str::to_owned).or(hints.endpoint);
-        let path_style = place.flag("path_style")?.unwrap_or(custom.is_some());
-        // Known of Amazon only: there are others that go through the whole bucket for it.
+        let custom = url.get("endpoint").map(str::to_owned).or(defaults.endpoint);
+        let path_style = url.flag("path_style")?.unwrap_or(custom.is_some());
+        // Known to be cheap at Amazon only: some services scan the whole bucket for it.
         let at_amazon = custom.is_none().then_some(true);
-        let below = place.flag("below")?.or(at_amazon);
+        let list_below = url.flag("below")?.or(at_amazon);
         let endpoint = custom.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let Some((scheme, host)) = endpoint.trim_end_matches('/').split_once("://") else {
-            let words =
+            let message =
                 format!("the endpoint `{endpoint}` has no scheme; write http:// or https://");
-            return Err(wrong(words));
+            return Err(fail(message));
         };
         if host.contains(['/', '@']) {
-            let words = "the endpoint must be a scheme and a host, as in https://s3.example.org";
-            return Err(wrong(words.to_owned()));
+            let message = "the endpoint is not a scheme and a host, as in https://s3.example.org";
+            return Err(fail(message.to_owned()));
         }
-        let name = place.host.clone();
+        let name = url.host.clone();
         let (host, base) = match path_style {
             true => (
                 host.to_owned(),
@@ -104,38 +105,44 @@ impl Bucket {
             false => (format!("{name}.{host}"), String::new()),
         };
         Ok(Bucket {
-            endpoint: Endpoint::new(outbound, place.limits(MOST)?),
+            endpoint: Endpoint::new(outbound, url.limits(MAX_CONCURRENT)?),
             credentials,
-            identity: (place.get("profile").map(str::to_owned), anonymous),
+            identity: (url.get("profile").map(str::to_owned), anonymous),
             region,
             origin: format!("{scheme}://{host}"),
             host,
             base,
-            prefix: place.prefix.clone(),
+            prefix: url.prefix.clone(),
             name,
-            checksums: place.flag("checksums")?.unwrap_or(true),
-            conditional: AtomicBool::new(place.flag("conditional")?.unwrap_or(true)),
-            room: Arc::new(Semaphore::new(PARTS)),
-            small: Arc::new(Semaphore::new(SMALL)),
-            below,
-            page: place.get("page").map(str::to_owned),
+            checksums: url.flag("checksums")?.unwrap_or(true),
+            conditional: AtomicBool::new(url.flag("conditional")?.unwrap_or(true)),
+            part_memory: Arc::new(Semaphore::new(MAX_BUFFERED_PARTS)),
+            small_file_memory: Arc::new(Semaphore::new(SMALL_FILE_PERMITS)),
+            list_below,
+            page: url.get("page").map(str::to_owned),
         })
     }
 
-    /// Room in memory for a file that goes in one request, as soon as there is some.
-    pub(super) async fn room_for(&self, size: u64) -> OwnedSemaphorePermit {
-        let pieces = size.div_ceil(PIECE as u64).clamp(1, SMALL as u64) as u32;
-        let room = self.small.clone().acquire_many_owned(pieces).await;
-        room.expect("it is never closed")
+    /// Reserves memory for a file that is sent in one request.
+    pub(super) async fn reserve_memory(&self, size: u64) -> OwnedSemaphorePermit {
+        let pieces = size
+            .div_ceil(PERMIT_BYTES as u64)
+            .clamp(1, SMALL_FILE_PERMITS as u64) as u32;
+        let room = self
+            .small_file_memory
+            .clone()
+            .acquire_many_owned(pieces)
+            .await;
+        room.expect("the semaphore is never closed")
     }
 
-    /// Whether the far side can copy from the other to this.
-    pub(super) fn is_beside(&self, other: &Bucket) -> bool {
+    /// Returns whether the service can copy from the other bucket to this one.
+    pub(super) fn can_copy_from(&self, other: &Bucket) -> bool {
         let end = |bucket: &Bucket| bucket.origin.replace(&format!("{}.", bucket.name), "");
         end(self) == end(other) && self.region == other.region && self.identity == other.identity
     }
 
-    /// How the far side names a key when it copies it.
+    /// Returns the source of a server-side copy.
     pub(super) fn copy_source(&self, key: &[u8]) -> String {
         let bucket = percent::encode(self.name.as_bytes());
         format!("/{bucket}/{}", percent::encode_path(key))
@@ -149,7 +156,7 @@ impl Bucket {
         self.endpoint.requests()
     }
 
-    /// A call to the bucket itself.
+    /// Returns a call to the bucket itself.
     pub(super) fn call(
         &self,
         kind: &'static str,
@@ -161,8 +168,8 @@ impl Bucket {
         Call::new((kind, operation, path), method, &self.origin, target)
     }
 
-    /// A call to a key.
-    pub(super) fn at(
+    /// Returns a call to a key.
+    pub(super) fn object_call(
         &self,
         kind: &'static str,
         operation: &'static str,
@@ -172,42 +179,42 @@ impl Bucket {
         let mut call = self.call(kind, operation, key, method);
         let shown = key.strip_prefix(self.prefix.as_slice()).unwrap_or(key);
         call.path = shown.to_vec();
-        // An empty key would be the bucket: deleting it must not be one slip away.
+        // An empty key addresses the bucket, which must never be deleted by accident.
         if key.is_empty() {
-            return Err(call.wrong(ErrorKind::BadName, "the key is empty"));
+            return Err(call.failure(ErrorKind::BadName, "the key is empty"));
         }
         if std::str::from_utf8(key).is_err() {
-            return Err(call.wrong(ErrorKind::BadName, "keys are UTF-8, and this name is not"));
+            return Err(call.failure(ErrorKind::BadName, "the name is not UTF-8, as keys must be"));
         }
         if key.len() > 1024 {
-            return Err(call.wrong(ErrorKind::BadName, "the key is longer than 1024 bytes"));
+            return Err(call.failure(ErrorKind::BadName, "the key is longer than 1024 bytes"));
         }
         call.target = format!("{}/{}", self.base, percent::encode_path(key));
         Ok(call)
     }
 
-    pub(super) async fn fetch(&self, call: &Call) -> Result<Whole> {
+    pub(super) async fn fetch(&self, call: &Call) -> Result<FullResponse> {
         self.endpoint.fetch(self, call).await
     }
 
-    /// The same for calls whose good answer may yet hold an error.
-    pub(super) async fn fetch_checked(&self, call: &Call) -> Result<Whole> {
-        let whole = self.fetch(call).await?;
-        match xml::find(&whole.body, "Code") {
-            None => Ok(whole),
+    /// Fetches a call whose successful response may contain an error.
+    pub(super) async fn fetch_checked(&self, call: &Call) -> Result<FullResponse> {
+        let response = self.fetch(call).await?;
+        match xml::find(&response.body, "Code") {
+            None => Ok(response),
             Some(_) => {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let (kind, words) = self.judge(status, &whole.headers, &whole.body);
-                Err(call.wrong(kind, words))
+                let (kind, message) = self.classify(status, &response.headers, &response.body);
+                Err(call.failure(kind, message))
             }
         }
     }
 
-    /// Makes the bucket, unless it is there.
+    /// Creates the bucket, unless it exists.
     pub(super) async fn make(&self) -> Result<()> {
-        match self.look().await {
+        match self.check().await {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            looked => return looked,
+            checked => return checked,
         }
         let mut call = self.call(
             "make bucket",
@@ -220,7 +227,7 @@ impl Bucket {
             let body = format!(
                 "<CreateBucketConfiguration><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
             );
-            call = call.body(Pieces::from(body));
+            call = call.body(SegmentedBytes::from(body));
         }
         match self.fetch(&call).await {
             Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
@@ -260,10 +267,15 @@ impl Protocol for Bucket {
         })
     }
 
-    fn judge(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (ErrorKind, String) {
+    fn classify(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> (ErrorKind, String) {
         let code = xml::find(body, "Code").unwrap_or_default();
-        let said = xml::find(body, "Message").unwrap_or_default();
-        let mut words = format!("{status} {code} {said}").trim().to_owned();
+        let detail = xml::find(body, "Message").unwrap_or_default();
+        let mut message = format!("{status} {code} {detail}").trim().to_owned();
         let kind = match code.as_str() {
             "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" => ErrorKind::NotFound,
             "ExpiredToken" | "TokenRefreshRequired" => {
@@ -275,11 +287,11 @@ impl Protocol for Bucket {
             | "Throttling"
             | "ThrottlingException"
             | "RequestLimitExceeded"
-            | "TooManyRequests" => match of_status(status, headers) {
+            | "TooManyRequests" => match kind_of_status(status, headers) {
                 ErrorKind::Overload(after) => ErrorKind::Overload(after),
                 _ => ErrorKind::Overload(None),
             },
-            // What was sent did not arrive as it was.
+            // The data was damaged in transit.
             "BadDigest"
             | "InvalidDigest"
             | "XAmzContentSHA256Mismatch"
@@ -293,19 +305,19 @@ impl Protocol for Bucket {
             "QuotaExceeded" | "EntityTooLarge" => ErrorKind::NoSpace,
             "NotImplemented" => ErrorKind::Unsupported,
             "RequestTimeTooSkewed" => {
-                words.push_str(": set the clock of this machine");
+                message.push_str(": set the clock of this machine");
                 ErrorKind::Denied
             }
-            _ => of_status(status, headers),
+            _ => kind_of_status(status, headers),
         };
         let elsewhere =
-            text(headers, "x-amz-bucket-region").filter(|region| *region != self.region);
+            header_text(headers, "x-amz-bucket-region").filter(|region| *region != self.region);
         if let Some(region) = elsewhere
             && kind != ErrorKind::NotFound
         {
-            words = format!("{words}: the bucket is in another region; add ?region={region}");
+            message = format!("{message}: the bucket is in another region; add ?region={region}");
         }
-        (kind, words)
+        (kind, message)
     }
 }
 
@@ -326,7 +338,7 @@ mod tests {
     fn a_bucket_is_in_the_path_or_in_the_host() {
         let address = |location: &str| {
             let call = open(location)
-                .at("get", "read", b"p/k y", Method::GET)
+                .object_call("get", "read", b"p/k y", Method::GET)
                 .unwrap();
             format!("{}{}", call.origin, call.target)
         };
@@ -339,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_overload_is_told_from_other_refusals() {
+    fn overloads_are_distinguished_from_other_errors() {
         let bucket = open("s3://b?anonymous");
         let kind = |status: u16, code: &str, after: Option<&str>| {
             let body = format!("<Error><Code>{code}</Code><Message>m</Message></Error>");
@@ -348,7 +360,7 @@ mod tests {
                 headers.insert("retry-after", HeaderValue::from_str(after).unwrap());
             }
             let status = StatusCode::from_u16(status).unwrap();
-            bucket.judge(status, &headers, body.as_bytes()).0
+            bucket.classify(status, &headers, body.as_bytes()).0
         };
         let overload = ErrorKind::Overload(None);
         assert_eq!(kind(503, "SlowDown", None), overload);

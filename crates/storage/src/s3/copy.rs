@@ -1,48 +1,48 @@
-//! What the far side does by itself: copies.
+//! Server-side copies.
 
 use super::bucket::Bucket;
-use super::multipart::{Multipart, Sent};
-use super::object::DRESS;
-use crate::backend::{Copied, Order};
-use crate::cloud::dress::version;
-use crate::cloud::keys::{self, Keys};
+use super::multipart::{Multipart, UploadedPart};
+use super::object::HEADERS;
+use crate::backend::{CopyItem, CopyOutcome};
+use crate::cloud::object_headers::version;
+use crate::cloud::object_store::{self, ObjectStore};
 use crate::cloud::{Call, xml};
 use crate::error::Result;
 use crate::{Entry, Folder};
 use http::Method;
 
-/// No copy in one request may be larger.
-const LARGEST: u64 = 5 << 30;
-/// What is copied in one request of many.
-const PART: u64 = 1 << 30;
+/// Maximum size of a copy in one request.
+const MAX_SINGLE_COPY: u64 = 5 << 30;
+/// Bytes per request of a larger copy.
+const COPY_PART_SIZE: u64 = 1 << 30;
 
-/// Copies what was ordered, each by itself.
-pub(super) async fn batch(
+/// Copies items, each with its own call.
+pub(super) async fn copy_batch(
     from: &Bucket,
     to: &Bucket,
     folder: &Folder,
-    orders: &[Order],
-) -> Vec<Result<Copied>> {
-    keys::batch(orders, |order| {
-        let entry = order.entry.clone();
-        let (key, onto) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
-        async move { copy(from, &key, to, &onto, &entry).await }
+    items: &[CopyItem],
+) -> Vec<Result<CopyOutcome>> {
+    object_store::copy_all(items, |item| {
+        let entry = item.entry.clone();
+        let (key, target_key) = (from.key(folder, &entry.name), to.key(folder, &entry.name));
+        async move { copy(from, &key, to, &target_key, &entry).await }
     })
     .await
 }
 
-/// Copies an object with all that belongs to it, if it still is the version that was listed.
+/// Copies an object with its metadata, if it is still the listed version.
 pub(super) async fn copy(
     from: &Bucket,
     key: &[u8],
     to: &Bucket,
-    onto: &[u8],
+    target_key: &[u8],
     entry: &Entry,
 ) -> Result<Entry> {
-    let sourced = |call: Call| {
+    let with_source = |call: Call| {
         let call = call
             .header("x-amz-copy-source", &from.copy_source(key))
-            .document();
+            .expect_xml();
         match entry.etag() {
             Some(version) => {
                 let version = format!("\"{}\"", version.escape_ascii());
@@ -51,13 +51,13 @@ pub(super) async fn copy(
             None => call,
         }
     };
-    let etag = match entry.size > LARGEST {
+    let etag = match entry.size > MAX_SINGLE_COPY {
         false => {
-            let call = sourced(to.at("copy", "copy", onto, Method::PUT)?);
-            let whole = to.fetch_checked(&call).await?;
-            xml::find(&whole.body, "ETag")
+            let call = with_source(to.object_call("copy", "copy", target_key, Method::PUT)?);
+            let response = to.fetch_checked(&call).await?;
+            xml::find(&response.body, "ETag")
         }
-        true => in_parts(from, key, to, onto, entry.size, &sourced).await?,
+        true => in_parts(from, key, to, target_key, entry.size, &with_source).await?,
     };
     Ok(Entry {
         version: etag.as_deref().map(version),
@@ -69,49 +69,49 @@ async fn in_parts(
     from: &Bucket,
     key: &[u8],
     to: &Bucket,
-    onto: &[u8],
+    target_key: &[u8],
     size: u64,
-    sourced: &(dyn Fn(Call) -> Call + Sync),
+    with_source: &(dyn Fn(Call) -> Call + Sync),
 ) -> Result<Option<String>> {
     let headers = from.head(key).await?;
-    let call = to.at("create upload", "copy", onto, Method::POST)?;
-    let modified = DRESS.entry_of(b"", &headers).modified;
-    let call = DRESS.dress(call, onto, modified, &DRESS.extended_of(&headers));
-    let mut multipart = Multipart::begin(to, onto, call).await?;
+    let call = to.object_call("create upload", "copy", target_key, Method::POST)?;
+    let modified = HEADERS.entry_of(b"", &headers).modified;
+    let call = HEADERS.apply(call, target_key, modified, &HEADERS.extended_of(&headers));
+    let mut multipart = Multipart::begin(to, target_key, call).await?;
     let mut number = 0;
-    while u64::from(number) * PART < size {
-        let begin = u64::from(number) * PART;
-        let end = size.min(begin + PART);
+    while u64::from(number) * COPY_PART_SIZE < size {
+        let begin = u64::from(number) * COPY_PART_SIZE;
+        let end = size.min(begin + COPY_PART_SIZE);
         number += 1;
-        let call = sourced(multipart.part_call(to, onto, number)?);
+        let call = with_source(multipart.part_call(to, target_key, number)?);
         let call = call.header(
             "x-amz-copy-source-range",
             &format!("bytes={begin}-{}", end - 1),
         );
-        let whole = match to.fetch_checked(&call).await {
-            Ok(whole) => whole,
+        let response = match to.fetch_checked(&call).await {
+            Ok(response) => response,
             Err(error) => {
-                multipart.abort(to, onto).await?;
+                multipart.abort(to, target_key).await?;
                 return Err(error);
             }
         };
-        let sent = Sent {
+        let sent = UploadedPart {
             etag: String::from_utf8_lossy(&version(
-                &xml::find(&whole.body, "ETag").unwrap_or_default(),
+                &xml::find(&response.body, "ETag").unwrap_or_default(),
             ))
             .into_owned(),
-            sha256: xml::find(&whole.body, "ChecksumSHA256"),
+            sha256: xml::find(&response.body, "ChecksumSHA256"),
             size: end - begin,
         };
-        multipart.there.insert(number, sent);
+        multipart.uploaded.insert(number, sent);
     }
-    let call = multipart.complete_call(to, onto, number)?;
-    let whole = to.fetch_checked(&call).await?;
-    Ok(xml::find(&whole.body, "ETag"))
+    let call = multipart.complete_call(to, target_key, number)?;
+    let response = to.fetch_checked(&call).await?;
+    Ok(xml::find(&response.body, "ETag"))
 }
 
-/// Gives an object another time, by a copy of it onto itself.
-pub(super) async fn dress_again(
+/// Sets the time of an object by copying it onto itself.
+pub(super) async fn set_object_headers(
     bucket: &Bucket,
     key: &[u8],
     name: &[u8],
@@ -119,22 +119,22 @@ pub(super) async fn dress_again(
     extended: &crate::Extended,
 ) -> Result<Entry> {
     let headers = bucket.head(key).await?;
-    let mut all = DRESS.extended_of(&headers);
+    let mut all = HEADERS.extended_of(&headers);
     all.extend(extended.iter().cloned());
-    let call = DRESS.dress(
-        bucket.at("copy", "set attributes of", key, Method::PUT)?,
+    let call = HEADERS.apply(
+        bucket.object_call("copy", "set attributes of", key, Method::PUT)?,
         key,
         like.modified,
         &all,
     );
     let call = call
-        .document()
+        .expect_xml()
         .header("x-amz-copy-source", &bucket.copy_source(key))
         .header("x-amz-metadata-directive", "REPLACE");
-    let whole = bucket.fetch_checked(&call).await?;
+    let response = bucket.fetch_checked(&call).await?;
     Ok(Entry {
         modified: like.modified,
-        version: xml::find(&whole.body, "ETag").as_deref().map(version),
-        ..DRESS.entry_of(name, &headers)
+        version: xml::find(&response.body, "ETag").as_deref().map(version),
+        ..HEADERS.entry_of(name, &headers)
     })
 }

@@ -1,9 +1,9 @@
-//! Buckets of objects, at Amazon or at any endpoint that speaks the same.
+//! S3 buckets, at Amazon or a compatible service.
 //!
-//! Keys are bytes of which slashes make folders; nothing else is made of them. A folder is what
-//! keys have in common, or an empty object whose key ends with a slash. The object of such a key is
-//! the entry without a name in its folder. A key `a` beside keys `a/…` is a file named `a/`: no
-//! other file has a slash in its name.
+//! Slashes in keys separate folders; keys are otherwise opaque bytes. A folder is a common prefix
+//! of keys, or an empty object whose key ends with a slash. Such an object is the entry with an
+//! empty name in its folder. A key `a` next to keys `a/…` is a file named `a/`: no other file has a
+//! slash in its name.
 
 mod bucket;
 mod copy;
@@ -16,19 +16,19 @@ mod sign;
 mod upload;
 
 use crate::backend::{
-    Backend, Chunks, Copied, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
+    Backend, Chunks, CopyItem, CopyOutcome, Cursor, Extended, Listing, Requests, Upload, UploadPlan,
 };
-use crate::cloud::ahead;
-use crate::cloud::keys::{self, Keys};
+use crate::cloud::object_store::{self, ObjectStore};
+use crate::cloud::read_ahead;
 use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
 use bucket::Bucket;
-pub(crate) use listing::try_to_list;
+pub(crate) use listing::fuzz_listing;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A bucket, or what is below a prefix in it. See the [crate](crate).
+/// A bucket, or a prefix in it. See the [crate](crate).
 ///
 /// ```
 /// use headworks_storage::{Backend, S3};
@@ -40,8 +40,8 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct S3 {
     bucket: Arc<Bucket>,
-    /// For whoever walks all of it: folders that came before they were asked for.
-    below: Option<Arc<listing::Below>>,
+    /// The cache of a walk: folders that were listed before they were requested.
+    prefix_listing: Option<Arc<listing::PrefixListing>>,
 }
 
 impl std::fmt::Debug for S3 {
@@ -51,28 +51,31 @@ impl std::fmt::Debug for S3 {
 }
 
 impl S3 {
-    /// From `s3://bucket/prefix?…`. Settings are `endpoint`, `region`, `profile`, `path_style`,
-    /// `anonymous`, and `checksums=false` or `conditional=false` for a far side that does not know
-    /// them, `page` for keys in a page, `below` to list small folders many for a request.
+    /// Opens `s3://bucket/prefix?…`. Settings are `endpoint`, `region`, `profile`, `path_style`,
+    /// `anonymous`, `checksums=false` or `conditional=false` for a service without them, `page`
+    /// (keys per page), and `below` to list many small folders per request.
     ///
     /// # Errors
-    /// When the location makes no sense, holds credentials, or names a profile that is not there.
+    /// When the location is invalid or contains credentials, or names a profile that does not
+    /// exist.
     pub fn open(location: &[u8]) -> Result<S3> {
         let bucket = Bucket::open(location, &crate::cloud::environment())?;
-        Ok(S3::of(Arc::new(bucket)))
+        Ok(S3::new(Arc::new(bucket)))
     }
 
-    fn of(bucket: Arc<Bucket>) -> S3 {
+    fn new(bucket: Arc<Bucket>) -> S3 {
         S3 {
             bucket,
-            below: None,
+            prefix_listing: None,
         }
     }
 
-    /// How many entries of folders are kept that came before they were asked for.
+    /// Returns the number of cached entries.
     #[cfg(test)]
-    fn kept(&self) -> usize {
-        self.below.as_ref().map_or(0, |below| below.kept())
+    fn cached_entries(&self) -> usize {
+        self.prefix_listing
+            .as_ref()
+            .map_or(0, |below| below.cached_entries())
     }
 }
 
@@ -86,12 +89,12 @@ impl Backend for S3 {
             modified: Some(Duration::from_nanos(1)),
             listed_times: false,
             metadata: true,
-            direct: u64::MAX,
+            max_batch_copy: u64::MAX,
             folders: false,
             longest_name: Some(self.bucket.longest_name()),
             posix_names: false,
             unicode_names: true,
-            // A far side takes its time for every small file, and many at once.
+            // The service needs time for every small file, and handles many at once.
             workers: (64, 128),
             ..Capabilities::read_only()
         }
@@ -106,27 +109,27 @@ impl Backend for S3 {
         folder: &'a Folder,
         from: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
-        let kept = self.below.as_ref().filter(|_| from.is_none());
-        let known = kept.and_then(|below| below.take(folder));
+        let kept = self.prefix_listing.as_ref().filter(|_| from.is_none());
+        let known = kept.and_then(|below| below.take_cached(folder));
         let listing = known.unwrap_or_else(|| {
             let listing = listing::S3Listing::new(self.bucket.clone(), folder, from);
-            match &self.below {
-                Some(below) => Box::new(listing.with_below(below)),
+            match &self.prefix_listing {
+                Some(below) => Box::new(listing.with_prefix_listing(below)),
                 None => Box::new(listing),
             }
         });
         Box::pin(std::future::ready(Ok(listing)))
     }
 
-    fn walked(&self) -> Option<Arc<dyn Backend>> {
-        let below = match self.bucket.below {
+    fn for_walk(&self) -> Option<Arc<dyn Backend>> {
+        let below = match self.bucket.list_below {
             Some(false) => return None,
-            Some(true) => listing::Below::always(),
-            None => listing::Below::if_it_pays(),
+            Some(true) => listing::PrefixListing::always(),
+            None => listing::PrefixListing::when_cheaper(),
         };
         Some(Arc::new(S3 {
             bucket: self.bucket.clone(),
-            below: Some(Arc::new(below)),
+            prefix_listing: Some(Arc::new(below)),
         }))
     }
 
@@ -135,7 +138,7 @@ impl Backend for S3 {
         folder: &'a Folder,
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(keys::look(&*self.bucket, folder, name))
+        Box::pin(object_store::stat(&*self.bucket, folder, name))
     }
 
     fn read<'a>(
@@ -152,7 +155,7 @@ impl Backend for S3 {
                 key,
                 name: name.to_vec(),
             };
-            ahead::read(object, offset, length, &self.bucket.room).await
+            read_ahead::read(object, offset, length, &self.bucket.part_memory).await
         })
     }
 
@@ -166,7 +169,7 @@ impl Backend for S3 {
                 return Ok(Extended::new());
             };
             let headers = self.bucket.head(&self.bucket.key(folder, name)).await?;
-            Ok(object::DRESS.extended_of(&headers))
+            Ok(object::HEADERS.extended_of(&headers))
         })
     }
 
@@ -190,7 +193,7 @@ impl Backend for S3 {
         plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            if plan.size <= upload::WHOLE {
+            if plan.size <= upload::MAX_SINGLE_PUT {
                 return Ok(());
             }
             let key = self.bucket.key(folder, name);
@@ -209,13 +212,18 @@ impl Backend for S3 {
         &'a self,
         source: &'a dyn Backend,
         folder: &'a Folder,
-        orders: &'a [Order],
-    ) -> Option<BoxFuture<'a, Vec<Result<Copied>>>> {
+        items: &'a [CopyItem],
+    ) -> Option<BoxFuture<'a, Vec<Result<CopyOutcome>>>> {
         let source = &source.as_any().downcast_ref::<S3>()?.bucket;
-        if !self.bucket.is_beside(source) {
+        if !self.bucket.can_copy_from(source) {
             return None;
         }
-        Some(Box::pin(copy::batch(source, &self.bucket, folder, orders)))
+        Some(Box::pin(copy::copy_batch(
+            source,
+            &self.bucket,
+            folder,
+            items,
+        )))
     }
 
     fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
@@ -227,7 +235,7 @@ impl Backend for S3 {
         })
     }
 
-    fn settle<'a>(
+    fn set_attributes<'a>(
         &'a self,
         folder: &'a Folder,
         name: Option<&'a [u8]>,
@@ -236,16 +244,16 @@ impl Backend for S3 {
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             let Some(name) = name else {
-                // A folder is nothing that could have a time.
+                // A folder has no attributes.
                 return Ok(Entry::new(like.name.clone(), Kind::Folder));
             };
             let key = self.bucket.key(folder, name);
-            copy::dress_again(&self.bucket, &key, name, like, &extended).await
+            copy::set_object_headers(&self.bucket, &key, name, like, &extended).await
         })
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(keys::remove(&*self.bucket, folder, name))
+        Box::pin(object_store::remove(&*self.bucket, folder, name))
     }
 
     fn rename<'a>(
@@ -255,8 +263,8 @@ impl Backend for S3 {
         to: (&'a Folder, &'a [u8]),
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let (from, onto) = (self.bucket.key(folder, name), self.bucket.key(to.0, to.1));
-            keys::rename(&*self.bucket, &from, &onto).await
+            let (from, target_key) = (self.bucket.key(folder, name), self.bucket.key(to.0, to.1));
+            object_store::rename(&*self.bucket, &from, &target_key).await
         })
     }
 
@@ -265,21 +273,21 @@ impl Backend for S3 {
     }
 
     fn requests_to_write(&self, size: u64) -> u64 {
-        match size > upload::WHOLE {
+        match size > upload::MAX_SINGLE_PUT {
             true => 2 + size.div_ceil(upload::part_size(size)),
             false => 1,
         }
     }
 
     fn requests_to_read(&self, size: u64) -> u64 {
-        match size > upload::WHOLE {
-            // What it is has to be known before its bytes come.
-            true => 1 + ahead::requests(size),
+        match size > upload::MAX_SINGLE_PUT {
+            // The metadata must be known before the bytes arrive.
+            true => 1 + read_ahead::requests(size),
             false => 1,
         }
     }
 
     fn writable(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.bucket.look())
+        Box::pin(self.bucket.check())
     }
 }

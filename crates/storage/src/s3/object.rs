@@ -1,10 +1,10 @@
-//! Single objects: looking at them, reading them, removing and copying them.
+//! Single objects: their headers, and reading them.
 
 use super::bucket::Bucket;
 use crate::backend::Extended;
-use crate::cloud::chunks::{Check, Ranges};
-use crate::cloud::dress::{Dress, version};
-use crate::cloud::{Answer, Pieces, text};
+use crate::cloud::object_headers::{ObjectHeaders, version};
+use crate::cloud::ranged_read::{Checksum, RangeSource};
+use crate::cloud::{SegmentedBytes, StreamedResponse, header_text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry};
 use base64::Engine;
@@ -12,16 +12,16 @@ use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
 
-/// The modification time is kept as rclone keeps it: seconds with a fraction.
-pub(super) const DRESS: Dress = Dress {
-    meta: "x-amz-meta-",
-    own: "",
-    mtime: "x-amz-meta-mtime",
+/// The modification time is stored as rclone stores it: seconds with a fraction.
+pub(super) const HEADERS: ObjectHeaders = ObjectHeaders {
+    metadata_prefix: "x-amz-meta-",
+    standard_prefix: "",
+    mtime_header: "x-amz-meta-mtime",
     write_time,
     read_time,
 };
 
-/// A time as it is written.
+/// Formats a time.
 fn write_time(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let nanos = nanos.unsigned_abs();
@@ -30,7 +30,7 @@ fn write_time(nanos: i64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A time as it was written, to the nanosecond.
+/// Parses a time, to the nanosecond.
 fn read_time(text: &str) -> Option<i64> {
     let (negative, text) = text
         .strip_prefix('-')
@@ -41,26 +41,26 @@ fn read_time(text: &str) -> Option<i64> {
         return None;
     }
     let nanos: i64 = format!("{digits:0<9}").parse().ok()?;
-    let whole = seconds
+    let whole_seconds = seconds
         .parse::<i64>()
         .ok()
         .filter(|s| *s >= 0)?
         .checked_mul(1_000_000_000)?;
-    let time = whole.checked_add(nanos)?;
+    let time = whole_seconds.checked_add(nanos)?;
     Some(if negative { -time } else { time })
 }
 
 impl Bucket {
     pub(super) async fn head(&self, key: &[u8]) -> Result<HeaderMap> {
-        let call = self.at("head", "look at", key, Method::HEAD)?;
+        let call = self.object_call("head", "look at", key, Method::HEAD)?;
         Ok(self.fetch(&call).await?.headers)
     }
 
-    /// An object of a few bytes that nothing depends on.
+    /// Creates an empty object.
     pub(super) async fn put_empty(&self, key: &[u8]) -> Result<()> {
         let call = self
-            .at("put", "make", key, Method::PUT)?
-            .body(Pieces::default());
+            .object_call("put", "make", key, Method::PUT)?
+            .body(SegmentedBytes::default());
         self.fetch(&call).await.map(drop)
     }
 }
@@ -72,14 +72,16 @@ pub(super) struct Object {
     pub(super) name: Vec<u8>,
 }
 
-impl Ranges for Object {
-    fn ask<'a>(
+impl RangeSource for Object {
+    fn request_range<'a>(
         &'a self,
         range: Option<&'a str>,
         version: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Answer>> {
+    ) -> BoxFuture<'a, Result<StreamedResponse>> {
         Box::pin(async move {
-            let mut call = self.bucket.at("get", "read", &self.key, Method::GET)?;
+            let mut call = self
+                .bucket
+                .object_call("get", "read", &self.key, Method::GET)?;
             if self.bucket.checksums {
                 call = call.header("x-amz-checksum-mode", "ENABLED");
             }
@@ -93,34 +95,33 @@ impl Ranges for Object {
         })
     }
 
-    fn found(&self, headers: &HeaderMap) -> (Entry, Extended) {
+    fn info(&self, headers: &HeaderMap) -> (Entry, Extended) {
         (
-            DRESS.entry_of(&self.name, headers),
-            DRESS.extended_of(headers),
+            HEADERS.entry_of(&self.name, headers),
+            HEADERS.extended_of(headers),
         )
     }
 
-    fn check(&self, headers: &HeaderMap) -> Option<Check> {
+    fn check(&self, headers: &HeaderMap) -> Option<Checksum> {
         if !self.bucket.checksums {
             return None;
         }
-        let told = text(headers, "x-amz-checksum-sha256");
-        if let Some(hash) = told.and_then(|told| BASE64_STANDARD.decode(told).ok()) {
-            return Some(Check::sha256(hash));
+        let header = header_text(headers, "x-amz-checksum-sha256");
+        if let Some(hash) = header.and_then(|base64| BASE64_STANDARD.decode(base64).ok()) {
+            return Some(Checksum::sha256(hash));
         }
-        // With keys of one's own, and for objects of several parts, the etag is no hash of the
-        // bytes.
-        let by = text(headers, "x-amz-server-side-encryption");
+        // With customer keys, and for multipart uploads, the etag is not a hash of the bytes.
+        let by = header_text(headers, "x-amz-server-side-encryption");
         let encrypted = by.is_some_and(|by| by != "AES256")
             || headers.contains_key("x-amz-server-side-encryption-customer-algorithm");
-        let etag = version(text(headers, "etag")?);
+        let etag = version(header_text(headers, "etag")?);
         let is_md5 = etag.len() == 32 && etag.iter().all(u8::is_ascii_hexdigit);
-        (is_md5 && !encrypted).then(|| Check::md5(&etag))
+        (is_md5 && !encrypted).then(|| Checksum::md5(&etag))
     }
 
-    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
+    fn failure(&self, kind: ErrorKind, message: &str) -> Error {
         let call = self.bucket.call("get", "read", &self.key, Method::GET);
-        call.wrong(kind, words)
+        call.failure(kind, message)
     }
 }
 

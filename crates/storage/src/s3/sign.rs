@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// Who signs.
+/// The keys and the scope of a signature.
 pub(super) struct Signer<'a> {
     pub(super) id: &'a str,
     pub(super) secret: &'a str,
@@ -14,7 +14,7 @@ pub(super) struct Signer<'a> {
     pub(super) service: &'a str,
 }
 
-pub(super) fn sha256(pieces: &crate::cloud::Pieces) -> [u8; 32] {
+pub(super) fn sha256(pieces: &crate::cloud::SegmentedBytes) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for piece in pieces.iter() {
         hasher.update(piece);
@@ -23,14 +23,14 @@ pub(super) fn sha256(pieces: &crate::cloud::Pieces) -> [u8; 32] {
 }
 
 fn hmac(key: &[u8], text: &str) -> [u8; 32] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("any length is a key");
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
     mac.update(text.as_bytes());
     mac.finalize().into_bytes().into()
 }
 
 impl Signer<'_> {
-    /// The headers with the signature among them. `host`, `x-amz-date` and `x-amz-content-sha256`
-    /// must be there.
+    /// Returns the headers with the signature. `host`, `x-amz-date` and `x-amz-content-sha256` must
+    /// be present.
     pub(super) fn sign(&self, call: &Call, mut headers: HeaderMap) -> HeaderMap {
         let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let stamp = value("x-amz-date").unwrap_or_default().to_owned();
@@ -63,14 +63,14 @@ impl Signer<'_> {
     }
 }
 
-/// The names of the headers in order, and each with its value on a line.
+/// Returns the sorted header names, and the canonical header lines.
 fn canonical(headers: &HeaderMap) -> (String, String) {
     let mut all: Vec<(&str, String)> = headers
         .iter()
         .map(|(name, value)| {
             let value = String::from_utf8_lossy(value.as_bytes());
-            let words: Vec<&str> = value.split(' ').filter(|word| !word.is_empty()).collect();
-            (name.as_str(), words.join(" "))
+            let message: Vec<&str> = value.split(' ').filter(|word| !word.is_empty()).collect();
+            (name.as_str(), message.join(" "))
         })
         .collect();
     all.sort();
@@ -85,10 +85,10 @@ fn canonical(headers: &HeaderMap) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cloud::{Pieces, percent};
+    use crate::cloud::{SegmentedBytes, percent};
     use http::Method;
 
-    /// The examples that Amazon published with the signature's description.
+    /// The examples from Amazon's specification.
     fn signature(
         method: Method,
         key: &str,
@@ -99,7 +99,7 @@ mod tests {
         let origin = "https://examplebucket.s3.amazonaws.com";
         let target = format!("/{}", percent::encode_path(key.as_bytes()));
         let mut call = Call::new(("test", "sign", b""), method, origin, target);
-        call.body = Pieces::from(body.to_owned());
+        call.body = SegmentedBytes::from(body.to_owned());
         for (name, value) in query {
             call = call.query(name, value);
         }
@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn a_ranged_read() {
         let found = signature(Method::GET, "test.txt", &[], &[("range", "bytes=0-9")], "");
-        let told = "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41";
-        assert_eq!(found, told);
+        let expected = "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41";
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -142,22 +142,22 @@ mod tests {
             &headers,
             "Welcome to Amazon S3.",
         );
-        let told = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
-        assert_eq!(found, told);
+        let expected = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
+        assert_eq!(found, expected);
     }
 
     #[test]
     fn a_query_without_a_value() {
         let found = signature(Method::GET, "", &[("lifecycle", "")], &[], "");
-        let told = "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543";
-        assert_eq!(found, told);
+        let expected = "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543";
+        assert_eq!(found, expected);
     }
 
     #[test]
     fn a_listing() {
         let query = [("prefix", "J"), ("max-keys", "2")];
         let found = signature(Method::GET, "", &query, &[], "");
-        let told = "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7";
-        assert_eq!(found, told);
+        let expected = "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7";
+        assert_eq!(found, expected);
     }
 }

@@ -1,52 +1,56 @@
-//! From a URL to a host, a user and a folder.
+//! SFTP locations: host, user and folder.
 
 use crate::cloud::percent;
-use crate::cloud::place::{Place, hidden};
+use crate::cloud::url::{Url, redacted};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Connections at once, unless the URL says otherwise.
-const CONNECTIONS: usize = 4;
-/// As many as servers take that somebody has not told to take more.
-const MOST: usize = 16;
+/// Default number of connections.
+const DEFAULT_CONNECTIONS: usize = 4;
+/// Maximum number of connections that servers accept by default.
+const MAX_CONNECTIONS: usize = 16;
 
-/// What stands in `sftp://user@host:port/path`.
+/// The parts of `sftp://user@host:port/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) user: Option<String>,
     pub(super) host: String,
     pub(super) port: Option<u16>,
-    /// The path of the root, with a slash at its end: from `/`, or from the folder that the user
-    /// begins in.
+    /// The path of the root, ending with a slash: absolute, or relative to the user's initial
+    /// folder.
     pub(super) root: Vec<u8>,
     pub(super) connections: usize,
 }
 
 impl Address {
     pub(super) fn parse(location: &[u8]) -> Result<Address> {
-        let wrong = |words: &str| Error::new(ErrorKind::Other, "open", &hidden(location), words);
+        let fail =
+            |message: &str| Error::new(ErrorKind::Other, "open", &redacted(location), message);
         let (user, rest) = split_user(location);
         let user = user.map(|user| String::from_utf8_lossy(&percent::decode(user)).into_owned());
         if user.as_ref().is_some_and(|user| user.contains(':')) {
-            let words = "the URL holds a password, which would be stored and shown; give it as SFTP_PASSWORD";
-            return Err(wrong(words));
+            let message = "the URL contains a password, which would be stored and displayed; pass it as SFTP_PASSWORD";
+            return Err(fail(message));
         }
-        if user.as_ref().is_some_and(|user| !is_plain(user, "._-+@\\")) {
-            return Err(wrong("the user's name has characters that no name has"));
+        if user
+            .as_ref()
+            .is_some_and(|user| !is_safe_argument(user, "._-+@\\"))
+        {
+            return Err(fail("the user name contains invalid characters"));
         }
-        let place = Place::parse(&rest)?;
-        place.only(&["connections"])?;
-        let connections = match place.get("connections").map(str::parse) {
-            None => CONNECTIONS,
-            Some(Ok(count @ 1..=MOST)) => count,
-            Some(_) => return Err(wrong("`connections` is a number from 1 to 16")),
+        let url = Url::parse(&rest)?;
+        url.allow_only(&["connections"])?;
+        let connections = match url.get("connections").map(str::parse) {
+            None => DEFAULT_CONNECTIONS,
+            Some(Ok(count @ 1..=MAX_CONNECTIONS)) => count,
+            Some(_) => return Err(fail("`connections` is not a number from 1 to 16")),
         };
-        let (host, port) = split_port(&place.host).ok_or_else(|| wrong("the port is no port"))?;
-        if !is_plain(host, ".-_:") {
-            return Err(wrong("the host's name has characters that no name has"));
+        let (host, port) = split_port(&url.host).ok_or_else(|| fail("invalid port"))?;
+        if !is_safe_argument(host, ".-_:") {
+            return Err(fail("the host name contains invalid characters"));
         }
-        let root = match place.prefix.strip_prefix(b"~/") {
+        let root = match url.prefix.strip_prefix(b"~/") {
             Some(below) => below.to_vec(),
-            None => [b"/", place.prefix.as_slice()].concat(),
+            None => [b"/", url.prefix.as_slice()].concat(),
         };
         Ok(Address {
             user,
@@ -57,8 +61,8 @@ impl Address {
         })
     }
 
-    /// As one writes it after `ssh`.
-    pub(super) fn shown(&self) -> String {
+    /// Returns the arguments of `ssh` for this address.
+    pub(super) fn ssh_arguments(&self) -> String {
         let port = self
             .port
             .map_or(String::new(), |port| format!("-p {port} "));
@@ -67,7 +71,7 @@ impl Address {
     }
 }
 
-/// The user, and the URL without.
+/// Splits a URL into the user and the rest.
 fn split_user(location: &[u8]) -> (Option<&[u8]>, Vec<u8>) {
     let begin = b"sftp://".len().min(location.len());
     let is_end = |byte: &u8| matches!(byte, b'/' | b'?' | b'#');
@@ -82,7 +86,7 @@ fn split_user(location: &[u8]) -> (Option<&[u8]>, Vec<u8>) {
     }
 }
 
-/// A host, perhaps in brackets, and a port if there is one.
+/// Splits a host, possibly in brackets, and its port.
 fn split_port(host: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
@@ -97,9 +101,9 @@ fn split_port(host: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Both become arguments of a program, and may become part of a command line of the user's own
-/// (`ProxyCommand`).
-fn is_plain(word: &str, others: &str) -> bool {
+/// Returns whether a word is safe as an argument of `ssh`, and in a command line of the user's
+/// configuration (`ProxyCommand`).
+fn is_safe_argument(word: &str, others: &str) -> bool {
     let fits = |c: char| c.is_alphanumeric() || others.contains(c);
     !word.is_empty() && !word.starts_with('-') && word.chars().all(fits)
 }
@@ -109,9 +113,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let address = Address::parse(b"sftp://me@example.org:2222/data/a%20b").unwrap();
-        assert_eq!(address.shown(), "-p 2222 me@example.org");
+        assert_eq!(address.ssh_arguments(), "-p 2222 me@example.org");
         assert_eq!(address.root, b"/data/a b/");
         let root = |url: &str| Address::parse(url.as_bytes()).unwrap().root;
         assert_eq!(root("sftp://alias"), b"/");
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_or_user_never_becomes_an_argument() {
+    fn unsafe_hosts_and_users_are_refused() {
         for url in [
             "sftp://-oProxyCommand=x/",
             "sftp://-x@host/",

@@ -1,6 +1,6 @@
-//! One connection: requests go out as they come, answers come back in any order.
+//! A connection: requests are sent as they come, and replies arrive in any order.
 
-use super::packet::{self, Offers, Packet, Reply, Status};
+use super::packet::{self, Extensions, Packet, Reply, Status};
 use super::ssh::Ssh;
 use crate::error::{Error, ErrorKind};
 use bytes::{Bytes, BytesMut};
@@ -14,32 +14,32 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 
-/// How long it may take to log in.
-const LOGIN: Duration = Duration::from_secs(60);
-/// How long an answer may take; a disk may have to be woken up for it.
-const ANSWER: Duration = Duration::from_secs(300);
-/// How long `ssh` may take to say why it ended.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// As much of its words as is kept.
-const WORDS: usize = 8 << 10;
-/// Requests that wait for room in the pipe.
-const QUEUE: usize = 64;
-/// A read or a write, where the server does not say how long one may be.
-const SHORT: u64 = 32 << 10;
-/// No read or write is longer, whatever a server allows.
-const LONG: u64 = 256 << 10;
+/// Timeout of the login.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of a reply; a disk may have to spin up.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long `ssh` may take to print why it ended.
+const STDERR_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum amount of its output that is kept.
+const MAX_STDERR: usize = 8 << 10;
+/// Requests queued for the pipe.
+const MAX_QUEUED: usize = 64;
+/// Size of a read or write, if the server does not announce limits.
+const DEFAULT_IO_SIZE: u64 = 32 << 10;
+/// Maximum size of a read or write, whatever a server allows.
+const MAX_IO_SIZE: u64 = 256 << 10;
 
-/// How many requests of each kind were made.
+/// Number of requests by kind.
 pub(super) type Counts = Mutex<BTreeMap<&'static str, u64>>;
 
-/// Why a request has no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server will not.
+    /// The server refused it.
     Refused(Status),
-    /// There is no connection, or not any more.
+    /// The connection could not be made, or was lost.
     Lost(ErrorKind, String),
-    /// None of the server's: what it has is not what was wanted.
+    /// The reply is not what was expected.
     Wrong(ErrorKind, String),
 }
 
@@ -49,8 +49,8 @@ impl Failure {
     }
 
     pub(super) fn error(self, operation: &'static str, path: &[u8]) -> Error {
-        let (kind, words) = match self {
-            Failure::Lost(kind, words) | Failure::Wrong(kind, words) => (kind, words),
+        let (kind, message) = match self {
+            Failure::Lost(kind, message) | Failure::Wrong(kind, message) => (kind, message),
             Failure::Refused(status) => {
                 let kind = match status.code {
                     Status::NO_SUCH_FILE => ErrorKind::NotFound,
@@ -60,10 +60,10 @@ impl Failure {
                     Status::UNSUPPORTED => ErrorKind::Unsupported,
                     _ => ErrorKind::Other,
                 };
-                (kind, format!("the server says: {}", status.words))
+                (kind, format!("server error: {}", status.message))
             }
         };
-        Error::new(kind, operation, path, words)
+        Error::new(kind, operation, path, message)
     }
 }
 
@@ -79,49 +79,49 @@ struct Shared {
 }
 
 impl Shared {
-    /// From here on nothing is sent any more.
-    fn ends(&self) {
-        let words = || "the connection ended".to_owned();
-        self.state.lock().broken.get_or_insert_with(words);
+    /// Marks the connection as ended: nothing is sent any more.
+    fn mark_ended(&self) {
+        let message = || "the connection ended".to_owned();
+        self.state.lock().broken.get_or_insert_with(message);
     }
 
-    fn fail(&self, words: String) {
+    fn fail(&self, message: String) {
         let mut state = self.state.lock();
-        state.broken = Some(words);
+        state.broken = Some(message);
         state.waiting.clear();
     }
 
     fn lost(&self) -> Failure {
-        let words = self.state.lock().broken.clone();
-        let words = words.unwrap_or_else(|| "the connection ended".to_owned());
-        Failure::Lost(ErrorKind::Temporary, words)
+        let message = self.state.lock().broken.clone();
+        let message = message.unwrap_or_else(|| "the connection ended".to_owned());
+        Failure::Lost(ErrorKind::Temporary, message)
     }
 }
 
-/// A request that is under way.
-pub(super) struct Waiting {
+/// A request in flight.
+pub(super) struct PendingReply {
     receiver: oneshot::Receiver<Reply>,
     shared: Arc<Shared>,
 }
 
-impl Waiting {
-    /// The answer; one that is a refusal is a failure.
+impl PendingReply {
+    /// Waits for the reply; an error status is a failure.
     pub(super) async fn reply(self) -> Result<Reply, Failure> {
-        match timeout(ANSWER, self.receiver).await {
-            Ok(Ok(Reply::Status(status))) if status.code != Status::FINE => {
+        match timeout(REPLY_TIMEOUT, self.receiver).await {
+            Ok(Ok(Reply::Status(status))) if status.code != Status::OK => {
                 Err(Failure::Refused(status))
             }
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(_)) => Err(self.shared.lost()),
             Err(_) => {
-                let words = format!("no answer within {} s", ANSWER.as_secs());
-                self.shared.fail(words);
+                let message = format!("no reply within {} s", REPLY_TIMEOUT.as_secs());
+                self.shared.fail(message);
                 Err(self.shared.lost())
             }
         }
     }
 
-    /// The answer is that it was done.
+    /// Waits until the request succeeded.
     pub(super) async fn done(self) -> Result<(), Failure> {
         self.reply().await.map(drop)
     }
@@ -130,9 +130,9 @@ impl Waiting {
 pub(super) struct Connection {
     outgoing: mpsc::Sender<(u32, Packet)>,
     shared: Arc<Shared>,
-    pub(super) offers: Offers,
-    /// How long a read and a write may be.
-    pub(super) longest: (u64, u64),
+    pub(super) extensions: Extensions,
+    /// Maximum sizes of a read and a write.
+    pub(super) max_io: (u64, u64),
     task: AbortHandle,
 }
 
@@ -145,22 +145,23 @@ impl Drop for Connection {
 impl Connection {
     pub(super) async fn open(ssh: &Ssh, counts: Arc<Counts>) -> Result<Connection, Failure> {
         *counts.lock().entry("connect").or_default() += 1;
-        let mut pipes = Pipes::start(ssh)?;
-        let greeted = timeout(LOGIN, pipes.greet()).await;
-        let offers = match greeted {
-            Ok(Ok(offers)) => offers,
-            Ok(Err(words)) => {
-                let said = pipes.last_words().await;
-                // Words that are not the system's are about the protocol, and need no interpreter.
-                let (kind, words) = match words {
-                    Some(words) => (ErrorKind::Unsupported, words),
-                    None => ssh.judge(&said),
+        let mut pipes = SshProcess::start(ssh)?;
+        let greeted = timeout(LOGIN_TIMEOUT, pipes.handshake()).await;
+        let extensions = match greeted {
+            Ok(Ok(extensions)) => extensions,
+            Ok(Err(message)) => {
+                let stderr = pipes.drain_stderr().await;
+                // A message here is about the protocol; otherwise the output of `ssh` explains the
+                // failure.
+                let (kind, message) = match message {
+                    Some(message) => (ErrorKind::Unsupported, message),
+                    None => ssh.explain_exit(&stderr),
                 };
-                return Err(Failure::Lost(kind, words));
+                return Err(Failure::Lost(kind, message));
             }
             Err(_) => {
-                let words = format!("could not log in within {} s", LOGIN.as_secs());
-                return Err(Failure::Lost(ErrorKind::Temporary, words));
+                let message = format!("could not log in within {} s", LOGIN_TIMEOUT.as_secs());
+                return Err(Failure::Lost(ErrorKind::Temporary, message));
             }
         };
         let state = State {
@@ -172,30 +173,36 @@ impl Connection {
             state: Mutex::new(state),
             counts,
         });
-        let (outgoing, requests) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(drive(pipes, requests, shared.clone())).abort_handle();
-        let longest = (SHORT, SHORT);
+        let (outgoing, requests) = mpsc::channel(MAX_QUEUED);
+        let task = tokio::spawn(run(pipes, requests, shared.clone())).abort_handle();
+        let longest = (DEFAULT_IO_SIZE, DEFAULT_IO_SIZE);
         let mut connection = Connection {
             outgoing,
             shared,
-            offers,
-            longest,
+            extensions,
+            max_io: longest,
             task,
         };
-        if connection.offers.limits {
-            connection.longest = connection.ask_limits().await?;
+        if connection.extensions.limits {
+            connection.max_io = connection.query_limits().await?;
         }
         Ok(connection)
     }
 
-    async fn ask_limits(&self) -> Result<(u64, u64), Failure> {
-        let reply = self.ask(Packet::limits()).await;
+    async fn query_limits(&self) -> Result<(u64, u64), Failure> {
+        let reply = self.request(Packet::limits()).await;
         let Ok(Reply::Extended(body)) = reply else {
-            return reply.map(|_| (SHORT, SHORT));
+            return reply.map(|_| (DEFAULT_IO_SIZE, DEFAULT_IO_SIZE));
         };
-        let (read, write) = packet::longest(body).unwrap_or_default();
-        // Without a bound of its own, a server takes what the paper has it take.
-        let sane = |bytes: u64| if bytes == 0 { SHORT } else { bytes.min(LONG) };
+        let (read, write) = packet::parse_limits(body).unwrap_or_default();
+        // A server without a limit accepts what the specification requires.
+        let sane = |bytes: u64| {
+            if bytes == 0 {
+                DEFAULT_IO_SIZE
+            } else {
+                bytes.min(MAX_IO_SIZE)
+            }
+        };
         Ok((sane(read), sane(write)))
     }
 
@@ -203,29 +210,29 @@ impl Connection {
         self.shared.state.lock().broken.is_some()
     }
 
-    /// Sends a request. Requests are done in the order in which they were sent.
-    pub(super) async fn send(&self, packet: Packet) -> Result<Waiting, Failure> {
-        let waiting = self.register(packet.counted)?;
+    /// Sends a request. Requests are executed in the order in which they were sent.
+    pub(super) async fn send(&self, packet: Packet) -> Result<PendingReply, Failure> {
+        let waiting = self.register(packet.label)?;
         match self.outgoing.send((waiting.0, packet)).await {
             Ok(()) => Ok(waiting.1),
             Err(_) => Err(self.shared.lost()),
         }
     }
 
-    /// Sends it if there is room, and does not wait for its answer.
-    pub(super) fn tell(&self, packet: Packet) {
-        if let Ok((id, _)) = self.register(packet.counted)
+    /// Sends a request if the queue has room, and ignores the reply.
+    pub(super) fn send_ignoring_reply(&self, packet: Packet) {
+        if let Ok((id, _)) = self.register(packet.label)
             && self.outgoing.try_send((id, packet)).is_err()
         {
             self.shared.state.lock().waiting.remove(&id);
         }
     }
 
-    pub(super) async fn ask(&self, packet: Packet) -> Result<Reply, Failure> {
+    pub(super) async fn request(&self, packet: Packet) -> Result<Reply, Failure> {
         self.send(packet).await?.reply().await
     }
 
-    fn register(&self, counted: &'static str) -> Result<(u32, Waiting), Failure> {
+    fn register(&self, label: &'static str) -> Result<(u32, PendingReply), Failure> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.shared.state.lock();
         if state.broken.is_some() {
@@ -236,87 +243,88 @@ impl Connection {
         state.next = id.wrapping_add(1);
         state.waiting.insert(id, sender);
         drop(state);
-        *self.shared.counts.lock().entry(counted).or_default() += 1;
+        *self.shared.counts.lock().entry(label).or_default() += 1;
         let shared = self.shared.clone();
-        Ok((id, Waiting { receiver, shared }))
+        Ok((id, PendingReply { receiver, shared }))
     }
 }
 
 /// A running `ssh`.
-struct Pipes {
+struct SshProcess {
     _child: Child,
     input: ChildStdin,
     output: ChildStdout,
     received: BytesMut,
-    said: Arc<Mutex<Vec<u8>>>,
+    stderr: Arc<Mutex<Vec<u8>>>,
     listener: JoinHandle<()>,
 }
 
-impl Drop for Pipes {
+impl Drop for SshProcess {
     fn drop(&mut self) {
         self.listener.abort();
     }
 }
 
-impl Pipes {
-    fn start(ssh: &Ssh) -> Result<Pipes, Failure> {
+impl SshProcess {
+    fn start(ssh: &Ssh) -> Result<SshProcess, Failure> {
         let mut child = ssh.start().map_err(|error| {
-            let words = match error.kind() {
+            let message = match error.kind() {
                 std::io::ErrorKind::NotFound => {
-                    "the program `ssh` is not there; install openssh-client".to_owned()
+                    "the program `ssh` is not installed; install openssh-client".to_owned()
                 }
-                _ => format!("`ssh` does not start: {error}"),
+                _ => format!("cannot start `ssh`: {error}"),
             };
-            Failure::Lost(ErrorKind::Unsupported, words)
+            Failure::Lost(ErrorKind::Unsupported, message)
         })?;
         let (input, output, errors) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let errors = errors.expect("it was asked for");
-        let listener = tokio::spawn(listen(errors, said.clone()));
-        Ok(Pipes {
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        let errors = errors.expect("stderr is piped");
+        let listener = tokio::spawn(collect_stderr(errors, stderr.clone()));
+        Ok(SshProcess {
             _child: child,
-            input: input.expect("it was asked for"),
-            output: output.expect("it was asked for"),
+            input: input.expect("stdin is piped"),
+            output: output.expect("stdout is piped"),
             received: BytesMut::with_capacity(64 << 10),
-            said,
+            stderr,
             listener,
         })
     }
 
-    /// Says what we speak. Without words, `ssh` ended and says why itself.
-    async fn greet(&mut self) -> Result<Offers, Option<String>> {
-        let sent = self.input.write_all(&packet::hello()).await;
+    /// Negotiates the version. An error without a message means that `ssh` ended and explains it
+    /// itself.
+    async fn handshake(&mut self) -> Result<Extensions, Option<String>> {
+        let sent = self.input.write_all(&packet::init_packet()).await;
         sent.map_err(|_| None)?;
         match next(&mut self.output, &mut self.received).await {
-            Ok(Some(packet)) => packet::welcome(packet).map_err(Some),
+            Ok(Some(packet)) => packet::parse_version(packet).map_err(Some),
             Ok(None) => Err(None),
-            Err(words) => Err(Some(words)),
+            Err(message) => Err(Some(message)),
         }
     }
 
-    async fn last_words(&mut self) -> String {
-        // A helper of its own may keep the pipe open for longer than it lives.
-        let _ = timeout(LAST_WORDS, &mut self.listener).await;
-        String::from_utf8_lossy(&self.said.lock()).into_owned()
+    async fn drain_stderr(&mut self) -> String {
+        // A helper of `ssh` may keep the pipe open for longer than it lives.
+        let _ = timeout(STDERR_TIMEOUT, &mut self.listener).await;
+        String::from_utf8_lossy(&self.stderr.lock()).into_owned()
     }
 }
 
-async fn listen(mut errors: ChildStderr, said: Arc<Mutex<Vec<u8>>>) {
+async fn collect_stderr(mut errors: ChildStderr, stderr: Arc<Mutex<Vec<u8>>>) {
     let mut chunk = [0; 1024];
     while let Ok(length @ 1..) = errors.read(&mut chunk).await {
-        let mut said = said.lock();
-        let too_much = (said.len() + length).saturating_sub(WORDS);
-        let too_much = too_much.min(said.len());
-        said.drain(..too_much);
-        said.extend_from_slice(&chunk[..length]);
+        let mut stderr = stderr.lock();
+        let too_much = (stderr.len() + length).saturating_sub(MAX_STDERR);
+        let too_much = too_much.min(stderr.len());
+        stderr.drain(..too_much);
+        stderr.extend_from_slice(&chunk[..length]);
     }
 }
 
-/// The next packet; `None` at the end.
+/// Reads the next packet; `None` at the end.
 async fn next(output: &mut ChildStdout, received: &mut BytesMut) -> Result<Option<Bytes>, String> {
     loop {
-        if let Some(packet) = packet::take(received)? {
+        if let Some(packet) = packet::split_packet(received)? {
             return Ok(Some(packet));
         }
         received.reserve(64 << 10);
@@ -328,21 +336,24 @@ async fn next(output: &mut ChildStdout, received: &mut BytesMut) -> Result<Optio
     }
 }
 
-/// Carries packets until one direction ends.
-async fn drive(mut pipes: Pipes, requests: mpsc::Receiver<(u32, Packet)>, shared: Arc<Shared>) {
+/// Transports packets until one direction ends.
+async fn run(mut pipes: SshProcess, requests: mpsc::Receiver<(u32, Packet)>, shared: Arc<Shared>) {
     let ended = tokio::select! {
         ended = receive(&mut pipes.output, &mut pipes.received, &shared) => ended,
         () = transmit(&mut pipes.input, requests) => None,
     };
-    shared.ends();
-    let said = pipes.last_words().await;
-    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
-    let words = match (ended, last) {
-        (Some(words), _) => words,
+    shared.mark_ended();
+    let stderr = pipes.drain_stderr().await;
+    let last = stderr
+        .lines()
+        .map(str::trim)
+        .rfind(|connection| !connection.is_empty());
+    let message = match (ended, last) {
+        (Some(message), _) => message,
         (None, Some(last)) => format!("the connection ended: {last}"),
         (None, None) => "the connection ended".to_owned(),
     };
-    shared.fail(words);
+    shared.fail(message);
 }
 
 async fn receive(
@@ -354,24 +365,24 @@ async fn receive(
         let packet = match next(output, received).await {
             Ok(Some(packet)) => packet,
             Ok(None) => return None,
-            Err(words) => return Some(words),
+            Err(message) => return Some(message),
         };
         let (id, reply) = match packet::reply(packet) {
             Ok(reply) => reply,
-            Err(words) => return Some(words),
+            Err(message) => return Some(message),
         };
         let waiting = shared.state.lock().waiting.remove(&id);
         match waiting {
-            // Who asked may have gone.
+            // The requester may be gone.
             Some(waiting) => drop(waiting.send(reply)),
-            None => return Some("the server answers what nobody asked".to_owned()),
+            None => return Some("the server replied to an unknown request".to_owned()),
         }
     }
 }
 
 async fn transmit(input: &mut ChildStdin, mut requests: mpsc::Receiver<(u32, Packet)>) {
-    let (mut some, mut buffer) = (Vec::with_capacity(QUEUE), BytesMut::new());
-    while requests.recv_many(&mut some, QUEUE).await > 0 {
+    let (mut some, mut buffer) = (Vec::with_capacity(MAX_QUEUED), BytesMut::new());
+    while requests.recv_many(&mut some, MAX_QUEUED).await > 0 {
         buffer.clear();
         for (id, packet) in some.drain(..) {
             packet.put(id, &mut buffer);

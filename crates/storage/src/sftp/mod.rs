@@ -1,41 +1,44 @@
 //! Folders of an SFTP server.
 //!
-//! `ssh` of the system carries the packets ([`ssh`]), and we make and read them ([`packet`]): see
-//! `docs/adr/0011`. A file is written under a temporary name, synced and renamed where the server
-//! can, as OpenSSH does.
+//! The system's `ssh` transports the packets ([`ssh`]), which are built and parsed here
+//! ([`packet`]); see `docs/adr/0011`. A file is written under a temporary name, synced and renamed
+//! where the server supports that, as OpenSSH does.
 
 mod address;
+mod chunks;
+mod client;
 mod connection;
 mod listing;
 mod nodes;
 mod packet;
-mod reading;
-mod server;
 mod ssh;
 mod upload;
 
 use crate::backend::{
-    Backend, Chunks, Cursor, Extended, Listing, Order, Requests, Upload, UploadPlan,
+    Backend, Chunks, CopyItem, Cursor, Extended, Listing, Requests, Upload, UploadPlan,
 };
 use crate::error::Result;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Space};
-use server::Server;
+use client::Client;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reads the bytes as what a server sends.
-pub(crate) fn try_to_read(bytes: &[u8]) {
+/// Parses the bytes as packets of a server.
+pub(crate) fn fuzz_packets(bytes: &[u8]) {
     let mut received = bytes::BytesMut::from(bytes);
-    while let Ok(Some(packet)) = packet::take(&mut received) {
-        let _ = packet::welcome(packet.clone());
+    while let Ok(Some(packet)) = packet::split_packet(&mut received) {
+        let _ = packet::parse_version(packet.clone());
         match packet::reply(packet) {
             Ok((_, packet::Reply::Extended(body))) => {
-                let _ = (packet::longest(body.clone()), packet::free(body));
+                let _ = (
+                    packet::parse_limits(body.clone()),
+                    packet::parse_space(body),
+                );
             }
             Ok((_, packet::Reply::Names(names))) => {
                 for name in names {
-                    let _ = server::entry(&name.name, &name.attributes);
+                    let _ = client::entry(&name.name, &name.attributes);
                 }
             }
             _ => {}
@@ -55,7 +58,7 @@ pub(crate) fn try_to_read(bytes: &[u8]) {
 /// ```
 #[derive(Clone)]
 pub struct Sftp {
-    server: Arc<Server>,
+    client: Arc<Client>,
 }
 
 impl std::fmt::Debug for Sftp {
@@ -65,16 +68,16 @@ impl std::fmt::Debug for Sftp {
 }
 
 impl Sftp {
-    /// From `sftp://user@host:port/path`, or `/~/path` for a path from where the user begins. Who
-    /// we are is what `ssh` finds out; `SFTP_KEY` names a key, `SFTP_PASSWORD` is a password,
-    /// `SFTP_CONFIG` another configuration of `ssh`.
+    /// Opens `sftp://user@host:port/path`, or `/~/path` relative to the user's initial folder.
+    /// Authentication is up to `ssh`; `SFTP_KEY` names a key file, `SFTP_PASSWORD` contains a
+    /// password, `SFTP_CONFIG` names another configuration of `ssh`.
     ///
     /// # Errors
-    /// When the location makes no sense, or holds a password.
+    /// When the location is invalid or contains a password.
     pub fn open(location: &[u8]) -> Result<Sftp> {
         let get = |name: &str| std::env::var_os(name);
-        let server = Arc::new(Server::open(location, &get)?);
-        Ok(Sftp { server })
+        let client = Arc::new(Client::open(location, &get)?);
+        Ok(Sftp { client })
     }
 }
 
@@ -85,7 +88,7 @@ impl Backend for Sftp {
             resumable_upload: true,
             modified: Some(Duration::from_secs(1)),
             posix: true,
-            owners: self.server.ssh.is_root(),
+            owners: self.client.ssh.is_root(),
             symlinks: true,
             longest_name: Some(255),
             workers: (8, 16),
@@ -102,7 +105,7 @@ impl Backend for Sftp {
         folder: &'a Folder,
         _from: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
-        let listing = listing::SftpListing::new(self.server.clone(), folder);
+        let listing = listing::SftpListing::new(self.client.clone(), folder);
         let listing = listing.map(|listing| Box::new(listing) as Box<dyn Listing>);
         Box::pin(std::future::ready(listing))
     }
@@ -112,7 +115,7 @@ impl Backend for Sftp {
         folder: &'a Folder,
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(self.server.stat(folder, name))
+        Box::pin(self.client.stat(folder, name))
     }
 
     fn read<'a>(
@@ -123,9 +126,9 @@ impl Backend for Sftp {
         length: u64,
     ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
         Box::pin(async move {
-            let path = self.server.path(folder, Some(name))?;
+            let path = self.client.path(folder, Some(name))?;
             let chunks =
-                reading::SftpChunks::open(self.server.clone(), path, offset, length).await?;
+                chunks::SftpChunks::open(self.client.clone(), path, offset, length).await?;
             Ok(Box::new(chunks) as Box<dyn Chunks>)
         })
     }
@@ -137,10 +140,10 @@ impl Backend for Sftp {
         plan: UploadPlan,
     ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
         Box::pin(async move {
-            let path = self.server.path(folder, Some(name))?;
-            let temp = self.server.path(folder, Some(&plan.temp))?;
-            let server = self.server.clone();
-            let upload = upload::SftpUpload::open(server, path, temp, name, &plan).await?;
+            let path = self.client.path(folder, Some(name))?;
+            let temp = self.client.path(folder, Some(&plan.temp))?;
+            let client = self.client.clone();
+            let upload = upload::SftpUpload::open(client, path, temp, name, &plan).await?;
             Ok(Box::new(upload) as Box<dyn Upload>)
         })
     }
@@ -152,35 +155,35 @@ impl Backend for Sftp {
         plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let temp = self.server.path(folder, Some(&plan.temp))?;
-            upload::discard(&self.server, &temp).await
+            let temp = self.client.path(folder, Some(&plan.temp))?;
+            upload::discard(&self.client, &temp).await
         })
     }
 
     fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.server.make_folder(folder))
+        Box::pin(self.client.make_folder(folder))
     }
 
     fn make_node<'a>(
         &'a self,
         folder: &'a Folder,
-        order: &'a Order,
+        item: &'a CopyItem,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(self.server.make_node(folder, order))
+        Box::pin(self.client.make_node(folder, item))
     }
 
-    fn settle<'a>(
+    fn set_attributes<'a>(
         &'a self,
         folder: &'a Folder,
         name: Option<&'a [u8]>,
         like: &'a Entry,
         _extended: Extended,
     ) -> BoxFuture<'a, Result<Entry>> {
-        Box::pin(self.server.settle(folder, name, like))
+        Box::pin(self.client.set_attributes(folder, name, like))
     }
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.server.remove(folder, name))
+        Box::pin(self.client.remove(folder, name))
     }
 
     fn rename<'a>(
@@ -190,31 +193,31 @@ impl Backend for Sftp {
         to: (&'a Folder, &'a [u8]),
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let from = self.server.path(folder, Some(name))?;
-            let to = self.server.path(to.0, Some(to.1))?;
-            self.server.rename(&from, &to).await
+            let from = self.client.path(folder, Some(name))?;
+            let to = self.client.path(to.0, Some(to.1))?;
+            self.client.rename(&from, &to).await
         })
     }
 
     fn requests(&self) -> Requests {
-        self.server.requests()
+        self.client.requests()
     }
 
-    /// Open, attributes, sync, close, rename and a look, and the writes between.
+    /// Open, attributes, sync, close, rename and stat, and the writes.
     fn requests_to_write(&self, size: u64) -> u64 {
         const WRITE: u64 = 255 << 10;
         6 + size.div_ceil(WRITE)
     }
 
     fn sync(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.server.sync())
+        Box::pin(self.client.sync())
     }
 
     fn space(&self) -> BoxFuture<'_, Result<Option<Space>>> {
-        Box::pin(self.server.space())
+        Box::pin(self.client.space())
     }
 
     fn writable(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.server.writable())
+        Box::pin(self.client.writable())
     }
 }

@@ -1,11 +1,11 @@
-//! Packets of SFTP version 3, as OpenSSH speaks it: made and read by pure functions. Names are
-//! bytes.
+//! Packets of SFTP version 3, as OpenSSH implements it: built and parsed by pure functions. Names
+//! are bytes.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// The version that is spoken; later ones exist on paper.
+/// The protocol version; later ones are only drafts.
 pub(super) const VERSION: u32 = 3;
-/// No packet is longer; OpenSSH's are not longer than a quarter of it.
+/// Maximum length of a packet, four times that of OpenSSH.
 const LONGEST: usize = 1 << 20;
 
 pub(super) const READ: u32 = 1;
@@ -13,7 +13,7 @@ pub(super) const WRITE: u32 = 2;
 pub(super) const CREATE: u32 = 8;
 pub(super) const EXCLUSIVE: u32 = 32;
 
-/// What a packet has to say of a file. Times are whole seconds.
+/// File attributes in a packet. Times are whole seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) size: Option<u64>,
@@ -22,22 +22,22 @@ pub(super) struct Attributes {
     pub(super) modified: Option<u32>,
 }
 
-/// One name of a folder.
+/// A name in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) name: Bytes,
     pub(super) attributes: Attributes,
 }
 
-/// How a request ended, if not with what was asked for.
+/// The status of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) code: u32,
-    pub(super) words: String,
+    pub(super) message: String,
 }
 
 impl Status {
-    pub(super) const FINE: u32 = 0;
+    pub(super) const OK: u32 = 0;
     pub(super) const END: u32 = 1;
     pub(super) const NO_SUCH_FILE: u32 = 2;
     pub(super) const DENIED: u32 = 3;
@@ -48,7 +48,7 @@ impl Status {
     pub(super) const UNSUPPORTED: u32 = 8;
 }
 
-/// What a server answers.
+/// A reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Status(Status),
@@ -59,20 +59,20 @@ pub(super) enum Reply {
     Extended(Bytes),
 }
 
-/// A request without its number, which it gets when it is sent.
+/// A request without its id, which is assigned when it is sent.
 pub(super) struct Packet {
     kind: u8,
-    /// What it is counted as.
-    pub(super) counted: &'static str,
+    /// The kind as which it is counted.
+    pub(super) label: &'static str,
     fields: BytesMut,
     data: Bytes,
 }
 
 impl Packet {
-    fn new(kind: u8, counted: &'static str) -> Packet {
+    fn new(kind: u8, label: &'static str) -> Packet {
         Packet {
             kind,
-            counted,
+            label,
             fields: BytesMut::new(),
             data: Bytes::new(),
         }
@@ -120,7 +120,7 @@ impl Packet {
             fields.put_u32(*mode);
         }
         if let Some(modified) = modified {
-            // The time of the last access cannot be left as it is.
+            // The access time cannot be left unchanged.
             fields.put_u32(*modified);
             fields.put_u32(*modified);
         }
@@ -199,7 +199,7 @@ impl Packet {
         Packet::new(17, "look").text(path)
     }
 
-    /// Never onto something else, unlike [`replace`](Packet::replace).
+    /// Never replaces an entry, unlike [`replace`](Packet::replace).
     pub(super) fn rename(from: &[u8], to: &[u8]) -> Packet {
         Packet::new(18, "move").text(from).text(to)
     }
@@ -208,7 +208,7 @@ impl Packet {
         Packet::new(19, "read link").text(path)
     }
 
-    /// The target comes first, as OpenSSH has it and everybody after it; the paper says the
+    /// The target comes first, as in OpenSSH and all that follow it; the specification says the
     /// reverse.
     pub(super) fn symlink(target: &[u8], path: &[u8]) -> Packet {
         Packet::new(20, "make link").text(target).text(path)
@@ -233,13 +233,13 @@ impl Packet {
         Packet::new(200, "limits").text(b"limits@openssh.com")
     }
 
-    /// Of a symlink itself.
+    /// Sets attributes of a symlink itself.
     pub(super) fn lsetstat(path: &[u8], attributes: &Attributes) -> Packet {
         let packet = Packet::new(200, "set").text(b"lsetstat@openssh.com");
         packet.text(path).attributes(attributes)
     }
 
-    /// As it is sent.
+    /// Encodes the request.
     pub(super) fn put(&self, id: u32, buffer: &mut BytesMut) {
         let length = 5 + self.fields.len() + self.data.len();
         buffer.reserve(4 + length);
@@ -251,22 +251,22 @@ impl Packet {
     }
 }
 
-/// The first packet of all.
-pub(super) fn hello() -> [u8; 9] {
+/// Returns the first packet of a connection.
+pub(super) fn init_packet() -> [u8; 9] {
     let mut bytes = [0, 0, 0, 5, 1, 0, 0, 0, 0];
     bytes[5..].copy_from_slice(&VERSION.to_be_bytes());
     bytes
 }
 
-/// Takes the next packet out of what was received; `None` if there is not all of it yet.
-pub(super) fn take(received: &mut BytesMut) -> Result<Option<Bytes>, String> {
+/// Splits the next packet off the received bytes; `None` if it is incomplete.
+pub(super) fn split_packet(received: &mut BytesMut) -> Result<Option<Bytes>, String> {
     let Some(length) = received.first_chunk::<4>() else {
         return Ok(None);
     };
     let length = u32::from_be_bytes(*length) as usize;
     if length == 0 || length > LONGEST {
-        // What a login script prints comes out here.
-        return Err("what came is not SFTP: does a login script print something?".to_owned());
+        // The output of a login script ends up here.
+        return Err("the data is not SFTP: does a login script print something?".to_owned());
     }
     if received.len() < 4 + length {
         received.reserve(4 + length - received.len());
@@ -327,10 +327,10 @@ fn names(fields: &mut Bytes) -> Read<Vec<Name>> {
 
 fn status(fields: &mut Bytes) -> Read<Status> {
     let code = fields.try_get_u32()?;
-    // Old servers say no more than that.
-    let words = text(fields).unwrap_or_default();
-    let words = String::from_utf8_lossy(&words).into_owned();
-    Ok(Status { code, words })
+    // Old servers send only the code.
+    let message = text(fields).unwrap_or_default();
+    let message = String::from_utf8_lossy(&message).into_owned();
+    Ok(Status { code, message })
 }
 
 fn fields_of(packet: &mut Bytes) -> Read<Option<(u32, Reply)>> {
@@ -348,18 +348,18 @@ fn fields_of(packet: &mut Bytes) -> Read<Option<(u32, Reply)>> {
     Ok(Some((id, reply)))
 }
 
-/// A reply, and which request it answers.
+/// Parses a reply, and the id of its request.
 pub(super) fn reply(mut packet: Bytes) -> Result<(u32, Reply), String> {
     match fields_of(&mut packet) {
         Ok(Some(reply)) => Ok(reply),
-        Ok(None) => Err("the server sent a packet that is no answer".to_owned()),
-        Err(_) => Err("the server sent a packet that is cut off".to_owned()),
+        Ok(None) => Err("the server sent a packet that is not a reply".to_owned()),
+        Err(_) => Err("the server sent a truncated packet".to_owned()),
     }
 }
 
-/// What a server can do beyond the paper.
+/// Protocol extensions of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Offers {
+pub(super) struct Extensions {
     pub(super) replace: bool,
     pub(super) sync: bool,
     pub(super) space: bool,
@@ -367,36 +367,38 @@ pub(super) struct Offers {
     pub(super) limits: bool,
 }
 
-/// The answer to [`hello`].
-pub(super) fn welcome(mut packet: Bytes) -> Result<Offers, String> {
+/// Parses the reply to [`init_packet`].
+pub(super) fn parse_version(mut packet: Bytes) -> Result<Extensions, String> {
     let kind = packet.try_get_u8().unwrap_or_default();
     let version = packet.try_get_u32().unwrap_or_default();
     if kind != 2 || version != VERSION {
-        return Err(format!("the server does not speak SFTP version {VERSION}"));
+        return Err(format!(
+            "the server does not support SFTP version {VERSION}"
+        ));
     }
-    let mut offers = Offers::default();
+    let mut extensions = Extensions::default();
     while let (Ok(name), Ok(_)) = (text(&mut packet), text(&mut packet)) {
         match name.as_ref() {
-            b"posix-rename@openssh.com" => offers.replace = true,
-            b"fsync@openssh.com" => offers.sync = true,
-            b"statvfs@openssh.com" => offers.space = true,
-            b"lsetstat@openssh.com" => offers.lsetstat = true,
-            b"limits@openssh.com" => offers.limits = true,
+            b"posix-rename@openssh.com" => extensions.replace = true,
+            b"fsync@openssh.com" => extensions.sync = true,
+            b"statvfs@openssh.com" => extensions.space = true,
+            b"lsetstat@openssh.com" => extensions.lsetstat = true,
+            b"limits@openssh.com" => extensions.limits = true,
             _ => {}
         }
     }
-    Ok(offers)
+    Ok(extensions)
 }
 
-/// The longest read and write of an answer to [`limits`](Packet::limits); 0 where it names none.
-pub(super) fn longest(mut body: Bytes) -> Option<(u64, u64)> {
+/// Parses the maximum read and write of a reply to [`limits`](Packet::limits); 0 means no limit.
+pub(super) fn parse_limits(mut body: Bytes) -> Option<(u64, u64)> {
     let _packet = body.try_get_u64().ok()?;
     Some((body.try_get_u64().ok()?, body.try_get_u64().ok()?))
 }
 
-/// Free bytes, free entries, and whether those are counted, of an answer to
+/// Parses the free bytes and the free entries, if they are limited, of a reply to
 /// [`space`](Packet::space).
-pub(super) fn free(mut body: Bytes) -> Option<(u64, Option<u64>)> {
+pub(super) fn parse_space(mut body: Bytes) -> Option<(u64, Option<u64>)> {
     let mut fields = [0; 8];
     for field in &mut fields {
         *field = body.try_get_u64().ok()?;
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_laid_out_as_the_paper_says() {
+    fn requests_are_encoded_as_specified() {
         let mut buffer = BytesMut::new();
         Packet::write(b"h", 258, &Bytes::from_static(b"xy")).put(7, &mut buffer);
         let wanted = b"\0\0\0\x18\x06\0\0\0\x07\0\0\0\x01h\0\0\0\0\0\0\x01\x02\0\0\0\x02xy";
@@ -453,21 +455,28 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_taken_out_when_they_are_whole() {
+    fn packets_are_split_when_they_are_complete() {
         let mut received = BytesMut::from(&b"\0\0\0\x02ab\0\0\0\x01"[..]);
-        assert_eq!(take(&mut received).unwrap().unwrap().as_ref(), b"ab");
-        assert_eq!(take(&mut received).unwrap(), None);
+        assert_eq!(
+            split_packet(&mut received).unwrap().unwrap().as_ref(),
+            b"ab"
+        );
+        assert_eq!(split_packet(&mut received).unwrap(), None);
         received.put_u8(b'c');
-        assert_eq!(take(&mut received).unwrap().unwrap().as_ref(), b"c");
+        assert_eq!(split_packet(&mut received).unwrap().unwrap().as_ref(), b"c");
         let mut received = BytesMut::from(&b"Welcome to this host\n"[..]);
-        assert!(take(&mut received).unwrap_err().contains("login script"));
+        assert!(
+            split_packet(&mut received)
+                .unwrap_err()
+                .contains("login script")
+        );
     }
 
     #[test]
-    fn a_server_says_what_it_can() {
-        let said = b"\x02\0\0\0\x03\0\0\0\x11fsync@openssh.com\0\0\0\x011\0\0\0\x01x\0\0\0\0";
-        let offers = welcome(packet(said)).unwrap();
-        assert!(offers.sync && !offers.replace);
-        assert!(welcome(packet(b"\x02\0\0\0\x06")).is_err());
+    fn extensions_are_parsed() {
+        let stderr = b"\x02\0\0\0\x03\0\0\0\x11fsync@openssh.com\0\0\0\x011\0\0\0\x01x\0\0\0\0";
+        let extensions = parse_version(packet(stderr)).unwrap();
+        assert!(extensions.sync && !extensions.replace);
+        assert!(parse_version(packet(b"\x02\0\0\0\x06")).is_err());
     }
 }

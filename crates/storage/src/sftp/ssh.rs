@@ -1,7 +1,7 @@
-//! The system's own `ssh`, which carries the packets: how it is started, and what its words mean.
+//! The system's `ssh`, which transports the packets: how it is started, and what its output means.
 //!
-//! It knows agents, keys, certificates, `~/.ssh/config` and `known_hosts`, and whoever can log in
-//! with it by hand can do so here. No key and no password passes through us.
+//! It handles agents, keys, certificates, `~/.ssh/config` and `known_hosts`, so a login that works
+//! by hand works here. No key and no password passes through this process.
 
 use super::address::Address;
 use crate::error::ErrorKind;
@@ -12,8 +12,8 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use tokio::process::{Child, Command};
 
-/// Whatever a user's own configuration says. The host must be known; a connection is ours alone;
-/// one on which nothing is heard for a minute is over.
+/// Options that override the user's configuration. The host must be known, the connection is not
+/// shared, and it ends after a minute without traffic.
 const OPTIONS: [&str; 12] = [
     "StrictHostKeyChecking=yes",
     "ConnectTimeout=20",
@@ -29,22 +29,22 @@ const OPTIONS: [&str; 12] = [
     "LogLevel=ERROR",
 ];
 
-/// Answers with the password whoever asks, out of the environment that it inherits.
+/// A program that prints the password from the environment it inherits.
 const ASKPASS: &[u8] = b"#!/bin/sh\nprintf '%s\\n' \"$SFTP_PASSWORD\"\n";
 
 pub(super) struct Ssh {
     address: Address,
-    /// A key file, in place of those that `ssh` finds.
+    /// A key file, instead of those that `ssh` finds.
     key: Option<OsString>,
-    /// A configuration, in place of the user's.
+    /// A configuration, instead of the user's.
     config: Option<OsString>,
-    /// The program that says the password, if there is one: a file in memory.
+    /// The askpass program, if there is a password: a file in memory.
     askpass: Option<OwnedFd>,
     is_root: OnceLock<bool>,
 }
 
 impl Ssh {
-    /// `get` reads a variable of the environment.
+    /// `get` reads an environment variable.
     pub(super) fn new(
         address: Address,
         get: &dyn Fn(&str) -> Option<OsString>,
@@ -67,8 +67,8 @@ impl Ssh {
     }
 
     fn arguments(&self) -> Vec<OsString> {
-        let mut words: Vec<OsString> = Vec::new();
-        let mut add = |flag: &str, value: OsString| words.extend([flag.into(), value]);
+        let mut message: Vec<OsString> = Vec::new();
+        let mut add = |flag: &str, value: OsString| message.extend([flag.into(), value]);
         if let Some(config) = &self.config {
             add("-F", config.clone());
         }
@@ -77,7 +77,7 @@ impl Ssh {
         }
         match &self.askpass {
             Some(_) => add("-o", "NumberOfPasswordPrompts=1".into()),
-            // Nobody is there to be asked.
+            // There is no user to answer a prompt.
             None => add("-o", "BatchMode=yes".into()),
         }
         if let Some(key) = &self.key {
@@ -90,7 +90,7 @@ impl Ssh {
         if let Some(user) = &self.address.user {
             add("-l", user.into());
         }
-        words
+        message
     }
 
     pub(super) fn start(&self) -> std::io::Result<Child> {
@@ -101,7 +101,7 @@ impl Ssh {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // An interrupt at the terminal is for us: what is under way is ended in order.
+            // Ctrl-C is handled by this process, which finishes in order.
             .process_group(0)
             .kill_on_drop(true);
         if let Some(file) = &self.askpass {
@@ -112,58 +112,62 @@ impl Ssh {
         command.spawn()
     }
 
-    /// Whether we log in as root, and so may give files to others.
+    /// Returns whether the login is root's, who may change owners.
     pub(super) fn is_root(&self) -> bool {
-        *self.is_root.get_or_init(|| self.ask_who_we_are())
+        *self.is_root.get_or_init(|| self.query_is_root())
     }
 
-    fn ask_who_we_are(&self) -> bool {
+    fn query_is_root(&self) -> bool {
         if let Some(user) = &self.address.user {
             return user == "root";
         }
-        let asked = std::process::Command::new("ssh")
+        let resolved = std::process::Command::new("ssh")
             .args(self.arguments())
             .args(["-G", "--", &self.address.host])
             .stdin(Stdio::null())
             .output();
-        asked.is_ok_and(|told| {
-            told.stdout
+        resolved.is_ok_and(|output| {
+            output
+                .stdout
                 .split(|&b| b == b'\n')
                 .any(|l| l == b"user root")
         })
     }
 
-    /// What it means that `ssh` ended with these words.
-    pub(super) fn judge(&self, said: &str) -> (ErrorKind, String) {
-        let shown = self.address.shown();
+    /// Returns the kind and the message for the output of an `ssh` that ended.
+    pub(super) fn explain_exit(&self, stderr: &str) -> (ErrorKind, String) {
+        let target = self.address.ssh_arguments();
         let host = match self.address.port {
             None | Some(22) => self.address.host.clone(),
             Some(port) => format!("[{}]:{port}", self.address.host),
         };
-        let has = |words: &str| said.contains(words);
+        let has = |message: &str| stderr.contains(message);
         if has("IDENTIFICATION HAS CHANGED") {
-            let words = format!(
-                "the host has another key than known_hosts says, so it may be another host; if that is right, `ssh-keygen -R {host}` and then `ssh {shown}`"
+            let message = format!(
+                "the host key differs from known_hosts, so this may be another host; if the change is legitimate, run `ssh-keygen -R {host}` and then `ssh {target}`"
             );
-            return (ErrorKind::Denied, words);
+            return (ErrorKind::Denied, message);
         }
         if has("Host key verification failed") {
-            let words = format!(
-                "the host is not in known_hosts; connect once with `ssh {shown}`, compare its fingerprint and say yes"
+            let message = format!(
+                "the host is not in known_hosts; connect once with `ssh {target}` and compare its fingerprint"
             );
-            return (ErrorKind::Denied, words);
+            return (ErrorKind::Denied, message);
         }
-        let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+        let last = stderr
+            .lines()
+            .map(str::trim)
+            .rfind(|connection| !connection.is_empty());
         let last = last.unwrap_or("the connection ended");
         if has("Permission denied (") || has("Too many authentication failures") {
-            let words = format!(
-                "{last}; `ssh {shown}` must work without a question, or set SFTP_KEY or SFTP_PASSWORD"
+            let message = format!(
+                "{last}; `ssh {target}` must work without a prompt, or set SFTP_KEY or SFTP_PASSWORD"
             );
-            return (ErrorKind::Denied, words);
+            return (ErrorKind::Denied, message);
         }
         if has("subsystem request failed") {
-            let words = "the server does not offer SFTP".to_owned();
-            return (ErrorKind::Unsupported, words);
+            let message = "the server does not offer SFTP".to_owned();
+            return (ErrorKind::Unsupported, message);
         }
         if has("Bad configuration option") || has("Can't open user config file") {
             return (ErrorKind::Other, last.to_owned());
@@ -191,30 +195,38 @@ mod tests {
             "sftp://me@h:2222/x",
             &[("SFTP_PASSWORD", "topsecret"), ("SFTP_KEY", "/k")],
         );
-        let words = ssh.arguments().join(" ".as_ref()).into_string().unwrap();
-        assert!(!words.contains("topsecret") && !words.contains("BatchMode"));
-        assert!(words.contains("StrictHostKeyChecking=yes"));
-        assert!(words.ends_with("-i /k -p 2222 -l me"), "{words}");
+        let message = ssh.arguments().join(" ".as_ref()).into_string().unwrap();
+        assert!(!message.contains("topsecret") && !message.contains("BatchMode"));
+        assert!(message.contains("StrictHostKeyChecking=yes"));
+        assert!(message.ends_with("-i /k -p 2222 -l me"), "{message}");
     }
 
     #[test]
-    fn what_ssh_says_is_understood() {
+    fn the_output_of_ssh_is_classified() {
         let ssh = ssh("sftp://me@h:2222/x", &[]);
         let unknown = "No ED25519 host key is known for [h]:2222 and you have requested strict checking.\r\nHost key verification failed.\r\n";
-        let (kind, words) = ssh.judge(unknown);
+        let (kind, message) = ssh.explain_exit(unknown);
         assert_eq!(kind, ErrorKind::Denied);
-        assert!(words.contains("`ssh -p 2222 me@h`"), "{words}");
+        assert!(message.contains("`ssh -p 2222 me@h`"), "{message}");
         let other = format!("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\r\n{unknown}");
-        assert!(ssh.judge(&other).1.contains("ssh-keygen -R [h]:2222"));
-        let (kind, words) = ssh.judge("me@h: Permission denied (publickey).\r\n");
+        assert!(
+            ssh.explain_exit(&other)
+                .1
+                .contains("ssh-keygen -R [h]:2222")
+        );
+        let (kind, message) = ssh.explain_exit("me@h: Permission denied (publickey).\r\n");
         assert_eq!(kind, ErrorKind::Denied);
-        assert!(words.contains("SFTP_KEY"), "{words}");
+        assert!(message.contains("SFTP_KEY"), "{message}");
         for passing in [
             "ssh: connect to host h port 2222: Connection refused\r\n",
             "kex_exchange_identification: Connection closed by remote host\r\n",
             "",
         ] {
-            assert_eq!(ssh.judge(passing).0, ErrorKind::Temporary, "{passing}");
+            assert_eq!(
+                ssh.explain_exit(passing).0,
+                ErrorKind::Temporary,
+                "{passing}"
+            );
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Writing a file under a temporary name, which it keeps until it is whole.
+//! Writing a file under a temporary name until it is complete.
 //!
-//! Bytes are held until the server has synced them, so that an upload whose connection breaks goes
-//! on where it is sure of what is there: the server may have gone down with the connection.
+//! Bytes are kept until the server has synced them, so an upload whose connection breaks resumes at
+//! an offset that is certainly durable: the server may have crashed with the connection.
 
-use super::connection::{Failure, Waiting};
-use super::nodes::{dress, replace};
+use super::client::{Client, Handle, PooledConnection, attributes, open, stat_entry};
+use super::connection::{Failure, PendingReply};
+use super::nodes::{attribute_steps, replace};
 use super::packet::{self, Attributes, Packet, Status};
-use super::server::{Handle, Line, Server, attributes, look, open};
-use crate::backend::{Extended, Upload, UploadPlan, incomplete};
+use crate::backend::{Extended, Upload, UploadPlan, incomplete_upload};
 use crate::error::{ErrorKind, Fault, Result};
 use crate::failpoint;
 use crate::{BoxFuture, Entry};
@@ -15,71 +15,74 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes that are under way and not yet said to have arrived.
-const AHEAD: u64 = 2 << 20;
-/// After so many bytes the server is told to sync, and they need not be held any longer.
-const STRIDE: u64 = 4 << 20;
-/// How often an upload goes on after a break without having come further.
-const RESUMES: u32 = 8;
+/// Bytes in flight without a reply.
+const MAX_IN_FLIGHT: u64 = 2 << 20;
+/// Bytes between two syncs, after which they need not be kept.
+const SYNC_INTERVAL: u64 = 4 << 20;
+/// Maximum number of resumptions without progress.
+const MAX_RESUMES: u32 = 8;
 
-/// A request under way, and what it means when it is done.
-enum Step {
-    /// So many bytes arrived.
+/// A request in flight, and what its completion means.
+enum PendingStep {
+    /// This many bytes were written.
     Write(u64),
-    /// All up to here is durable.
+    /// Everything up to this offset is durable.
     Sync(u64),
 }
 
 type Done = std::result::Result<(), Failure>;
 
 pub(super) struct SftpUpload {
-    server: Arc<Server>,
+    client: Arc<Client>,
     path: Vec<u8>,
     temp: Vec<u8>,
     name: Vec<u8>,
     handle: Handle,
     size: u64,
     offset: u64,
-    /// Up to where it is durable; what was sent since, and what was not sent yet.
-    safe: u64,
-    held: VecDeque<Bytes>,
+    /// The durable offset; the bytes sent since then, and those not sent yet.
+    durable: u64,
+    unconfirmed: VecDeque<Bytes>,
     unsent: VecDeque<Bytes>,
-    /// Where the next bytes to be sent go.
+    /// The offset of the next bytes to send.
     sent: u64,
-    steps: VecDeque<(Waiting, Step)>,
-    ahead: u64,
+    pending: VecDeque<(PendingReply, PendingStep)>,
+    in_flight: u64,
     unsynced: u64,
-    /// Breaks since it last came further, and how far that was.
-    breaks: (u32, u64),
-    /// Whether some of it can be gone on with by another process.
-    kept: bool,
+    /// Interruptions since the last progress, and the offset at that time.
+    interruptions: (u32, u64),
+    /// Whether another process can resume the upload.
+    resumable: bool,
 }
 
-/// A new file of that name, whatever was left there.
-async fn create(line: Arc<Line>, temp: &[u8]) -> std::result::Result<Handle, Failure> {
+/// Creates a new file, removing a leftover of that name.
+async fn create(
+    connection: Arc<PooledConnection>,
+    temp: &[u8],
+) -> std::result::Result<Handle, Failure> {
     let flags = packet::WRITE | packet::CREATE | packet::EXCLUSIVE;
-    let create = |line| open(line, Packet::open(temp, flags, Some(0o600)));
-    match create(line.clone()).await {
+    let create = |connection| open(connection, Packet::open(temp, flags, Some(0o600)));
+    match create(connection.clone()).await {
         Err(failure) if failure.is(Status::FAILURE) => {
-            // If it is not there, the first failure had another cause, and the second has it too.
-            let _ = line.ask(Packet::remove(temp)).await;
-            create(line).await
+            // If there was none, the first failure had another cause, and the second has it too.
+            let _ = connection.request(Packet::remove(temp)).await;
+            create(connection).await
         }
         created => created,
     }
 }
 
-/// The same file, at the offset up to which it was durable; `None` if it is gone, or shorter.
+/// Reopens a file at its durable offset; `None` if it is gone or shorter.
 async fn reopen(
-    line: Arc<Line>,
+    connection: Arc<PooledConnection>,
     temp: &[u8],
     offset: u64,
 ) -> std::result::Result<Option<Handle>, Failure> {
-    let handle = match open(line, Packet::open(temp, packet::WRITE, None)).await {
+    let handle = match open(connection, Packet::open(temp, packet::WRITE, None)).await {
         Err(Failure::Refused(_)) => return Ok(None),
         opened => opened?,
     };
-    let found = attributes(&handle.line, Packet::fstat(&handle.bytes)).await?;
+    let found = attributes(&handle.connection, Packet::fstat(&handle.bytes)).await?;
     if found.size.is_none_or(|size| size < offset) {
         return Ok(None);
     }
@@ -88,7 +91,7 @@ async fn reopen(
         ..Attributes::default()
     };
     let cut = Packet::fsetstat(&handle.bytes, &cut);
-    match handle.line.ask(cut).await {
+    match handle.connection.request(cut).await {
         Err(Failure::Refused(_)) => Ok(None),
         done => done.map(|_| Some(handle)),
     }
@@ -96,7 +99,7 @@ async fn reopen(
 
 impl SftpUpload {
     pub(super) async fn open(
-        server: Arc<Server>,
+        client: Arc<Client>,
         path: Vec<u8>,
         temp: Vec<u8>,
         name: &[u8],
@@ -104,86 +107,88 @@ impl SftpUpload {
     ) -> Result<SftpUpload> {
         let resume = plan.resume.as_deref().and_then(|r| r.try_into().ok());
         let resume = resume.map(u64::from_le_bytes).filter(|&at| at <= plan.size);
-        let (this, place) = (&server, temp.as_slice());
-        let opened = server.attempt("write", &path, |line, _| async move {
+        let (this, temp_path) = (&client, temp.as_slice());
+        let opened = client.with_retries("write", &path, |connection, _| async move {
             if let Some(offset) = resume
-                && let Some(handle) = reopen(line.clone(), place, offset).await?
+                && let Some(handle) = reopen(connection.clone(), temp_path, offset).await?
             {
                 return Ok((handle, offset));
             }
-            match create(line, place).await {
-                Err(failure) => Err(this.explain(failure, 1).await),
+            match create(connection, temp_path).await {
+                Err(failure) => Err(this.explain_failure(failure, 1).await),
                 Ok(handle) => Ok((handle, 0)),
             }
         });
         let (handle, offset) = opened.await?;
         Ok(SftpUpload {
-            server,
+            client,
             path,
             temp,
             name: name.to_vec(),
             handle,
             size: plan.size,
             offset,
-            safe: offset,
-            held: VecDeque::new(),
+            durable: offset,
+            unconfirmed: VecDeque::new(),
             unsent: VecDeque::new(),
             sent: offset,
-            steps: VecDeque::new(),
-            ahead: 0,
+            pending: VecDeque::new(),
+            in_flight: 0,
             unsynced: 0,
-            breaks: (0, offset),
-            kept: offset > 0,
+            interruptions: (0, offset),
+            resumable: offset > 0,
         })
     }
 
-    /// Sends what was not sent yet.
+    /// Sends the unsent bytes.
     async fn send(&mut self) -> Done {
-        let longest = usize::try_from(self.handle.line.longest.1).unwrap_or(usize::MAX);
+        let longest = usize::try_from(self.handle.connection.max_io.1).unwrap_or(usize::MAX);
         while let Some(mut bytes) = self.unsent.pop_front() {
             if bytes.len() > longest {
                 self.unsent.push_front(bytes.split_off(longest));
             }
             let length = bytes.len() as u64;
             let packet = Packet::write(&self.handle.bytes, self.sent, &bytes);
-            self.held.push_back(bytes);
-            let waiting = self.handle.line.send(packet).await?;
-            self.steps.push_back((waiting, Step::Write(length)));
+            self.unconfirmed.push_back(bytes);
+            let waiting = self.handle.connection.send(packet).await?;
+            self.pending
+                .push_back((waiting, PendingStep::Write(length)));
             self.sent += length;
-            self.ahead += length;
+            self.in_flight += length;
             self.unsynced += length;
-            if self.unsynced >= STRIDE {
+            if self.unsynced >= SYNC_INTERVAL {
                 self.sync().await?;
             }
-            self.arrived(AHEAD).await?;
+            self.wait_for_writes(MAX_IN_FLIGHT).await?;
         }
         Ok(())
     }
 
     async fn sync(&mut self) -> Done {
         self.unsynced = 0;
-        if self.handle.line.offers.sync {
+        if self.handle.connection.extensions.sync {
             let packet = Packet::sync(&self.handle.bytes);
-            let waiting = self.handle.line.send(packet).await?;
-            self.steps.push_back((waiting, Step::Sync(self.sent)));
+            let waiting = self.handle.connection.send(packet).await?;
+            self.pending
+                .push_back((waiting, PendingStep::Sync(self.sent)));
         }
         Ok(())
     }
 
-    /// Waits until no more than so many bytes are under way, and with none nothing else either.
-    async fn arrived(&mut self, most: u64) -> Done {
-        while self.ahead > most || (most == 0 && !self.steps.is_empty()) {
-            let Some((waiting, step)) = self.steps.pop_front() else {
+    /// Waits until at most this many bytes are in flight; with 0, also for all other requests.
+    async fn wait_for_writes(&mut self, most: u64) -> Done {
+        while self.in_flight > most || (most == 0 && !self.pending.is_empty()) {
+            let Some((waiting, step)) = self.pending.pop_front() else {
                 break;
             };
             waiting.done().await?;
             match step {
-                Step::Sync(to) => self.forget(to),
-                Step::Write(length) => {
-                    self.ahead -= length;
-                    // Without a word for it, what arrived is as durable as it gets.
-                    if !self.handle.line.offers.sync {
-                        self.forget(self.safe + length);
+                PendingStep::Sync(to) => self.release(to),
+                PendingStep::Write(length) => {
+                    self.in_flight -= length;
+                    // Without the sync extension, written bytes are as durable as they get.
+                    if !self.handle.connection.extensions.sync {
+                        self.release(self.durable + length);
                     }
                 }
             }
@@ -191,109 +196,110 @@ impl SftpUpload {
         Ok(())
     }
 
-    /// All up to here need not be held any longer.
-    fn forget(&mut self, to: u64) {
-        while self.safe < to
-            && let Some(bytes) = self.held.pop_front()
+    /// Drops the bytes up to a durable offset.
+    fn release(&mut self, to: u64) {
+        while self.durable < to
+            && let Some(bytes) = self.unconfirmed.pop_front()
         {
-            self.safe += bytes.len() as u64;
+            self.durable += bytes.len() as u64;
         }
     }
 
-    /// Makes what was written durable, where the server can.
-    async fn synced(&mut self) -> Done {
+    /// Makes the written bytes durable, where the server supports that.
+    async fn sync_all(&mut self) -> Done {
         self.send().await?;
         self.sync().await?;
-        self.arrived(0).await
+        self.wait_for_writes(0).await
     }
 
-    /// All of it goes out at once; the name is given only when all of it was done.
-    async fn completed(&mut self, like: &Entry) -> Done {
+    /// Sends the rest, the attributes, a sync and a close at once. The file is renamed only after
+    /// all of them succeeded.
+    async fn close_file(&mut self, like: &Entry) -> Done {
         self.send().await?;
-        let line = self.handle.line.clone();
+        let connection = self.handle.connection.clone();
         let mut set = Vec::new();
-        for attributes in dress(like, self.server.ssh.is_root()) {
+        for attributes in attribute_steps(like, self.client.ssh.is_root()) {
             let packet = Packet::fsetstat(&self.handle.bytes, &attributes);
-            set.push(line.send(packet).await?);
+            set.push(connection.send(packet).await?);
         }
         self.sync().await?;
-        set.push(line.send(self.handle.close()).await?);
-        self.arrived(0).await?;
+        set.push(connection.send(self.handle.close()).await?);
+        self.wait_for_writes(0).await?;
         for step in set {
             step.done().await?;
         }
         Ok(())
     }
 
-    /// After a break: opens the file again, to send again what may be lost. Hands back what is no
-    /// break.
-    async fn go_on(&mut self, failure: Failure) -> Result<()> {
-        let failure = self.server.explain(failure, AHEAD).await;
-        let error = self.server.wrong("write", &self.path, failure);
-        let (count, reached) = self.breaks;
-        let count = if self.safe > reached { 1 } else { count + 1 };
-        if error.fault() != Fault::Temporary || count > RESUMES {
+    /// Reopens the file after an interruption, to send the bytes again that may be lost. Returns
+    /// other failures.
+    async fn reconnect(&mut self, failure: Failure) -> Result<()> {
+        let failure = self.client.explain_failure(failure, MAX_IN_FLIGHT).await;
+        let error = self.client.failure("write", &self.path, failure);
+        let (count, reached) = self.interruptions;
+        let count = if self.durable > reached { 1 } else { count + 1 };
+        if error.fault() != Fault::Temporary || count > MAX_RESUMES {
             return Err(error);
         }
-        self.breaks = (count, self.safe);
-        let (temp, safe) = (self.temp.as_slice(), self.safe);
-        let again = |line, _| reopen(line, temp, safe);
-        let reopened = self.server.attempt("write", &self.path, again).await?;
-        // What was durable is not there: only who has all the bytes can begin anew.
+        self.interruptions = (count, self.durable);
+        let (temp, durable) = (self.temp.as_slice(), self.durable);
+        let again = |connection, _| reopen(connection, temp, durable);
+        let reopened = self.client.with_retries("write", &self.path, again).await?;
+        // Durable bytes are gone: only a caller with all bytes can start over.
         self.handle = reopened.ok_or(error)?;
-        self.steps.clear();
-        while let Some(bytes) = self.held.pop_back() {
+        self.pending.clear();
+        while let Some(bytes) = self.unconfirmed.pop_back() {
             self.unsent.push_front(bytes);
         }
-        (self.sent, self.ahead, self.unsynced) = (self.safe, 0, 0);
+        (self.sent, self.in_flight, self.unsynced) = (self.durable, 0, 0);
         Ok(())
     }
 
-    async fn finished(&mut self, like: &Entry) -> Result<Entry> {
-        while let Err(failure) = self.completed(like).await {
-            self.go_on(failure).await?;
+    async fn commit(&mut self, like: &Entry) -> Result<Entry> {
+        while let Err(failure) = self.close_file(like).await {
+            self.reconnect(failure).await?;
         }
         failpoint::hit("before-upload-rename");
-        let named = self.named().await;
+        let named = self.rename_into_place().await;
         failpoint::hit("after-upload-rename");
         named
     }
 
-    async fn named(&self) -> Result<Entry> {
+    async fn rename_into_place(&self) -> Result<Entry> {
         let (path, temp, name) = (&self.path, &self.temp, self.name.as_slice());
-        let rename = |line: Arc<Line>, attempt| async move {
-            match replace(&line, temp, path).await {
-                // It got its name already, and the answer was lost with the connection.
+        let rename = |connection: Arc<PooledConnection>, attempt| async move {
+            match replace(&connection, temp, path).await {
+                // It was renamed already, and the reply was lost with the connection.
                 Err(failure) if attempt > 1 && failure.is(Status::NO_SUCH_FILE) => {}
                 renamed => renamed?,
             }
-            look(&line, path, name).await
+            stat_entry(&connection, path, name).await
         };
-        let entry = self.server.attempt("write", path, rename).await?;
+        let entry = self.client.with_retries("write", path, rename).await?;
         match entry.size == self.offset {
             true => Ok(entry),
             false => {
-                let words = format!("{} of {} bytes arrived", entry.size, self.offset);
-                let failure = Failure::Wrong(ErrorKind::Temporary, words);
-                Err(self.server.wrong("write", path, failure))
+                let message = format!("only {} of {} bytes arrived", entry.size, self.offset);
+                let failure = Failure::Wrong(ErrorKind::Temporary, message);
+                Err(self.client.failure("write", path, failure))
             }
         }
     }
 
     async fn discard(&self) -> Result<()> {
-        discard(&self.server, &self.temp).await
+        discard(&self.client, &self.temp).await
     }
 }
 
-/// Removes what may have been left.
-pub(super) async fn discard(server: &Server, temp: &[u8]) -> Result<()> {
-    let remove = |line: Arc<Line>, _| async move {
-        match line.ask(Packet::remove(temp)).await {
+/// Removes a leftover.
+pub(super) async fn discard(client: &Client, temp: &[u8]) -> Result<()> {
+    let remove = |connection: Arc<PooledConnection>, _| async move {
+        match connection.request(Packet::remove(temp)).await {
             Err(failure) if failure.is(Status::NO_SUCH_FILE) => Ok(()),
             removed => removed.map(drop),
         }
     };
-    server.attempt("remove", temp, remove).await
+    client.with_retries("remove", temp, remove).await
 }
 
 impl Upload for SftpUpload {
@@ -306,7 +312,7 @@ impl Upload for SftpUpload {
             self.offset += bytes.len() as u64;
             self.unsent.push_back(bytes);
             while let Err(failure) = self.send().await {
-                self.go_on(failure).await?;
+                self.reconnect(failure).await?;
             }
             Ok(())
         })
@@ -314,10 +320,10 @@ impl Upload for SftpUpload {
 
     fn checkpoint(&mut self, _end: u64) -> BoxFuture<'_, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
-            while let Err(failure) = self.synced().await {
-                self.go_on(failure).await?;
+            while let Err(failure) = self.sync_all().await {
+                self.reconnect(failure).await?;
             }
-            self.kept = true;
+            self.resumable = true;
             Ok(Some(self.offset.to_le_bytes().to_vec()))
         })
     }
@@ -329,17 +335,17 @@ impl Upload for SftpUpload {
     ) -> BoxFuture<'static, Result<Entry>> {
         Box::pin(async move {
             if self.offset != self.size {
-                let error = incomplete(&self.path, self.offset, self.size);
+                let error = incomplete_upload(&self.path, self.offset, self.size);
                 let _ = self.discard().await;
                 return Err(error);
             }
-            match self.finished(&like).await {
+            match self.commit(&like).await {
                 Ok(entry) => {
-                    self.server.touch(&self.path);
+                    self.client.mark_changed(&self.path);
                     Ok(entry)
                 }
-                // What is durable already is gone on with; anything else is removed.
-                Err(error) if self.kept && error.fault() == Fault::Temporary => Err(error),
+                // A durable part can be resumed; anything else is removed.
+                Err(error) if self.resumable && error.fault() == Fault::Temporary => Err(error),
                 Err(error) => {
                     let _ = self.discard().await;
                     Err(error)

@@ -1,28 +1,28 @@
 //! Folders of a WebDAV server.
 //!
-//! A file is written under a temporary name and moved. The protocol sets no times, so a destination
-//! has none of its own: a later plan knows by the version (etag) that a file still is what was
-//! copied.
+//! A file is written under a temporary name and moved. The protocol cannot set times, so a
+//! destination has none of its own: a later plan recognises by the version (etag) that a file is
+//! still what was copied.
 
+mod client;
 mod properties;
-mod server;
 mod upload;
 
 use crate::backend::{
     Backend, Chunks, Cursor, Extended, Listing, Page, Requests, Upload, UploadPlan,
 };
-use crate::cloud::Answer;
-use crate::cloud::chunks::{Ranges, Reading};
+use crate::cloud::StreamedResponse;
+use crate::cloud::ranged_read::{RangeSource, RangedRead};
+use crate::display;
 use crate::error::{Error, ErrorKind, Result};
-use crate::shown;
 use crate::{BoxFuture, Capabilities, Entry, Folder, Kind};
+use client::Client;
 use http::HeaderMap;
-use server::Server;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Reads the bytes as what a server says of a folder.
-pub(crate) fn try_to_read(bytes: &[u8]) {
+/// Parses the bytes as a server's description of a folder.
+pub(crate) fn fuzz_multistatus(bytes: &[u8]) {
     let _ = properties::read(bytes);
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn try_to_read(bytes: &[u8]) {
 /// ```
 #[derive(Clone)]
 pub struct WebDav {
-    server: Arc<Server>,
+    client: Arc<Client>,
 }
 
 impl std::fmt::Debug for WebDav {
@@ -46,21 +46,21 @@ impl std::fmt::Debug for WebDav {
 }
 
 impl WebDav {
-    /// From `webdav://host/path` or, with TLS, `webdavs://host/path`. `WEBDAV_USER` and
-    /// `WEBDAV_PASSWORD`, or `WEBDAV_TOKEN`, say who we are.
+    /// Opens `webdav://host/path`, or `webdavs://host/path` with TLS. Credentials come from
+    /// `WEBDAV_USER` and `WEBDAV_PASSWORD`, or `WEBDAV_TOKEN`.
     ///
     /// # Errors
-    /// When the location makes no sense, or holds credentials.
+    /// When the location is invalid or contains credentials.
     pub fn open(location: &[u8]) -> Result<WebDav> {
         let environment = crate::cloud::environment();
         Ok(WebDav {
-            server: Arc::new(Server::open(location, &environment)?),
+            client: Arc::new(Client::open(location, &environment)?),
         })
     }
 }
 
 struct DavListing {
-    server: Arc<Server>,
+    client: Arc<Client>,
     path: Vec<u8>,
     ended: bool,
 }
@@ -71,23 +71,26 @@ impl Listing for DavListing {
             if std::mem::replace(&mut self.ended, true) {
                 return Ok(None);
             }
-            let found = self.server.look("list", &self.path, "1").await?;
-            let entries = inside(&self.path, found);
-            let wrong = |words: String| {
+            let found = self.client.propfind("list", &self.path, "1").await?;
+            let entries = direct_children(&self.path, found);
+            let fail = |message: String| {
                 let call = self
-                    .server
+                    .client
                     .call("propfind", "list", &self.path, b"PROPFIND");
-                call.wrong(ErrorKind::Other, &words)
+                call.failure(ErrorKind::Other, &message)
             };
-            let (entries, cursor) = (entries.map_err(wrong)?, None);
+            let (entries, cursor) = (entries.map_err(fail)?, None);
             Ok(Some(Page { entries, cursor }))
         })
     }
 }
 
-/// What is directly in a folder. The folder itself must be there, and nothing else may be:
-/// otherwise the server speaks of something that was not asked for.
-fn inside(folder: &[u8], found: Vec<(Vec<u8>, Entry)>) -> std::result::Result<Vec<Entry>, String> {
+/// Returns the direct children of a folder. The folder itself must be in the response, and nothing
+/// else: otherwise the server described something that was not requested.
+fn direct_children(
+    folder: &[u8],
+    found: Vec<(Vec<u8>, Entry)>,
+) -> std::result::Result<Vec<Entry>, String> {
     let folder = folder.strip_suffix(b"/").unwrap_or(folder);
     let mut itself = false;
     let mut entries = Vec::with_capacity(found.len());
@@ -98,38 +101,43 @@ fn inside(folder: &[u8], found: Vec<(Vec<u8>, Entry)>) -> std::result::Result<Ve
         match child {
             _ if path == folder => itself = true,
             Some(name) if !name.is_empty() && !name.contains(&b'/') => entries.push(entry),
-            _ => return Err(format!("`{}` was not asked for", shown(&path))),
+            _ => {
+                return Err(format!(
+                    "the response contains `{}`, which was not requested",
+                    display(&path)
+                ));
+            }
         }
     }
     match itself {
         true => Ok(entries),
-        false => Err("the answer does not tell of the folder itself".to_owned()),
+        false => Err("the response does not contain the folder itself".to_owned()),
     }
 }
 
 struct Resource {
-    server: Arc<Server>,
+    client: Arc<Client>,
     path: Vec<u8>,
     name: Vec<u8>,
 }
 
-impl Ranges for Resource {
-    fn ask<'a>(
+impl RangeSource for Resource {
+    fn request_range<'a>(
         &'a self,
         range: Option<&'a str>,
         _version: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Answer>> {
+    ) -> BoxFuture<'a, Result<StreamedResponse>> {
         Box::pin(async move {
-            let mut call = self.server.call("get", "read", &self.path, b"GET");
+            let mut call = self.client.call("get", "read", &self.path, b"GET");
             if let Some(range) = range {
                 call = call.header("range", range);
             }
-            self.server.endpoint.open(&*self.server, &call).await
+            self.client.endpoint.open(&*self.client, &call).await
         })
     }
 
-    fn found(&self, headers: &HeaderMap) -> (Entry, Extended) {
-        let text = |name| crate::cloud::text(headers, name);
+    fn info(&self, headers: &HeaderMap) -> (Entry, Extended) {
+        let text = |name| crate::cloud::header_text(headers, name);
         let total = text("content-range").and_then(|range| range.rsplit_once('/')?.1.parse().ok());
         let length = text("content-length").and_then(|length| length.parse().ok());
         let entry = Entry {
@@ -139,10 +147,10 @@ impl Ranges for Resource {
         (entry, Extended::new())
     }
 
-    fn wrong(&self, kind: ErrorKind, words: &str) -> Error {
-        self.server
+    fn failure(&self, kind: ErrorKind, message: &str) -> Error {
+        self.client
             .call("get", "read", &self.path, b"GET")
-            .wrong(kind, words)
+            .failure(kind, message)
     }
 }
 
@@ -166,8 +174,8 @@ impl Backend for WebDav {
         _from: Option<&'a Cursor>,
     ) -> BoxFuture<'a, Result<Box<dyn Listing>>> {
         let listing = DavListing {
-            server: self.server.clone(),
-            path: self.server.path(folder, None),
+            client: self.client.clone(),
+            path: self.client.path(folder, None),
             ended: false,
         };
         Box::pin(std::future::ready(
@@ -181,8 +189,8 @@ impl Backend for WebDav {
         name: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
-            let path = self.server.path(folder, name);
-            self.server.stat(&path, name.unwrap_or_default()).await
+            let path = self.client.path(folder, name);
+            self.client.stat(&path, name.unwrap_or_default()).await
         })
     }
 
@@ -195,11 +203,11 @@ impl Backend for WebDav {
     ) -> BoxFuture<'a, Result<Box<dyn Chunks>>> {
         Box::pin(async move {
             let resource = Resource {
-                server: self.server.clone(),
-                path: self.server.path(folder, Some(name)),
+                client: self.client.clone(),
+                path: self.client.path(folder, Some(name)),
                 name: name.to_vec(),
             };
-            let reading = Reading::open(Arc::new(resource), offset, length).await?;
+            let reading = RangedRead::open(Arc::new(resource), offset, length).await?;
             Ok(Box::new(reading) as Box<dyn Chunks>)
         })
     }
@@ -210,10 +218,10 @@ impl Backend for WebDav {
         name: &'a [u8],
         plan: UploadPlan,
     ) -> BoxFuture<'a, Result<Box<dyn Upload>>> {
-        let server = self.server.clone();
-        let path = server.path(folder, Some(name));
-        let temp = server.path(folder, Some(&plan.temp));
-        let upload = upload::DavUpload::new(server, path, temp, name, plan.size);
+        let client = self.client.clone();
+        let path = client.path(folder, Some(name));
+        let temp = client.path(folder, Some(&plan.temp));
+        let upload = upload::DavUpload::new(client, path, temp, name, plan.size);
         Box::pin(std::future::ready(Ok(Box::new(upload) as Box<dyn Upload>)))
     }
 
@@ -224,24 +232,24 @@ impl Backend for WebDav {
         plan: &'a UploadPlan,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.server
-                .delete(&self.server.path(folder, Some(&plan.temp)))
+            self.client
+                .delete(&self.client.path(folder, Some(&plan.temp)))
                 .await
         })
     }
 
     fn make_folder<'a>(&'a self, folder: &'a Folder) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let path = self.server.path(folder, None);
-            let call = self.server.call("make folder", "make", &path, b"MKCOL");
-            match self.server.fetch(&call).await {
+            let path = self.client.path(folder, None);
+            let call = self.client.call("make folder", "make", &path, b"MKCOL");
+            match self.client.fetch(&call).await {
                 Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
                 made => made.map(drop),
             }
         })
     }
 
-    fn settle<'a>(
+    fn set_attributes<'a>(
         &'a self,
         folder: &'a Folder,
         name: Option<&'a [u8]>,
@@ -250,7 +258,7 @@ impl Backend for WebDav {
     ) -> BoxFuture<'a, Result<Entry>> {
         Box::pin(async move {
             match name {
-                // The protocol sets nothing of a folder.
+                // The protocol sets no attributes of folders.
                 None => Ok(Entry::new(like.name.clone(), Kind::Folder)),
                 Some(_) => self.stat(folder, name).await,
             }
@@ -259,8 +267,8 @@ impl Backend for WebDav {
 
     fn remove<'a>(&'a self, folder: &'a Folder, name: &'a [u8]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.server
-                .delete(&self.server.path(folder, Some(name)))
+            self.client
+                .delete(&self.client.path(folder, Some(name)))
                 .await
         })
     }
@@ -272,14 +280,14 @@ impl Backend for WebDav {
         to: (&'a Folder, &'a [u8]),
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let from = self.server.path(folder, Some(name));
-            let onto = self.server.path(to.0, Some(to.1));
-            self.server.rename(&from, &onto, false).await
+            let from = self.client.path(folder, Some(name));
+            let target = self.client.path(to.0, Some(to.1));
+            self.client.rename(&from, &target, false).await
         })
     }
 
     fn requests(&self) -> Requests {
-        self.server.endpoint.requests()
+        self.client.endpoint.requests()
     }
 
     fn requests_to_write(&self, _size: u64) -> u64 {
@@ -288,8 +296,8 @@ impl Backend for WebDav {
 
     fn writable(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let root = self.server.path(&Folder::root(), None);
-            self.server.stat(&root, b"").await.map(drop)
+            let root = self.client.path(&Folder::root(), None);
+            self.client.stat(&root, b"").await.map(drop)
         })
     }
 }
@@ -304,13 +312,18 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_is_taken() {
-        let count = |paths: &[&str]| inside(b"/root/a/", found(paths)).map(|entries| entries.len());
+    fn only_requested_entries_are_accepted() {
+        let count = |paths: &[&str]| {
+            direct_children(b"/root/a/", found(paths)).map(|entries| entries.len())
+        };
         assert_eq!(count(&["/root/a", "/root/a/f", "/root/a/g"]), Ok(2));
         assert!(count(&[]).is_err(), "the folder itself is missing");
         for foreign in ["/root/a/b/c", "/etc/passwd", "/root/ab", "/root/A"] {
             assert!(count(&["/root/a", foreign]).is_err(), "{foreign}");
         }
-        assert_eq!(inside(b"/", found(&["", "/f"])).map(|all| all.len()), Ok(1));
+        assert_eq!(
+            direct_children(b"/", found(&["", "/f"])).map(|all| all.len()),
+            Ok(1)
+        );
     }
 }

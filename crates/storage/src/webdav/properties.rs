@@ -1,13 +1,13 @@
-//! What a server says of files and folders.
+//! Properties of files and folders.
 
 use crate::cloud::{percent, xml};
-use crate::shown;
+use crate::display;
 use crate::{Entry, Kind};
 
-/// What is asked for.
-pub(super) const QUESTION: &str = r#"<?xml version="1.0" encoding="utf-8"?><propfind xmlns="DAV:"><prop><resourcetype/><getcontentlength/><getlastmodified/><getetag/></prop></propfind>"#;
+/// The body of a `PROPFIND` request.
+pub(super) const PROPFIND_BODY: &str = r#"<?xml version="1.0" encoding="utf-8"?><propfind xmlns="DAV:"><prop><resourcetype/><getcontentlength/><getlastmodified/><getetag/></prop></propfind>"#;
 
-/// The entries of an answer, each with its path without a slash at the end.
+/// Parses the entries of a response, each with its path without a trailing slash.
 pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>, String> {
     let mut found = Vec::new();
     let mut path = Vec::new();
@@ -16,16 +16,16 @@ pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>
     let mut changed = String::new();
     let mut root = String::new();
     let mut failed = None;
-    xml::each(document, |names, text| {
+    xml::visit(document, |names, text| {
         let last = names.last().map_or("", String::as_str);
         match last {
             "href" if names.len() == 3 => path = path_of(text),
             "collection" => entry.kind = Kind::Folder,
             "getcontentlength" => entry.size = text.trim().parse().unwrap_or(0),
             "getlastmodified" => text.clone_into(&mut changed),
-            // Of the resource itself, not of a property that it does not have.
+            // The status of the resource itself, not of a missing property.
             "status" if names.len() == 3 && !text.contains(" 2") => {
-                failed.get_or_insert_with(|| format!("`{}`: {text}", shown(&path)));
+                failed.get_or_insert_with(|| format!("`{}`: {text}", display(&path)));
             }
             "multistatus" if names.len() == 1 => last.clone_into(&mut root),
             "getetag" if !text.is_empty() => etag = Some(text.trim_matches('"').to_owned()),
@@ -53,15 +53,15 @@ pub(super) fn read(document: &[u8]) -> std::result::Result<Vec<(Vec<u8>, Entry)>
             _ => {}
         }
     })?;
-    // Anything else, an error or the page of some proxy, must not pass for an empty folder.
+    // Anything else, such as an error or a proxy's page, must not pass for an empty folder.
     match failed {
-        Some(failed) => Err(format!("the server cannot tell of {failed}")),
-        None if root.is_empty() => Err("the answer is no multistatus".to_owned()),
+        Some(failed) => Err(format!("the server cannot describe {failed}")),
+        None if root.is_empty() => Err("the response is not a multistatus".to_owned()),
         None => Ok(found),
     }
 }
 
-/// From what stands in `href`: an address or a path.
+/// Returns the path of an `href`, which is a URL or a path.
 fn path_of(href: &str) -> Vec<u8> {
     let href = href.trim();
     let path = match href.split_once("://") {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_read() {
+    fn responses_are_parsed() {
         let document = br#"<D:multistatus xmlns:D="DAV:"><D:response><D:href>/root/a%20b/</D:href><D:propstat><D:prop>
             <D:resourcetype><D:collection/></D:resourcetype></D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>
             <D:response><D:href>http://h:1/root/f+%25</D:href><D:propstat><D:prop><D:resourcetype/>
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_not_an_empty_folder() {
+    fn other_documents_are_not_empty_folders() {
         assert!(read(b"<multistatus></multistatus>").unwrap().is_empty());
         assert!(read(b"<html><body>Login please</body></html>").is_err());
         let forbidden = b"<multistatus><response><href>/x/</href><status>HTTP/1.1 403 Forbidden</status></response></multistatus>";

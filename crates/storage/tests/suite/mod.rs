@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use headworks_storage::{
-    Backend, Entry, ErrorKind, Expect, Folder, Kind, Order, Upload, UploadPlan,
+    Backend, CopyItem, Entry, ErrorKind, Folder, Kind, Precondition, Upload, UploadPlan,
 };
 use std::collections::BTreeSet;
 
-/// Every entry with its folder, each folder before what is in it.
+/// Returns every entry with its folder, each folder before its contents.
 pub(crate) async fn walk(backend: &dyn Backend) -> Vec<(Folder, Entry)> {
     let mut found = Vec::new();
     let mut folders = vec![Folder::root()];
@@ -21,13 +21,16 @@ pub(crate) async fn walk(backend: &dyn Backend) -> Vec<(Folder, Entry)> {
     found
 }
 
-/// Where folders are objects, the empty one without a name is the folder itself.
+/// Returns whether an entry is not the marker of its own folder, as object stores have it.
 fn is_inside(entry: &Entry) -> bool {
     !(entry.name.is_empty() && entry.kind == Kind::File && entry.size == 0)
 }
 
 pub(crate) async fn list(backend: &dyn Backend, folder: &Folder) -> Vec<Entry> {
-    let mut listing = backend.list(folder, None).await.expect("it can be listed");
+    let mut listing = backend
+        .list(folder, None)
+        .await
+        .expect("the folder can be listed");
     let mut entries = Vec::new();
     while let Some(page) = listing.next().await.expect("a page") {
         entries.extend(page.entries.into_iter().filter(is_inside));
@@ -45,10 +48,10 @@ pub(crate) async fn read(
     let mut chunks = backend
         .read(folder, name, from, length)
         .await
-        .expect("it can be read");
+        .expect("the file can be read");
     let mut bytes = Vec::new();
     while let Some(chunk) = chunks.next().await.expect("bytes") {
-        assert!(!chunk.is_empty(), "an empty chunk is no chunk");
+        assert!(!chunk.is_empty(), "an empty chunk was returned");
         bytes.extend_from_slice(&chunk);
     }
     bytes
@@ -79,25 +82,25 @@ pub(crate) async fn write(
     upload.finish(like.clone(), Vec::new()).await.unwrap()
 }
 
-/// Listing, looking and reading agree with each other.
+/// Listing, stat and reading agree.
 pub(crate) async fn reading(backend: &dyn Backend) {
     let everything = walk(backend).await;
     assert!(
         everything.len() > 20,
-        "{} entries are too few to tell",
+        "{} entries are too few",
         everything.len()
     );
     let mut paths = BTreeSet::new();
     for (folder, entry) in &everything {
         assert!(paths.insert(folder.join(&entry.name)), "listed twice");
-        let looked = backend
+        let stat = backend
             .stat(folder, Some(&entry.name))
             .await
-            .expect("it was listed");
-        assert_eq!((looked.kind, looked.size), (entry.kind, entry.size));
+            .expect("a listed entry exists");
+        assert_eq!((stat.kind, stat.size), (entry.kind, entry.size));
         if entry.kind == Kind::File {
             if backend.capabilities().listed_times {
-                assert_eq!(looked.modified, entry.modified);
+                assert_eq!(stat.modified, entry.modified);
             }
             ranges(backend, folder, entry).await;
         }
@@ -134,13 +137,13 @@ async fn missing(backend: &dyn Backend) {
         },
     ];
     for error in kinds {
-        let error = error.expect("there is no such thing");
+        let error = error.expect("a missing entry is an error");
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         assert!(error.to_string().contains("no such"), "{error}");
     }
 }
 
-/// A listing that is taken up at a cursor goes on exactly there.
+/// A listing that is resumed at a cursor continues exactly there.
 async fn cursors(backend: &dyn Backend, everything: &[(Folder, Entry)]) {
     if !backend.capabilities().resumable_listing {
         return;
@@ -171,35 +174,35 @@ async fn cursors(backend: &dyn Backend, everything: &[(Folder, Entry)]) {
 
 const MODIFIED: i64 = 1_600_000_000_123_456_789;
 
-/// Names that a server cannot take, whatever its protocol says.
-pub(crate) type Unable = fn(&[u8]) -> bool;
+/// Names that a server cannot store, whatever its protocol says.
+pub(crate) type UnsupportedName = fn(&[u8]) -> bool;
 
-/// Files are there whole or not at all, with their attributes; names are kept to the byte.
-pub(crate) async fn writing(backend: &dyn Backend, unable: Unable) {
+/// Files are complete or absent, and have their attributes; names are kept to the byte.
+pub(crate) async fn writing(backend: &dyn Backend, is_unsupported: UnsupportedName) {
     backend.make_folder(&Folder::root()).await.unwrap();
     backend.writable().await.unwrap();
-    names(backend, unable).await;
+    names(backend, is_unsupported).await;
     whole_or_not_at_all(backend).await;
-    incomplete(backend).await;
+    incomplete_upload(backend).await;
     resumed(backend).await;
     moved(backend).await;
     backend.sync().await.unwrap();
 }
 
-/// A time, as exactly as the backend keeps it.
+/// Returns a time with the precision of the backend.
 fn kept(backend: &dyn Backend, modified: i64) -> Option<i64> {
     let precision = backend.capabilities().modified?;
     let precision = i64::try_from(precision.as_nanos()).expect("it is short");
     Some(modified / precision * precision)
 }
 
-async fn names(backend: &dyn Backend, unable: Unable) {
+async fn names(backend: &dyn Backend, is_unsupported: UnsupportedName) {
     let folder = Folder::root().child(b"names");
     backend.make_folder(&folder).await.unwrap();
     backend
         .make_folder(&folder)
         .await
-        .expect("a folder that is there is fine");
+        .expect("making an existing folder succeeds");
     let long = [b'x'; 255];
     let awkward: [&[u8]; 9] = [
         "caf\u{e9}".as_bytes(),
@@ -215,7 +218,7 @@ async fn names(backend: &dyn Backend, unable: Unable) {
     let capabilities = backend.capabilities();
     let awkward: Vec<&[u8]> = awkward
         .into_iter()
-        .filter(|name| capabilities.refuses(name).is_none() && !unable(name))
+        .filter(|name| capabilities.name_problem(name).is_none() && !is_unsupported(name))
         .collect();
     assert!(awkward.len() >= 6, "too many names are refused");
     for name in &awkward {
@@ -235,14 +238,14 @@ async fn names(backend: &dyn Backend, unable: Unable) {
     assert_eq!(listed, awkward.iter().map(|name| name.to_vec()).collect());
     for name in &awkward {
         assert_eq!(read(backend, &folder, name, 0, u64::MAX).await, *name);
-        let looked = backend.stat(&folder, Some(name)).await.unwrap();
+        let stat = backend.stat(&folder, Some(name)).await.unwrap();
         if capabilities.modified.is_some() {
-            assert_eq!(looked.modified, kept(backend, MODIFIED));
+            assert_eq!(stat.modified, kept(backend, MODIFIED));
         }
     }
     if capabilities.posix_names {
         for name in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
-            assert!(capabilities.refuses(name).is_some());
+            assert!(capabilities.name_problem(name).is_some());
         }
     }
 }
@@ -260,7 +263,7 @@ async fn whole_or_not_at_all(backend: &dyn Backend) {
     assert_eq!(
         read(backend, &folder, b"file", 0, 99).await,
         b"first",
-        "seen before it was finished"
+        "visible before it was finished"
     );
     upload.finish(like.clone(), Vec::new()).await.unwrap();
     assert_eq!(read(backend, &folder, b"file", 0, 99).await, b"second");
@@ -278,13 +281,13 @@ async fn whole_or_not_at_all(backend: &dyn Backend) {
     );
 }
 
-/// An upload that ends before or after the size it announced is refused, and what was there stays.
-async fn incomplete(backend: &dyn Backend) {
+/// An upload of another size than announced is refused, and the existing file stays.
+async fn incomplete_upload(backend: &dyn Backend) {
     let folder = Folder::root().child(b"incomplete");
     backend.make_folder(&folder).await.unwrap();
     let like = Entry::new(*b"file", Kind::File);
     write(backend, &folder, &like, b"the good copy").await;
-    // Small enough to be kept in memory, larger than that, and in parts.
+    // Small enough to be buffered, larger than that, and in parts.
     for (announced, came) in [
         (10, 5),
         (10, 0),
@@ -302,18 +305,18 @@ async fn incomplete(backend: &dyn Backend) {
         let finished = upload.finish(like.clone(), Vec::new()).await;
         assert!(
             refused.is_some() || finished.is_err(),
-            "{came} of {announced} bytes are a file"
+            "{came} of {announced} bytes were accepted"
         );
         assert_eq!(
             read(backend, &folder, b"file", 0, 99).await,
             b"the good copy",
-            "{came} of {announced} bytes replaced it"
+            "{came} of {announced} bytes replaced the file"
         );
     }
     assert_eq!(list(backend, &folder).await.len(), 1, "something is left");
 }
 
-/// Large enough for two parts and a rest, whatever a part is.
+/// Large enough for two parts and a rest, whatever the part size.
 const LARGE: usize = 17 << 20;
 
 async fn resumed(backend: &dyn Backend) {
@@ -335,11 +338,15 @@ async fn resumed(backend: &dyn Backend) {
         .checkpoint(u64::MAX)
         .await
         .unwrap()
-        .expect("it says that it can");
+        .expect("the backend declares resumable uploads");
     upload.write(Bytes::from_static(b"lost")).await.unwrap();
     drop(upload);
     let missing = backend.stat(&folder, Some(b"big")).await.unwrap_err();
-    assert_eq!(missing.kind(), ErrorKind::NotFound, "seen before its end");
+    assert_eq!(
+        missing.kind(),
+        ErrorKind::NotFound,
+        "visible before it was finished"
+    );
     let mut upload = backend
         .upload(&folder, b"big", plan(b".t", LARGE, Some(resume.clone())))
         .await
@@ -361,7 +368,7 @@ async fn resumed(backend: &dyn Backend) {
         .upload(&folder, b"big", plan(b".t", LARGE, Some(resume)))
         .await
         .unwrap();
-    assert_eq!(upload.offset(), 0, "there is nothing to go on with");
+    assert_eq!(upload.offset(), 0, "nothing is left to resume");
     Upload::abort(upload).await.unwrap();
 }
 
@@ -385,13 +392,13 @@ async fn moved(backend: &dyn Backend) {
     if capabilities.symlinks {
         let mut entry = Entry::new(*b"link", Kind::Symlink);
         entry.target = Some(b"no\xffwhere".to_vec());
-        let order = Order {
+        let item = CopyItem {
             entry,
             temp: b".t".to_vec(),
-            expect: Expect::Anything,
+            precondition: Precondition::Any,
         };
-        let made = backend.make_node(&there, &order).await.unwrap();
-        assert_eq!(made.target, order.entry.target);
+        let made = backend.make_node(&there, &item).await.unwrap();
+        assert_eq!(made.target, item.entry.target);
     }
     if capabilities.hard_links {
         for _ in 0..2 {
@@ -411,13 +418,13 @@ async fn moved(backend: &dyn Backend) {
     assert_eq!(gone.kind(), ErrorKind::NotFound);
 }
 
-/// Fills a backend with what the tree of `spec` holds, as far as it can have those names.
-pub(crate) async fn fill(backend: &dyn Backend, spec: &str, unable: Unable) {
+/// Fills a backend with the tree of `spec`, except names that it cannot represent.
+pub(crate) async fn fill(backend: &dyn Backend, spec: &str, is_unsupported: UnsupportedName) {
     let synth = headworks_storage::Synth::parse(spec).expect("a good description");
     let capabilities = backend.capabilities();
     for (folder, entry) in walk(&synth).await {
         let mut names = folder.names().chain([entry.name.as_slice()]);
-        if names.any(|name| capabilities.refuses(name).is_some() || unable(name)) {
+        if names.any(|name| capabilities.name_problem(name).is_some() || is_unsupported(name)) {
             continue;
         }
         match entry.kind {

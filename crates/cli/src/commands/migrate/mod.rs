@@ -10,7 +10,8 @@ use crate::report::{UsageError, note};
 use anyhow::Result;
 use arguments::{CopyFlags, DeleteFlag, FilterFlags, RunFlags};
 use headworks_migrate::{
-    CopyOptions, Delete, Error, Filters, Job, Request, Settings, State, VerifyOptions, ask,
+    CopyOptions, Delete, Error, Filters, Job, Request, Settings, StateReader, VerifyOptions,
+    send_request,
 };
 use headworks_service::exit::Exit;
 use headworks_service::shutdown::Shutdown;
@@ -26,9 +27,9 @@ pub(crate) fn run(command: &MigrateCommand) -> Result<Exit> {
         Err(error) => match error.downcast_ref::<Error>() {
             // Errors of the request itself, as opposed to failures while it was carried out.
             Some(
-                Error::NotNow(_)
+                Error::Refused(_)
                 | Error::BadOption(_)
-                | Error::BadPlace { .. }
+                | Error::BadLocation { .. }
                 | Error::OtherJob { .. }
                 | Error::NoState(_)
                 | Error::NotState { .. },
@@ -119,9 +120,9 @@ fn dispatch(command: &MigrateCommand) -> Result<Exit> {
             for request in requests.concat() {
                 tell(&state.state, &request)?;
             }
-            show::review(&State::open(&state.state)?, *json, *csv)
+            show::review(&StateReader::open(&state.state)?, *json, *csv)
         }
-        Command::Status { state, json } => show::status(&State::open(&state.state)?, *json),
+        Command::Status { state, json } => show::status(&StateReader::open(&state.state)?, *json),
         Command::Pause(state) => tell(&state.state, &Request::Pause),
         Command::Resume(state) => tell(&state.state, &Request::Resume),
         Command::Retry(state) => tell(&state.state, &Request::Retry),
@@ -130,14 +131,14 @@ fn dispatch(command: &MigrateCommand) -> Result<Exit> {
             json,
             csv,
             manifest,
-        } => show::report(&State::open(&state.state)?, *json, *csv, *manifest),
-        Command::Log(state) => show::log(&State::open(&state.state)?),
-        Command::Explain { path, state } => show::explain(&State::open(&state.state)?, path),
+        } => show::report(&StateReader::open(&state.state)?, *json, *csv, *manifest),
+        Command::Log(state) => show::log(&StateReader::open(&state.state)?),
+        Command::Explain { path, state } => show::explain(&StateReader::open(&state.state)?, path),
     }
 }
 
 fn tell(state: &Path, request: &Request) -> Result<Exit> {
-    match ask(state, request)? {
+    match send_request(state, request)? {
         None => note("done"),
         Some(holder) => note(&format!("handed to the runner: {holder}")),
     }
@@ -162,7 +163,7 @@ fn work(
     let json = flags.json;
     runtime.block_on(async move {
         let job = Job::open(state, places, filters, settings)?;
-        for remark in job.remarks() {
+        for remark in job.notices() {
             note(&remark.to_string());
         }
         let kept = job.filters();
@@ -218,7 +219,7 @@ async fn copy_or_look(job: &Job, options: &CopyOptions, dry: bool, json: bool) -
         deletions.end()?;
         return show::preflight(&job.preflight(options).await?, json);
     }
-    if job.state()?.fact("stage")? == "done" {
+    if job.state()?.meta_value("stage")? == "done" {
         note(
             "this pass is done, and nothing is copied: `headworks migrate run SRC DST` begins the next",
         );
@@ -233,11 +234,11 @@ async fn everything(
     (first, dry): (bool, bool),
     json: bool,
 ) -> Result<Exit> {
-    let stage = job.state()?.fact("stage")?;
+    let stage = job.state()?.meta_value("stage")?;
     if matches!(stage.as_str(), "planning" | "done") {
         let summary = match first || dry || options.delete != Delete::Keep {
             true => job.plan().await?,
-            false => job.plan_and_begin(options).await?,
+            false => job.plan_with_overlap(options).await?,
         };
         show::summary(&summary, json)?;
     }

@@ -1,7 +1,7 @@
 //! Progress output: bars on a terminal, a line from time to time otherwise, or JSON events.
 
 use crate::report::note;
-use headworks_migrate::{Live, LiveSide, Pace, Progress, Round};
+use headworks_migrate::{Progress, ProgressSnapshot, RateMeter, Round, SideSnapshot};
 use indicatif::{HumanBytes, MultiProgress, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ pub(crate) fn show(progress: Arc<Progress>, json: bool) -> Shown {
             (None, false) => Duration::from_secs(5),
         };
         let began = Instant::now();
-        let mut pace = Pace::default();
+        let mut meter = RateMeter::default();
         while ended
             .run_until_cancelled(tokio::time::sleep(every))
             .await
             .is_some()
         {
-            let live = pace.look(&progress);
+            let live = meter.snapshot(&progress);
             match &bars {
                 Some(bars) => bars.draw(&live),
                 None if json => note(&event(&live, began).to_string()),
@@ -71,7 +71,7 @@ impl Bars {
         Bars { all, bars }
     }
 
-    fn draw(&self, live: &Live) {
+    fn draw(&self, live: &ProgressSnapshot) {
         let [one, two] = &self.bars;
         if live.phase == PLAN {
             for (at, (bar, name)) in [(one, "source"), (two, "destination")]
@@ -103,14 +103,14 @@ fn put(bar: &ProgressBar, name: &str, (done, total): (u64, u64), words: String) 
     bar.set_message(words);
 }
 
-fn current(side: &LiveSide) -> Round {
+fn current(side: &SideSnapshot) -> Round {
     side.rounds
         .get(side.round as usize)
         .copied()
         .unwrap_or_default()
 }
 
-fn side_words(side: &LiveSide) -> String {
+fn side_words(side: &SideSnapshot) -> String {
     let round = current(side);
     let mut words = format!(
         "round {}: {} of {}; {} folders, {} entries",
@@ -122,13 +122,13 @@ fn side_words(side: &LiveSide) -> String {
     if side.overloads > 0 {
         words += &format!(", asked {} times to wait", side.overloads);
     }
-    if let Some(waits) = side.doing.waits_for() {
+    if let Some(waits) = side.activity.waits_for() {
         words += &format!("; {waits}");
     }
     words
 }
 
-fn items(live: &Live) -> String {
+fn items(live: &ProgressSnapshot) -> String {
     let failed = match live.failed {
         0 => String::new(),
         failed => format!(", {failed} failed"),
@@ -137,7 +137,7 @@ fn items(live: &Live) -> String {
 }
 
 /// How fast, how much longer, and what is waited for.
-fn pace_words(live: &Live) -> String {
+fn pace_words(live: &ProgressSnapshot) -> String {
     let mut words = format!("{:.0}/s", live.rate);
     if live.total_bytes > 0 {
         words += &format!(
@@ -166,7 +166,7 @@ fn time(seconds: f64) -> String {
 }
 
 /// A run in one line.
-pub(crate) fn line(live: &Live) -> String {
+pub(crate) fn line(live: &ProgressSnapshot) -> String {
     if live.phase == PLAN {
         let [source, destination] = &live.sides;
         return format!(
@@ -179,7 +179,7 @@ pub(crate) fn line(live: &Live) -> String {
     format!("{}: {}, {}", live.phase, items(live), pace_words(live))
 }
 
-fn event(live: &Live, began: Instant) -> String {
+fn event(live: &ProgressSnapshot, began: Instant) -> String {
     let mut event = serde_json::json!({
         "event": "progress",
         "seconds": began.elapsed().as_secs_f64(),
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_line_says_how_far_how_fast_and_what_is_waited_for() {
-        let mut live = Live::default();
+        let mut live = ProgressSnapshot::default();
         live.phase = "copy".into();
         (live.done, live.total, live.failed) = (10, 40, 1);
         (live.bytes, live.total_bytes) = (1 << 20, 4 << 20);

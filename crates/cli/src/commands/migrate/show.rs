@@ -3,8 +3,8 @@
 use crate::report::{data, note};
 use anyhow::Result;
 use headworks_migrate::{
-    Count, Delete, Deletion, Failed, Line, Outcome, Preflight, Progress, Requests, State, Status,
-    Summary, Verified, shown,
+    Count, Delete, Deletion, EntryReport, FailedEntry, Outcome, Preflight, Progress, Requests,
+    StateReader, Status, Summary, Verification, display,
 };
 use headworks_service::exit::Exit;
 use indicatif::HumanBytes;
@@ -80,7 +80,7 @@ impl Deletions {
     }
 
     pub(crate) fn show(&mut self, deletion: &Deletion) -> headworks_migrate::Result<()> {
-        let path = shown(&deletion.path).to_string();
+        let path = display(&deletion.path).to_string();
         let (verb, entries) = (self.verb, deletion.entries);
         self.entries += entries;
         let line = match self.json {
@@ -135,8 +135,8 @@ pub(crate) fn preflight(found: &Preflight, json: bool) -> Result<Exit> {
 }
 
 /// A line of the review as a machine wants it; names that are no UTF-8 are escaped.
-fn machine(line: &Line, json: bool) -> String {
-    let path = shown(&line.path).to_string();
+fn machine(line: &EntryReport, json: bool) -> String {
+    let path = display(&line.path).to_string();
     let (kind, status) = (
         format!("{:?}", line.kind).to_lowercase(),
         line.status.word(),
@@ -158,13 +158,13 @@ fn field(text: &str) -> String {
     }
 }
 
-pub(crate) fn review(state: &State, json: bool, csv: bool) -> Result<Exit> {
+pub(crate) fn review(state: &StateReader, json: bool, csv: bool) -> Result<Exit> {
     if json || csv {
         if csv {
             data("path,kind,size,status,class\n")?;
         }
         let mut out = Ok(());
-        state.lines(|line| {
+        state.entries(|line| {
             if out.is_ok() {
                 out = data(&machine(line, json));
             }
@@ -176,9 +176,9 @@ pub(crate) fn review(state: &State, json: bool, csv: bool) -> Result<Exit> {
     let mut folders: BTreeMap<Vec<u8>, Count> = BTreeMap::new();
     let mut biggest: Vec<(u64, Vec<u8>)> = Vec::new();
     let mut conflicts: Vec<String> = Vec::new();
-    state.lines(|line| {
+    state.entries(|line| {
         add(statuses.entry(line.status).or_default(), line.size);
-        if line.status.is_work() {
+        if line.status.needs_copy() {
             let cut = line.path.iter().position(|&b| b == b'/').unwrap_or(0);
             add(
                 folders.entry(line.path[..cut].to_vec()).or_default(),
@@ -190,7 +190,7 @@ pub(crate) fn review(state: &State, json: bool, csv: bool) -> Result<Exit> {
         }
         let conflict = matches!(line.status, Status::TypeConflict | Status::NameConflict);
         if conflict && conflicts.len() < SHOWN {
-            conflicts.push(format!("  {}  {}\n", line.status, shown(&line.path)));
+            conflicts.push(format!("  {}  {}\n", line.status, display(&line.path)));
         }
         Ok(())
     })?;
@@ -207,7 +207,7 @@ pub(crate) fn review(state: &State, json: bool, csv: bool) -> Result<Exit> {
             let name = if folder.is_empty() {
                 ".".into()
             } else {
-                shown(folder).to_string()
+                display(folder).to_string()
             };
             format!("  {}", row(&name, *count))
         }),
@@ -216,7 +216,11 @@ pub(crate) fn review(state: &State, json: bool, csv: bool) -> Result<Exit> {
         &mut text,
         "to copy, biggest:",
         biggest.iter().map(|(size, path)| {
-            format!("  {:>12}  {}\n", HumanBytes(*size).to_string(), shown(path))
+            format!(
+                "  {:>12}  {}\n",
+                HumanBytes(*size).to_string(),
+                display(path)
+            )
         }),
     );
     heading(&mut text, "conflicts:", conflicts.into_iter());
@@ -236,13 +240,13 @@ fn heading(text: &mut String, words: &str, lines: impl Iterator<Item = String>) 
     }
 }
 
-pub(crate) fn status(state: &State, json: bool) -> Result<Exit> {
-    let holder = headworks_migrate::holder(state.path());
+pub(crate) fn status(state: &StateReader, json: bool) -> Result<Exit> {
+    let holder = headworks_migrate::lock_holder(state.path());
     let folders = state.folders()?;
-    let facts = ["source", "destination", "stage", "pass"].map(|key| state.fact(key));
+    let facts = ["source", "destination", "stage", "pass"].map(|key| state.meta_value(key));
     let [source, destination, stage, pass] = facts;
     let (source, destination, stage, pass) = (source?, destination?, stage?, pass?);
-    let paused = state.fact("paused")? == "1";
+    let paused = state.meta_value("paused")? == "1";
     let live = holder.as_ref().and_then(|_| state.live());
     if json {
         let value = serde_json::json!({
@@ -281,12 +285,12 @@ fn exit_of(outcome: &Outcome) -> Exit {
 }
 
 pub(crate) fn outcome(
-    state: &State,
+    state: &StateReader,
     outcome: &Outcome,
     progress: Option<&Progress>,
     json: bool,
 ) -> Result<Exit> {
-    let mut failures: Vec<Failed> = Vec::new();
+    let mut failures: Vec<FailedEntry> = Vec::new();
     let mut more = 0;
     state.failures(|failed| {
         match failures.len() < 1000 {
@@ -318,7 +322,7 @@ pub(crate) fn outcome(
         text += &format!(
             "{} entries of the destination were moved to .headworks-quarantine/pass-{}\n",
             outcome.quarantined,
-            state.fact("pass")?
+            state.meta_value("pass")?
         );
     }
     if outcome.deleted > 0 {
@@ -352,7 +356,7 @@ pub(crate) fn outcome(
     Ok(exit_of(outcome))
 }
 
-pub(crate) fn report(state: &State, json: bool, csv: bool, manifest: bool) -> Result<Exit> {
+pub(crate) fn report(state: &StateReader, json: bool, csv: bool, manifest: bool) -> Result<Exit> {
     if manifest {
         state.manifest(|line| {
             use std::io::Write;
@@ -381,8 +385,8 @@ pub(crate) fn report(state: &State, json: bool, csv: bool, manifest: bool) -> Re
     outcome(state, &result, None, json)
 }
 
-pub(crate) fn verified(verified: &Verified, json: bool) -> Result<Exit> {
-    let exit = match verified.is_good() {
+pub(crate) fn verified(verified: &Verification, json: bool) -> Result<Exit> {
+    let exit = match verified.is_clean() {
         true => Exit::Done,
         false => Exit::DifferencesFound,
     };
@@ -400,21 +404,21 @@ pub(crate) fn verified(verified: &Verified, json: bool) -> Result<Exit> {
     for (path, reason) in verified.examples.iter().take(SHOWN) {
         text += &format!("  {path}: {reason}\n");
     }
-    if !verified.is_good() {
+    if !verified.is_clean() {
         text += "`headworks migrate run SRC DST` again copies what is missing or different\n";
     }
     data(&text)?;
     Ok(exit)
 }
 
-pub(crate) fn log(state: &State) -> Result<Exit> {
+pub(crate) fn log(state: &StateReader) -> Result<Exit> {
     for (at, text) in state.log(1000)? {
         data(&format!("{}  {text}\n", headworks_migrate::clock(at)))?;
     }
     Ok(Exit::Done)
 }
 
-pub(crate) fn explain(state: &State, path: &OsStr) -> Result<Exit> {
+pub(crate) fn explain(state: &StateReader, path: &OsStr) -> Result<Exit> {
     let told = state.explain(path.as_bytes())?;
     for line in told.lines {
         data(&format!("{line}\n"))?;

@@ -1,8 +1,8 @@
-//! Who we are to the far side: the standard chain of places where keys are found.
+//! Credentials: the standard chain of AWS tools.
 //!
 //! The environment, a web identity, the profile files, the container's and the machine's role, in
-//! this order. Keys live in memory only, are fetched anew before they expire, and show nothing of
-//! themselves.
+//! this order. Keys are kept in memory only and refreshed before they expire. Their debug output is
+//! redacted.
 
 mod process;
 mod profile;
@@ -15,40 +15,40 @@ use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Keys, and until when they hold, in seconds since 1970.
+/// Access keys, and their expiry in seconds since 1970.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Keys {
+pub(super) struct AccessKeys {
     pub(super) id: String,
     pub(super) secret: String,
     pub(super) token: Option<String>,
     pub(super) expires: Option<i64>,
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for AccessKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Keys(hidden)")
     }
 }
 
-/// Keys are fetched anew when they hold for less than this, in seconds.
-const EARLY: i64 = 300;
+/// Keys are refreshed when they are valid for less than this, in seconds.
+const REFRESH_MARGIN: i64 = 300;
 
-/// Where the keys of this run come from.
+/// The source of keys.
 #[derive(Clone)]
 enum Source {
-    Nobody,
-    Fixed(Keys),
+    Anonymous,
+    Fixed(AccessKeys),
     WebIdentity(roles::WebIdentity),
     Container(roles::Container),
     Instance(String),
-    /// Of that profile, the command that prints them. It may hold secrets.
+    /// A profile, and the command that prints its keys. The command may contain secrets.
     Process(String, String),
 }
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Source::Nobody => f.write_str("Nobody"),
+            Source::Anonymous => f.write_str("Nobody"),
             Source::Fixed(keys) => keys.fmt(f),
             Source::WebIdentity(identity) => identity.fmt(f),
             Source::Container(container) => container.fmt(f),
@@ -58,11 +58,11 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// The chain, and the keys that it led to.
+/// The source of keys, and the current ones.
 pub(crate) struct Credentials {
     source: Source,
     outbound: Outbound,
-    current: Mutex<Option<Arc<Keys>>>,
+    current: Mutex<Option<Arc<AccessKeys>>>,
     fetching: tokio::sync::Mutex<()>,
 }
 
@@ -72,24 +72,24 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// What the profile files and the environment say beside keys.
+/// Region and endpoint from the profile files and the environment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hints {
+pub(crate) struct ProfileDefaults {
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
 }
 
 impl Credentials {
-    /// Looks where the keys are; nothing is called yet.
+    /// Finds the source of keys; makes no call.
     ///
     /// # Errors
-    /// When a profile was asked for that is not there, or is of a kind that we do not know.
+    /// When the requested profile does not exist or is of an unsupported kind.
     pub(crate) fn find(
         environment: &Environment,
         profile: Option<&str>,
         anonymous: bool,
         outbound: Outbound,
-    ) -> Result<(Credentials, Hints)> {
+    ) -> Result<(Credentials, ProfileDefaults)> {
         let get = |name: &str| environment(name);
         let named = profile.map(str::to_owned).or_else(|| get("AWS_PROFILE"));
         let home = get("HOME").map(PathBuf::from).unwrap_or_default();
@@ -103,17 +103,17 @@ impl Credentials {
             profile_name,
         )?;
         if named.is_some() && settings.is_empty() {
-            let words = "no such profile in the credentials and config files";
-            return Err(wrong("use the profile", profile_name, words));
+            let message = "no such profile in the credentials and config files";
+            return Err(fail("use the profile", profile_name, message));
         }
         let region = get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION"));
         let endpoint = get("AWS_ENDPOINT_URL_S3").or_else(|| get("AWS_ENDPOINT_URL"));
-        let hints = Hints {
+        let defaults = ProfileDefaults {
             region: region.or_else(|| settings.get("region").cloned()),
             endpoint: endpoint.or_else(|| settings.get("endpoint_url").cloned()),
         };
         let source = if anonymous {
-            Source::Nobody
+            Source::Anonymous
         } else {
             source(&get, named.is_some(), profile_name, &settings)?
         };
@@ -123,23 +123,23 @@ impl Credentials {
             current: Mutex::default(),
             fetching: tokio::sync::Mutex::default(),
         };
-        Ok((found, hints))
+        Ok((found, defaults))
     }
 
-    /// The keys to sign with; `None` if requests go unsigned.
-    pub(super) async fn keys(&self) -> Result<Option<Arc<Keys>>> {
-        if let Source::Nobody = self.source {
+    /// Returns the keys to sign with; `None` for anonymous access.
+    pub(super) async fn keys(&self) -> Result<Option<Arc<AccessKeys>>> {
+        if let Source::Anonymous = self.source {
             return Ok(None);
         }
-        if let Some(keys) = self.fresh() {
+        if let Some(keys) = self.unexpired() {
             return Ok(Some(keys));
         }
         let _one_at_a_time = self.fetching.lock().await;
-        if let Some(keys) = self.fresh() {
+        if let Some(keys) = self.unexpired() {
             return Ok(Some(keys));
         }
         let fetched = match &self.source {
-            Source::Nobody => return Ok(None),
+            Source::Anonymous => return Ok(None),
             Source::Fixed(keys) => keys.clone(),
             Source::WebIdentity(identity) => identity.fetch(&self.outbound).await?,
             Source::Container(container) => container.fetch(&self.outbound).await?,
@@ -151,16 +151,18 @@ impl Credentials {
         Ok(Some(keys))
     }
 
-    /// The far side says that the keys have expired: the next call fetches new ones.
+    /// Discards the current keys after the service rejected them as expired.
     pub(super) fn expired(&self) {
         *self.current.lock() = None;
     }
 
-    fn fresh(&self) -> Option<Arc<Keys>> {
+    fn unexpired(&self) -> Option<Arc<AccessKeys>> {
         let now = jiff::Timestamp::now().as_second();
         let current = self.current.lock().clone()?;
-        let holds = current.expires.is_none_or(|expires| expires - EARLY > now);
-        holds.then_some(current)
+        let is_valid = current
+            .expires
+            .is_none_or(|expires| expires - REFRESH_MARGIN > now);
+        is_valid.then_some(current)
     }
 }
 
@@ -170,7 +172,7 @@ fn source(
     profile: &str,
     settings: &profile::Settings,
 ) -> Result<Source> {
-    // A profile that was asked for by name goes before keys that happen to be in the environment.
+    // A profile requested by name takes precedence over keys in the environment.
     if !named
         && let (Some(id), Some(secret)) = (get("AWS_ACCESS_KEY_ID"), get("AWS_SECRET_ACCESS_KEY"))
     {
@@ -205,16 +207,16 @@ fn source(
     }
     let other = ["sso_session", "sso_start_url", "role_arn"];
     if let Some(key) = other.iter().find(|key| settings.contains_key(**key)) {
-        let words = format!(
-            "it is used by `{key}`, which is not known here; run `aws configure export-credentials` and export what it prints"
+        let message = format!(
+            "it uses `{key}`, which is not supported; run `aws configure export-credentials` and export its output"
         );
-        return Err(wrong("use the profile", profile, words));
+        return Err(fail("use the profile", profile, message));
     }
     if let Some(container) = roles::Container::find(get) {
         return Ok(Source::Container(container));
     }
     if get("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value == "true") {
-        return Err(none());
+        return Err(no_credentials());
     }
     let base = get("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     Ok(Source::Instance(
@@ -222,14 +224,14 @@ fn source(
     ))
 }
 
-/// A time as it is written, in seconds since 1970.
+/// Parses a time into seconds since 1970.
 fn seconds(time: &str) -> Option<i64> {
     Some(time.parse::<jiff::Timestamp>().ok()?.as_second())
 }
 
-/// Keys as users hand them over: with the end of a line, but not with two of them.
+/// Accepts keys with a trailing newline, but not with several lines.
 fn fixed(id: &str, secret: &str, token: Option<&str>) -> Result<Source> {
-    let keys = Keys {
+    let keys = AccessKeys {
         id: id.trim().to_owned(),
         secret: secret.trim().to_owned(),
         token: token.map(|token| token.trim().to_owned()),
@@ -238,22 +240,22 @@ fn fixed(id: &str, secret: &str, token: Option<&str>) -> Result<Source> {
     let is_line = |text: &str| http::HeaderValue::from_str(text).is_ok();
     match is_line(&keys.id) && keys.token.as_deref().is_none_or(is_line) {
         true => Ok(Source::Fixed(keys)),
-        // The error must not repeat what it could not use.
+        // The error must not repeat the keys.
         false => {
-            let words = "the key or the session token has characters that neither has; set each to one line of text";
-            Err(wrong("use the keys for", "s3", words))
+            let message = "the key or the session token contains invalid characters; set each to one line of text";
+            Err(fail("use the keys for", "s3", message))
         }
     }
 }
 
-fn wrong(operation: &'static str, on: &str, words: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Denied, operation, on.as_bytes(), words)
+fn fail(operation: &'static str, on: &str, message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Denied, operation, on.as_bytes(), message)
 }
 
-/// Nothing was found anywhere.
-fn none() -> Error {
-    let words = "neither the environment, nor the profile files, nor a role of this container or machine has any; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add ?anonymous to the URL of a public bucket";
-    wrong("find credentials for", "s3", words)
+/// Returns the error when no credentials were found.
+fn no_credentials() -> Error {
+    let message = "found none in the environment, the profile files, or a role of this container or machine; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or add ?anonymous to the URL of a public bucket";
+    fail("find credentials for", "s3", message)
 }
 
 #[cfg(test)]

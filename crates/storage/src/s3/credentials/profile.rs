@@ -6,8 +6,7 @@ use std::path::Path;
 
 pub(super) type Settings = BTreeMap<String, String>;
 
-/// What both files say of a profile; the first file goes before the second. A file that is not
-/// there says nothing.
+/// Returns the settings of a profile. The first file overrides the second; a missing file is empty.
 pub(super) fn read(credentials: &Path, config: &Path, profile: &str) -> Result<Settings> {
     let mut settings = section(&content(config)?, |name| {
         let name = name.strip_prefix("profile ").map_or(name, str::trim);
@@ -23,12 +22,12 @@ fn content(path: &Path) -> Result<String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
         Err(error) => {
             let path = path.to_string_lossy();
-            let words = error.to_string();
+            let message = error.to_string();
             Err(Error::new(
                 ErrorKind::Denied,
                 "read",
                 path.as_bytes(),
-                words,
+                message,
             ))
         }
     }
@@ -38,7 +37,7 @@ fn section(content: &str, wanted: impl Fn(&str) -> bool) -> Settings {
     let mut settings = Settings::new();
     let mut inside = false;
     for line in content.lines() {
-        // A line that begins with a space belongs to a setting of a setting, none of which we read.
+        // An indented line belongs to a nested setting, none of which is used.
         let nested = line.starts_with([' ', '\t']);
         let line = line.trim();
         if nested || line.is_empty() || line.starts_with(['#', ';']) {

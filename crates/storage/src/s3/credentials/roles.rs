@@ -1,56 +1,63 @@
-//! Keys that are lent: for a web identity, to a container, to a machine.
+//! Temporary keys: for a web identity, of a container, of a machine.
 
-use super::{Keys, none, seconds, wrong};
-use crate::cloud::{Pieces, lender, percent, xml};
+use super::{AccessKeys, fail, no_credentials, seconds};
+use crate::cloud::{SegmentedBytes, metadata_service, percent, xml};
 use crate::error::Result;
 use headworks_service::outbound::Outbound;
 use http::{Method, Request};
 use serde::Deserialize;
 
-async fn ask(
+async fn fetch(
     outbound: &Outbound,
     method: Method,
     address: &str,
     headers: &[(&str, &str)],
 ) -> Result<Vec<u8>> {
-    let refused = |words: String| wrong("fetch credentials from", address_alone(address), words);
+    let refused = |message: String| fail("fetch credentials from", without_query(address), message);
     let mut request = Request::builder().method(method).uri(address);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let request = request
-        .body(Pieces::default())
+        .body(SegmentedBytes::default())
         .map_err(|e| refused(e.to_string()))?;
-    let (status, body) = lender::ask(outbound, request).await.map_err(refused)?;
+    let (status, body) = metadata_service::fetch(outbound, request)
+        .await
+        .map_err(refused)?;
     match status.is_success() {
         true => Ok(body.to_vec()),
         false => {
-            let said = xml::find(&body, "Message").unwrap_or_default();
-            Err(refused(format!("the answer is {status} {said}")))
+            let reason = xml::find(&body, "Message").unwrap_or_default();
+            Err(refused(format!("the response is {status} {reason}")))
         }
     }
 }
 
-/// The address without its query, which holds a token.
-fn address_alone(address: &str) -> &str {
+/// Returns the address without its query, which contains a token.
+fn without_query(address: &str) -> &str {
     address.split('?').next().unwrap_or_default()
 }
 
-/// What containers and machines are told.
+/// The response of a container's or a machine's credential service.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Lent {
+struct RoleCredentials {
     access_key_id: String,
     secret_access_key: String,
     token: Option<String>,
     expiration: Option<String>,
 }
 
-fn lent(from: &str, json: &[u8]) -> Result<Keys> {
-    // The error would repeat what it could not read.
-    let lent: Lent = serde_json::from_slice(json)
-        .map_err(|_| wrong("fetch credentials from", from, "the answer holds no keys"))?;
-    Ok(Keys {
+fn parse_role_credentials(from: &str, json: &[u8]) -> Result<AccessKeys> {
+    // The parser's error would repeat the content.
+    let lent: RoleCredentials = serde_json::from_slice(json).map_err(|_| {
+        fail(
+            "fetch credentials from",
+            from,
+            "the response contains no keys",
+        )
+    })?;
+    Ok(AccessKeys {
         id: lent.access_key_id,
         secret: lent.secret_access_key,
         token: lent.token,
@@ -58,7 +65,7 @@ fn lent(from: &str, json: &[u8]) -> Result<Keys> {
     })
 }
 
-/// A token in a file, which a service changes into keys of a role.
+/// A token in a file, which a service exchanges for the keys of a role.
 #[derive(Clone, Debug)]
 pub(super) struct WebIdentity {
     file: String,
@@ -82,10 +89,10 @@ impl WebIdentity {
         }
     }
 
-    pub(super) async fn fetch(&self, outbound: &Outbound) -> Result<Keys> {
-        // Read anew each time: whoever wrote it replaces it before it expires.
+    pub(super) async fn fetch(&self, outbound: &Outbound) -> Result<AccessKeys> {
+        // Read every time: its owner replaces it before it expires.
         let token = std::fs::read_to_string(&self.file)
-            .map_err(|error| wrong("read the web identity", &self.file, error.to_string()))?;
+            .map_err(|error| fail("read the web identity", &self.file, error.to_string()))?;
         let encode = |text: &str| percent::encode(text.as_bytes());
         let address = format!(
             "{}/?Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn={}&RoleSessionName={}&WebIdentityToken={}",
@@ -94,13 +101,13 @@ impl WebIdentity {
             encode(&self.session),
             encode(token.trim()),
         );
-        let answer = ask(outbound, Method::POST, &address, &[]).await?;
+        let answer = fetch(outbound, Method::POST, &address, &[]).await?;
         let find = |name: &str| xml::find(&answer, name);
         let (Some(id), Some(secret)) = (find("AccessKeyId"), find("SecretAccessKey")) else {
-            let words = "the answer holds no keys";
-            return Err(wrong("fetch credentials from", &self.service, words));
+            let message = "the response contains no keys";
+            return Err(fail("fetch credentials from", &self.service, message));
         };
-        Ok(Keys {
+        Ok(AccessKeys {
             id,
             secret,
             token: find("SessionToken"),
@@ -109,7 +116,7 @@ impl WebIdentity {
     }
 }
 
-/// The service beside a container.
+/// The credential service of a container.
 #[derive(Clone)]
 pub(super) struct Container {
     address: String,
@@ -136,7 +143,7 @@ impl Container {
         })
     }
 
-    pub(super) async fn fetch(&self, outbound: &Outbound) -> Result<Keys> {
+    pub(super) async fn fetch(&self, outbound: &Outbound) -> Result<AccessKeys> {
         let from_file = self.authorization_file.as_ref();
         let from_file = from_file.and_then(|file| std::fs::read_to_string(file).ok());
         let authorization = from_file.or_else(|| self.authorization.clone());
@@ -145,29 +152,29 @@ impl Container {
             .map(|value| ("authorization", value))
             .into_iter()
             .collect();
-        let json = ask(outbound, Method::GET, &self.address, &headers).await?;
-        lent(&self.address, &json)
+        let json = fetch(outbound, Method::GET, &self.address, &headers).await?;
+        parse_role_credentials(&self.address, &json)
     }
 }
 
-/// The role of the machine, by its metadata service, version 2.
-pub(super) async fn instance(outbound: &Outbound, base: &str) -> Result<Keys> {
+/// Fetches the keys of the machine's role from its metadata service, version 2.
+pub(super) async fn instance(outbound: &Outbound, base: &str) -> Result<AccessKeys> {
     let base = base.trim_end_matches('/');
     let token_address = format!("{base}/latest/api/token");
     let life = [("x-aws-ec2-metadata-token-ttl-seconds", "21600")];
-    // Away from such a machine nobody answers, and that is not what the user has to hear of.
-    let Ok(token) = ask(outbound, Method::PUT, &token_address, &life).await else {
-        return Err(none());
+    // Outside of EC2 nothing responds, and that is not what the user needs to know.
+    let Ok(token) = fetch(outbound, Method::PUT, &token_address, &life).await else {
+        return Err(no_credentials());
     };
     let token = String::from_utf8_lossy(&token).into_owned();
     let headers = [("x-aws-ec2-metadata-token", token.trim())];
     let roles = format!("{base}/latest/meta-data/iam/security-credentials/");
-    let role = ask(outbound, Method::GET, &roles, &headers).await?;
+    let role = fetch(outbound, Method::GET, &roles, &headers).await?;
     let role = String::from_utf8_lossy(&role).into_owned();
     let Some(role) = role.lines().next().filter(|role| !role.is_empty()) else {
-        return Err(none());
+        return Err(no_credentials());
     };
     let address = format!("{roles}{role}");
-    let json = ask(outbound, Method::GET, &address, &headers).await?;
-    lent(&address, &json)
+    let json = fetch(outbound, Method::GET, &address, &headers).await?;
+    parse_role_credentials(&address, &json)
 }

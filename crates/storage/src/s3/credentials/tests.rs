@@ -18,18 +18,18 @@ fn outbound() -> Outbound {
     Outbound::new(&config).unwrap()
 }
 
-fn find(pairs: &[(&str, &str)], profile: Option<&str>) -> Result<(Credentials, Hints)> {
+fn find(pairs: &[(&str, &str)], profile: Option<&str>) -> Result<(Credentials, ProfileDefaults)> {
     Credentials::find(&variables(pairs), profile, false, outbound())
 }
 
-/// Answers requests whose first line begins as told, once each, and keeps what it was asked.
-async fn far_side(
+/// Serves each response once to a request that starts with this line, and records the requests.
+async fn fake_server(
     answers: Vec<(&'static str, &'static str)>,
 ) -> (String, tokio::task::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let served = tokio::spawn(async move {
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         for (line, answer) in answers {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = String::new();
@@ -45,15 +45,15 @@ async fn far_side(
             );
             stream.write_all(head.as_bytes()).await.unwrap();
             stream.write_all(answer.as_bytes()).await.unwrap();
-            asked.push(request);
+            requests.push(request);
         }
-        asked
+        requests
     });
     (address, served)
 }
 
 #[tokio::test]
-async fn the_environment_goes_first_and_shows_nothing() {
+async fn the_environment_goes_first_and_is_redacted() {
     let pairs = [
         ("AWS_ACCESS_KEY_ID", "id-e"),
         ("AWS_SECRET_ACCESS_KEY", "secret-e"),
@@ -61,16 +61,16 @@ async fn the_environment_goes_first_and_shows_nothing() {
         ("AWS_REGION", "eu-north-1"),
         ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1"),
     ];
-    let (credentials, hints) = find(&pairs, None).unwrap();
+    let (credentials, defaults) = find(&pairs, None).unwrap();
     let keys = credentials.keys().await.unwrap().unwrap();
     assert_eq!(
         (keys.id.as_str(), keys.token.as_deref()),
         ("id-e", Some("token-e"))
     );
-    assert_eq!(hints.region.as_deref(), Some("eu-north-1"));
-    assert_eq!(hints.endpoint.as_deref(), Some("http://127.0.0.1:1"));
-    let shown = format!("{credentials:?} {keys:?} {:?}", credentials.source);
-    assert!(!shown.contains("secret-e") && !shown.contains("token-e") && !shown.contains("id-e"));
+    assert_eq!(defaults.region.as_deref(), Some("eu-north-1"));
+    assert_eq!(defaults.endpoint.as_deref(), Some("http://127.0.0.1:1"));
+    let debug = format!("{credentials:?} {keys:?} {:?}", credentials.source);
+    assert!(!debug.contains("secret-e") && !debug.contains("token-e") && !debug.contains("id-e"));
 }
 
 #[tokio::test]
@@ -98,11 +98,8 @@ async fn keys_with_the_end_of_their_line_are_used_and_of_two_lines_refused() {
 
 #[tokio::test]
 async fn profiles_are_read_from_both_files() {
-    let place = tempfile::tempdir().unwrap();
-    let (credentials, config) = (
-        place.path().join("credentials"),
-        place.path().join("config"),
-    );
+    let dir = tempfile::tempdir().unwrap();
+    let (credentials, config) = (dir.path().join("credentials"), dir.path().join("config"));
     std::fs::write(&credentials, "[default]\naws_access_key_id = d\naws_secret_access_key = ds\n[work]\naws_access_key_id=w\naws_secret_access_key=ws\naws_session_token=wt\n").unwrap();
     std::fs::write(&config, "# comment\n[profile work]\nregion = eu-central-1\ns3 =\n  region = nested\nendpoint_url = http://e\n[profile sso]\nsso_session = x\n").unwrap();
     let files = [
@@ -111,14 +108,14 @@ async fn profiles_are_read_from_both_files() {
     ];
     let (found, _) = find(&files, None).unwrap();
     assert_eq!(found.keys().await.unwrap().unwrap().id, "d");
-    let (found, hints) = find(&files, Some("work")).unwrap();
+    let (found, defaults) = find(&files, Some("work")).unwrap();
     let keys = found.keys().await.unwrap().unwrap();
     assert_eq!(
         (keys.secret.as_str(), keys.token.as_deref()),
         ("ws", Some("wt"))
     );
-    assert_eq!(hints.region.as_deref(), Some("eu-central-1"));
-    assert_eq!(hints.endpoint.as_deref(), Some("http://e"));
+    assert_eq!(defaults.region.as_deref(), Some("eu-central-1"));
+    assert_eq!(defaults.endpoint.as_deref(), Some("http://e"));
     let refused = find(&files, Some("nobody")).unwrap_err().to_string();
     assert!(
         refused.contains("nobody") && refused.contains("no such profile"),
@@ -126,7 +123,7 @@ async fn profiles_are_read_from_both_files() {
     );
     let refused = find(&files, Some("sso")).unwrap_err().to_string();
     assert!(refused.contains("export-credentials"), "{refused}");
-    // A profile that is asked for by name goes before keys in the environment.
+    // A profile requested by name takes precedence over keys in the environment.
     let named = [
         files[0],
         files[1],
@@ -148,13 +145,13 @@ async fn profiles_are_read_from_both_files() {
 }
 
 #[tokio::test]
-async fn a_web_identity_is_changed_into_keys_and_kept_while_they_hold() {
-    let place = tempfile::tempdir().unwrap();
-    let token = place.path().join("token");
+async fn a_web_identity_is_exchanged_for_keys_that_are_kept_until_they_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
     std::fs::write(&token, "j.w.t\n").unwrap();
     let answer = "<R><C><AccessKeyId>wi</AccessKeyId><SecretAccessKey>ws</SecretAccessKey><SessionToken>wt</SessionToken><Expiration>2199-01-01T00:00:00Z</Expiration></C></R>";
     let (address, served) =
-        far_side(vec![("POST /?Action=AssumeRoleWithWebIdentity", answer)]).await;
+        fake_server(vec![("POST /?Action=AssumeRoleWithWebIdentity", answer)]).await;
     let pairs = [
         ("AWS_WEB_IDENTITY_TOKEN_FILE", token.to_str().unwrap()),
         ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
@@ -168,15 +165,15 @@ async fn a_web_identity_is_changed_into_keys_and_kept_while_they_hold() {
             ("wi", Some("wt"))
         );
     }
-    let asked = served.await.unwrap();
+    let requests = served.await.unwrap();
     assert!(
-        asked[0].contains("RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr"),
+        requests[0].contains("RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr"),
         "{}",
-        asked[0]
+        requests[0]
     );
     assert!(
-        asked[0].contains("WebIdentityToken=j.w.t&")
-            || asked[0].contains("WebIdentityToken=j.w.t ")
+        requests[0].contains("WebIdentityToken=j.w.t&")
+            || requests[0].contains("WebIdentityToken=j.w.t ")
     );
 }
 
@@ -190,14 +187,14 @@ async fn the_role_of_a_machine_is_fetched_again_before_it_expires() {
         "GET /latest/meta-data/iam/security-credentials/worker",
     );
     let (address, served) =
-        far_side(vec![token, list, (role, soon), token, list, (role, late)]).await;
+        fake_server(vec![token, list, (role, soon), token, list, (role, late)]).await;
     let (credentials, _) = find(&[("AWS_EC2_METADATA_SERVICE_ENDPOINT", &address)], None).unwrap();
     assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m1");
     assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m2");
     assert_eq!(credentials.keys().await.unwrap().unwrap().id, "m2");
-    let asked = served.await.unwrap();
+    let requests = served.await.unwrap();
     assert!(
-        asked[1]
+        requests[1]
             .to_lowercase()
             .contains("x-aws-ec2-metadata-token: tok")
     );
@@ -206,7 +203,7 @@ async fn the_role_of_a_machine_is_fetched_again_before_it_expires() {
 #[tokio::test]
 async fn a_container_is_asked_with_its_token() {
     let answer = r#"{"AccessKeyId":"c","SecretAccessKey":"s"}"#;
-    let (address, served) = far_side(vec![("GET /creds", answer)]).await;
+    let (address, served) = fake_server(vec![("GET /creds", answer)]).await;
     let pairs = [
         (
             "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -220,7 +217,7 @@ async fn a_container_is_asked_with_its_token() {
 }
 
 #[tokio::test]
-async fn without_any_the_way_out_is_named() {
+async fn without_credentials_the_error_names_the_way_out() {
     let refused = find(&[("AWS_EC2_METADATA_DISABLED", "true")], None)
         .unwrap_err()
         .to_string();
@@ -232,8 +229,8 @@ async fn without_any_the_way_out_is_named() {
 
 #[tokio::test]
 async fn a_program_of_the_profile_prints_keys() {
-    let place = tempfile::tempdir().unwrap();
-    let config = place.path().join("config");
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config");
     let printed = r#"{"Version":1,"AccessKeyId":"id-p","SecretAccessKey":"secret-p","SessionToken":"token-p","Expiration":"2099-01-01T00:00:00Z"}"#;
     let lines = format!(
         "[profile good]\ncredential_process = echo '{printed}'\n[profile old]\ncredential_process = echo '{{}}' secret-q\n[profile bad]\ncredential_process = echo no such luck >&2; exit 3\n"
@@ -244,18 +241,18 @@ async fn a_program_of_the_profile_prints_keys() {
     let (credentials, _) = find(&files, Some("good")).unwrap();
     assert!(!format!("{:?}", credentials.source).contains("secret"));
     let keys = credentials.keys().await.unwrap().unwrap();
-    let shown = (
+    let fields = (
         keys.id.as_str(),
         keys.secret.as_str(),
         keys.token.as_deref(),
     );
-    assert_eq!(shown, ("id-p", "secret-p", Some("token-p")));
+    assert_eq!(fields, ("id-p", "secret-p", Some("token-p")));
     assert_eq!(keys.expires, Some(4_070_908_800));
-    for (profile, words) in [("old", "no keys in JSON"), ("bad", "no such luck")] {
+    for (profile, message) in [("old", "not JSON credentials"), ("bad", "no such luck")] {
         let (credentials, _) = find(&files, Some(profile)).unwrap();
         let refused = credentials.keys().await.unwrap_err().to_string();
         assert!(
-            refused.contains(words) && refused.contains(profile),
+            refused.contains(message) && refused.contains(profile),
             "{refused}"
         );
         assert!(!refused.contains("secret-q"), "{refused}");

@@ -1,38 +1,38 @@
-//! A page of a listing, as the far side writes it.
+//! A page of a listing in the service's XML.
 
-use crate::cloud::dress::version;
-use crate::cloud::held::place;
+use crate::cloud::object_headers::version;
+use crate::cloud::pending_names::sort_key;
 use crate::cloud::{percent, xml};
-use crate::entry::WRITTEN;
-use crate::shown;
+use crate::display;
+use crate::entry::WRITTEN_PREFIX;
 use crate::{Entry, Kind};
 
-/// What one page of the far side holds.
+/// A page of the service.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
-    /// Keys and common prefixes, below the prefix that was asked for, in order.
+pub(super) struct ListPage {
+    /// Keys and common prefixes below the requested prefix, in order.
     pub(super) items: Vec<Entry>,
-    /// Where it goes on.
+    /// The token of the next page.
     pub(super) token: Option<String>,
 }
 
-pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answer, String> {
-    let mut answer = Answer::default();
+pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<ListPage, String> {
+    let mut page = ListPage::default();
     let mut encoded = false;
     let mut truncated = None;
     let mut root = String::new();
     let (mut key, mut size) = (Vec::new(), 0);
     let (mut etag, mut written) = (None, None);
     let mut items: Vec<(Vec<u8>, Entry)> = Vec::new();
-    xml::each(document, |path, text| match path {
+    xml::visit(document, |path, text| match path {
         [_, name] if name == "EncodingType" => encoded = text == "url",
         [_, name] if name == "IsTruncated" => truncated = Some(text == "true"),
-        [_, name] if name == "NextContinuationToken" => answer.token = Some(text.to_owned()),
+        [_, name] if name == "NextContinuationToken" => page.token = Some(text.to_owned()),
         [_, contents, name] if contents == "Contents" => match name.as_str() {
             "Key" => key = text.as_bytes().to_vec(),
             "Size" => size = text.parse().unwrap_or(0),
             "ETag" => etag = Some(version(text)).filter(|etag| !etag.is_empty()),
-            "LastModified" => written = Some([WRITTEN, text.as_bytes()].concat()),
+            "LastModified" => written = Some([WRITTEN_PREFIX, text.as_bytes()].concat()),
             _ => {}
         },
         [_, contents] if contents == "Contents" => {
@@ -44,15 +44,15 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answe
             items.push((std::mem::take(&mut key), entry));
             written = None;
         }
-        [_, common, name] if common == "CommonPrefixes" && name == "Prefix" => {
+        [_, common_prefix, name] if common_prefix == "CommonPrefixes" && name == "Prefix" => {
             items.push((text.into(), Entry::new(Vec::new(), Kind::Folder)));
         }
         [name] => root.clone_from(name),
         _ => {}
     })?;
-    // Anything else, an error or the page of some proxy, must not pass for an empty folder.
+    // Anything else, such as an error or a proxy's page, must not pass for an empty folder.
     let Some(truncated) = truncated.filter(|_| root == "ListBucketResult") else {
-        return Err(format!("the answer is no listing: it is `{root}`"));
+        return Err(format!("the response is not a listing but `{root}`"));
     };
     for (key, mut entry) in items {
         let key = if encoded {
@@ -61,7 +61,10 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answe
             key
         };
         let Some(name) = key.strip_prefix(prefix) else {
-            return Err(format!("`{}` was not asked for", shown(&key)));
+            return Err(format!(
+                "the listing contains `{}`, which is outside the prefix",
+                display(&key)
+            ));
         };
         let is_folder = entry.kind == Kind::Folder;
         let name = if is_folder {
@@ -70,13 +73,13 @@ pub(super) fn parse(document: &[u8], prefix: &[u8]) -> std::result::Result<Answe
             name
         };
         entry.name = name.to_vec();
-        answer.items.push(entry);
+        page.items.push(entry);
     }
-    answer.items.sort_by_cached_key(place);
-    if truncated != answer.token.is_some() {
-        return Err("the listing is cut off without a word where it goes on".to_owned());
+    page.items.sort_by_cached_key(sort_key);
+    if truncated != page.token.is_some() {
+        return Err("the listing is truncated without a token to continue".to_owned());
     }
-    Ok(answer)
+    Ok(page)
 }
 
 #[cfg(test)]
@@ -90,12 +93,12 @@ mod tests {
             <NextContinuationToken>t</NextContinuationToken>
             <Contents><Key>p/a+b%2Bc%0A</Key><Size>5</Size><ETag>&quot;e&quot;</ETag></Contents>
             <CommonPrefixes><Prefix>p//</Prefix></CommonPrefixes></ListBucketResult>";
-        let answer = parse(page, b"p/").unwrap();
-        assert_eq!(answer.token.as_deref(), Some("t"));
-        assert_eq!(answer.items[0], Entry::new(*b"", Kind::Folder));
-        assert_eq!(answer.items[1].name, b"a b+c\n");
+        let page = parse(page, b"p/").unwrap();
+        assert_eq!(page.token.as_deref(), Some("t"));
+        assert_eq!(page.items[0], Entry::new(*b"", Kind::Folder));
+        assert_eq!(page.items[1].name, b"a b+c\n");
         assert_eq!(
-            (answer.items[1].size, answer.items[1].version.as_deref()),
+            (page.items[1].size, page.items[1].version.as_deref()),
             (5, Some(&b"e"[..]))
         );
         let page = b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a</Key>
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listing_is_not_an_empty_one() {
+    fn other_documents_are_not_empty_listings() {
         let empty = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
         assert!(parse(empty, b"").unwrap().items.is_empty());
         for other in [

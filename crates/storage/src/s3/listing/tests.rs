@@ -1,4 +1,4 @@
-//! Listings of a far side that is computed here, and keeps what it was asked.
+//! Listings of a fake server that records its requests.
 
 use super::*;
 use crate::Kind;
@@ -10,54 +10,58 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// A request for a page: after which name, and for how many.
-type Asking = (String, usize);
+/// A request for a page: the name it starts after, and the maximum number of keys.
+type ListRequest = (String, usize);
 
-struct FarSide {
+struct FakeServer {
     bucket: Arc<Bucket>,
-    asked: Arc<Mutex<Vec<Asking>>>,
+    requests: Arc<Mutex<Vec<ListRequest>>>,
     served: AbortHandle,
 }
 
-impl Drop for FarSide {
+impl Drop for FakeServer {
     fn drop(&mut self) {
         self.served.abort();
     }
 }
 
-/// What a far side makes of a delimiter that is no slash.
+/// How a server treats a delimiter other than a slash.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Grouping {
+enum DelimiterBehaviour {
     AsAsked,
     BySlashes,
-    /// What is in folders is not there.
+    /// Keys in folders are missing.
     NotAtAll,
-    Refused,
+    NameRule,
 }
 
-impl FarSide {
-    /// Has these keys; one that is not `honest` does not begin where it is asked to.
-    async fn new(keys: BTreeSet<String>, page: usize, honest: bool) -> FarSide {
+impl FakeServer {
+    /// Starts a server with these keys. One that is not `honest` ignores `start-after`.
+    async fn new(keys: BTreeSet<String>, page: usize, honest: bool) -> FakeServer {
         let setting = format!("below=true&page={page}");
-        FarSide::with(keys, &setting, (honest, Grouping::AsAsked)).await
+        FakeServer::with(keys, &setting, (honest, DelimiterBehaviour::AsAsked)).await
     }
 
-    async fn with(keys: BTreeSet<String>, settings: &str, manners: (bool, Grouping)) -> FarSide {
+    async fn with(
+        keys: BTreeSet<String>,
+        settings: &str,
+        behaviour: (bool, DelimiterBehaviour),
+    ) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (keys, asked) = (Arc::new(keys), Arc::<Mutex<Vec<Asking>>>::default());
-        let log = asked.clone();
+        let (keys, requests) = (Arc::new(keys), Arc::<Mutex<Vec<ListRequest>>>::default());
+        let log = requests.clone();
         let served = tokio::spawn(async move {
             let mut all = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                all.spawn(serve(stream, keys.clone(), log.clone(), manners));
+                all.spawn(serve(stream, keys.clone(), log.clone(), behaviour));
             }
         });
-        let place = format!("s3://b?anonymous&endpoint=http://{address}&{settings}");
+        let location = format!("s3://b?anonymous&endpoint=http://{address}&{settings}");
         let nothing: crate::cloud::Environment = Arc::new(|_| None);
-        FarSide {
-            bucket: Arc::new(Bucket::open(place.as_bytes(), &nothing).unwrap()),
-            asked,
+        FakeServer {
+            bucket: Arc::new(Bucket::open(location.as_bytes(), &nothing).unwrap()),
+            requests,
             served: served.abort_handle(),
         }
     }
@@ -66,16 +70,16 @@ impl FarSide {
         S3Listing::new(self.bucket.clone(), &Folder::root(), from)
     }
 
-    fn asked(&self) -> Vec<Asking> {
-        std::mem::take(&mut self.asked.lock())
+    fn requests(&self) -> Vec<ListRequest> {
+        std::mem::take(&mut self.requests.lock())
     }
 }
 
 async fn serve(
     mut stream: TcpStream,
     keys: Arc<BTreeSet<String>>,
-    asked: Arc<Mutex<Vec<Asking>>>,
-    (honest, grouping): (bool, Grouping),
+    requests: Arc<Mutex<Vec<ListRequest>>>,
+    (honest, grouping): (bool, DelimiterBehaviour),
 ) {
     let mut request = Vec::new();
     loop {
@@ -100,12 +104,13 @@ async fn serve(
         let most = value("max-keys")
             .and_then(|text| text.parse().ok())
             .unwrap();
-        asked.lock().push((after.clone(), most));
+        requests.lock().push((after.clone(), most));
         let prefix = value("prefix").unwrap_or_default();
         let delimiter = value("delimiter").unwrap_or_default();
         let is_other = !matches!(&*delimiter, "" | "/");
-        let is_there =
-            |key: &&str| !(is_other && grouping == Grouping::NotAtAll && key.contains('/'));
+        let is_there = |key: &&str| {
+            !(is_other && grouping == DelimiterBehaviour::NotAtAll && key.contains('/'))
+        };
         let below: BTreeSet<String> = keys
             .iter()
             .filter_map(|key| key.strip_prefix(&prefix))
@@ -114,11 +119,11 @@ async fn serve(
             .collect();
         let after = after.strip_prefix(&prefix).unwrap_or(&after);
         let delimiter = match grouping {
-            Grouping::BySlashes if is_other => "/",
+            DelimiterBehaviour::BySlashes if is_other => "/",
             _ => &delimiter,
         };
         let body = answer(&below, (&prefix, delimiter), after, most);
-        let status = match is_other && grouping == Grouping::Refused {
+        let status = match is_other && grouping == DelimiterBehaviour::NameRule {
             true => "501 Not Implemented",
             false => "200 OK",
         };
@@ -166,8 +171,8 @@ fn answer(
     format!("<ListBucketResult><IsTruncated>{more}</IsTruncated>{token}{items}</ListBucketResult>")
 }
 
-/// Keys of many kinds: numbers, hashes, one crowded place, dates in folders, a file beside a folder
-/// in the midst of others.
+/// Key sets of several kinds: numbers, hashes, one crowded prefix, dates in folders, a file next to
+/// a folder among others.
 fn kinds() -> Vec<(&'static str, BTreeSet<String>)> {
     let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
     let crowded = (0..1500).map(|n| format!("crowd-{n:06}.jpg"));
@@ -202,7 +207,7 @@ fn kinds() -> Vec<(&'static str, BTreeSet<String>)> {
     ]
 }
 
-fn shown(entry: &Entry) -> String {
+fn display(entry: &Entry) -> String {
     let name = String::from_utf8(entry.name.clone()).unwrap();
     match entry.kind {
         Kind::Folder => format!("folder {name}"),
@@ -210,7 +215,7 @@ fn shown(entry: &Entry) -> String {
     }
 }
 
-/// What a listing of these must come to.
+/// Returns the expected entries of a listing.
 fn wanted(keys: &BTreeSet<String>) -> BTreeSet<String> {
     let folder = |key: &String| key.split_once('/').map(|(folder, _)| folder.to_owned());
     let folders: BTreeSet<String> = keys.iter().filter_map(folder).collect();
@@ -230,50 +235,59 @@ fn wanted(keys: &BTreeSet<String>) -> BTreeSet<String> {
 const PAGE: usize = 10;
 
 #[tokio::test]
-async fn a_large_folder_is_listed_in_stretches_at_the_same_time_for_few_requests_more() {
+async fn a_large_folder_is_listed_in_parallel_ranges_with_few_extra_requests() {
     for (kind, keys) in kinds() {
         let wanted = wanted(&keys);
-        let far_side = FarSide::new(keys, PAGE, true).await;
-        let mut listing = far_side.list(None);
+        let server = FakeServer::new(keys, PAGE, true).await;
+        let mut listing = server.list(None);
         let (mut found, mut widest) = (BTreeSet::new(), 0);
         while let Some(page) = listing.page().await.unwrap() {
-            assert!(page.entries.len() <= 2 * PAGE, "{kind}: a page is a page");
+            assert!(
+                page.entries.len() <= 2 * PAGE,
+                "{kind}: a page is not larger than two"
+            );
             for entry in &page.entries {
-                assert!(found.insert(shown(entry)), "{kind}: {entry:?} came twice");
+                assert!(found.insert(display(entry)), "{kind}: {entry:?} came twice");
             }
             widest = widest.max(listing.running.len());
         }
         assert_eq!(found, wanted, "{kind}");
-        assert!(widest >= AT_ONCE - 1, "{kind}: {widest} at once");
-        let (needed, asked) = (wanted.len().div_ceil(PAGE), far_side.asked().len());
-        // A cut costs a page that goes beyond it, and one behind which nothing is another.
-        let most = needed + 2 * CUTS as usize + needed / 4;
-        assert!(asked <= most, "{kind}: {asked} requests for {needed} pages");
+        assert!(widest >= MAX_PARALLEL - 1, "{kind}: {widest} at once");
+        let (needed, requests) = (wanted.len().div_ceil(PAGE), server.requests().len());
+        // A split costs a page that goes beyond it, and one with nothing behind it another.
+        let most = needed + 2 * FREE_CUTS as usize + needed / 4;
+        assert!(
+            requests <= most,
+            "{kind}: {requests} requests for {needed} pages"
+        );
     }
 }
 
 #[tokio::test]
-async fn what_came_is_never_asked_for_again_by_whoever_goes_on() {
+async fn a_resumed_listing_never_requests_a_page_again() {
     for (kind, keys) in kinds() {
         let wanted = wanted(&keys);
-        let far_side = FarSide::new(keys, PAGE, true).await;
+        let server = FakeServer::new(keys, PAGE, true).await;
         let (mut found, mut cursor) = (BTreeSet::new(), None::<Cursor>);
         for life in 1.. {
-            let known = cursor.as_deref().and_then(Ranges::read).unwrap_or_default();
-            let mut listing = far_side.list(cursor.as_ref());
-            // Each life is longer than the one before, and ends with pages under way.
+            let known = cursor
+                .as_deref()
+                .and_then(NameRanges::read)
+                .unwrap_or_default();
+            let mut listing = server.list(cursor.as_ref());
+            // Each run is longer than the one before, and ends with pages in flight.
             for _ in 0..life {
                 let Some(page) = listing.page().await.unwrap() else {
                     break;
                 };
                 for entry in &page.entries {
-                    assert!(found.insert(shown(entry)), "{kind}: {entry:?} came twice");
+                    assert!(found.insert(display(entry)), "{kind}: {entry:?} came twice");
                 }
                 cursor = page.cursor;
             }
-            let is_over = listing.ended;
+            let is_complete = listing.ended;
             drop(listing);
-            for (after, most) in far_side.asked() {
+            for (after, most) in server.requests() {
                 let again = known.all.iter().find(|range| {
                     let reached = match range.done {
                         true => range.end.as_ref(),
@@ -290,7 +304,7 @@ async fn what_came_is_never_asked_for_again_by_whoever_goes_on() {
                     "{kind}: asked after {after:?} again: {again:?}"
                 );
             }
-            if is_over {
+            if is_complete {
                 break;
             }
         }
@@ -299,20 +313,20 @@ async fn what_came_is_never_asked_for_again_by_whoever_goes_on() {
 }
 
 #[tokio::test]
-async fn a_far_side_that_begins_elsewhere_is_listed_page_by_page() {
+async fn a_server_that_ignores_start_after_is_listed_page_by_page() {
     let (_, keys) = kinds().swap_remove(0);
     let needed = keys.len().div_ceil(PAGE);
-    let far_side = FarSide::new(keys, PAGE, false).await;
-    let mut listing = far_side.list(None);
+    let server = FakeServer::new(keys, PAGE, false).await;
+    let mut listing = server.list(None);
     let mut found = 0;
     while let Some(page) = listing.page().await.unwrap() {
         found += page.entries.len();
     }
     assert_eq!(found, 2000);
-    assert_eq!(far_side.asked().len(), needed + 1);
+    assert_eq!(server.requests().len(), needed + 1);
 }
 
-/// All entries of a tree by their paths, each folder listed once.
+/// Returns all entries of a tree by path. Each folder is listed once.
 async fn walk(s3: &dyn Backend) -> BTreeSet<String> {
     let (mut found, mut folders) = (BTreeSet::new(), vec![Folder::root()]);
     while let Some(folder) = folders.pop() {
@@ -320,8 +334,8 @@ async fn walk(s3: &dyn Backend) -> BTreeSet<String> {
         while let Some(page) = listing.next().await.unwrap() {
             for entry in page.entries {
                 let [above, name] = [folder.as_bytes(), &entry.name].map(<[u8]>::escape_ascii);
-                let shown = format!("{:?} {name} in {above}", entry.kind);
-                assert!(found.insert(shown), "{entry:?} came twice");
+                let entry_line = format!("{:?} {name} in {above}", entry.kind);
+                assert!(found.insert(entry_line), "{entry:?} came twice");
                 if entry.kind == Kind::Folder {
                     folders.push(folder.child(&entry.name));
                 }
@@ -331,7 +345,7 @@ async fn walk(s3: &dyn Backend) -> BTreeSet<String> {
     found
 }
 
-/// Keys of a tree of small folders, and some of which little can be said.
+/// Keys of a tree with small folders, and some awkward ones.
 fn tree() -> BTreeSet<String> {
     let awkward = [
         "a/x",
@@ -362,62 +376,62 @@ fn tree() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn who_walks_a_tree_of_small_folders_gets_many_of_them_for_a_request() {
+async fn a_walk_of_small_folders_gets_many_per_request() {
     let keys = tree();
     for page in [2, 3, 7, 50, 1000] {
-        let far_side = FarSide::new(keys.clone(), page, true).await;
-        let s3 = crate::S3::of(far_side.bucket.clone());
+        let server = FakeServer::new(keys.clone(), page, true).await;
+        let s3 = crate::S3::new(server.bucket.clone());
         let plain = walk(&s3).await;
-        let many = far_side.asked().len();
-        let walked = s3.walked().unwrap();
+        let many = server.requests().len();
+        let walked = s3.for_walk().unwrap();
         assert_eq!(walk(&*walked).await, plain, "in pages of {page}");
-        let few = far_side.asked().len();
+        let few = server.requests().len();
         assert!(
             few <= many,
             "in pages of {page}: {few} requests, {many} without"
         );
         assert!(page < 1000 || few < 10, "{few} requests");
         let again = walk(&*walked).await;
-        assert_eq!(again, plain, "nothing is kept that was taken");
-        assert!(page < 1000 || far_side.asked().len() == few);
+        assert_eq!(again, plain, "a cached folder is used once");
+        assert!(page < 1000 || server.requests().len() == few);
     }
 }
 
 #[tokio::test]
-async fn whether_that_pays_is_found_out_without_believing_anything() {
+async fn prefix_listings_are_probed_and_never_trusted() {
     for (page, grouping) in [2, 7, 50, 1000].into_iter().flat_map(|page| {
-        use Grouping::{AsAsked, BySlashes, NotAtAll, Refused};
-        [AsAsked, BySlashes, NotAtAll, Refused].map(|grouping| (page, grouping))
+        use DelimiterBehaviour::{AsAsked, BySlashes, NameRule, NotAtAll};
+        [AsAsked, BySlashes, NotAtAll, NameRule].map(|grouping| (page, grouping))
     }) {
         let settings = format!("page={page}");
-        let far_side = FarSide::with(tree(), &settings, (true, grouping)).await;
-        let s3 = crate::S3::of(far_side.bucket.clone());
+        let server = FakeServer::with(tree(), &settings, (true, grouping)).await;
+        let s3 = crate::S3::new(server.bucket.clone());
         let plain = walk(&s3).await;
-        let many = far_side.asked().len();
-        let walked = s3.walked().unwrap();
-        let words = format!("{grouping:?}, in pages of {page}");
-        assert_eq!(walk(&*walked).await, plain, "{words}");
-        // One folder of every depth is asked for twice.
-        let few = far_side.asked().len();
-        assert!(few <= many + 6, "{words}: {few} requests, {many} without");
-        if page == 1000 && grouping == Grouping::AsAsked {
-            assert!(few < many / 2, "{words}: {few} requests, {many} without");
+        let many = server.requests().len();
+        let walked = s3.for_walk().unwrap();
+        let message = format!("{grouping:?}, in pages of {page}");
+        assert_eq!(walk(&*walked).await, plain, "{message}");
+        // One folder per depth is requested twice.
+        let few = server.requests().len();
+        assert!(few <= many + 6, "{message}: {few} requests, {many} without");
+        if page == 1000 && grouping == DelimiterBehaviour::AsAsked {
+            assert!(few < many / 2, "{message}: {few} requests, {many} without");
         }
     }
 }
 
 #[tokio::test]
-async fn what_comes_with_a_folder_is_kept_only_as_long_as_there_is_room() {
+async fn cached_folders_stay_within_the_limit() {
     let keys = (0..80_000).map(|n| format!("{:02}/{:04}/{n}", n % 100, n % 1600));
-    let far_side = FarSide::new(keys.collect(), 1000, true).await;
-    let s3 = crate::S3::of(far_side.bucket.clone()).walked().unwrap();
+    let server = FakeServer::new(keys.collect(), 1000, true).await;
+    let s3 = crate::S3::new(server.bucket.clone()).for_walk().unwrap();
     for folder in 0..100 {
         let folder = Folder::root().child(format!("{folder:02}").as_bytes());
         s3.list(&folder, None).await.unwrap().next().await.unwrap();
     }
-    let asked = far_side.asked().len();
-    assert_eq!(asked, 100);
+    let requests = server.requests().len();
+    assert_eq!(requests, 100);
     let s3: &crate::S3 = s3.as_any().downcast_ref().unwrap();
-    let kept = s3.kept();
+    let kept = s3.cached_entries();
     assert!((40_000..=65_536).contains(&kept), "{kept} entries are kept");
 }

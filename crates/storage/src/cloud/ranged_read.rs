@@ -1,0 +1,211 @@
+//! Reading files over HTTP: whole or in ranges, resumed after interruptions, and verified.
+
+use super::{StreamedResponse, header_text, next_bytes};
+use crate::backend::{Chunks, Extended};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{BoxFuture, Entry, Kind};
+use bytes::Bytes;
+use http::HeaderMap;
+use md5::Md5;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+/// Larger files are not read in one request.
+pub(super) const MAX_SINGLE_READ: u64 = 8 << 20;
+/// Maximum number of resumptions of a read.
+const MAX_RESUMES: u32 = 8;
+
+/// A remote file.
+pub(crate) trait RangeSource: Send + Sync {
+    /// Requests a range or the whole file, of a certain version if one is given.
+    fn request_range<'a>(
+        &'a self,
+        range: Option<&'a str>,
+        version: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<StreamedResponse>>;
+
+    /// Returns the entry and the metadata from the headers of a response.
+    fn info(&self, headers: &HeaderMap) -> (Entry, Extended);
+
+    /// Returns the expected checksum of a complete response.
+    fn check(&self, _headers: &HeaderMap) -> Option<Checksum> {
+        None
+    }
+
+    fn failure(&self, kind: ErrorKind, message: &str) -> Error;
+}
+
+/// A checksum being computed, and its expected value.
+pub(crate) enum Checksum {
+    Sha256(Sha256, Vec<u8>),
+    Md5(Md5, Vec<u8>),
+}
+
+impl Checksum {
+    pub(crate) fn sha256(expected: Vec<u8>) -> Checksum {
+        Checksum::Sha256(Sha256::new(), expected)
+    }
+
+    /// From the hexadecimal digits.
+    pub(crate) fn md5(expected: &[u8]) -> Checksum {
+        Checksum::Md5(Md5::new(), expected.to_ascii_lowercase())
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Checksum::Sha256(hasher, _) => hasher.update(bytes),
+            Checksum::Md5(hasher, _) => hasher.update(bytes),
+        }
+    }
+
+    fn matches(self) -> bool {
+        match self {
+            Checksum::Sha256(hasher, expected) => hasher.finalize().as_slice() == expected,
+            Checksum::Md5(hasher, expected) => {
+                super::hex(&hasher.finalize()).as_bytes() == expected
+            }
+        }
+    }
+}
+
+/// A file being read.
+pub(crate) struct RangedRead<R> {
+    file: Arc<R>,
+    pub(super) found: Entry,
+    pub(super) extended: Extended,
+    response: Option<StreamedResponse>,
+    at: u64,
+    end: u64,
+    check: Option<Checksum>,
+    resumes: u32,
+}
+
+impl<R: RangeSource> RangedRead<R> {
+    pub(crate) async fn open(file: Arc<R>, offset: u64, length: u64) -> Result<RangedRead<R>> {
+        let is_single = offset == 0 && (length <= MAX_SINGLE_READ || length == u64::MAX);
+        RangedRead::begin(file, (offset, length), is_single, None).await
+    }
+
+    /// Opens a range, of a certain version if one is given.
+    pub(super) async fn open_at(
+        file: Arc<R>,
+        offset: u64,
+        length: u64,
+        version: Option<&[u8]>,
+    ) -> Result<RangedRead<R>> {
+        RangedRead::begin(file, (offset, length), false, version).await
+    }
+
+    async fn begin(
+        file: Arc<R>,
+        (offset, length): (u64, u64),
+        is_single: bool,
+        version: Option<&[u8]>,
+    ) -> Result<RangedRead<R>> {
+        let mut reading = RangedRead {
+            file,
+            found: Entry::new(Vec::new(), Kind::File),
+            extended: Extended::new(),
+            response: None,
+            at: offset,
+            end: offset.saturating_add(length),
+            check: None,
+            resumes: 0,
+        };
+        if offset > 0 && length == 0 {
+            return Ok(reading);
+        }
+        let response = match reading.request(!is_single, version).await {
+            Ok(response) => response,
+            Err(error) if error.cause().starts_with("416") => return Ok(reading),
+            Err(error) => return Err(error),
+        };
+        (reading.found, reading.extended) = reading.file.info(&response.headers);
+        reading.end = reading.end.min(reading.found.size);
+        if is_single && reading.end == reading.found.size {
+            reading.check = reading.file.check(&response.headers);
+        }
+        reading.response = Some(response);
+        Ok(reading)
+    }
+
+    async fn request(&self, ranged: bool, version: Option<&[u8]>) -> Result<StreamedResponse> {
+        let range = match self.end {
+            u64::MAX => format!("bytes={}-", self.at),
+            end => format!("bytes={}-{}", self.at, end.saturating_sub(1)),
+        };
+        let response = self
+            .file
+            .request_range(ranged.then_some(range.as_str()), version)
+            .await?;
+        let range = header_text(&response.headers, "content-range");
+        let begins = range.and_then(|range| {
+            range
+                .strip_prefix("bytes ")?
+                .split('-')
+                .next()?
+                .parse()
+                .ok()
+        });
+        match ranged && begins != Some(self.at) {
+            false => Ok(response),
+            true => {
+                let message = "the server does not support range requests";
+                Err(self.file.failure(ErrorKind::Unsupported, message))
+            }
+        }
+    }
+
+    async fn resume(&mut self, message: &str) -> Result<()> {
+        self.resumes += 1;
+        if self.resumes > MAX_RESUMES {
+            return Err(self.file.failure(ErrorKind::Temporary, message));
+        }
+        self.response = None;
+        self.response = Some(self.request(true, self.found.version.as_deref()).await?);
+        Ok(())
+    }
+
+    pub(super) async fn bytes(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            let left = self.end.saturating_sub(self.at);
+            let Some(response) = self.response.as_mut().filter(|_| left > 0) else {
+                return self.finish();
+            };
+            let message = match next_bytes(&mut response.body).await {
+                Ok(Some(mut bytes)) => {
+                    bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                    self.at += bytes.len() as u64;
+                    if let Some(check) = &mut self.check {
+                        check.update(&bytes);
+                    }
+                    return Ok(Some(bytes));
+                }
+                Ok(None) => "the response ended early".to_owned(),
+                Err(message) => message,
+            };
+            self.resume(&message).await?;
+        }
+    }
+
+    fn finish(&mut self) -> Result<Option<Bytes>> {
+        self.response = None;
+        match self.check.take().is_none_or(Checksum::matches) {
+            true => Ok(None),
+            false => {
+                let message = "the bytes do not match their checksum";
+                Err(self.file.failure(ErrorKind::Temporary, message))
+            }
+        }
+    }
+}
+
+impl<R: RangeSource> Chunks for RangedRead<R> {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        Box::pin(self.bytes())
+    }
+
+    fn info(&self) -> Option<(&Entry, &Extended)> {
+        Some((&self.found, &self.extended))
+    }
+}

@@ -29,7 +29,7 @@ pub(super) fn measure(options: &Options, server: &Path, dir: &WorkDir, report: &
         .args(["--access-key", KEY, "--secret-key", KEY])
         .arg(dir.path("buckets"))
         .env("RUST_LOG", "error");
-    let process = Process::silent(&mut command, address, Process::takes_connections);
+    let process = Process::spawn_at(&mut command, address, Process::takes_connections);
     let bench = BucketBench {
         options,
         dir,

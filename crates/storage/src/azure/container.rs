@@ -9,7 +9,7 @@ use crate::cloud::{
     Call, Endpoint, Environment, FullResponse, Protocol, header_text, kind_of_status, percent, xml,
 };
 use crate::error::{Error, ErrorKind, Result};
-use headworks_service::outbound::{Outbound, OutboundConfig};
+use headworks_outbound::{Outbound, Settings};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -51,8 +51,7 @@ impl Container {
         }
         let anonymous = url.flag("anonymous")?.unwrap_or(false);
         let account = Account::resolve(&url.host, url.get("endpoint"), anonymous, environment)?;
-        let outbound =
-            Outbound::new(&OutboundConfig::default()).map_err(|e| fail(e.to_string()))?;
+        let outbound = Outbound::new(Settings::default()).map_err(|e| fail(e.to_string()))?;
         Ok(Container {
             endpoint: Endpoint::new(outbound, url.limits(MAX_CONCURRENT)?),
             account,

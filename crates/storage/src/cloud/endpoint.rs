@@ -9,7 +9,7 @@ use crate::backend::Requests;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Fault};
 use bytes::Bytes;
-use headworks_service::outbound::Outbound;
+use headworks_outbound::Outbound;
 use http::{HeaderMap, Method, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;

@@ -2,7 +2,7 @@
 
 use super::{SegmentedBytes, collect, error_chain};
 use bytes::Bytes;
-use headworks_service::outbound::Outbound;
+use headworks_outbound::Outbound;
 use http::{Request, StatusCode};
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use crate::cloud::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Precondition};
-use headworks_service::outbound::{Outbound, OutboundConfig};
+use headworks_outbound::{Outbound, Settings};
 use http::{HeaderMap, Method, StatusCode};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -50,10 +50,10 @@ impl Bucket {
         let url = Url::parse(location)?;
         url.allow_only(&SETTINGS)?;
         let fail = |message: String| Error::new(ErrorKind::Other, "open", location, message);
-        let mut config = OutboundConfig::default();
-        let outbound = Outbound::new(&config).map_err(|e| fail(e.to_string()))?;
+        let mut config = Settings::default();
+        let outbound = Outbound::new(config.clone()).map_err(|e| fail(e.to_string()))?;
         config.proxy_from_environment = false;
-        let direct = Outbound::new(&config).map_err(|e| fail(e.to_string()))?;
+        let direct = Outbound::new(config).map_err(|e| fail(e.to_string()))?;
         let emulator =
             environment("STORAGE_EMULATOR_HOST").map(|host| match host.contains("://") {
                 true => host,

@@ -7,7 +7,7 @@ use crate::cloud::{Environment, SegmentedBytes, bearer, metadata_service, percen
 use crate::error::{Error, ErrorKind, Result};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use headworks_service::outbound::Outbound;
+use headworks_outbound::Outbound;
 use http::{HeaderValue, Method, Request};
 use parking_lot::Mutex;
 use rustls::pki_types::PrivateKeyDer;

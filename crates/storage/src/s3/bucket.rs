@@ -11,7 +11,7 @@ use crate::cloud::{
     kind_of_status, percent, xml,
 };
 use crate::error::{Error, ErrorKind, Result};
-use headworks_service::outbound::{Outbound, OutboundConfig};
+use headworks_outbound::{Outbound, Settings};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,12 +70,12 @@ impl Bucket {
         let url = Url::parse(location)?;
         url.allow_only(&SETTINGS)?;
         let fail = |message: String| Error::new(ErrorKind::Other, "open", location, message);
-        let mut config = OutboundConfig::default();
+        let mut config = Settings::default();
         config.ca_file = environment("AWS_CA_BUNDLE").map(PathBuf::from);
-        let outbound = Outbound::new(&config).map_err(|e| fail(e.to_string()))?;
+        let outbound = Outbound::new(config.clone()).map_err(|e| fail(e.to_string()))?;
         // Roles are requested from this machine and its network, never through a proxy.
         config.proxy_from_environment = false;
-        let direct = Outbound::new(&config).map_err(|e| fail(e.to_string()))?;
+        let direct = Outbound::new(config).map_err(|e| fail(e.to_string()))?;
         let anonymous = url.flag("anonymous")?.unwrap_or(false);
         let (credentials, defaults) =
             Credentials::find(environment, url.get("profile"), anonymous, direct)?;

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::{BoxFuture, Entry, Folder};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use headworks_service::outbound::{Outbound, OutboundConfig};
+use headworks_outbound::{Outbound, Settings};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 /// Maximum number of concurrent calls, independent of the workers.
@@ -29,8 +29,7 @@ impl Client {
         let url = Url::parse(location)?;
         url.allow_only(&["at_once", "requests"])?;
         let fail = |message: String| Error::new(ErrorKind::Other, "open", location, message);
-        let outbound =
-            Outbound::new(&OutboundConfig::default()).map_err(|e| fail(e.to_string()))?;
+        let outbound = Outbound::new(Settings::default()).map_err(|e| fail(e.to_string()))?;
         let secure = location.starts_with(b"webdavs:");
         let scheme = if secure { "https" } else { "http" };
         Ok(Client {

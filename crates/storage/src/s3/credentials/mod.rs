@@ -10,7 +10,7 @@ mod roles;
 
 use crate::cloud::Environment;
 use crate::error::{Error, ErrorKind, Result};
-use headworks_service::outbound::Outbound;
+use headworks_outbound::Outbound;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;

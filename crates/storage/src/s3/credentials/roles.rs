@@ -3,7 +3,7 @@
 use super::{AccessKeys, fail, no_credentials, seconds};
 use crate::cloud::{SegmentedBytes, metadata_service, percent, xml};
 use crate::error::Result;
-use headworks_service::outbound::Outbound;
+use headworks_outbound::Outbound;
 use http::{Method, Request};
 use serde::Deserialize;
 

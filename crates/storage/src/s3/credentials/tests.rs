@@ -13,9 +13,9 @@ fn variables(pairs: &[(&str, &str)]) -> Environment {
 }
 
 fn outbound() -> Outbound {
-    let mut config = headworks_service::outbound::OutboundConfig::default();
+    let mut config = headworks_outbound::Settings::default();
     config.proxy_from_environment = false;
-    Outbound::new(&config).unwrap()
+    Outbound::new(config).unwrap()
 }
 
 fn find(pairs: &[(&str, &str)], profile: Option<&str>) -> Result<(Credentials, ProfileDefaults)> {

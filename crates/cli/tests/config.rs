@@ -216,7 +216,7 @@ fn values_that_cannot_work_are_refused_before_the_start() {
         ),
         (
             ["--outbound-ca-file", "empty.pem"],
-            ["outbound.ca_file", "there is none in it"],
+            ["outbound.ca_file", "it has no certificates"],
         ),
         (
             ["--outbound-connect-timeout", "0s"],

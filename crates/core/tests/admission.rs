@@ -1,4 +1,4 @@
-//! Who is admitted when no place is free, and at whose expense.
+//! Admission when no place is free: the arrival, and the job that gives way.
 
 use headworks_core::{
     Bound, Class, Config, Core, Event, Flow, FlowConfig, Job, Limits, Reason, Refused,

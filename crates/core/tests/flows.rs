@@ -117,7 +117,7 @@ fn a_reload_that_adds_a_class_leaves_what_waits_where_it_is() {
     assert_eq!(ran, BTreeSet::from(all));
 }
 
-/// What is granted next, its flow and its cost; it is done at once.
+/// Grants the next job, ends it at once, and returns its flow and cost.
 fn serve(core: &mut Core<()>) -> (u64, u64) {
     let lease = core.next(Time::ZERO).expect("something waits");
     let (flow, cost) = (lease.flow.0, lease.cost.0);
@@ -133,7 +133,7 @@ fn offer(core: &mut Core<()>, class: u8, flow: u64, cost: u64) {
     core.submit(Time::ZERO, job).expect("there is room");
 }
 
-/// In each class flow 1 is served a long job, and rests until so many others have come that it is
+/// In each class flow 1 is served a long job, and is idle until enough others have come that it is
 /// forgotten.
 fn after_a_long_job(classes: usize) -> Core<()> {
     let mut core = Core::new(weighted(classes), Time::ZERO).expect("a good configuration");

@@ -72,7 +72,7 @@ impl Steady {
 }
 
 #[test]
-fn the_time_that_is_told_is_about_when_a_place_is_free() {
+fn retry_after_is_about_when_a_place_is_free() {
     for slots in [1, 2, 4, 10] {
         let mut steady = Steady::new(slots);
         for _ in 0..200 {

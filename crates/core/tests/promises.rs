@@ -577,7 +577,7 @@ fn a_job_that_expired_while_its_target_was_suspended_is_not_leased() {
 }
 
 #[test]
-fn a_job_shed_at_a_full_target_is_told_when_that_serves_the_next() {
+fn a_job_shed_at_a_full_target_learns_when_that_serves_the_next() {
     let mut core = start(Config {
         bound: Bound::Shared(1000),
         targets: vec![target(concurrent(1)); 2],

@@ -45,7 +45,7 @@ const MOST: u64 = 16 << 20;
 /// Reads the certificates in the file at `path`: at least one, all of them usable.
 ///
 /// # Errors
-/// When there is none, or one of them cannot be used.
+/// When the file has no certificate, or one that cannot be used.
 pub fn read(path: &Path) -> Result<RootCertStore, Error> {
     let unusable = |cause: String| Error::Certificates {
         path: path.to_path_buf(),
@@ -67,7 +67,7 @@ pub fn read(path: &Path) -> Result<RootCertStore, Error> {
             .map_err(|e| unusable(e.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(unusable("there is none in it".to_owned()));
+        return Err(unusable("it has no certificates".to_owned()));
     }
     Ok(roots)
 }

@@ -226,7 +226,7 @@ async fn certificates_that_cannot_be_used_are_named() {
     let mut config = Settings::default();
     config.ca_file = Some("Cargo.toml".into());
     let error = Outbound::with_proxies(config, direct()).unwrap_err();
-    insta::assert_snapshot!(error, @"cannot use `Cargo.toml` as certificates in PEM: there is none in it");
+    insta::assert_snapshot!(error, @"cannot use `Cargo.toml` as certificates in PEM: it has no certificates");
 }
 
 /// Regression test: the server writes head and body of a response separately, with Nagle's

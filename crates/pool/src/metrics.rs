@@ -2,7 +2,7 @@
 
 use headworks_core::{Class, Reason, View};
 
-/// What a pool looks like at one moment.
+/// The state of a pool at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -18,7 +18,7 @@ pub struct Metrics {
     pub wakes: u64,
 }
 
-/// What kind of number a metric is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Goes up and down.
@@ -32,11 +32,11 @@ pub enum Kind {
 pub struct Sample {
     /// The name.
     pub name: &'static str,
-    /// What it counts.
+    /// Its help text.
     pub help: &'static str,
-    /// What kind it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What it is about.
+    /// Its labels.
     pub labels: Vec<(&'static str, String)>,
     /// The number.
     pub value: f64,

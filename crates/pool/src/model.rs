@@ -153,7 +153,7 @@ fn every_job_runs_once_and_every_worker_leaves() {
 }
 
 #[test]
-fn a_worker_told_to_leave_loses_no_job() {
+fn a_worker_that_leaves_loses_no_job() {
     check(|| {
         let model = Model::new(Runners::Workers, 2);
         let workers: Vec<_> = (0..2).map(|_| spawn(model.clone().work())).collect();

@@ -139,13 +139,13 @@ impl Permit {
         self.lease().class
     }
 
-    /// Who it is for.
+    /// The flow that it is charged to.
     #[must_use]
     pub fn flow(&self) -> Flow {
         self.lease().flow
     }
 
-    /// What was charged.
+    /// The cost that was charged.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.lease().cost

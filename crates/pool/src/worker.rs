@@ -16,10 +16,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// What a pool does with its jobs.
+/// Runs the jobs of a pool.
 ///
 /// The payload is lent, not given: it survives a panic, a deadline and a retry, so that a handler
-/// can keep in it what the last attempt came to.
+/// can keep the result of the last attempt in it.
 pub trait Handler<P>: Send + Sync + 'static {
     /// Runs one attempt. A panic is a failed job, not a lost worker.
     fn run(&self, run: &mut Run<'_, P>) -> impl Future<Output = Report> + Send;
@@ -45,9 +45,9 @@ pub struct Run<'a, P> {
     pub target: TargetId,
     /// How urgent it was.
     pub class: Class,
-    /// Who it is for.
+    /// The flow that it is charged to.
     pub flow: Flow,
-    /// What was charged.
+    /// The cost that was charged.
     pub cost: Cost,
     /// Which attempt this is, counted from 1.
     pub attempt: u32,

@@ -186,7 +186,7 @@ async fn an_overloaded_target_is_left_alone_and_probed_afterwards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_too_long_is_told_so() {
+async fn a_wait_that_is_too_long_is_denied() {
     let pool = Permits::new(slots(1)).expect("a good configuration");
     let _first = pool.acquire(Job::new(())).await.expect("granted");
     let expire = pool.now() + Duration::from_millis(250);

@@ -183,7 +183,7 @@ impl std::task::Wake for Counted {
 
 /// Waits on a runtime of its own while the pool's runtime ends.
 #[test]
-fn a_caller_is_told_when_the_pools_runtime_ends() {
+fn a_caller_is_denied_when_the_pools_runtime_ends() {
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder
@@ -277,8 +277,8 @@ async fn a_payload_that_panics_as_it_is_dropped_takes_no_other_job_along() {
     assert_eq!(pool.metrics().workers, 1);
 }
 
-/// The only job expires in the call of a caller that does not wait: whoever waits for the pool to
-/// be idle is told.
+/// The only job expires in the call of a caller that does not wait: a task that waits for the pool
+/// to be idle is told.
 #[tokio::test]
 async fn an_expiry_that_an_impatient_caller_brings_about_ends_the_wait_for_idleness() {
     let permits = Permits::new(one_at_a_time()).expect("good settings");

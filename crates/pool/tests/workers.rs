@@ -200,7 +200,7 @@ async fn a_delayed_job_starts_when_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_crew_grows_by_one_a_second_and_shrinks_again() {
+async fn workers_grow_by_one_per_second_and_shrink_again() {
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
     let handler = Closure::new(move |_| {
@@ -395,7 +395,7 @@ async fn wake_ups_with_an_idle_extra_worker(scale: u8, bound: usize, waiting: u6
         }
     }
     assert_eq!(pool.metrics().workers, 3);
-    // One runs, and so many wait for it.
+    // One runs, and the others wait for it.
     let done = bound as u64 - 1 - waiting;
     release.add_permits(done as usize);
     until("the others are done", || pool.inspect().waiting == waiting).await;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const SIDES: [Side; 2] = [Side::Leader, Side::Follower];
 
-/// What an earlier process left in the store.
+/// The state that an earlier process left in the store.
 struct Durable {
     tree: Tree,
     /// Folders that each side has finished.

@@ -43,7 +43,7 @@ impl Walker {
         }
     }
 
-    /// Books the nodes, and answers with what the queue is told of them.
+    /// Records the nodes, and returns their declaration for the queue.
     pub(crate) fn discover(&mut self, round: u32, nodes: Vec<usize>) -> Discovered<usize> {
         *self.declared.entry(round).or_default() += nodes.len() as u64;
         if !self.paged {

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_told_in_seconds_and_milliseconds() {
+    fn waits_are_given_in_seconds_and_milliseconds() {
         let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "full", "full");
         let mut headers = HeaderMap::new();
         problem

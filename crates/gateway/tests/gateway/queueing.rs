@@ -142,7 +142,7 @@ async fn retry_until_served(running: &Running, turn: u64) -> usize {
 /// How many of the retries find a place depends on how fast this machine lets clients come back.
 /// The scenario `refused-clients` counts them in virtual time; here all of them are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_retry_when_told_are_all_served() {
+async fn clients_that_retry_on_time_are_all_served() {
     let upstream = Upstream::answering(Duration::from_millis(20), 10).await;
     let limits = "scheduler_max_concurrent = 4\nscheduler_max_queue_depth = 20\nscheduler_max_rps = 0\nscheduler_max_tokens_per_sec = 0";
     let running = Running::before(&upstream, limits);

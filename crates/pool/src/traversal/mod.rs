@@ -114,12 +114,12 @@ pub struct FailedNode<N> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Traversed<N> {
-    /// Whether both sides came to their last round. `false` after a
+    /// Whether both sides have ended their last round. `false` after a
     /// [`stop`](CoordinatedTraversal::stop).
     pub completed: bool,
     /// Nodes listed on the leader's and on the follower's side.
     pub listed: (u64, u64),
-    /// Nodes that could not be listed. What lies below them was not visited.
+    /// Nodes that could not be listed. Nodes below them were not visited.
     pub failed: Vec<FailedNode<N>>,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Sides<N> {
     failed: Vec<FailedNode<N>>,
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 pub(super) enum Step<N> {
     /// List this.
     List(Lease<Arc<N>>),

@@ -67,8 +67,9 @@ impl Outcome {
                 (JobOutcome::Done(Duration::from_secs(interval)), Healthy)
             }
             Ok(AnnounceResponse::Failure { retry_in, .. }) => match retry_in {
+                // A forwarder that says 0 would be asked again at once, for ever.
                 Some(RetryIn::After(wait)) if *wait < MAX_DELAY => {
-                    (JobOutcome::RetryAfter(*wait), Healthy)
+                    (JobOutcome::RetryAfter((*wait).max(AFTER_ERROR)), Healthy)
                 }
                 Some(RetryIn::After(wait)) => (JobOutcome::Done(*wait), Healthy),
                 Some(RetryIn::Never) => (JobOutcome::Failed(usual), Declined),
@@ -132,6 +133,7 @@ mod tests {
             (text("de"), Done(secs(1800)), Healthy),
             (failure(""), Done(secs(1800)), Healthy),
             (failure("8:retry in1:9"), RetryAfter(secs(540)), Healthy),
+            (failure("8:retry in1:0"), RetryAfter(secs(60)), Healthy),
             (failure("8:retry ini10e"), Done(secs(600)), Healthy),
             (failure("8:retry in5:never"), Failed(secs(1800)), Declined),
             (Err(ClientError::Timeout), Retry, Fault),

@@ -18,6 +18,7 @@ use headworks_pool::Pool;
 use headworks_tracker_wire::{Announce, Event};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use std::vec;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
@@ -25,6 +26,10 @@ use tokio::sync::oneshot;
 /// Submissions that may wait. When the queue is full, the announce thread runs its submission
 /// itself, so announces never arrive faster than they can be submitted.
 const QUEUE_SIZE: usize = 256;
+/// The time after which a forward is given up. A `retry in` costs no attempt, so without it a
+/// forwarder that always asks for more time would be asked for ever. By then the client has
+/// announced again, and the forwarder has dropped a peer whose `stopped` it did not take.
+const LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// The time for which a torrent that found the pool full is not forwarded.
 const BACK_OFF: Seconds = 10;
 
@@ -294,7 +299,8 @@ impl Submitter {
             .class(class)
             .flow(self.seed.flow(&forward.client))
             .targets(forward.forwarder.target())
-            .key(key);
+            .key(key)
+            .expire_in(LIFETIME);
         if forward.is_announce() {
             // Of the announces of a torrent that are delayed for one forwarder, one is enough for
             // all peers. Events are never merged.

@@ -186,6 +186,31 @@ impl AnnounceRecord {
         }
     }
 
+    /// Whether a peer is cached.
+    pub(super) fn has_cached(&self, address: PackedAddress) -> bool {
+        match address {
+            PackedAddress::V4(address) => self.v4.addresses().binary_search(&address).is_ok(),
+            PackedAddress::V6(address) => self.v6.addresses().binary_search(&address).is_ok(),
+        }
+    }
+
+    /// Removes the cached peer whose last report is the oldest, unless that is as new as `now`.
+    /// Returns its address.
+    pub(super) fn evict_oldest(&mut self, now: Seconds) -> Option<PackedAddress> {
+        let v4 = self
+            .v4
+            .oldest()
+            .map(|(at, peer)| (at, PackedAddress::V4(peer)));
+        let v6 = self
+            .v6
+            .oldest()
+            .map(|(at, peer)| (at, PackedAddress::V6(peer)));
+        let older = [v4, v6].into_iter().flatten().min_by_key(|(at, _)| *at);
+        let (_, address) = older.filter(|(at, _)| *at < now)?;
+        self.remove_cached(address);
+        Some(address)
+    }
+
     /// Inserts or refreshes a cached peer. Returns whether it is new. At `limit` cached peers no
     /// new one is stored.
     pub(super) fn upsert_cached(

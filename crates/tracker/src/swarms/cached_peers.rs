@@ -83,6 +83,13 @@ impl<const N: usize> CachedPeers<N> {
         index.is_ok()
     }
 
+    /// Returns the peer whose last report is the oldest, with the time of that report.
+    pub(super) fn oldest(&self) -> Option<(Seconds, [u8; N])> {
+        let (index, origin) =
+            (self.origins.iter().enumerate()).min_by_key(|(_, origin)| origin.last_seen)?;
+        Some((origin.last_seen, self.addresses[index]))
+    }
+
     /// Removes peers that were last reported before `before`.
     pub(super) fn purge(&mut self, before: Seconds, mut removed: impl FnMut([u8; N])) {
         let mut index = 0;

@@ -112,7 +112,8 @@ impl Swarm {
     }
 
     /// Inserts or refreshes a peer that a forwarder reported, unless it is a local peer. Returns
-    /// whether it is new. At `limit` cached peers no new one is stored.
+    /// whether it is new. At `limit` cached peers a new one replaces the one with the oldest report,
+    /// so that a torrent does not keep the peers of its first hour for ever.
     pub(crate) fn upsert_cached(
         &mut self,
         now: Seconds,
@@ -123,6 +124,14 @@ impl Swarm {
     ) -> bool {
         if self.contains(&address) {
             return false;
+        }
+        let record = self.record_mut();
+        if record.len() >= limit && !record.has_cached(address) {
+            if let Some(evicted) = record.evict_oldest(now) {
+                self.count(by, |counts| {
+                    counts.remove(evicted.ip_number(), Role::Seeder)
+                });
+            }
         }
         let new = self
             .record_mut()

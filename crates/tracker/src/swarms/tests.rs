@@ -57,6 +57,33 @@ impl Model {
     }
 }
 
+#[test]
+fn the_oldest_cached_peer_makes_room_for_a_new_one() {
+    const LIMIT: usize = 3;
+    let mut swarm = Swarm::default();
+    let mut report = |now, ip| {
+        swarm.upsert_cached(now, address(ip, 0), ForwarderId(3), LIMIT, CountBy::Ip);
+        let record = swarm.record.as_ref().unwrap();
+        let cached: Vec<bool> = (0..6).map(|ip| record.has_cached(address(ip, 0))).collect();
+        assert!(record.len() <= LIMIT);
+        let cached_peers = record.len();
+        assert_eq!(swarm.counts(CountBy::Ip).complete as usize, cached_peers);
+        cached
+    };
+    for ip in 0..3 {
+        report(10 + Seconds::from(ip), ip);
+    }
+    // Reported again, so the second is the oldest now.
+    report(20, 0);
+    assert_eq!(report(21, 3), [true, false, true, true, false, false]);
+    assert_eq!(report(22, 4), [true, false, false, true, true, false]);
+    // Peers of the same report do not replace each other.
+    report(30, 0);
+    report(30, 1);
+    report(30, 2);
+    assert_eq!(report(30, 5), [true, true, true, false, false, false]);
+}
+
 proptest! {
     #[test]
     fn a_swarm_matches_its_model(steps in steps(), want in 0..60usize, random in any::<u32>()) {

@@ -1,12 +1,13 @@
 //! Classes, and the flow queues inside each: both are fair queues.
 //!
 //! A flow queue is (class, flow). It orders its open lanes by the age of their heads, and takes
-//! part in its class's fair queue with its own account. A class takes part in the classes' fair
-//! queue; strict and fifo order are ranks of another kind in the same structure.
+//! part in its class's fair queue with its own account. Classes are few: the engine ranks those that
+//! have a lane to serve when it selects, and no order of them is kept. Strict and fifo order are
+//! ranks of another kind.
 
 use crate::aging::Aging;
 use crate::config::{ClassConfig, Policy};
-use crate::fair_queue::{Account, FairQueue, IdleTags, Rank, VirtualTime};
+use crate::fair_queue::{Account, IdleTags, Rank, VirtualClock, VirtualTime};
 use crate::forecast::Forecast;
 use crate::heap::{Heap, Positions};
 use crate::id::{Class, Cost, Flow, FlowId, LaneId, QueueId};
@@ -37,9 +38,13 @@ impl FlowQueue {
 /// One class.
 #[derive(Debug)]
 pub(crate) struct ClassState {
+    pub(crate) id: Class,
     pub(crate) config: ClassConfig,
     account: Account,
-    flows: FairQueue<QueueId>,
+    clock: VirtualClock,
+    /// The queues that have an open lane and whose flow is not blocked.
+    ready: Heap<Rank, QueueId>,
+    positions: Positions<QueueId>,
     queues: Table<QueueId, FlowQueue>,
     idle: IdleTags,
     /// The places of the class, by flow queue.
@@ -64,7 +69,7 @@ impl ClassState {
     /// The first lane of the flow queue that is served next.
     #[inline]
     pub(crate) fn first_lane(&self) -> Option<(Rank, LaneId)> {
-        let (rank, queue) = self.flows.first()?;
+        let (rank, queue) = self.ready.first()?;
         let (_, lane) = self.queues[queue].open.first()?;
         Some((rank, lane))
     }
@@ -72,13 +77,13 @@ impl ClassState {
     /// The number of arrival of the job at the head of that lane.
     #[inline]
     pub(crate) fn oldest_ready(&self) -> Option<u64> {
-        self.flows.first().map(|(rank, _)| rank.tie)
+        self.ready.first().map(|(rank, _)| rank.tie)
     }
 
     /// The rank of a lane of that queue whose head arrived as number `seq`.
     #[inline]
     pub(crate) fn rank(&self, policy: Policy, queue: QueueId, seq: u64) -> Rank {
-        rank(policy, &self.flows, &self.queues[queue], seq)
+        rank(policy, &self.clock, &self.queues[queue], seq)
     }
 
     pub(crate) fn add_queue(&mut self, flow: FlowId, name: Flow, weight: u32) -> QueueId {
@@ -95,7 +100,7 @@ impl ClassState {
     /// name.
     pub(crate) fn remove_queue(&mut self, id: QueueId, name: Flow) -> FlowQueue {
         let queue = self.queues.remove(id);
-        self.idle.remember(&self.flows, name, queue.account.tag());
+        self.idle.remember(&self.clock, name, queue.account.tag());
         self.occupancy.forget(id);
         self.queues.shrink();
         queue
@@ -117,13 +122,13 @@ impl ClassState {
 }
 
 #[inline]
-fn rank(policy: Policy, flows: &FairQueue<QueueId>, queue: &FlowQueue, seq: u64) -> Rank {
+fn rank(policy: Policy, clock: &VirtualClock, queue: &FlowQueue, seq: u64) -> Rank {
     match policy {
         Policy::Fifo => Rank {
             tag: VirtualTime::ZERO,
             tie: seq,
         },
-        _ => flows.rank(&queue.account, seq),
+        _ => clock.rank(&queue.account, seq),
     }
 }
 
@@ -133,7 +138,7 @@ pub(crate) struct Classes {
     policy: Policy,
     has_aging: bool,
     states: Vec<ClassState>,
-    order: FairQueue<Class>,
+    clock: VirtualClock,
     /// Where open lanes stand in their queues.
     positions: Positions<LaneId>,
     hasher: FixedState,
@@ -145,7 +150,7 @@ impl Classes {
             policy,
             has_aging: false,
             states: Vec::new(),
-            order: FairQueue::default(),
+            clock: VirtualClock::default(),
             positions: Positions::default(),
             hasher,
         }
@@ -158,9 +163,12 @@ impl Classes {
         for (index, config) in configs.iter().enumerate() {
             if index == self.states.len() {
                 self.states.push(ClassState {
+                    id: Class::from_index(index),
                     config: *config,
                     account: Account::new(VirtualTime::ZERO, config.weight),
-                    flows: FairQueue::default(),
+                    clock: VirtualClock::default(),
+                    ready: Heap::default(),
+                    positions: Positions::default(),
                     queues: Table::default(),
                     idle: IdleTags::new(self.hasher.clone()),
                     occupancy: Occupancy::default(),
@@ -203,38 +211,30 @@ impl Classes {
         self.states.iter_mut()
     }
 
-    /// The class that the policy serves next, among those that may have a lane to serve.
+    /// The class that the policy serves next, among those that `oldest` names a candidate of by its
+    /// number of arrival.
     #[inline]
-    pub(crate) fn first(&self) -> Option<Class> {
-        self.order.first().map(|(_, class)| class)
-    }
-
-    /// Puts a class where it belongs in the order; `seq` is the number of arrival of its oldest
-    /// candidate, if it has any.
-    #[inline(always)]
-    pub(crate) fn set_oldest(&mut self, class: Class, seq: Option<u64>) {
-        let rank = seq.map(|seq| self.rank_of(class, seq));
-        self.order.set_ready(class, rank);
+    pub(crate) fn first(&self, oldest: impl Fn(&ClassState) -> Option<u64>) -> Option<Class> {
+        let mut first: Option<(Rank, Class)> = None;
+        for class in &self.states {
+            let Some(seq) = oldest(class) else { continue };
+            let rank = self.rank_of(class, seq);
+            if first.is_none_or(|(least, _)| rank < least) {
+                first = Some((rank, class.id));
+            }
+        }
+        first.map(|(_, class)| class)
     }
 
     /// The rank of a class whose oldest candidate arrived as number `seq`.
-    #[inline(always)]
-    pub(crate) fn rank_of(&self, class: Class, seq: u64) -> Rank {
-        let by_number = Rank {
-            tag: VirtualTime::ZERO,
-            tie: class.index() as u64,
-        };
+    #[inline]
+    pub(crate) fn rank_of(&self, class: &ClassState, seq: u64) -> Rank {
+        let number = class.id.index() as u64;
+        let tag = VirtualTime::ZERO;
         match self.policy {
-            Policy::Fifo => Rank {
-                tag: VirtualTime::ZERO,
-                tie: seq,
-            },
-            Policy::Strict => by_number,
-            _ if self.policy.shares(class) => {
-                let account = &self.states[class.index()].account;
-                self.order.rank(account, class.index() as u64)
-            }
-            _ => by_number,
+            Policy::Fifo => Rank { tag, tie: seq },
+            policy if policy.shares(class.id) => self.clock.rank(&class.account, number),
+            _ => Rank { tag, tie: number },
         }
     }
 
@@ -278,14 +278,14 @@ impl Classes {
     }
 
     /// Puts a queue where it belongs in its class after its tag or its first lane changed. A
-    /// `blocked` flow's takes no part. Says whether the class's first queue may have changed.
+    /// `blocked` flow's takes no part.
     #[inline]
-    pub(crate) fn requeue(&mut self, class: Class, id: QueueId, blocked: bool) -> bool {
+    pub(crate) fn requeue(&mut self, class: Class, id: QueueId, blocked: bool) {
         let state = &mut self.states[class.index()];
         let queue = &state.queues[id];
         let first = queue.open.first().filter(|_| !blocked);
-        let rank = first.map(|(seq, _)| rank(self.policy, &state.flows, queue, seq));
-        state.flows.set_ready(id, rank)
+        let rank = first.map(|(seq, _)| rank(self.policy, &state.clock, queue, seq));
+        state.ready.update(&mut state.positions, rank, id);
     }
 
     /// Charges a grant to a flow queue and its class.
@@ -298,9 +298,9 @@ impl Classes {
         if self.policy == Policy::Fifo {
             return;
         }
-        state.flows.charge(account, cost, in_turn);
+        state.clock.charge(account, cost, in_turn);
         if self.policy.shares(class) {
-            self.order.charge(&mut state.account, cost, in_turn);
+            self.clock.charge(&mut state.account, cost, in_turn);
         }
     }
 
@@ -318,10 +318,10 @@ impl Classes {
         let queue = &mut state.queues[id];
         if actual != Some(charged) && self.policy != Policy::Fifo {
             let backlogged = state.occupancy.held(id) > 0;
-            (state.flows).correct(&mut queue.account, charged, actual, backlogged);
+            (state.clock).correct(&mut queue.account, charged, actual, backlogged);
             if self.policy.shares(class) {
                 let backlogged = state.occupancy.taken() > 0;
-                (self.order).correct(&mut state.account, charged, actual, backlogged);
+                (self.clock).correct(&mut state.account, charged, actual, backlogged);
             }
         }
         queue.account.leave(charged);

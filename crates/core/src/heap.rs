@@ -110,6 +110,16 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
         }
     }
 
+    /// Gives a member that key, adding it if need be, or takes it out.
+    #[inline]
+    pub(crate) fn update(&mut self, positions: &mut Positions<I>, key: Option<K>, id: I) {
+        match key {
+            Some(key) => self.set(positions, key, id),
+            None if positions.contains(id) => self.remove(positions, id),
+            None => {}
+        }
+    }
+
     /// Removes a member.
     #[inline(always)]
     pub(crate) fn remove(&mut self, positions: &mut Positions<I>, id: I) {

@@ -109,9 +109,7 @@ impl<I: Id> Occupancy<I> {
     /// A holder without places will not come back under this id.
     pub(crate) fn forget(&mut self, id: I) {
         if let Some((order, positions)) = &mut self.order {
-            if positions.contains(id) {
-                order.remove(positions, id);
-            }
+            order.update(positions, None, id);
         }
     }
 

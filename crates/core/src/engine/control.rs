@@ -118,7 +118,7 @@ impl<P> Core<P> {
             self.unreserve(target);
         }
         for group in self.targets.groups() {
-            self.close_group(group);
+            self.blocked.close(group);
         }
         for flow in self.flows.ids() {
             self.open_flow(flow);

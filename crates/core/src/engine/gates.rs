@@ -12,7 +12,7 @@ use super::Core;
 use crate::aging::Blocker;
 use crate::fair_queue::Rank;
 use crate::gate::Pass;
-use crate::id::{Class, FlowId, GroupId, LaneId, TargetId};
+use crate::id::{FlowId, GroupId, LaneId, TargetId};
 use crate::lanes::{LaneKey, LaneState};
 use crate::time::Time;
 
@@ -27,31 +27,17 @@ impl<P> Core<P> {
         self.classes[key.class].rank(self.config.policy, key.queue, self.jobs[head].seq)
     }
 
-    /// Puts a class where it belongs in the policy's order.
-    pub(super) fn update_class(&mut self, class: Class) {
-        let ready = self.classes[class].oldest_ready();
-        let blocked = self.blocked.first(class).map(|(rank, _)| rank.tie);
-        let oldest = match (ready, blocked) {
-            (Some(ready), Some(blocked)) => Some(ready.min(blocked)),
-            (ready, blocked) => ready.or(blocked),
-        };
-        self.classes.set_oldest(class, oldest);
-    }
-
-    /// Puts a lane's queue, and with it its class, where it belongs after its tag or first lane
-    /// changed.
-    #[inline(always)]
+    /// Puts a lane's queue where it belongs after its tag or first lane changed.
+    #[inline]
     pub(super) fn update_queue(&mut self, key: &LaneKey) {
         let blocked = self.flows[key.flow].blocked;
-        if self.classes.requeue(key.class, key.queue, blocked) {
-            self.update_class(key.class);
-        }
+        self.classes.requeue(key.class, key.queue, blocked);
     }
 
     /// Blocks an open lane: every target of its group is shut.
     pub(super) fn block_lane(&mut self, lane: LaneId) {
         let key = self.lanes.key(lane);
-        self.close_group(key.group);
+        self.blocked.close(key.group);
         let rank = self.rank(lane);
         self.classes.close_lane(lane, &key);
         self.lanes.set_state(lane, LaneState::Blocked);
@@ -64,8 +50,6 @@ impl<P> Core<P> {
         let key = self.lanes.key(lane);
         self.blocked.remove(lane, key.group, key.class);
         self.open_lane(lane);
-        // Also where the lane is not the first of its queue: another lane of the group is first now.
-        self.update_class(key.class);
     }
 
     /// Adds a lane with jobs, which is nowhere in the order, to the open ones.
@@ -90,17 +74,8 @@ impl<P> Core<P> {
 
     /// One of the group's targets may have opened.
     pub(super) fn open_group(&mut self, group: GroupId) {
-        for class in self.blocked.open(group) {
-            self.update_class(class);
-        }
+        self.blocked.open(group);
         self.unblock_aging(Blocker::Group(group));
-    }
-
-    /// Every target of the group is shut.
-    pub(super) fn close_group(&mut self, group: GroupId) {
-        for class in self.blocked.close(group) {
-            self.update_class(class);
-        }
     }
 
     /// Whether any target of the group would serve some job now. If not, those that open by time
@@ -228,7 +203,6 @@ impl<P> Core<P> {
         let blocked = self.flows[flow].blocked;
         for (class, queue) in self.flows[flow].queues() {
             self.classes.requeue(class, queue, blocked);
-            self.update_class(class);
         }
     }
 

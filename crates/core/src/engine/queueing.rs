@@ -125,7 +125,6 @@ impl<P> Core<P> {
             // The tags of queue and class have moved, whatever became of the lane.
             let blocked = self.flows[key.flow].blocked;
             self.classes.requeue(key.class, key.queue, blocked);
-            self.update_class(key.class);
         } else if was_head {
             self.head_changed(lane);
         }
@@ -162,12 +161,10 @@ impl<P> Core<P> {
             LaneState::Blocked if has_jobs => {
                 let rank = self.rank(lane);
                 self.blocked.rerank(lane, key.group, key.class, rank);
-                self.update_class(key.class);
             }
             LaneState::Blocked => {
                 self.lanes.set_state(lane, LaneState::Empty);
                 self.blocked.remove(lane, key.group, key.class);
-                self.update_class(key.class);
             }
             LaneState::Reserving(target) => self.unreserve(target),
         }
@@ -218,7 +215,7 @@ impl<P> Core<P> {
     /// Drops a group that no job names and nobody registered.
     pub(super) fn drop_unused_group(&mut self, group: GroupId) {
         if self.targets.is_unused(group) {
-            self.close_group(group);
+            self.blocked.close(group);
             self.targets.remove_group(group);
         }
     }

@@ -6,6 +6,7 @@
 
 use super::Core;
 use crate::aging::Blocker;
+use crate::classes::ClassState;
 use crate::config::Policy;
 use crate::gate::Pass;
 use crate::id::{Class, LaneId, TargetId};
@@ -50,7 +51,7 @@ impl<P> Core<P> {
             return None;
         }
         loop {
-            let class = self.classes.first()?;
+            let class = self.first_class()?;
             let Some(lane) = self.first_lane(now, class) else {
                 continue;
             };
@@ -75,21 +76,30 @@ impl<P> Core<P> {
         }
     }
 
+    /// The class that the policy serves next, among those that may have a lane to serve.
+    fn first_class(&self) -> Option<Class> {
+        if self.blocked.is_empty() {
+            return self.classes.first(ClassState::oldest_ready);
+        }
+        self.classes.first(|class| {
+            let ready = class.oldest_ready();
+            let blocked = self.blocked.first(class.id).map(|(rank, _)| rank.tie);
+            ready.into_iter().chain(blocked).min()
+        })
+    }
+
     /// The lane that a class serves next. `None` if something was in the way and has been moved:
     /// the caller asks again.
     fn first_lane(&mut self, now: Time, class: Class) -> Option<LaneId> {
         let ready = self.classes[class].first_lane();
         let Some((stored, group)) = self.blocked.first(class) else {
-            if ready.is_none() {
-                self.update_class(class);
-            }
             return ready.map(|(_, lane)| lane);
         };
         if let Some((_, lane)) = ready.filter(|(rank, _)| *rank <= stored) {
             return Some(lane);
         }
         if !self.is_open(now, group) {
-            self.close_group(group);
+            self.blocked.close(group);
             return None;
         }
         // The stored rank may be outdated, but only too early: the lane moves back if it is.
@@ -97,7 +107,6 @@ impl<P> Core<P> {
         let rank = self.rank(lane);
         if rank > stored {
             self.blocked.rerank(lane, group, class, rank);
-            self.update_class(class);
         } else {
             self.unblock_lane(lane);
         }
@@ -162,7 +171,7 @@ impl<P> Core<P> {
             let (class, rank) = (self.lanes.key(lane).class, self.rank(lane));
             match self.config.policy {
                 Policy::Fifo => (rank, rank),
-                _ => (self.classes.rank_of(class, rank.tie), rank),
+                _ => (self.classes.rank_of(&self.classes[class], rank.tie), rank),
             }
         };
         order(one) < order(other)

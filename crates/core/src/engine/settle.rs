@@ -96,7 +96,6 @@ impl<P> Core<P> {
         }
         let blocked = self.flows[flow].blocked;
         self.classes.requeue(class, queue, blocked);
-        self.update_class(class);
     }
 
     fn settle(

@@ -40,6 +40,7 @@ impl<P> Core<P> {
         self.now
     }
 
+    #[cold]
     fn fire(&mut self) {
         let now = self.now;
         let mut due = std::mem::take(&mut self.due);

@@ -11,18 +11,19 @@ use crate::fair_queue::{Account, IdleTags, Rank, VirtualClock, VirtualTime};
 use crate::forecast::Forecast;
 use crate::heap::{Heap, Positions};
 use crate::id::{Class, Cost, Flow, FlowId, LaneId, QueueId};
-use crate::lanes::{LaneKey, Lanes};
-use crate::occupancy::Occupancy;
+use crate::lanes::LaneKey;
+use crate::occupancy::{Burden, Holder, Occupancy};
 use crate::stats::ClassStats;
-use crate::table::{Id, Table};
+use crate::table::{Id, Table, indexed};
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
-use std::ops::{Index, IndexMut};
 
 /// The jobs of one flow in one class.
 #[derive(Debug)]
 pub(crate) struct FlowQueue {
     flow: FlowId,
+    /// Its jobs that wait.
+    holder: Holder,
     account: Account,
     /// Lanes that are not blocked, by the order of arrival of their heads.
     open: Heap<u64, LaneId>,
@@ -44,7 +45,7 @@ pub(crate) struct ClassState {
     clock: VirtualClock,
     /// The queues that have an open lane and whose flow is not blocked.
     ready: Heap<Rank, QueueId>,
-    positions: Positions<QueueId>,
+    positions: Positions,
     queues: Table<QueueId, FlowQueue>,
     idle: IdleTags,
     /// The places of the class, by flow queue.
@@ -86,10 +87,19 @@ impl ClassState {
         rank(policy, &self.clock, &self.queues[queue], seq)
     }
 
+    #[inline]
+    fn requeue(&mut self, policy: Policy, id: QueueId, blocked: bool) {
+        let queue = &self.queues[id];
+        let first = queue.open.first().filter(|_| !blocked);
+        let rank = first.map(|(seq, _)| rank(policy, &self.clock, queue, seq));
+        self.ready.update(&mut self.positions, rank, id);
+    }
+
     pub(crate) fn add_queue(&mut self, flow: FlowId, name: Flow, weight: u32) -> QueueId {
         let tag = self.idle.recall(name);
         self.queues.insert(FlowQueue {
             flow,
+            holder: Holder::of(weight),
             account: Account::new(tag, weight),
             open: Heap::default(),
             lanes: SmallVec::new(),
@@ -106,13 +116,54 @@ impl ClassState {
         queue
     }
 
+    pub(crate) fn add_lane(&mut self, queue: QueueId, lane: LaneId) {
+        self.queues[queue].lanes.push(lane);
+    }
+
+    /// Drops a lane without jobs.
+    pub(crate) fn drop_lane(&mut self, queue: QueueId, lane: LaneId) {
+        self.queues[queue].lanes.retain(|other| *other != lane);
+    }
+
+    /// The jobs that wait in a queue.
+    pub(crate) fn waiting_in(&self, queue: QueueId) -> u64 {
+        self.queues[queue].holder.held()
+    }
+
+    /// The queue that holds most of the class's places for its weight.
+    pub(crate) fn largest_queue(&mut self) -> Option<(Burden, QueueId)> {
+        self.occupancy.largest(&self.queues, |queue| queue.holder)
+    }
+
+    /// A job of the queue takes a place.
+    #[inline]
+    pub(crate) fn take_place(&mut self, queue: QueueId) {
+        self.occupancy.take(queue, &mut self.queues[queue].holder);
+    }
+
+    /// A job of the queue gives its place up, one of `places` in all. Without a backlog, the queue
+    /// and the class forfeit their credit.
+    #[inline]
+    pub(crate) fn give_place_up(&mut self, queue: QueueId, places: u64) {
+        let FlowQueue {
+            holder, account, ..
+        } = &mut self.queues[queue];
+        self.occupancy.give_up(holder, places);
+        if holder.held() == 0 {
+            account.forfeit_credit();
+        }
+        if self.waiting() == 0 {
+            self.account.forfeit_credit();
+        }
+    }
+
     /// Applies new weights of flows.
     pub(crate) fn reweigh(&mut self, weight: impl Fn(FlowId) -> u32) {
         for (_, queue) in self.queues.iter_mut() {
-            queue.account.set_weight(weight(queue.flow));
+            let weight = weight(queue.flow);
+            queue.account.set_weight(weight);
+            self.occupancy.reweigh(&mut queue.holder, weight);
         }
-        let queues = &self.queues;
-        self.occupancy.reweigh(|queue| weight(queues[queue].flow));
     }
 
     /// The number of flows whose debt is remembered though they have no jobs.
@@ -140,7 +191,7 @@ pub(crate) struct Classes {
     states: Vec<ClassState>,
     clock: VirtualClock,
     /// Where open lanes stand in their queues.
-    positions: Positions<LaneId>,
+    positions: Positions,
     hasher: FixedState,
 }
 
@@ -238,58 +289,30 @@ impl Classes {
         }
     }
 
-    /// Finds the lane of a flow queue for a group, or makes it.
-    #[inline(always)]
-    pub(crate) fn lane(&mut self, lanes: &mut Lanes, key: LaneKey) -> LaneId {
-        lanes.find(key).unwrap_or_else(|| {
-            let lane = lanes.create(key);
-            let queue = &mut self.states[key.class.index()].queues[key.queue];
-            queue.lanes.push(lane);
-            lane
-        })
-    }
-
-    /// Drops a lane without jobs.
-    pub(crate) fn drop_lane(&mut self, lanes: &mut Lanes, lane: LaneId) {
-        let key = lanes.key(lane);
-        let queue = &mut self.states[key.class.index()].queues[key.queue];
-        queue.lanes.retain(|other| *other != lane);
-        lanes.remove(lane);
-    }
-
-    /// Adds a lane to the open ones of its queue, or moves it there; `seq` is its head's. Says
-    /// whether the queue's first lane may have changed: then it is due for
-    /// [`requeue`](Self::requeue).
-    #[inline(always)]
-    pub(crate) fn open_lane(&mut self, lane: LaneId, key: &LaneKey, seq: u64) -> bool {
-        let open = &mut self.states[key.class.index()].queues[key.queue].open;
-        let was_first = open.is_first(lane);
-        open.set(&mut self.positions, seq, lane);
-        was_first || open.is_first(lane)
-    }
-
-    /// Takes a lane out of the open ones of its queue. Says whether it was the first.
-    #[inline(always)]
-    pub(crate) fn close_lane(&mut self, lane: LaneId, key: &LaneKey) -> bool {
-        let open = &mut self.states[key.class.index()].queues[key.queue].open;
-        let was_first = open.is_first(lane);
-        open.remove(&mut self.positions, lane);
-        was_first
-    }
-
-    /// Puts a queue where it belongs in its class after its tag or its first lane changed. A
-    /// `blocked` flow's takes no part.
+    /// Adds a lane to the open ones of its queue or moves it there, `seq` being its head's, or takes
+    /// it out. Puts the queue where it belongs.
     #[inline]
-    pub(crate) fn requeue(&mut self, class: Class, id: QueueId, blocked: bool) {
-        let state = &mut self.states[class.index()];
-        let queue = &state.queues[id];
-        let first = queue.open.first().filter(|_| !blocked);
-        let rank = first.map(|(seq, _)| rank(self.policy, &state.clock, queue, seq));
-        state.ready.update(&mut state.positions, rank, id);
+    pub(crate) fn set_open(
+        &mut self,
+        lane: LaneId,
+        key: &LaneKey,
+        seq: Option<u64>,
+        blocked: bool,
+    ) {
+        let state = &mut self.states[key.class.index()];
+        let open = &mut state.queues[key.queue].open;
+        open.update(&mut self.positions, seq, lane);
+        state.requeue(self.policy, key.queue, blocked);
+    }
+
+    /// Puts a queue where it belongs in its class after its tag changed, or whether its flow is
+    /// `blocked`: then it takes no part.
+    pub(crate) fn requeue(&mut self, class: Class, queue: QueueId, blocked: bool) {
+        self.states[class.index()].requeue(self.policy, queue, blocked);
     }
 
     /// Charges a grant to a flow queue and its class.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn charge(&mut self, class: Class, queue: QueueId, cost: Cost, in_turn: bool) {
         let state = &mut self.states[class.index()];
         let account = &mut state.queues[queue].account;
@@ -306,7 +329,7 @@ impl Classes {
 
     /// A granted job ended: its charge is corrected to the `actual` cost, if that is another one.
     /// `None` takes it back whole.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle(
         &mut self,
         class: Class,
@@ -317,7 +340,7 @@ impl Classes {
         let state = &mut self.states[class.index()];
         let queue = &mut state.queues[id];
         if actual != Some(charged) && self.policy != Policy::Fifo {
-            let backlogged = state.occupancy.held(id) > 0;
+            let backlogged = queue.holder.held() > 0;
             (state.clock).correct(&mut queue.account, charged, actual, backlogged);
             if self.policy.shares(class) {
                 let backlogged = state.occupancy.taken() > 0;
@@ -327,32 +350,6 @@ impl Classes {
         queue.account.leave(charged);
         state.account.leave(charged);
     }
-
-    /// Forfeits the credit of a queue and of a class that have no backlog any more.
-    #[inline]
-    pub(crate) fn forfeit_credit(&mut self, class: Class, queue: QueueId) {
-        let state = &mut self.states[class.index()];
-        if state.occupancy.held(queue) == 0 {
-            state.queues[queue].account.forfeit_credit();
-        }
-        if state.occupancy.taken() == 0 {
-            state.account.forfeit_credit();
-        }
-    }
 }
 
-impl Index<Class> for Classes {
-    type Output = ClassState;
-
-    #[inline]
-    fn index(&self, class: Class) -> &ClassState {
-        &self.states[class.index()]
-    }
-}
-
-impl IndexMut<Class> for Classes {
-    #[inline]
-    fn index_mut(&mut self, class: Class) -> &mut ClassState {
-        &mut self.states[class.index()]
-    }
-}
+indexed!(Classes[class: Class] -> ClassState = states[class.index()]);

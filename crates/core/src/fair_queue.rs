@@ -96,6 +96,9 @@ impl Credit {
     /// Returns the rest of a charge after the credit has paid for its part.
     #[inline]
     fn pay(&mut self, charge: u128) -> u128 {
+        if self.span == 0 {
+            return charge;
+        }
         let paid = charge.min(self.span);
         self.span -= paid;
         charge - paid

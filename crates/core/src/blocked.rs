@@ -26,14 +26,14 @@ struct Group {
 #[derive(Debug, Default)]
 struct OpenGroups {
     order: Heap<Rank, GroupId>,
-    positions: Positions<GroupId>,
+    positions: Positions,
 }
 
 /// All blocked lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Blocked {
     groups: Vec<Group>,
-    positions: Positions<LaneId>,
+    positions: Positions,
     open: Vec<OpenGroups>,
     lanes: usize,
 }
@@ -58,7 +58,7 @@ impl Blocked {
         if state.by_class.len() <= class.index() {
             state.by_class.resize_with(class.index() + 1, Heap::default);
         }
-        state.by_class[class.index()].push(&mut self.positions, rank, lane);
+        state.by_class[class.index()].update(&mut self.positions, Some(rank), lane);
         self.lanes += 1;
         self.rerank_group(group, class);
     }
@@ -66,7 +66,7 @@ impl Blocked {
     /// Takes a lane out, because it is tried again or has no jobs any more.
     pub(crate) fn remove(&mut self, lane: LaneId, group: GroupId, class: Class) {
         let state = &mut self.groups[group.index()];
-        state.by_class[class.index()].remove(&mut self.positions, lane);
+        state.by_class[class.index()].update(&mut self.positions, None, lane);
         self.lanes -= 1;
         self.rerank_group(group, class);
     }
@@ -74,7 +74,7 @@ impl Blocked {
     /// Gives a lane its current rank.
     pub(crate) fn rerank(&mut self, lane: LaneId, group: GroupId, class: Class, rank: Rank) {
         let state = &mut self.groups[group.index()];
-        state.by_class[class.index()].rekey(&mut self.positions, rank, lane);
+        state.by_class[class.index()].update(&mut self.positions, Some(rank), lane);
         self.rerank_group(group, class);
     }
 
@@ -90,37 +90,17 @@ impl Blocked {
         group.by_class.get(class.index())?.first()
     }
 
-    /// One of the group's targets may have opened: the group takes part. Says in which classes.
-    pub(crate) fn open(&mut self, group: GroupId) -> impl Iterator<Item = Class> + use<> {
-        let state = self.groups.get_mut(group.index());
-        let opened = state.is_some_and(|state| !std::mem::replace(&mut state.open, true));
-        let classes = self.classes_of(group, opened);
-        for class in classes.clone() {
-            self.rerank_group(group, class);
+    /// Has a group take part, because one of its targets may have opened, or no longer, because every
+    /// target of it is shut.
+    pub(crate) fn set_open(&mut self, group: GroupId, open: bool) {
+        let Some(state) = self.groups.get_mut(group.index()) else {
+            return;
+        };
+        if std::mem::replace(&mut state.open, open) != open {
+            for class in 0..state.by_class.len() {
+                self.rerank_group(group, Class::from_index(class));
+            }
         }
-        classes
-    }
-
-    /// Every target of the group is shut: it no longer takes part. Says in which classes it did.
-    pub(crate) fn close(&mut self, group: GroupId) -> impl Iterator<Item = Class> + use<> {
-        let state = self.groups.get_mut(group.index());
-        let closed = state.is_some_and(|state| std::mem::take(&mut state.open));
-        let classes = self.classes_of(group, closed);
-        for class in classes.clone() {
-            self.rerank_group(group, class);
-        }
-        classes
-    }
-
-    /// The classes in which a group may have lanes; none if nothing `changed`.
-    fn classes_of(
-        &self,
-        group: GroupId,
-        changed: bool,
-    ) -> impl Iterator<Item = Class> + Clone + use<> {
-        let state = self.groups.get(group.index()).filter(|_| changed);
-        let count = state.map_or(0, |state| state.by_class.len());
-        (0..count).map(Class::from_index)
     }
 
     /// Puts a group where it belongs among the open groups of a class.
@@ -128,11 +108,7 @@ impl Blocked {
         let state = &self.groups[group.index()];
         let first = state.by_class[class.index()].first().filter(|_| state.open);
         let OpenGroups { order, positions } = &mut self.open[class.index()];
-        match first {
-            Some((rank, _)) => order.set(positions, rank, group),
-            None if positions.contains(group) => order.remove(positions, group),
-            None => {}
-        }
+        order.update(positions, first.map(|(rank, _)| rank), group);
     }
 }
 
@@ -172,23 +148,23 @@ mod tests {
     fn only_open_groups_take_part_each_with_its_first_lane() {
         let mut blocked = two_groups();
         assert_eq!(blocked.first(CLASS), None, "all targets are shut");
-        assert!(blocked.open(group(1)).any(|class| class == CLASS));
+        blocked.set_open(group(1), true);
         assert_eq!(blocked.first(CLASS), Some((rank(5), group(1))));
-        assert!(blocked.open(group(0)).any(|class| class == CLASS));
+        blocked.set_open(group(0), true);
         assert_eq!(blocked.first(CLASS), Some((rank(1), group(0))));
         assert_eq!(
             blocked.first_lane(group(0), CLASS),
             Some((rank(1), lane(9)))
         );
-        assert!(blocked.close(group(0)).any(|class| class == CLASS));
+        blocked.set_open(group(0), false);
         assert_eq!(blocked.first(CLASS), Some((rank(5), group(1))));
     }
 
     #[test]
     fn a_group_stands_where_its_first_lane_does() {
         let mut blocked = two_groups();
-        drop(blocked.open(group(0)));
-        drop(blocked.open(group(1)));
+        blocked.set_open(group(0), true);
+        blocked.set_open(group(1), true);
         (3..10).for_each(|index| blocked.remove(lane(index), group(0), CLASS));
         assert_eq!(blocked.first(CLASS), Some((rank(5), group(1))));
         blocked.rerank(lane(0), group(0), CLASS, rank(2));

@@ -20,6 +20,7 @@ const UNIT: i128 = 1_000_000_000_000_000;
 /// assert_eq!(rate.with_burst(Cost(200)).burst(), Cost(200));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Rate {
     micros: u64,
     burst: Cost,
@@ -30,7 +31,6 @@ impl Rate {
     /// A rate per second, with a burst of one second's worth, at least 1. The lowest rate is one
     /// per million seconds, which also stands for zero, negative numbers and what is not a number;
     /// the highest is a million million per second, which also stands for infinity.
-    #[must_use]
     pub fn per_second(rate: f64) -> Self {
         // NaN becomes 0 in the conversion.
         let micros = ((rate * 1e6).round().clamp(1.0, 1e18) as u64).max(1);
@@ -42,13 +42,11 @@ impl Rate {
     }
 
     /// One per interval, and never two at once.
-    #[must_use]
     pub fn every(interval: Duration) -> Self {
         Rate::per_second(1.0 / interval.as_secs_f64().max(1e-9)).with_burst(Cost(1))
     }
 
     /// The same rate with another burst, at least 1.
-    #[must_use]
     pub fn with_burst(self, burst: Cost) -> Self {
         Rate {
             burst: Cost(burst.0.max(1)),
@@ -58,7 +56,6 @@ impl Rate {
 
     /// The same rate for a provider that reserves up front: a surplus of the estimate is not
     /// refunded.
-    #[must_use]
     pub const fn without_refund(self) -> Self {
         Rate {
             refund: false,

@@ -1,27 +1,29 @@
 //! Classes, and the flow queues inside each: both are fair queues.
 //!
 //! A flow queue is (class, flow). It orders its open lanes by the age of their heads, and takes
-//! part in its class's fair queue with its own account. A class takes part in the classes' fair
-//! queue; strict and fifo order are ranks of another kind in the same structure.
+//! part in its class's fair queue with its own account. Classes are few: the engine ranks those that
+//! have a lane to serve when it selects, and no order of them is kept. Strict and fifo order are
+//! ranks of another kind.
 
 use crate::aging::Aging;
 use crate::config::{ClassConfig, Policy};
-use crate::fair_queue::{Account, FairQueue, IdleTags, Rank, VirtualTime};
+use crate::fair_queue::{Account, IdleTags, Rank, VirtualClock, VirtualTime};
 use crate::forecast::Forecast;
 use crate::heap::{Heap, Positions};
 use crate::id::{Class, Cost, Flow, FlowId, LaneId, QueueId};
-use crate::lanes::{LaneKey, Lanes};
-use crate::occupancy::Occupancy;
+use crate::lanes::LaneKey;
+use crate::occupancy::{Burden, Holder, Occupancy};
 use crate::stats::ClassStats;
-use crate::table::{Id, Table};
+use crate::table::{Id, Table, indexed};
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
-use std::ops::{Index, IndexMut};
 
 /// The jobs of one flow in one class.
 #[derive(Debug)]
 pub(crate) struct FlowQueue {
     flow: FlowId,
+    /// Its jobs that wait.
+    holder: Holder,
     account: Account,
     /// Lanes that are not blocked, by the order of arrival of their heads.
     open: Heap<u64, LaneId>,
@@ -37,9 +39,13 @@ impl FlowQueue {
 /// One class.
 #[derive(Debug)]
 pub(crate) struct ClassState {
+    pub(crate) id: Class,
     pub(crate) config: ClassConfig,
     account: Account,
-    flows: FairQueue<QueueId>,
+    clock: VirtualClock,
+    /// The queues that have an open lane and whose flow is not blocked.
+    ready: Heap<Rank, QueueId>,
+    positions: Positions,
     queues: Table<QueueId, FlowQueue>,
     idle: IdleTags,
     /// The places of the class, by flow queue.
@@ -64,7 +70,7 @@ impl ClassState {
     /// The first lane of the flow queue that is served next.
     #[inline]
     pub(crate) fn first_lane(&self) -> Option<(Rank, LaneId)> {
-        let (rank, queue) = self.flows.first()?;
+        let (rank, queue) = self.ready.first()?;
         let (_, lane) = self.queues[queue].open.first()?;
         Some((rank, lane))
     }
@@ -72,19 +78,28 @@ impl ClassState {
     /// The number of arrival of the job at the head of that lane.
     #[inline]
     pub(crate) fn oldest_ready(&self) -> Option<u64> {
-        self.flows.first().map(|(rank, _)| rank.tie)
+        self.ready.first().map(|(rank, _)| rank.tie)
     }
 
     /// The rank of a lane of that queue whose head arrived as number `seq`.
     #[inline]
     pub(crate) fn rank(&self, policy: Policy, queue: QueueId, seq: u64) -> Rank {
-        rank(policy, &self.flows, &self.queues[queue], seq)
+        rank(policy, &self.clock, &self.queues[queue], seq)
+    }
+
+    #[inline]
+    fn requeue(&mut self, policy: Policy, id: QueueId, blocked: bool) {
+        let queue = &self.queues[id];
+        let first = queue.open.first().filter(|_| !blocked);
+        let rank = first.map(|(seq, _)| rank(policy, &self.clock, queue, seq));
+        self.ready.update(&mut self.positions, rank, id);
     }
 
     pub(crate) fn add_queue(&mut self, flow: FlowId, name: Flow, weight: u32) -> QueueId {
         let tag = self.idle.recall(name);
         self.queues.insert(FlowQueue {
             flow,
+            holder: Holder::of(weight),
             account: Account::new(tag, weight),
             open: Heap::default(),
             lanes: SmallVec::new(),
@@ -95,19 +110,60 @@ impl ClassState {
     /// name.
     pub(crate) fn remove_queue(&mut self, id: QueueId, name: Flow) -> FlowQueue {
         let queue = self.queues.remove(id);
-        self.idle.remember(&self.flows, name, queue.account.tag());
+        self.idle.remember(&self.clock, name, queue.account.tag());
         self.occupancy.forget(id);
         self.queues.shrink();
         queue
     }
 
+    pub(crate) fn add_lane(&mut self, queue: QueueId, lane: LaneId) {
+        self.queues[queue].lanes.push(lane);
+    }
+
+    /// Drops a lane without jobs.
+    pub(crate) fn drop_lane(&mut self, queue: QueueId, lane: LaneId) {
+        self.queues[queue].lanes.retain(|other| *other != lane);
+    }
+
+    /// The jobs that wait in a queue.
+    pub(crate) fn waiting_in(&self, queue: QueueId) -> u64 {
+        self.queues[queue].holder.held()
+    }
+
+    /// The queue that holds most of the class's places for its weight.
+    pub(crate) fn largest_queue(&mut self) -> Option<(Burden, QueueId)> {
+        self.occupancy.largest(&self.queues, |queue| queue.holder)
+    }
+
+    /// A job of the queue takes a place.
+    #[inline]
+    pub(crate) fn take_place(&mut self, queue: QueueId) {
+        self.occupancy.take(queue, &mut self.queues[queue].holder);
+    }
+
+    /// A job of the queue gives its place up, one of `places` in all. Without a backlog, the queue
+    /// and the class forfeit their credit.
+    #[inline]
+    pub(crate) fn give_place_up(&mut self, queue: QueueId, places: u64) {
+        let FlowQueue {
+            holder, account, ..
+        } = &mut self.queues[queue];
+        self.occupancy.give_up(holder, places);
+        if holder.held() == 0 {
+            account.forfeit_credit();
+        }
+        if self.waiting() == 0 {
+            self.account.forfeit_credit();
+        }
+    }
+
     /// Applies new weights of flows.
     pub(crate) fn reweigh(&mut self, weight: impl Fn(FlowId) -> u32) {
         for (_, queue) in self.queues.iter_mut() {
-            queue.account.set_weight(weight(queue.flow));
+            let weight = weight(queue.flow);
+            queue.account.set_weight(weight);
+            self.occupancy.reweigh(&mut queue.holder, weight);
         }
-        let queues = &self.queues;
-        self.occupancy.reweigh(|queue| weight(queues[queue].flow));
     }
 
     /// The number of flows whose debt is remembered though they have no jobs.
@@ -117,13 +173,13 @@ impl ClassState {
 }
 
 #[inline]
-fn rank(policy: Policy, flows: &FairQueue<QueueId>, queue: &FlowQueue, seq: u64) -> Rank {
+fn rank(policy: Policy, clock: &VirtualClock, queue: &FlowQueue, seq: u64) -> Rank {
     match policy {
         Policy::Fifo => Rank {
             tag: VirtualTime::ZERO,
             tie: seq,
         },
-        _ => flows.rank(&queue.account, seq),
+        _ => clock.rank(&queue.account, seq),
     }
 }
 
@@ -133,9 +189,9 @@ pub(crate) struct Classes {
     policy: Policy,
     has_aging: bool,
     states: Vec<ClassState>,
-    order: FairQueue<Class>,
+    clock: VirtualClock,
     /// Where open lanes stand in their queues.
-    positions: Positions<LaneId>,
+    positions: Positions,
     hasher: FixedState,
 }
 
@@ -145,7 +201,7 @@ impl Classes {
             policy,
             has_aging: false,
             states: Vec::new(),
-            order: FairQueue::default(),
+            clock: VirtualClock::default(),
             positions: Positions::default(),
             hasher,
         }
@@ -158,9 +214,12 @@ impl Classes {
         for (index, config) in configs.iter().enumerate() {
             if index == self.states.len() {
                 self.states.push(ClassState {
+                    id: Class::from_index(index),
                     config: *config,
                     account: Account::new(VirtualTime::ZERO, config.weight),
-                    flows: FairQueue::default(),
+                    clock: VirtualClock::default(),
+                    ready: Heap::default(),
+                    positions: Positions::default(),
                     queues: Table::default(),
                     idle: IdleTags::new(self.hasher.clone()),
                     occupancy: Occupancy::default(),
@@ -203,93 +262,57 @@ impl Classes {
         self.states.iter_mut()
     }
 
-    /// The class that the policy serves next, among those that may have a lane to serve.
+    /// The class that the policy serves next, among those that `oldest` names a candidate of by its
+    /// number of arrival.
     #[inline]
-    pub(crate) fn first(&self) -> Option<Class> {
-        self.order.first().map(|(_, class)| class)
-    }
-
-    /// Puts a class where it belongs in the order; `seq` is the number of arrival of its oldest
-    /// candidate, if it has any.
-    #[inline(always)]
-    pub(crate) fn set_oldest(&mut self, class: Class, seq: Option<u64>) {
-        let rank = seq.map(|seq| self.rank_of(class, seq));
-        self.order.set_ready(class, rank);
+    pub(crate) fn first(&self, oldest: impl Fn(&ClassState) -> Option<u64>) -> Option<Class> {
+        let mut first: Option<(Rank, Class)> = None;
+        for class in &self.states {
+            let Some(seq) = oldest(class) else { continue };
+            let rank = self.rank_of(class, seq);
+            if first.is_none_or(|(least, _)| rank < least) {
+                first = Some((rank, class.id));
+            }
+        }
+        first.map(|(_, class)| class)
     }
 
     /// The rank of a class whose oldest candidate arrived as number `seq`.
-    #[inline(always)]
-    pub(crate) fn rank_of(&self, class: Class, seq: u64) -> Rank {
-        let by_number = Rank {
-            tag: VirtualTime::ZERO,
-            tie: class.index() as u64,
-        };
+    #[inline]
+    pub(crate) fn rank_of(&self, class: &ClassState, seq: u64) -> Rank {
+        let number = class.id.index() as u64;
+        let tag = VirtualTime::ZERO;
         match self.policy {
-            Policy::Fifo => Rank {
-                tag: VirtualTime::ZERO,
-                tie: seq,
-            },
-            Policy::Strict => by_number,
-            _ if self.policy.shares(class) => {
-                let account = &self.states[class.index()].account;
-                self.order.rank(account, class.index() as u64)
-            }
-            _ => by_number,
+            Policy::Fifo => Rank { tag, tie: seq },
+            policy if policy.shares(class.id) => self.clock.rank(&class.account, number),
+            _ => Rank { tag, tie: number },
         }
     }
 
-    /// Finds the lane of a flow queue for a group, or makes it.
-    #[inline(always)]
-    pub(crate) fn lane(&mut self, lanes: &mut Lanes, key: LaneKey) -> LaneId {
-        lanes.find(key).unwrap_or_else(|| {
-            let lane = lanes.create(key);
-            let queue = &mut self.states[key.class.index()].queues[key.queue];
-            queue.lanes.push(lane);
-            lane
-        })
-    }
-
-    /// Drops a lane without jobs.
-    pub(crate) fn drop_lane(&mut self, lanes: &mut Lanes, lane: LaneId) {
-        let key = lanes.key(lane);
-        let queue = &mut self.states[key.class.index()].queues[key.queue];
-        queue.lanes.retain(|other| *other != lane);
-        lanes.remove(lane);
-    }
-
-    /// Adds a lane to the open ones of its queue, or moves it there; `seq` is its head's. Says
-    /// whether the queue's first lane may have changed: then it is due for
-    /// [`requeue`](Self::requeue).
-    #[inline(always)]
-    pub(crate) fn open_lane(&mut self, lane: LaneId, key: &LaneKey, seq: u64) -> bool {
-        let open = &mut self.states[key.class.index()].queues[key.queue].open;
-        let was_first = open.is_first(lane);
-        open.set(&mut self.positions, seq, lane);
-        was_first || open.is_first(lane)
-    }
-
-    /// Takes a lane out of the open ones of its queue. Says whether it was the first.
-    #[inline(always)]
-    pub(crate) fn close_lane(&mut self, lane: LaneId, key: &LaneKey) -> bool {
-        let open = &mut self.states[key.class.index()].queues[key.queue].open;
-        let was_first = open.is_first(lane);
-        open.remove(&mut self.positions, lane);
-        was_first
-    }
-
-    /// Puts a queue where it belongs in its class after its tag or its first lane changed. A
-    /// `blocked` flow's takes no part. Says whether the class's first queue may have changed.
+    /// Adds a lane to the open ones of its queue or moves it there, `seq` being its head's, or takes
+    /// it out. Puts the queue where it belongs.
     #[inline]
-    pub(crate) fn requeue(&mut self, class: Class, id: QueueId, blocked: bool) -> bool {
-        let state = &mut self.states[class.index()];
-        let queue = &state.queues[id];
-        let first = queue.open.first().filter(|_| !blocked);
-        let rank = first.map(|(seq, _)| rank(self.policy, &state.flows, queue, seq));
-        state.flows.set_ready(id, rank)
+    pub(crate) fn set_open(
+        &mut self,
+        lane: LaneId,
+        key: &LaneKey,
+        seq: Option<u64>,
+        blocked: bool,
+    ) {
+        let state = &mut self.states[key.class.index()];
+        let open = &mut state.queues[key.queue].open;
+        open.update(&mut self.positions, seq, lane);
+        state.requeue(self.policy, key.queue, blocked);
+    }
+
+    /// Puts a queue where it belongs in its class after its tag changed, or whether its flow is
+    /// `blocked`: then it takes no part.
+    pub(crate) fn requeue(&mut self, class: Class, queue: QueueId, blocked: bool) {
+        self.states[class.index()].requeue(self.policy, queue, blocked);
     }
 
     /// Charges a grant to a flow queue and its class.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn charge(&mut self, class: Class, queue: QueueId, cost: Cost, in_turn: bool) {
         let state = &mut self.states[class.index()];
         let account = &mut state.queues[queue].account;
@@ -298,15 +321,15 @@ impl Classes {
         if self.policy == Policy::Fifo {
             return;
         }
-        state.flows.charge(account, cost, in_turn);
+        state.clock.charge(account, cost, in_turn);
         if self.policy.shares(class) {
-            self.order.charge(&mut state.account, cost, in_turn);
+            self.clock.charge(&mut state.account, cost, in_turn);
         }
     }
 
     /// A granted job ended: its charge is corrected to the `actual` cost, if that is another one.
     /// `None` takes it back whole.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn settle(
         &mut self,
         class: Class,
@@ -317,42 +340,16 @@ impl Classes {
         let state = &mut self.states[class.index()];
         let queue = &mut state.queues[id];
         if actual != Some(charged) && self.policy != Policy::Fifo {
-            let backlogged = state.occupancy.held(id) > 0;
-            (state.flows).correct(&mut queue.account, charged, actual, backlogged);
+            let backlogged = queue.holder.held() > 0;
+            (state.clock).correct(&mut queue.account, charged, actual, backlogged);
             if self.policy.shares(class) {
                 let backlogged = state.occupancy.taken() > 0;
-                (self.order).correct(&mut state.account, charged, actual, backlogged);
+                (self.clock).correct(&mut state.account, charged, actual, backlogged);
             }
         }
         queue.account.leave(charged);
         state.account.leave(charged);
     }
-
-    /// Forfeits the credit of a queue and of a class that have no backlog any more.
-    #[inline]
-    pub(crate) fn forfeit_credit(&mut self, class: Class, queue: QueueId) {
-        let state = &mut self.states[class.index()];
-        if state.occupancy.held(queue) == 0 {
-            state.queues[queue].account.forfeit_credit();
-        }
-        if state.occupancy.taken() == 0 {
-            state.account.forfeit_credit();
-        }
-    }
 }
 
-impl Index<Class> for Classes {
-    type Output = ClassState;
-
-    #[inline]
-    fn index(&self, class: Class) -> &ClassState {
-        &self.states[class.index()]
-    }
-}
-
-impl IndexMut<Class> for Classes {
-    #[inline]
-    fn index_mut(&mut self, class: Class) -> &mut ClassState {
-        &mut self.states[class.index()]
-    }
-}
+indexed!(Classes[class: Class] -> ClassState = states[class.index()]);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use thiserror::Error;
 
-/// More classes than this are refused: a choice looks at a bit for each.
+/// More classes than this are refused: a selection looks at each.
 pub const MAX_CLASSES: usize = 64;
 
 /// More targets than this in one set are refused: a choice looks at each of them.

@@ -7,13 +7,13 @@
 use crate::id::{JobId, Key};
 use crate::list::{Links, List};
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::HashSet;
 
 /// The delayed jobs.
 #[derive(Debug)]
 pub(crate) struct Delayed {
     count: u64,
-    keys: HashMap<Key, JobId, FixedState>,
+    keys: HashSet<Key, FixedState>,
     links: Links,
 }
 
@@ -21,7 +21,7 @@ impl Delayed {
     pub(crate) fn new(hasher: FixedState) -> Self {
         Delayed {
             count: 0,
-            keys: HashMap::with_hasher(hasher),
+            keys: HashSet::with_hasher(hasher),
             links: Links::default(),
         }
     }
@@ -32,15 +32,13 @@ impl Delayed {
 
     /// Whether a delayed job has that delay key.
     pub(crate) fn has_key(&self, key: Key) -> bool {
-        self.keys.contains_key(&key)
+        self.keys.contains(&key)
     }
 
     /// Counts a job as delayed. Its delay key must be free.
-    pub(crate) fn insert(&mut self, job: JobId, key: Option<Key>) {
+    pub(crate) fn insert(&mut self, key: Option<Key>) {
         self.count += 1;
-        if let Some(key) = key {
-            self.keys.insert(key, job);
-        }
+        self.keys.extend(key);
     }
 
     pub(crate) fn remove(&mut self, key: Option<Key>) {
@@ -73,8 +71,8 @@ mod tests {
     #[test]
     fn a_delay_key_is_free_again_when_its_job_is_no_longer_delayed() {
         let mut delayed = Delayed::new(FixedState::default());
-        delayed.insert(JobId::from_index(0), Some(Key(1)));
-        delayed.insert(JobId::from_index(1), None);
+        delayed.insert(Some(Key(1)));
+        delayed.insert(None);
         assert!(delayed.has_key(Key(1)) && !delayed.has_key(Key(2)));
         delayed.remove(Some(Key(1)));
         assert!(!delayed.has_key(Key(1)));

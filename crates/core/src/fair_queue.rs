@@ -6,17 +6,16 @@
 //! comes back at the clock, not where its tag stood: idleness earns no credit. A tag ahead of the
 //! clock is kept: debt survives idleness.
 //!
-//! The engine has two uses of it: classes among each other, and the flows inside each class. The
-//! queue owns the clock and the order; each member's [`Account`] lies with the member.
+//! The engine has two uses of it: classes among each other, and the flows inside each class. A
+//! [`VirtualClock`] ranks its members; each member's [`Account`] lies with the member, and the order
+//! of those that are ready with their owner.
 //!
 //! Two things go beyond the paper. Costs are estimates, so that a tag is corrected when the actual
-//! cost is known ([`FairQueue::correct`]). And the clock may have passed the place where a
+//! cost is known ([`VirtualClock::correct`]). And the clock may have passed the place where a
 //! corrected tag belongs, because others were served meanwhile: what the member loses that way
 //! becomes [`Credit`], which pays for its next grants while it stays backlogged.
 
-use crate::heap::{Heap, Positions};
 use crate::id::{Cost, Flow};
-use crate::table::Id;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::cmp::Ordering;
@@ -97,6 +96,9 @@ impl Credit {
     /// Returns the rest of a charge after the credit has paid for its part.
     #[inline]
     fn pay(&mut self, charge: u128) -> u128 {
+        if self.span == 0 {
+            return charge;
+        }
         let paid = charge.min(self.span);
         self.span -= paid;
         charge - paid
@@ -150,63 +152,30 @@ impl Account {
     }
 }
 
-/// The virtual clock of a set of members, and those of them that are ready to be served.
-#[derive(Debug)]
-pub(crate) struct FairQueue<I> {
-    clock: VirtualTime,
-    ready: Heap<Rank, I>,
-    positions: Positions<I>,
-}
+/// The virtual clock of a set of members.
+#[derive(Debug, Default)]
+pub(crate) struct VirtualClock(VirtualTime);
 
-impl<I> Default for FairQueue<I> {
-    fn default() -> Self {
-        FairQueue {
-            clock: VirtualTime::ZERO,
-            ready: Heap::default(),
-            positions: Positions::default(),
-        }
-    }
-}
-
-impl<I: Id> FairQueue<I> {
+impl VirtualClock {
     /// A member's place in the order. Never behind the clock: a member that was idle or blocked has
     /// no credit.
     #[inline]
     pub(crate) fn rank(&self, account: &Account, tie: u64) -> Rank {
         Rank {
-            tag: account.tag.max(self.clock),
+            tag: account.tag.max(self.0),
             tie,
         }
-    }
-
-    /// The ready member that is served next.
-    #[inline]
-    pub(crate) fn first(&self) -> Option<(Rank, I)> {
-        self.ready.first()
-    }
-
-    /// Makes a member ready at that rank, moves it there, or takes it out. Says whether the first
-    /// place of the order may have changed.
-    #[inline(always)]
-    pub(crate) fn set_ready(&mut self, id: I, rank: Option<Rank>) -> bool {
-        let was_first = self.ready.is_first(id);
-        match rank {
-            Some(rank) => self.ready.set(&mut self.positions, rank, id),
-            None if self.positions.contains(id) => self.ready.remove(&mut self.positions, id),
-            None => {}
-        }
-        was_first || self.ready.is_first(id)
     }
 
     /// Charges a member for a grant. A grant out of turn (an aged job's) does not move the clock:
     /// the others would lose what they are entitled to.
     #[inline]
     pub(crate) fn charge(&mut self, account: &mut Account, cost: Cost, in_turn: bool) {
-        let start = account.tag.max(self.clock);
+        let start = account.tag.max(self.0);
         let span = account.credit.pay(account.weight.span(cost));
         account.tag = VirtualTime(start.0.saturating_add(span));
         if in_turn {
-            self.clock = start;
+            self.0 = start;
         }
     }
 
@@ -225,21 +194,21 @@ impl<I: Id> FairQueue<I> {
         let tag = account.tag.0;
         if more >= less {
             let span = account.credit.pay(more - less);
-            account.tag = VirtualTime(tag.saturating_add(span)).max(self.clock);
+            account.tag = VirtualTime(tag.saturating_add(span)).max(self.0);
             return;
         }
         let surplus = less - more;
-        if backlogged && tag >= self.clock.0 {
-            let lost = surplus.saturating_sub(tag - self.clock.0);
+        if backlogged && tag >= self.0.0 {
+            let lost = surplus.saturating_sub(tag - self.0.0);
             let most = account.weight.span(Cost(account.credit.peak));
             account.credit.span = account.credit.span.saturating_add(lost).min(most);
         }
-        account.tag = VirtualTime(tag.saturating_sub(surplus)).max(self.clock);
+        account.tag = VirtualTime(tag.saturating_sub(surplus)).max(self.0);
     }
 
     /// How far a tag is ahead of the clock, if it is: what its owner has had more than its share.
     pub(crate) fn debt(&self, tag: VirtualTime) -> Option<u128> {
-        tag.0.checked_sub(self.clock.0).filter(|debt| *debt > 0)
+        tag.0.checked_sub(self.0.0).filter(|debt| *debt > 0)
     }
 }
 
@@ -264,12 +233,12 @@ impl IdleTags {
     }
 
     /// Remembers the tag of a flow that is about to be forgotten.
-    pub(crate) fn remember<I: Id>(&mut self, queue: &FairQueue<I>, flow: Flow, tag: VirtualTime) {
-        if queue.debt(tag).is_none() {
+    pub(crate) fn remember(&mut self, clock: &VirtualClock, flow: Flow, tag: VirtualTime) {
+        if clock.debt(tag).is_none() {
             return;
         }
         if self.tags.len() >= self.prune_at {
-            self.prune(queue);
+            self.prune(clock);
         }
         self.tags.insert(flow, tag);
     }
@@ -279,8 +248,8 @@ impl IdleTags {
         self.tags.remove(&flow).unwrap_or(VirtualTime::ZERO)
     }
 
-    fn prune<I: Id>(&mut self, queue: &FairQueue<I>) {
-        self.tags.retain(|_, tag| queue.debt(*tag).is_some());
+    fn prune(&mut self, clock: &VirtualClock) {
+        self.tags.retain(|_, tag| clock.debt(*tag).is_some());
         if self.tags.len() >= Self::MOST {
             let mut tags: Vec<VirtualTime> = self.tags.values().copied().collect();
             let (_, median, _) = tags.select_nth_unstable(Self::MOST / 2);
@@ -301,30 +270,20 @@ impl IdleTags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::ids;
-
-    ids! {
-        TestId;
-    }
 
     /// Serves the members in turn, each always backlogged, and says how much each was charged.
     fn serve(weights: &[u32], costs: &[u64], grants: usize) -> Vec<u64> {
-        let mut queue = FairQueue::<TestId>::default();
+        let mut clock = VirtualClock::default();
         let mut accounts: Vec<Account> = (weights.iter())
             .map(|weight| Account::new(VirtualTime::ZERO, *weight))
             .collect();
         let mut served = vec![0; weights.len()];
-        for (index, account) in accounts.iter().enumerate() {
-            let rank = queue.rank(account, index as u64);
-            queue.set_ready(TestId::from_index(index), Some(rank));
-        }
         for _ in 0..grants {
-            let (_, id) = queue.first().expect("all are ready");
-            let index = id.index();
-            queue.charge(&mut accounts[index], Cost(costs[index]), true);
+            let rank = |index: &usize| clock.rank(&accounts[*index], *index as u64);
+            let first = (0..accounts.len()).min_by_key(rank);
+            let index = first.expect("all are ready");
+            clock.charge(&mut accounts[index], Cost(costs[index]), true);
             served[index] += costs[index];
-            let rank = queue.rank(&accounts[index], index as u64);
-            queue.set_ready(id, Some(rank));
         }
         served
     }
@@ -344,62 +303,62 @@ mod tests {
 
     #[test]
     fn an_idle_member_comes_back_without_credit_and_with_its_debt() {
-        let mut queue = FairQueue::<TestId>::default();
+        let mut clock = VirtualClock::default();
         let (mut busy, mut idle) = (
             Account::new(VirtualTime::ZERO, 1),
             Account::new(VirtualTime::ZERO, 1),
         );
         for _ in 0..10 {
-            queue.charge(&mut busy, Cost(1), true);
+            clock.charge(&mut busy, Cost(1), true);
         }
-        assert_eq!(queue.rank(&idle, 0).tag, queue.clock);
-        assert!(queue.rank(&busy, 0).tag > queue.clock);
-        assert_eq!(queue.debt(idle.tag()), None);
-        assert!(queue.debt(busy.tag()).is_some());
-        let clock = queue.clock;
-        queue.charge(&mut idle, Cost(1), true);
-        assert_eq!(queue.clock, clock, "time does not go back for it");
-        assert!(idle.tag() > clock, "it pays from now on");
+        assert_eq!(clock.rank(&idle, 0).tag, clock.0);
+        assert!(clock.rank(&busy, 0).tag > clock.0);
+        assert_eq!(clock.debt(idle.tag()), None);
+        assert!(clock.debt(busy.tag()).is_some());
+        let before = clock.0;
+        clock.charge(&mut idle, Cost(1), true);
+        assert_eq!(clock.0, before, "time does not go back for it");
+        assert!(idle.tag() > before, "it pays from now on");
     }
 
     #[test]
     fn a_surplus_that_the_clock_has_passed_is_credited_to_the_backlogged() {
-        let mut queue = FairQueue::<TestId>::default();
+        let mut clock = VirtualClock::default();
         let mut account = Account::new(VirtualTime::ZERO, 1);
         for _ in 0..2 {
             account.enter(Cost(100));
-            queue.charge(&mut account, Cost(100), true);
+            clock.charge(&mut account, Cost(100), true);
         }
         // The clock is at the start of the second grant: of 180 that are due back, 100 fit behind
         // the tag.
         let before = account.tag();
-        queue.correct(&mut account, Cost(200), Some(Cost(20)), true);
-        assert_eq!(account.tag(), queue.clock);
-        queue.charge(&mut account, Cost(80), true);
-        assert_eq!(account.tag(), queue.clock, "paid by credit");
-        queue.charge(&mut account, Cost(1), true);
-        assert!(account.tag() > queue.clock && account.tag() < before);
+        clock.correct(&mut account, Cost(200), Some(Cost(20)), true);
+        assert_eq!(account.tag(), clock.0);
+        clock.charge(&mut account, Cost(80), true);
+        assert_eq!(account.tag(), clock.0, "paid by credit");
+        clock.charge(&mut account, Cost(1), true);
+        assert!(account.tag() > clock.0 && account.tag() < before);
     }
 
     #[test]
     fn credit_is_forfeited_without_a_backlog() {
-        let mut queue = FairQueue::<TestId>::default();
+        let mut clock = VirtualClock::default();
         let mut account = Account::new(VirtualTime::ZERO, 1);
         account.enter(Cost(100));
-        queue.charge(&mut account, Cost(100), true);
-        queue.charge(&mut account, Cost(1), true);
-        queue.correct(&mut account, Cost(100), Some(Cost(1)), true);
+        clock.charge(&mut account, Cost(100), true);
+        clock.charge(&mut account, Cost(1), true);
+        clock.correct(&mut account, Cost(100), Some(Cost(1)), true);
         account.forfeit_credit();
-        queue.charge(&mut account, Cost(1), true);
-        assert!(account.tag() > queue.clock, "it pays itself");
+        clock.charge(&mut account, Cost(1), true);
+        assert!(account.tag() > clock.0, "it pays itself");
     }
 
     #[test]
     fn debts_are_forgiven_smallest_first_when_there_are_too_many() {
-        let queue = FairQueue::<TestId>::default();
+        let clock = VirtualClock::default();
         let mut idle = IdleTags::new(FixedState::default());
         for flow in 0..4 * IdleTags::MOST as u64 {
-            idle.remember(&queue, Flow(flow), VirtualTime(u128::from(flow) + 1));
+            idle.remember(&clock, Flow(flow), VirtualTime(u128::from(flow) + 1));
         }
         assert!(idle.len() <= IdleTags::MOST);
         let last = 4 * IdleTags::MOST as u64 - 1;

@@ -8,19 +8,20 @@
 use crate::config::FlowConfig;
 use crate::gate::Gate;
 use crate::id::{Class, Flow, FlowId, QueueId, TargetId};
-use crate::table::{Id, Table};
+use crate::occupancy::Holder;
+use crate::table::{Id, Table, indexed};
 use crate::time::Time;
 use crate::wheel::TimerId;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use std::ops::{Index, IndexMut};
 
 /// A flow.
 #[derive(Debug)]
 pub(crate) struct FlowState {
     name: Flow,
-    weight: u32,
+    /// Its weight, and its jobs that wait in all classes.
+    pub(crate) holder: Holder,
     pub(crate) gate: Gate,
     /// Its queues, by class.
     queues: SmallVec<[Option<QueueId>; 10]>,
@@ -40,7 +41,7 @@ impl FlowState {
 
     #[inline]
     pub(crate) fn weight(&self) -> u32 {
-        self.weight
+        self.holder.weight()
     }
 
     #[inline]
@@ -63,17 +64,12 @@ impl FlowState {
         };
         queues.filter_map(queue).collect()
     }
-
-    pub(crate) fn reconfigure(&mut self, config: FlowConfig, now: Time) {
-        self.weight = config.weight;
-        self.gate.reconfigure(config.limits, now);
-    }
 }
 
 /// All flows.
 #[derive(Debug)]
 pub(crate) struct Flows {
-    table: Table<FlowId, FlowState>,
+    pub(crate) table: Table<FlowId, FlowState>,
     by_name: HashMap<Flow, FlowId, FixedState>,
     sweep_at: usize,
 }
@@ -97,7 +93,7 @@ impl Flows {
     pub(crate) fn insert(&mut self, name: Flow, config: FlowConfig, now: Time) -> FlowId {
         let flow = self.table.insert(FlowState {
             name,
-            weight: config.weight,
+            holder: Holder::of(config.weight),
             gate: Gate::new(config.limits, now),
             queues: SmallVec::new(),
             delayed: 0,
@@ -125,32 +121,6 @@ impl Flows {
         self.by_name.shrink_to(self.sweep_at);
         self.table.shrink();
     }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (FlowId, &FlowState)> {
-        self.table.iter()
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (FlowId, &mut FlowState)> {
-        self.table.iter_mut()
-    }
-
-    pub(crate) fn ids(&self) -> Vec<FlowId> {
-        self.table.ids()
-    }
 }
 
-impl Index<FlowId> for Flows {
-    type Output = FlowState;
-
-    #[inline]
-    fn index(&self, flow: FlowId) -> &FlowState {
-        &self.table[flow]
-    }
-}
-
-impl IndexMut<FlowId> for Flows {
-    #[inline]
-    fn index_mut(&mut self, flow: FlowId) -> &mut FlowState {
-        &mut self.table[flow]
-    }
-}
+indexed!(Flows[flow: FlowId] -> FlowState = table[flow]);

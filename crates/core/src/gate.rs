@@ -91,11 +91,17 @@ impl Gate {
         self.cost.as_mut()?.ready_at(now, cost)
     }
 
-    /// Whether a job of that cost may go.
+    /// Whether there is enough for a job of that cost.
     #[inline]
+    pub(crate) fn pass_cost(&mut self, now: Time, cost: Cost) -> Pass {
+        self.short_until(now, cost).map_or(Pass::Open, Pass::Short)
+    }
+
+    /// Whether a job of that cost may go.
+    #[inline(always)]
     pub(crate) fn pass(&mut self, now: Time, cost: Cost) -> Pass {
         match self.pass_any(now) {
-            Pass::Open => self.short_until(now, cost).map_or(Pass::Open, Pass::Short),
+            Pass::Open => self.pass_cost(now, cost),
             shut => shut,
         }
     }

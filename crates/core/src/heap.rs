@@ -6,49 +6,32 @@
 //! levels.
 
 use crate::table::Id;
-use std::marker::PhantomData;
 
 /// Where each member stands in the heap that it is in.
-#[derive(Clone, Debug)]
-pub(crate) struct Positions<I> {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Positions {
     at: Vec<u32>,
-    id: PhantomData<I>,
 }
 
 const ABSENT: u32 = u32::MAX;
 
-impl<I> Default for Positions<I> {
-    fn default() -> Self {
-        Positions {
-            at: Vec::new(),
-            id: PhantomData,
-        }
-    }
-}
-
-impl<I: Id> Positions<I> {
+impl Positions {
     #[inline]
-    fn get(&self, id: I) -> Option<usize> {
+    fn get(&self, id: impl Id) -> Option<usize> {
         let at = *self.at.get(id.index())?;
         (at != ABSENT).then_some(at as usize)
     }
 
     #[inline(always)]
-    fn set(&mut self, id: I, at: usize) {
+    fn set(&mut self, id: impl Id, at: usize) {
         self.at[id.index()] = at as u32;
     }
 
     #[inline]
-    fn enter(&mut self, id: I) {
+    fn enter(&mut self, id: impl Id) {
         if self.at.len() <= id.index() {
             self.at.resize(id.index() + 1, ABSENT);
         }
-    }
-
-    /// Whether a member is in one of the heaps.
-    #[inline]
-    pub(crate) fn contains(&self, id: I) -> bool {
-        self.get(id).is_some()
     }
 }
 
@@ -70,19 +53,16 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
         self.items.first().copied()
     }
 
-    /// Adds a member.
     #[inline(always)]
-    pub(crate) fn push(&mut self, positions: &mut Positions<I>, key: K, id: I) {
+    fn push(&mut self, positions: &mut Positions, key: K, id: I) {
         positions.enter(id);
         self.items.push((key, id));
         let last = self.items.len() - 1;
         up(&mut self.items, positions, last);
     }
 
-    /// Gives a member another key.
     #[inline(always)]
-    pub(crate) fn rekey(&mut self, positions: &mut Positions<I>, key: K, id: I) {
-        let at = positions.get(id).expect("a member has a position");
+    fn rekey(&mut self, positions: &mut Positions, key: K, at: usize) {
         let before = std::mem::replace(&mut self.items[at].0, key);
         if key == before {
             return;
@@ -94,26 +74,19 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
         }
     }
 
-    /// Whether that member is the first.
-    #[inline]
-    pub(crate) fn is_first(&self, id: I) -> bool {
-        self.items.first().is_some_and(|(_, first)| *first == id)
-    }
-
-    /// Adds a member, or gives it another key.
+    /// Gives a member that key, adding it if need be, or takes it out.
     #[inline(always)]
-    pub(crate) fn set(&mut self, positions: &mut Positions<I>, key: K, id: I) {
-        if positions.contains(id) {
-            self.rekey(positions, key, id);
-        } else {
-            self.push(positions, key, id);
+    pub(crate) fn update(&mut self, positions: &mut Positions, key: Option<K>, id: I) {
+        match (key, positions.get(id)) {
+            (Some(key), Some(at)) => self.rekey(positions, key, at),
+            (Some(key), None) => self.push(positions, key, id),
+            (None, Some(at)) => self.remove(positions, id, at),
+            (None, None) => {}
         }
     }
 
-    /// Removes a member.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, positions: &mut Positions<I>, id: I) {
-        let at = positions.get(id).expect("a member has a position");
+    fn remove(&mut self, positions: &mut Positions, id: I, at: usize) {
         let (key, _) = self.items.swap_remove(at);
         positions.set(id, ABSENT as usize);
         if at < self.items.len() {
@@ -128,7 +101,7 @@ impl<K: Copy + Ord, I: Id> Heap<K, I> {
 
 /// Moves the member at `at` up to where it belongs.
 #[inline]
-fn up<K: Copy + Ord, I: Id>(items: &mut [(K, I)], positions: &mut Positions<I>, mut at: usize) {
+fn up<K: Copy + Ord, I: Id>(items: &mut [(K, I)], positions: &mut Positions, mut at: usize) {
     let item = items[at];
     while at > 0 {
         let parent = (at - 1) / 4;
@@ -145,7 +118,7 @@ fn up<K: Copy + Ord, I: Id>(items: &mut [(K, I)], positions: &mut Positions<I>, 
 
 /// Moves the member at `at` down to where it belongs.
 #[inline]
-fn down<K: Copy + Ord, I: Id>(items: &mut [(K, I)], positions: &mut Positions<I>, mut at: usize) {
+fn down<K: Copy + Ord, I: Id>(items: &mut [(K, I)], positions: &mut Positions, mut at: usize) {
     let item = items[at];
     loop {
         let first = at * 4 + 1;
@@ -190,14 +163,16 @@ mod tests {
             let mut model: BTreeMap<usize, u32> = BTreeMap::new();
             for (op, key, index) in ops {
                 let id = TestId::from_index(index);
-                prop_assert_eq!(positions.contains(id), model.contains_key(&index));
+                prop_assert_eq!(positions.get(id).is_some(), model.contains_key(&index));
                 match op {
                     0 | 1 => {
-                        heap.set(&mut positions, key, id);
+                        heap.update(&mut positions, Some(key), id);
                         model.insert(index, key);
                     }
-                    _ if model.remove(&index).is_some() => heap.remove(&mut positions, id),
-                    _ => {}
+                    _ => {
+                        heap.update(&mut positions, None, id);
+                        model.remove(&index);
+                    }
                 }
                 let least = model.values().min().copied();
                 prop_assert_eq!(heap.first().map(|(key, _)| key), least);

@@ -8,12 +8,12 @@ use crate::id::{
     Class, Cost, Flow, FlowId, GroupId, JobId, Key, LaneId, TargetId, TargetSet, Ticket,
 };
 use crate::job::Job;
-use crate::table::Table;
+use crate::table::{Table, indexed};
 use crate::time::Time;
 use crate::wheel::TimerId;
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use std::ops::{Index, IndexMut};
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
 
 /// A live job.
 #[derive(Debug)]
@@ -65,6 +65,12 @@ pub(crate) enum State {
 }
 
 impl<P> Entry<P> {
+    #[inline]
+    pub(crate) fn ticket(&self, job: JobId) -> Ticket {
+        let serial = self.serial;
+        Ticket { job, serial }
+    }
+
     /// The payload, which goes with the lease.
     #[inline]
     pub(crate) fn take_payload(&mut self) -> P {
@@ -82,7 +88,9 @@ impl<P> Entry<P> {
 #[derive(Debug)]
 pub(crate) struct Jobs<P> {
     table: Table<JobId, Entry<P>>,
-    by_key: HashMap<Key, JobId, FixedState>,
+    /// Hashed by their keys.
+    by_key: HashTable<JobId>,
+    hasher: FixedState,
     serial: u64,
 }
 
@@ -90,16 +98,16 @@ impl<P> Jobs<P> {
     pub(crate) fn new(hasher: FixedState) -> Self {
         Jobs {
             table: Table::default(),
-            by_key: HashMap::with_hasher(hasher),
+            by_key: HashTable::new(),
+            hasher,
             serial: 0,
         }
     }
 
-    /// The next number in the order of arrival.
-    #[inline]
-    pub(crate) fn next_seq(&mut self) -> u64 {
+    /// Gives a job the next number in the order of arrival.
+    pub(crate) fn arrive_anew(&mut self, job: JobId) {
         self.serial += 1;
-        self.serial
+        self.table[job].seq = self.serial;
     }
 
     #[inline]
@@ -110,7 +118,8 @@ impl<P> Jobs<P> {
         group: GroupId,
         attempts: u32,
     ) -> JobId {
-        let serial = self.next_seq();
+        self.serial += 1;
+        let serial = self.serial;
         let key = job.key;
         let id = self.table.insert(Entry {
             serial,
@@ -135,7 +144,10 @@ impl<P> Jobs<P> {
             payload: Some(job.payload),
         });
         if let Some(key) = key {
-            self.by_key.insert(key, id);
+            let (table, hasher) = (&self.table, &self.hasher);
+            let rehash = |id: &JobId| hasher.hash_one(table[*id].key);
+            let hash = hasher.hash_one(Some(key));
+            self.by_key.insert_unique(hash, id, rehash);
         }
         id
     }
@@ -143,19 +155,24 @@ impl<P> Jobs<P> {
     /// Forgets a job whose payload is with its lease: nothing of the entry is moved.
     #[inline]
     pub(crate) fn forget(&mut self, id: JobId) {
-        if let Some(key) = self.table[id].key {
-            self.by_key.remove(&key);
-        }
+        self.free_key(self.table[id].key, id);
         self.table.discard(id);
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, id: JobId) -> Entry<P> {
         let entry = self.table.remove(id);
-        if let Some(key) = entry.key {
-            self.by_key.remove(&key);
-        }
+        self.free_key(entry.key, id);
         entry
+    }
+
+    fn free_key(&mut self, key: Option<Key>, id: JobId) {
+        if key.is_some() {
+            let hash = self.hasher.hash_one(key);
+            if let Ok(found) = self.by_key.find_entry(hash, |other| *other == id) {
+                found.remove();
+            }
+        }
     }
 
     /// Turns a removed entry back into the job that was submitted. `flow` is its flow's name.
@@ -182,15 +199,14 @@ impl<P> Jobs<P> {
 
     #[inline]
     pub(crate) fn find(&self, key: Key) -> Option<JobId> {
-        self.by_key.get(&key).copied()
+        let hash = self.hasher.hash_one(Some(key));
+        let found = |id: &JobId| self.table[*id].key == Some(key);
+        self.by_key.find(hash, found).copied()
     }
 
     #[inline]
     pub(crate) fn ticket(&self, id: JobId) -> Ticket {
-        Ticket {
-            job: id,
-            serial: self.table[id].serial,
-        }
+        self.table[id].ticket(id)
     }
 
     /// The job of a ticket, if it still lives.
@@ -215,18 +231,4 @@ impl<P> Jobs<P> {
     }
 }
 
-impl<P> Index<JobId> for Jobs<P> {
-    type Output = Entry<P>;
-
-    #[inline]
-    fn index(&self, id: JobId) -> &Entry<P> {
-        &self.table[id]
-    }
-}
-
-impl<P> IndexMut<JobId> for Jobs<P> {
-    #[inline]
-    fn index_mut(&mut self, id: JobId) -> &mut Entry<P> {
-        &mut self.table[id]
-    }
-}
+indexed!(Jobs<P>[job: JobId] -> Entry<P> = table[job]);

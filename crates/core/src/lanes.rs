@@ -7,7 +7,7 @@
 
 use crate::id::{Class, FlowId, GroupId, JobId, LaneId, QueueId, TargetId};
 use crate::list::{Links, List};
-use crate::table::{Id, Table};
+use crate::table::{Id, Table, indexed};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
@@ -35,11 +35,12 @@ pub(crate) enum LaneState {
     Reserving(TargetId),
 }
 
+/// A lane.
 #[derive(Debug)]
-struct Lane {
-    key: LaneKey,
-    jobs: List,
-    state: LaneState,
+pub(crate) struct Lane {
+    pub(crate) key: LaneKey,
+    pub(crate) jobs: List,
+    pub(crate) state: LaneState,
     /// Its place among its group's lanes with jobs.
     in_group: usize,
 }
@@ -64,7 +65,7 @@ impl Lanes {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn find(&self, key: LaneKey) -> Option<LaneId> {
         self.by_key.get(&(key.class, key.queue, key.group)).copied()
     }
@@ -89,35 +90,6 @@ impl Lanes {
         self.by_key.remove(&(key.class, key.queue, key.group));
     }
 
-    #[inline]
-    pub(crate) fn key(&self, lane: LaneId) -> LaneKey {
-        self.table[lane].key
-    }
-
-    #[inline]
-    pub(crate) fn state(&self, lane: LaneId) -> LaneState {
-        self.table[lane].state
-    }
-
-    #[inline]
-    pub(crate) fn set_state(&mut self, lane: LaneId, state: LaneState) {
-        self.table[lane].state = state;
-    }
-
-    #[inline]
-    pub(crate) fn head(&self, lane: LaneId) -> Option<JobId> {
-        self.table[lane].jobs.head
-    }
-
-    #[inline]
-    pub(crate) fn tail(&self, lane: LaneId) -> Option<JobId> {
-        self.table[lane].jobs.tail
-    }
-
-    pub(crate) fn len(&self, lane: LaneId) -> u32 {
-        self.table[lane].jobs.len
-    }
-
     /// The lanes of a group that have jobs, in no particular order.
     pub(crate) fn in_group(&self, group: GroupId) -> &[LaneId] {
         self.by_group.get(group.index()).map_or(&[], Vec::as_slice)
@@ -125,7 +97,7 @@ impl Lanes {
 
     /// The jobs of a lane, oldest first.
     pub(crate) fn jobs(&self, lane: LaneId) -> impl Iterator<Item = JobId> {
-        std::iter::successors(self.head(lane), |job| self.links.next(*job))
+        std::iter::successors(self.table[lane].jobs.head, |job| self.links.next(*job))
     }
 
     /// All lanes that have jobs, those of one group together.
@@ -133,33 +105,24 @@ impl Lanes {
         self.by_group.iter().flatten().copied().collect()
     }
 
-    /// Puts a job behind all others of its lane. Says whether it is the head.
+    /// Puts a job where it belongs by its order of arrival. `seq` tells that of each job. Says
+    /// whether it is the head.
     #[inline]
-    pub(crate) fn push(&mut self, lane: LaneId, job: JobId) -> bool {
-        self.insert(lane, job, None);
-        self.head(lane) == Some(job)
-    }
-
-    /// Puts a job where it belongs by its order of arrival. `seq` tells that of the others.
-    pub(crate) fn insert_in_order(&mut self, lane: LaneId, job: JobId, seq: impl Fn(JobId) -> u64) {
-        // Jobs that are moved one after the other, as a reload does, arrive in order.
-        let is_last = self.tail(lane).is_none_or(|tail| seq(tail) < seq(job));
-        let mut next = self.head(lane).filter(|_| !is_last);
+    pub(crate) fn insert(&mut self, id: LaneId, job: JobId, seq: impl Fn(JobId) -> u64) -> bool {
+        let lane = &mut self.table[id];
+        // Jobs mostly arrive in order.
+        let is_last = (lane.jobs.tail).is_none_or(|tail| seq(tail) < seq(job));
+        let mut next = lane.jobs.head.filter(|_| !is_last);
         while let Some(other) = next.filter(|other| seq(*other) < seq(job)) {
             next = self.links.next(other);
         }
-        self.insert(lane, job, next);
-    }
-
-    #[inline(always)]
-    fn insert(&mut self, id: LaneId, job: JobId, next: Option<JobId>) {
-        let lane = &mut self.table[id];
         lane.jobs.insert(&mut self.links, job, next);
         if lane.jobs.len == 1 {
             let lanes = &mut self.by_group[lane.key.group.index()];
             lane.in_group = lanes.len();
             lanes.push(id);
         }
+        lane.jobs.head == Some(job)
     }
 
     /// Takes a job out. Says whether it was the head.
@@ -180,6 +143,8 @@ impl Lanes {
     }
 }
 
+indexed!(Lanes[lane: LaneId] -> Lane = table[lane]);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +152,10 @@ mod tests {
 
     fn job(index: usize) -> JobId {
         JobId::from_index(index)
+    }
+
+    fn seq(job: JobId) -> u64 {
+        job.index() as u64
     }
 
     fn key(queue: usize) -> LaneKey {
@@ -204,7 +173,10 @@ mod tests {
         let mut lanes = Lanes::new(FixedState::default());
         let ids: Vec<LaneId> = (0..5).map(|queue| lanes.create(key(queue))).collect();
         for (index, lane) in ids.iter().enumerate() {
-            assert!(lanes.push(*lane, job(index)), "the first job is the head");
+            assert!(
+                lanes.insert(*lane, job(index), seq),
+                "the first is the head"
+            );
         }
         (lanes, ids)
     }
@@ -225,7 +197,7 @@ mod tests {
             left.remove(&leaves);
             listed(&lanes, &left);
         }
-        lanes.push(ids[4], job(4));
+        lanes.insert(ids[4], job(4), seq);
         left.insert(4);
         listed(&lanes, &left);
     }
@@ -233,15 +205,13 @@ mod tests {
     #[test]
     fn a_job_put_back_stands_by_its_order_of_arrival() {
         let (mut lanes, ids) = five();
-        for index in [7, 9] {
-            lanes.push(ids[0], job(index));
-        }
-        for index in [8, 5] {
-            lanes.insert_in_order(ids[0], job(index), |job| job.index() as u64);
+        for index in [7, 9, 8, 5] {
+            lanes.insert(ids[0], job(index), seq);
         }
         let order: Vec<usize> = lanes.jobs(ids[0]).map(Id::index).collect();
         assert_eq!(order, [0, 5, 7, 8, 9]);
-        assert_eq!((lanes.len(ids[0]), lanes.tail(ids[0])), (5, Some(job(9))));
+        let List { len, tail, .. } = lanes[ids[0]].jobs;
+        assert_eq!((len, tail), (5, Some(job(9))));
     }
 
     #[test]

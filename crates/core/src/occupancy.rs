@@ -8,7 +8,7 @@
 //! kept while the bound is more than half taken, and then dropped.
 
 use crate::heap::{Heap, Positions};
-use crate::table::Id;
+use crate::table::{Id, Table};
 use std::cmp::Reverse;
 
 /// Places held for a weight of 1, in units of 2⁻²⁰.
@@ -22,19 +22,38 @@ impl Burden {
     }
 }
 
+/// A member's places; lies with the member.
 #[derive(Clone, Copy, Debug, Default)]
-struct Holder {
+pub(crate) struct Holder {
     held: u32,
     weight: u32,
 }
 
+impl Holder {
+    pub(crate) fn of(weight: u32) -> Self {
+        Holder { held: 0, weight }
+    }
+
+    #[inline]
+    pub(crate) fn held(&self) -> u64 {
+        u64::from(self.held)
+    }
+
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    fn burden(&self) -> Option<Burden> {
+        (self.held > 0).then(|| Burden::of(self.held(), self.weight))
+    }
+}
+
 /// Holders, most burdened first.
-type Order<I> = (Heap<Reverse<Burden>, I>, Positions<I>);
+type Order<I> = (Heap<Reverse<Burden>, I>, Positions);
 
 /// The places of one bound, by holder.
 #[derive(Debug)]
 pub(crate) struct Occupancy<I> {
-    holders: Vec<Holder>,
     taken: u64,
     /// The weights of all that hold a place, added up.
     weights: u64,
@@ -46,7 +65,6 @@ pub(crate) struct Occupancy<I> {
 impl<I> Default for Occupancy<I> {
     fn default() -> Self {
         Occupancy {
-            holders: Vec::new(),
             taken: 0,
             weights: 0,
             order: None,
@@ -67,99 +85,88 @@ impl<I: Id> Occupancy<I> {
     }
 
     #[inline]
-    pub(crate) fn held(&self, id: I) -> u64 {
-        self.holders
-            .get(id.index())
-            .map_or(0, |holder| u64::from(holder.held))
-    }
-
-    #[inline]
-    pub(crate) fn take(&mut self, id: I, weight: u32) {
-        if self.holders.len() <= id.index() {
-            self.holders.resize(id.index() + 1, Holder::default());
-        }
-        let holder = &mut self.holders[id.index()];
+    pub(crate) fn take(&mut self, id: I, holder: &mut Holder) {
         holder.held += 1;
         self.taken += 1;
         if holder.held == 1 {
-            holder.weight = weight;
-            self.weights += u64::from(weight);
+            self.weights += u64::from(holder.weight);
         }
-        if let Some((order, positions)) = &mut self.order {
-            let burden = Burden::of(u64::from(holder.held), holder.weight);
-            order.set(positions, Reverse(burden), id);
+        if self.order.is_some() {
+            self.update_order(id, holder);
         }
     }
 
     /// Gives a place up. Of `places` there are in all, when most are free the order is no longer
     /// kept.
     #[inline]
-    pub(crate) fn give_up(&mut self, id: I, places: u64) {
-        let holder = &mut self.holders[id.index()];
+    pub(crate) fn give_up(&mut self, holder: &mut Holder, places: u64) {
         holder.held -= 1;
         self.taken -= 1;
         if holder.held == 0 {
             self.weights -= u64::from(holder.weight);
         }
-        if self.order.is_some() && self.taken < places / 2 {
+        if self.order.is_some() {
+            self.drop_order(places);
+        }
+    }
+
+    #[cold]
+    fn drop_order(&mut self, places: u64) {
+        if self.taken < places / 2 {
             self.order = None;
         }
     }
 
     /// A holder without places will not come back under this id.
     pub(crate) fn forget(&mut self, id: I) {
+        self.update_order(id, &Holder::default());
+    }
+
+    #[cold]
+    fn update_order(&mut self, id: I, holder: &Holder) {
         if let Some((order, positions)) = &mut self.order {
-            if positions.contains(id) {
-                order.remove(positions, id);
-            }
+            order.update(positions, holder.burden().map(Reverse), id);
         }
     }
 
     /// Whether a holder of that weight has fewer places than its share of `places`.
-    pub(crate) fn is_below_share(&self, id: Option<I>, weight: u32, places: u64) -> bool {
-        let held = id.map_or(0, |id| self.held(id));
+    pub(crate) fn is_below_share(&self, held: u64, weight: u32, places: u64) -> bool {
         let newcomer = if held == 0 { u64::from(weight) } else { 0 };
         let all = u128::from(self.weights + newcomer);
         u128::from(held) * all < u128::from(places) * u128::from(weight)
     }
 
-    /// The holder with the greatest burden.
-    pub(crate) fn largest(&mut self) -> Option<(Burden, I)> {
-        let holders = &self.holders;
-        let burden = |id: I| {
-            let Holder { held, weight } = holders[id.index()];
-            (held > 0).then(|| Burden::of(u64::from(held), weight))
-        };
+    /// The holder with the greatest burden, of `all` members.
+    pub(crate) fn largest<T>(
+        &mut self,
+        all: &Table<I, T>,
+        holder: impl Fn(&T) -> Holder,
+    ) -> Option<(Burden, I)> {
         let (order, positions) = self.order.get_or_insert_with(|| {
             let (mut order, mut positions) = (Heap::default(), Positions::default());
-            for index in 0..holders.len() {
-                let id = I::from_index(index);
-                if let Some(burden) = burden(id) {
-                    order.push(&mut positions, Reverse(burden), id);
+            for (id, member) in all.iter() {
+                if let Some(burden) = holder(member).burden() {
+                    order.update(&mut positions, Some(Reverse(burden)), id);
                 }
             }
             (order, positions)
         });
         while let Some((Reverse(stored), id)) = order.first() {
-            match burden(id) {
+            match holder(&all[id]).burden() {
                 Some(burden) if burden == stored => return Some((burden, id)),
-                Some(burden) => order.rekey(positions, Reverse(burden), id),
-                None => order.remove(positions, id),
+                burden => order.update(positions, burden.map(Reverse), id),
             }
         }
         None
     }
 
-    /// Applies new weights.
-    pub(crate) fn reweigh(&mut self, weight: impl Fn(I) -> u32) {
+    /// Applies a new weight of a holder. The order is built anew.
+    pub(crate) fn reweigh(&mut self, holder: &mut Holder, weight: u32) {
         self.order = None;
-        self.weights = 0;
-        for (index, holder) in self.holders.iter_mut().enumerate() {
-            if holder.held > 0 {
-                holder.weight = weight(I::from_index(index));
-                self.weights += u64::from(holder.weight);
-            }
+        if holder.held > 0 {
+            self.weights = self.weights - u64::from(holder.weight) + u64::from(weight);
         }
+        holder.weight = weight;
     }
 }
 
@@ -176,20 +183,22 @@ mod tests {
     proptest! {
         #[test]
         fn the_largest_is_the_largest(ops in prop::collection::vec((any::<bool>(), 0usize..6), 1..200)) {
-            let mut occupancy = Occupancy::<TestId>::default();
+            let mut occupancy = Occupancy::default();
             let mut held = [0u64; 6];
+            let mut holders = Table::<TestId, Holder>::default();
+            let ids: Vec<TestId> = (1..=6).map(|weight| holders.insert(Holder::of(weight))).collect();
             for (take, index) in ops {
-                let id = TestId::from_index(index);
+                let holder = &mut holders[ids[index]];
                 if take {
-                    occupancy.take(id, index as u32 + 1);
+                    occupancy.take(ids[index], holder);
                     held[index] += 1;
                 } else if held[index] > 0 {
-                    occupancy.give_up(id, 10);
+                    occupancy.give_up(holder, 10);
                     held[index] -= 1;
                 }
                 let burdens = (0..6).filter(|index| held[*index] > 0)
                     .map(|index| Burden::of(held[index], index as u32 + 1));
-                prop_assert_eq!(occupancy.largest().map(|(burden, _)| burden), burdens.max());
+                prop_assert_eq!(occupancy.largest(&holders, |holder| *holder).map(|(burden, _)| burden), burdens.max());
                 prop_assert_eq!(occupancy.taken(), held.iter().sum::<u64>());
             }
         }
@@ -198,8 +207,8 @@ mod tests {
     #[test]
     fn the_largest_bounds_do_not_overflow() {
         let mut occupancy = Occupancy::<TestId>::default();
-        occupancy.take(TestId::from_index(0), u32::MAX);
-        assert!(occupancy.is_below_share(Some(TestId::from_index(0)), u32::MAX, u64::MAX));
+        occupancy.take(TestId::from_index(0), &mut Holder::of(u32::MAX));
+        assert!(occupancy.is_below_share(1, u32::MAX, u64::MAX));
         assert!(Burden::of(u64::MAX, 1) > Burden::of(1, 1));
     }
 }

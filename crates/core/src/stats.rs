@@ -56,20 +56,6 @@ pub struct Ended {
     pub returned: u64,
 }
 
-impl Ended {
-    /// All of them.
-    #[must_use]
-    pub fn in_all(&self) -> u64 {
-        self.done
-            + self.failed
-            + self.merged
-            + self.expired
-            + self.cancelled
-            + self.shed
-            + self.returned
-    }
-}
-
 /// A histogram of waits: four buckets to a doubling, from a microsecond to hours, so that a
 /// quantile is at most a quarter too high.
 #[derive(Clone, Debug, PartialEq, Eq)]

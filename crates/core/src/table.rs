@@ -5,7 +5,6 @@
 //! know that its owner still lives, or keep a [`Ticket`](crate::Ticket), which has a serial number
 //! as well.
 
-use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
@@ -60,6 +59,28 @@ macro_rules! ids {
 }
 pub(crate) use ids;
 
+/// Lets a part be indexed by the ids of what it stores.
+macro_rules! indexed {
+    ($part:ident$(<$param:ident>)? [$id:ident: $key:ty] -> $value:ty = $field:ident[$at:expr]) => {
+        impl$(<$param>)? std::ops::Index<$key> for $part$(<$param>)? {
+            type Output = $value;
+
+            #[inline]
+            fn index(&self, $id: $key) -> &$value {
+                &self.$field[$at]
+            }
+        }
+
+        impl$(<$param>)? std::ops::IndexMut<$key> for $part$(<$param>)? {
+            #[inline]
+            fn index_mut(&mut self, $id: $key) -> &mut $value {
+                &mut self.$field[$at]
+            }
+        }
+    };
+}
+pub(crate) use indexed;
+
 #[derive(Clone, Debug)]
 enum Slot<I, T> {
     Vacant { next: Option<I> },
@@ -72,7 +93,6 @@ pub(crate) struct Table<I, T> {
     slots: Vec<Slot<I, T>>,
     free: Option<I>,
     len: usize,
-    id: PhantomData<I>,
 }
 
 impl<I, T> Default for Table<I, T> {
@@ -81,7 +101,6 @@ impl<I, T> Default for Table<I, T> {
             slots: Vec::new(),
             free: None,
             len: 0,
-            id: PhantomData,
         }
     }
 }

@@ -10,14 +10,13 @@ use crate::gate::{Gate, Pass};
 use crate::id::{Cost, GroupId, LaneId, SetRef, TargetId, TargetSet};
 use crate::job::Verdict;
 use crate::list::List;
-use crate::table::Table;
+use crate::table::{Table, indexed};
 use crate::time::Time;
 use crate::wheel::TimerId;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use std::fmt;
-use std::ops::{Index, IndexMut};
 
 /// A target's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,7 +121,7 @@ impl Target {
     }
 
     /// Whether it would serve a job, whatever its cost. A reservation is the caller's to consider.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pass_any(&mut self, now: Time) -> Pass {
         match self.state {
             TargetState::Suspended { until } => Pass::Shut(Some(until)),
@@ -133,10 +132,10 @@ impl Target {
     }
 
     /// Whether it would serve a job of that cost.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pass(&mut self, now: Time, cost: Cost) -> Pass {
         match self.pass_any(now) {
-            Pass::Open => (self.gate.short_until(now, cost)).map_or(Pass::Open, Pass::Short),
+            Pass::Open => self.gate.pass_cost(now, cost),
             shut => shut,
         }
     }
@@ -435,21 +434,7 @@ impl Targets {
     }
 }
 
-impl Index<TargetId> for Targets {
-    type Output = Target;
-
-    #[inline]
-    fn index(&self, target: TargetId) -> &Target {
-        &self.targets[target.index()]
-    }
-}
-
-impl IndexMut<TargetId> for Targets {
-    #[inline]
-    fn index_mut(&mut self, target: TargetId) -> &mut Target {
-        &mut self.targets[target.index()]
-    }
-}
+indexed!(Targets[target: TargetId] -> Target = targets[target.index()]);
 
 #[cfg(test)]
 mod tests {

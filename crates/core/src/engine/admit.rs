@@ -5,7 +5,7 @@
 //! everyone else is refused and told when to try again.
 
 use super::Core;
-use crate::config::{Bound, OnSuspend, Policy};
+use crate::config::{Bound, FlowConfig, OnSuspend, Policy};
 use crate::event::{Event, Reason, Refused};
 use crate::forecast::{Forecast, LONGEST};
 use crate::id::{Booking, Class, FlowId, GroupId, JobId, LaneId, QueueId, TargetId, Ticket};
@@ -52,10 +52,6 @@ enum Scarce {
 }
 
 impl<P> Core<P> {
-    #[expect(
-        clippy::result_large_err,
-        reason = "a refusal hands the job back by value: boxing it would allocate"
-    )]
     pub(super) fn admit(
         &mut self,
         now: Time,
@@ -125,14 +121,11 @@ impl<P> Core<P> {
             },
         }
         let flow = self.flows.find(job.flow);
-        let weight = match flow {
-            Some(flow) => self.flows[flow].weight(),
-            None => self.config.flow(job.flow).weight,
-        };
-        let fits = match flow {
-            Some(flow) => self.flows[flow].gate.fits(job.cost),
+        let (weight, fits) = match flow.map(|flow| &self.flows[flow]) {
+            Some(flow) => (flow.weight(), flow.gate.fits(job.cost)),
             None => {
-                (self.config.flow(job.flow).limits.max_cost).is_none_or(|most| job.cost <= most)
+                let FlowConfig { weight, limits } = self.config.flow(job.flow);
+                (weight, limits.max_cost.is_none_or(|most| job.cost <= most))
             }
         };
         if !fits {
@@ -190,7 +183,7 @@ impl<P> Core<P> {
             };
         }
         let occupancy = &self.classes[class].occupancy;
-        let own = queue.map_or(0, |queue| occupancy.held(queue));
+        let own = queue.map_or(0, |queue| self.classes[class].waiting_in(queue));
         let own_weight = if own > 0 { u64::from(weight) } else { 0 };
         let others = fair_part(own + 1, occupancy.weights() - own_weight, u64::from(weight));
         let in_class = own + others.min(occupancy.taken() - own);
@@ -312,11 +305,13 @@ impl<P> Core<P> {
         let places = self.config.bound.places() as u64;
         match self.config.bound {
             Bound::Shared(_) => {
-                if !self.occupancy.is_below_share(flow, weight, places) {
+                let held = flow.map_or(0, |flow| self.flows[flow].holder.held());
+                if !self.occupancy.is_below_share(held, weight, places) {
                     return None;
                 }
-                let held = flow.map_or(0, |flow| self.occupancy.held(flow));
-                let (burden, most) = self.occupancy.largest()?;
+                let (burden, most) = self
+                    .occupancy
+                    .largest(&self.flows.table, |flow| flow.holder)?;
                 let queues = self.flows[most].queues();
                 let newest = queues
                     .iter()
@@ -326,12 +321,12 @@ impl<P> Core<P> {
             }
             Bound::PerClass(_) => {
                 let queue = flow.and_then(|flow| self.flows[flow].queue(class));
-                let occupancy = &mut self.classes[class].occupancy;
-                if !occupancy.is_below_share(queue, weight, places) {
+                let state = &mut self.classes[class];
+                let held = queue.map_or(0, |queue| state.waiting_in(queue));
+                if !state.occupancy.is_below_share(held, weight, places) {
                     return None;
                 }
-                let held = queue.map_or(0, |queue| occupancy.held(queue));
-                let (burden, most) = occupancy.largest()?;
+                let (burden, most) = state.largest_queue()?;
                 let newest = self.newest(class, most);
                 newest.filter(|_| burden > Burden::of(held + 1, weight))
             }
@@ -344,7 +339,7 @@ impl<P> Core<P> {
         let from = (self.classes[class].config.displaces).filter(|_| self.shares_bound())?;
         let last = self.classes.len() as u8;
         let (class, queue) = (from.0..last).rev().find_map(|class| {
-            let (_, queue) = self.classes[Class(class)].occupancy.largest()?;
+            let (_, queue) = self.classes[Class(class)].largest_queue()?;
             Some((Class(class), queue))
         })?;
         self.newest(class, queue)
@@ -353,7 +348,7 @@ impl<P> Core<P> {
     /// The newest job of a flow queue.
     fn newest(&self, class: Class, queue: QueueId) -> Option<JobId> {
         let lanes = self.classes[class].queue(queue).lanes().iter();
-        let tails = lanes.filter_map(|lane| self.lanes.tail(*lane));
+        let tails = lanes.filter_map(|lane| self.lanes[*lane].jobs.tail);
         tails.max_by_key(|job| self.jobs[*job].seq)
     }
 
@@ -366,10 +361,15 @@ impl<P> Core<P> {
         let shared = self.shares_bound();
         let lanes = self.lanes.in_group(arrival.group);
         let candidates = || {
-            let keyed = lanes.iter().map(|lane| (*lane, self.lanes.key(*lane)));
+            let keyed = lanes.iter().map(|lane| (*lane, self.lanes[*lane].key));
             keyed.filter(move |(_, key)| shared || key.class == class)
         };
-        let newest = |lane: LaneId| self.lanes.tail(lane).expect("a lane in the list has jobs");
+        let newest = |lane: LaneId| {
+            self.lanes[lane]
+                .jobs
+                .tail
+                .expect("a lane in the list has jobs")
+        };
         let seq = |lane: LaneId| self.jobs[newest(lane)].seq;
         let displaces = self.classes[class].config.displaces.filter(|_| shared);
         if let Some(from) = displaces {
@@ -379,7 +379,7 @@ impl<P> Core<P> {
                 return Some(newest(lane));
             }
         }
-        let length = |lane: LaneId| u64::from(self.lanes.len(lane));
+        let length = |lane: LaneId| u64::from(self.lanes[lane].jobs.len);
         let weight = |flow: FlowId| self.flows[flow].weight();
         let (mut own, mut weights) = (0, 0);
         for (lane, key) in candidates() {
@@ -437,10 +437,9 @@ impl<P> Core<P> {
 
     /// Forgets flows that have no jobs and whose rates are full. Their debt is remembered.
     fn sweep_flows(&mut self, now: Time) {
-        for flow in self.flows.ids() {
-            let waiting = self.occupancy.held(flow);
+        for flow in self.flows.table.ids() {
             let state = &mut self.flows[flow];
-            if waiting > 0 || state.delayed > 0 || !state.gate.is_fresh(now) {
+            if state.holder.held() > 0 || state.delayed > 0 || !state.gate.is_fresh(now) {
                 continue;
             }
             if let Some(timer) = state.timer.take() {
@@ -485,8 +484,7 @@ impl<P> Core<P> {
         let (free, places) = (self.places_free(class), self.config.bound.places());
         let free = free.saturating_sub(taken) as usize;
         let least = self.least_wait(now, class, free as u64);
-        let (after, booking) = self.forecast(class).book_after(now, least, free, places);
-        (after, booking)
+        (self.forecast(class)).book_after(now, least, free, places)
     }
 
     /// A wait that no place can become free before: grants are limited by the rate over everything.

@@ -26,10 +26,8 @@ impl<P> Core<P> {
         let now = self.tick(now);
         self.draining = true;
         for job in self.jobs.unleased() {
-            let ticket = self.jobs.ticket(job);
-            let job = self.end_unleased(now, job);
-            self.classes[job.class].stats.ended.returned += 1;
-            self.events.push_back(Event::Returned { ticket, job });
+            let returned = |ticket, job| Event::Returned { ticket, job };
+            self.end_with_event(now, job, |ended| &mut ended.returned, returned);
         }
     }
 
@@ -82,11 +80,12 @@ impl<P> Core<P> {
     }
 
     fn apply_flows(&mut self, now: Time) {
-        for (_, flow) in self.flows.iter_mut() {
-            flow.reconfigure(self.config.flow(flow.name()), now);
+        for (_, flow) in self.flows.table.iter_mut() {
+            let config = self.config.flow(flow.name());
+            flow.gate.reconfigure(config.limits, now);
+            self.occupancy.reweigh(&mut flow.holder, config.weight);
         }
         let flows = &self.flows;
-        self.occupancy.reweigh(|flow| flows[flow].weight());
         for class in self.classes.iter_mut() {
             class.reweigh(|flow| flows[flow].weight());
         }
@@ -118,16 +117,17 @@ impl<P> Core<P> {
             self.unreserve(target);
         }
         for group in self.targets.groups() {
-            self.close_group(group);
+            self.blocked.set_open(group, false);
         }
-        for flow in self.flows.ids() {
+        for flow in self.flows.table.ids() {
             self.open_flow(flow);
         }
         for lane in self.lanes.with_jobs() {
-            if self.lanes.state(lane) == LaneState::Blocked {
+            if self.lanes[lane].state == LaneState::Blocked {
                 self.unblock_lane(lane);
             }
-            self.head_changed(lane);
+            let key = self.lanes[lane].key;
+            self.head_changed(lane, &key);
         }
     }
 
@@ -154,7 +154,7 @@ impl<P> Core<P> {
     /// Has a job served by another group.
     fn move_to(&mut self, now: Time, job: JobId, group: GroupId) {
         match self.jobs[job].state {
-            State::Waiting(_) => self.leave_lane(now, job, false),
+            State::Waiting(_) => self.leave_lane(now, job),
             State::Delayed { due, suspended } => {
                 self.leave_delay(job);
                 self.jobs[job].state = State::Arriving;
@@ -173,7 +173,7 @@ impl<P> Core<P> {
             (Some(Time::MAX), _) => self.fail_unleased(now, job, Unservable::NoTarget),
             (Some(_), OnSuspend::End) => self.fail_unleased(now, job, Unservable::Suspended),
             (Some(until), OnSuspend::Delay) => self.suspend(job, until),
-            _ => self.reenter_lane(now, job),
+            _ => self.enter_lane(now, job),
         }
     }
 }

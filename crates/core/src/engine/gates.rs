@@ -12,95 +12,47 @@ use super::Core;
 use crate::aging::Blocker;
 use crate::fair_queue::Rank;
 use crate::gate::Pass;
-use crate::id::{Class, FlowId, GroupId, LaneId, TargetId};
-use crate::lanes::{LaneKey, LaneState};
+use crate::id::{FlowId, GroupId, LaneId, TargetId};
+use crate::lanes::{Lane, LaneKey, LaneState};
 use crate::time::Time;
 
 impl<P> Core<P> {
     /// The rank of a lane that has jobs.
     pub(super) fn rank(&self, lane: LaneId) -> Rank {
-        let key = self.lanes.key(lane);
-        let head = self
-            .lanes
-            .head(lane)
-            .expect("only lanes with jobs have a rank");
+        let Lane { key, jobs, .. } = &self.lanes[lane];
+        let head = jobs.head.expect("only lanes with jobs have a rank");
         self.classes[key.class].rank(self.config.policy, key.queue, self.jobs[head].seq)
     }
 
-    /// Puts a class where it belongs in the policy's order.
-    pub(super) fn update_class(&mut self, class: Class) {
-        let ready = self.classes[class].oldest_ready();
-        let blocked = self.blocked.first(class).map(|(rank, _)| rank.tie);
-        let oldest = match (ready, blocked) {
-            (Some(ready), Some(blocked)) => Some(ready.min(blocked)),
-            (ready, blocked) => ready.or(blocked),
-        };
-        self.classes.set_oldest(class, oldest);
-    }
-
-    /// Puts a lane's queue, and with it its class, where it belongs after its tag or first lane
-    /// changed.
-    #[inline(always)]
-    pub(super) fn update_queue(&mut self, key: &LaneKey) {
+    /// Opens a lane whose head arrived as number `seq`, or closes it; and puts its queue where it
+    /// belongs.
+    pub(super) fn set_open(&mut self, lane: LaneId, key: &LaneKey, seq: Option<u64>) {
         let blocked = self.flows[key.flow].blocked;
-        if self.classes.requeue(key.class, key.queue, blocked) {
-            self.update_class(key.class);
-        }
+        self.classes.set_open(lane, key, seq, blocked);
     }
 
     /// Blocks an open lane: every target of its group is shut.
     pub(super) fn block_lane(&mut self, lane: LaneId) {
-        let key = self.lanes.key(lane);
-        self.close_group(key.group);
+        let key = self.lanes[lane].key;
+        self.blocked.set_open(key.group, false);
         let rank = self.rank(lane);
-        self.classes.close_lane(lane, &key);
-        self.lanes.set_state(lane, LaneState::Blocked);
+        self.set_open(lane, &key, None);
+        self.lanes[lane].state = LaneState::Blocked;
         self.blocked.insert(lane, key.group, key.class, rank);
-        self.update_queue(&key);
     }
 
     /// Puts a blocked lane back into its queue, to be tried in its turn.
     pub(super) fn unblock_lane(&mut self, lane: LaneId) {
-        let key = self.lanes.key(lane);
+        let key = self.lanes[lane].key;
         self.blocked.remove(lane, key.group, key.class);
-        self.open_lane(lane);
-        // Also where the lane is not the first of its queue: another lane of the group is first now.
-        self.update_class(key.class);
-    }
-
-    /// Adds a lane with jobs, which is nowhere in the order, to the open ones.
-    pub(super) fn open_lane(&mut self, lane: LaneId) {
-        let key = self.lanes.key(lane);
-        if self.enlist(lane, &key) {
-            self.update_queue(&key);
-            // The flow's own cost bucket may be reserved for a job that this one precedes.
-            self.reconsider_flow(key.flow);
-        }
-    }
-
-    /// Adds a lane with jobs to the open ones of its queue, or moves it there. Says whether the
-    /// queue may have to move as well.
-    #[inline(always)]
-    pub(super) fn enlist(&mut self, lane: LaneId, key: &LaneKey) -> bool {
-        let head = (self.lanes.head(lane)).expect("only a lane with jobs is open");
-        let seq = self.jobs[head].seq;
-        self.lanes.set_state(lane, LaneState::Open);
-        self.classes.open_lane(lane, key, seq)
+        self.lanes[lane].state = LaneState::Empty;
+        self.update_lane(lane, &key);
     }
 
     /// One of the group's targets may have opened.
     pub(super) fn open_group(&mut self, group: GroupId) {
-        for class in self.blocked.open(group) {
-            self.update_class(class);
-        }
+        self.blocked.set_open(group, true);
         self.unblock_aging(Blocker::Group(group));
-    }
-
-    /// Every target of the group is shut.
-    pub(super) fn close_group(&mut self, group: GroupId) {
-        for class in self.blocked.close(group) {
-            self.update_class(class);
-        }
     }
 
     /// Whether any target of the group would serve some job now. If not, those that open by time
@@ -148,7 +100,7 @@ impl<P> Core<P> {
         for index in 0..self.targets.group(group).targets().len() {
             let target = self.targets.group(group).targets()[index];
             let lane = self.targets[target].reserved_for;
-            if lane.is_some_and(|lane| self.lanes.key(lane).group == group) {
+            if lane.is_some_and(|lane| self.lanes[lane].key.group == group) {
                 self.unreserve(target);
             }
         }
@@ -158,18 +110,17 @@ impl<P> Core<P> {
     pub(super) fn reserve(&mut self, target: TargetId, lane: LaneId, at: Time) {
         // The lane precedes whatever the bucket was reserved for.
         self.unreserve(target);
-        let key = self.lanes.key(lane);
-        self.classes.close_lane(lane, &key);
+        let key = self.lanes[lane].key;
+        self.set_open(lane, &key, None);
         self.flows[key.flow].reserving.push(target);
-        self.lanes.set_state(lane, LaneState::Reserving(target));
+        self.lanes[lane].state = LaneState::Reserving(target);
         self.targets[target].reserved_for = Some(lane);
         self.reservations += 1;
         self.arm_target(target, at);
-        self.update_queue(&key);
     }
 
     /// Ends a reservation: the lane takes part again, and so do those that it kept away.
-    #[inline(always)]
+    #[inline]
     pub(super) fn unreserve(&mut self, target: TargetId) {
         if let Some(lane) = self.targets[target].reserved_for.take() {
             self.end_reservation(target, lane);
@@ -186,13 +137,13 @@ impl<P> Core<P> {
 
     fn end_reservation(&mut self, target: TargetId, lane: LaneId) {
         self.reservations -= 1;
-        let flow = self.lanes.key(lane).flow;
-        self.flows[flow].reserving.retain(|other| *other != target);
+        let key = self.lanes[lane].key;
+        self.flows[key.flow]
+            .reserving
+            .retain(|other| *other != target);
         self.disarm_target(target);
-        self.lanes.set_state(lane, LaneState::Empty);
-        if self.lanes.head(lane).is_some() {
-            self.open_lane(lane);
-        }
+        self.lanes[lane].state = LaneState::Empty;
+        self.update_lane(lane, &key);
         for index in 0..self.targets[target].groups().len() {
             let group = self.targets[target].groups()[index];
             self.open_group(group);
@@ -228,7 +179,6 @@ impl<P> Core<P> {
         let blocked = self.flows[flow].blocked;
         for (class, queue) in self.flows[flow].queues() {
             self.classes.requeue(class, queue, blocked);
-            self.update_class(class);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Targets: their sets, and what their health means for the jobs that wait for them.
 
 use super::Core;
+use super::settle::Leased;
 use crate::config::{ConfigError, MAX_SET, OnSuspend, TargetConfig};
 use crate::event::{Event, Unservable};
 use crate::id::{GroupId, JobId, SetRef, TargetId, TargetSet};
@@ -74,10 +75,10 @@ impl<P> Core<P> {
     }
 
     /// Applies an attempt's verdict on its target.
-    pub(super) fn judge(&mut self, now: Time, job: JobId, target: TargetId, verdict: Verdict) {
-        let probing = std::mem::take(&mut self.jobs[job].probing);
-        if let Some(state) = self.targets[target].judge(now, probing, verdict) {
-            self.change_target(now, target, state);
+    pub(super) fn judge(&mut self, now: Time, leased: &Leased, verdict: Verdict) {
+        let target = &mut self.targets[leased.target];
+        if let Some(state) = target.judge(now, leased.probing, verdict) {
+            self.change_target(now, leased.target, state);
         }
     }
 
@@ -146,7 +147,7 @@ impl<P> Core<P> {
         for job in self.waiting_in_group(group) {
             match until {
                 Some(until) => {
-                    self.leave_lane(now, job, false);
+                    self.leave_lane(now, job);
                     self.suspend(job, until);
                 }
                 None => self.fail_unleased(now, job, reason),

@@ -116,10 +116,10 @@ impl<P> Core<P> {
 
     /// A picture of every flow that has jobs or is remembered.
     pub fn flows(&self) -> impl Iterator<Item = FlowView> + '_ {
-        self.flows.iter().map(|(id, flow)| FlowView {
+        self.flows.table.iter().map(|(_, flow)| FlowView {
             flow: flow.name(),
             weight: flow.weight(),
-            waiting: self.occupancy.held(id),
+            waiting: flow.holder.held(),
             running: flow.gate.running(),
             held: flow.blocked,
         })
@@ -130,7 +130,7 @@ impl<P> Core<P> {
     #[must_use]
     pub fn remembered_flows(&self) -> usize {
         let debts: usize = self.classes.iter().map(ClassState::idle_debts).sum();
-        self.flows.iter().count() + debts
+        self.flows.table.len() + debts
     }
 
     /// The number of target sets: one per target, those that were asked for, and those that jobs
@@ -153,7 +153,7 @@ impl<P> Core<P> {
             .flows
             .find(flow)
             .and_then(|flow| self.flows[flow].queue(class));
-        queue.map_or(0, |queue| self.classes[class].occupancy.held(queue))
+        queue.map_or(0, |queue| self.classes[class].waiting_in(queue))
     }
 
     /// Jobs waiting.

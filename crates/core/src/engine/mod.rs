@@ -140,10 +140,6 @@ impl<P> Core<P> {
     ///
     /// # Errors
     /// The refusal.
-    #[expect(
-        clippy::result_large_err,
-        reason = "a refusal hands the job back by value: boxing it would allocate"
-    )]
     pub fn submit(&mut self, now: Time, job: Job<P>) -> Result<Ticket, Refused<P>> {
         self.admit(now, job, Shedding::Allowed)
     }
@@ -153,10 +149,6 @@ impl<P> Core<P> {
     ///
     /// # Errors
     /// The refusal.
-    #[expect(
-        clippy::result_large_err,
-        reason = "a refusal hands the job back by value: boxing it would allocate"
-    )]
     pub fn submit_without_shedding(
         &mut self,
         now: Time,

@@ -1,49 +1,39 @@
 //! How jobs enter and leave their lanes, and how they end.
 
 use super::Core;
-use crate::config::Bound;
 use crate::event::{Event, Unservable};
-use crate::id::{Class, FlowId, GroupId, JobId, LaneId, QueueId};
+use crate::id::{GroupId, JobId, LaneId, Ticket};
 use crate::job::Job;
 use crate::jobs::{Jobs, State};
-use crate::lanes::{LaneKey, LaneState};
+use crate::lanes::{Lane, LaneKey, LaneState};
+use crate::stats::Ended;
 use crate::time::Time;
 
 impl<P> Core<P> {
-    /// Puts a job behind all others of its lane.
+    /// Puts a job into its lane, where it belongs by its order of arrival.
     pub(super) fn enter_lane(&mut self, now: Time, job: JobId) {
-        let seq = self.jobs.next_seq();
-        self.jobs[job].seq = seq;
-        let lane = self.join_lane(now, job);
-        let is_head = self.lanes.push(lane, job);
-        if self.jobs[job].expire_at.is_some() {
-            self.arm_job(job);
-        }
-        if is_head {
-            self.head_changed(lane);
-        }
-    }
-
-    /// Puts a job back where it was by its order of arrival.
-    pub(super) fn reenter_lane(&mut self, now: Time, job: JobId) {
-        let lane = self.join_lane(now, job);
+        let (lane, key) = self.join_lane(now, job);
         let jobs = &self.jobs;
-        (self.lanes).insert_in_order(lane, job, |other| jobs[other].seq);
-        self.arm_job(job);
-        if self.lanes.head(lane) == Some(job) {
+        if (self.lanes).insert(lane, job, |other| jobs[other].seq) {
             // The lane may be blocked by a reservation for a job that this one precedes.
-            if self.lanes.state(lane) == LaneState::Blocked {
+            if self.lanes[lane].state == LaneState::Blocked {
                 self.unblock_lane(lane);
             }
-            self.head_changed(lane);
+            self.head_changed(lane, &key);
         }
     }
 
     /// Counts a job as waiting in its lane, which is made if need be.
-    fn join_lane(&mut self, now: Time, job: JobId) -> LaneId {
-        let entry = &self.jobs[job];
+    fn join_lane(&mut self, now: Time, job: JobId) -> (LaneId, LaneKey) {
+        let entry = &mut self.jobs[job];
         let (class, flow, group) = (entry.class, entry.flow, entry.group);
-        let queue = self.queue(class, flow);
+        let state = &mut self.classes[class];
+        let owner = &mut self.flows[flow];
+        let queue = owner.queue(class).unwrap_or_else(|| {
+            let queue = state.add_queue(flow, owner.name(), owner.weight());
+            owner.set_queue(class, queue);
+            queue
+        });
         let sole_target = self.targets.group(group).sole_target();
         let key = LaneKey {
             class,
@@ -52,55 +42,51 @@ impl<P> Core<P> {
             group,
             sole_target,
         };
-        let lane = self.classes.lane(&mut self.lanes, key);
-        let weight = self.flows[flow].weight();
-        self.occupancy.take(flow, weight);
-        self.classes[class].occupancy.take(queue, weight);
+        let lane = self.lanes.find(key).unwrap_or_else(|| {
+            let lane = self.lanes.create(key);
+            state.add_lane(queue, lane);
+            lane
+        });
+        self.occupancy.take(flow, &mut owner.holder);
+        state.take_place(queue);
         if let Some(target) = sole_target {
             self.targets[target].waiting += 1;
         }
-        let entry = &mut self.jobs[job];
         entry.state = State::Waiting(lane);
         entry.ready_since.get_or_insert(now);
-        lane
-    }
-
-    /// Finds or makes the queue of a flow in a class.
-    fn queue(&mut self, class: Class, flow: FlowId) -> QueueId {
-        if let Some(queue) = self.flows[flow].queue(class) {
-            return queue;
+        if entry.expire_at.is_some() {
+            self.arm_job(job);
         }
-        let (name, weight) = (self.flows[flow].name(), self.flows[flow].weight());
-        let queue = self.classes[class].add_queue(flow, name, weight);
-        self.flows[flow].set_queue(class, queue);
-        queue
+        (lane, key)
     }
 
-    /// Takes a waiting job out of its lane. A grant says how fast the queue is served; any other
-    /// leave does not.
-    pub(super) fn leave_lane(&mut self, now: Time, job: JobId, granted: bool) {
+    /// Takes a waiting job out of its lane without a grant.
+    pub(super) fn leave_lane(&mut self, now: Time, job: JobId) {
         let State::Waiting(lane) = self.jobs[job].state else {
             unreachable!("only a waiting job leaves its lane")
         };
-        let key = self.lanes.key(lane);
+        self.jobs[job].state = State::Arriving;
+        self.disarm_job(job);
+        self.take_from_lane(now, lane, job, false);
+    }
+
+    /// Takes a job out of its lane. A grant says how fast the queue is served; any other leave does
+    /// not.
+    pub(super) fn take_from_lane(&mut self, now: Time, lane: LaneId, job: JobId, granted: bool) {
+        let key = self.lanes[lane].key;
         let was_head = self.lanes.take(lane, job);
         let places = self.config.bound.places() as u64;
-        self.occupancy.give_up(key.flow, places);
+        let shared = self.shares_bound();
+        let class = &mut self.classes[key.class];
+        (self.occupancy).give_up(&mut self.flows[key.flow].holder, places);
         // The order of one class's holders serves displacement only. With a bound over all classes,
         // the class's own fill does not tell how soon that is needed, so the order stays once it
         // was built.
-        let in_class = if self.shares_bound() { 0 } else { places };
-        self.classes[key.class]
-            .occupancy
-            .give_up(key.queue, in_class);
-        self.classes.forfeit_credit(key.class, key.queue);
-        let (forecast, waiting) = match self.config.bound {
-            Bound::Shared(_) => (&mut self.forecast, self.occupancy.taken()),
-            Bound::PerClass(_) => {
-                let class = &mut self.classes[key.class];
-                let waiting = class.waiting();
-                (&mut class.forecast, waiting)
-            }
+        let in_class = if shared { 0 } else { places };
+        class.give_place_up(key.queue, in_class);
+        let (waiting, forecast) = match shared {
+            true => (self.occupancy.taken(), &mut self.forecast),
+            false => (class.waiting(), &mut class.forecast),
         };
         if granted {
             forecast.freed(now, waiting as usize);
@@ -116,62 +102,44 @@ impl<P> Core<P> {
                 _ => {}
             }
         }
-        self.disarm_job(job);
-        self.jobs[job].state = State::Arriving;
-        if granted {
-            if was_head {
-                self.move_lane(lane, &key);
-            }
-            // The tags of queue and class have moved, whatever became of the lane.
-            let blocked = self.flows[key.flow].blocked;
-            self.classes.requeue(key.class, key.queue, blocked);
-            self.update_class(key.class);
-        } else if was_head {
-            self.head_changed(lane);
+        if was_head {
+            self.head_changed(lane, &key);
         }
-        self.reconsider_flow(key.flow);
-        if self.lanes.head(lane).is_none() && self.targets.group(key.group).is_transient() {
-            self.classes.drop_lane(&mut self.lanes, lane);
+        if self.lanes[lane].jobs.len == 0 && self.targets.group(key.group).is_transient() {
+            self.classes[key.class].drop_lane(key.queue, lane);
+            self.lanes.remove(lane);
         }
     }
 
     /// Puts a lane, and with it its queue, where it belongs after its head changed.
-    #[inline(always)]
-    pub(super) fn head_changed(&mut self, lane: LaneId) {
-        let key = self.lanes.key(lane);
-        if self.move_lane(lane, &key) {
-            self.update_queue(&key);
-            // The flow's own cost bucket may be reserved for a job that the new head precedes.
-            self.reconsider_flow(key.flow);
-        }
+    pub(super) fn head_changed(&mut self, lane: LaneId, key: &LaneKey) {
+        self.update_age(lane);
+        self.update_lane(lane, key);
     }
 
-    /// Puts a lane where it belongs after its head changed. Says whether its queue may have to move
-    /// as well.
-    #[inline(always)]
-    fn move_lane(&mut self, lane: LaneId, key: &LaneKey) -> bool {
-        self.update_age(lane);
-        let has_jobs = self.lanes.head(lane).is_some();
-        match self.lanes.state(lane) {
-            LaneState::Empty | LaneState::Open if has_jobs => return self.enlist(lane, key),
-            LaneState::Empty => {}
-            LaneState::Open => {
-                self.lanes.set_state(lane, LaneState::Empty);
-                return self.classes.close_lane(lane, key);
+    /// Puts a lane, and with it its queue, where it belongs after its head or state changed.
+    pub(super) fn update_lane(&mut self, id: LaneId, key: &LaneKey) {
+        let lane = &mut self.lanes[id];
+        let seq = lane.jobs.head.map(|head| self.jobs[head].seq);
+        match (lane.state, seq) {
+            (LaneState::Empty | LaneState::Open, _) => {
+                lane.state = seq.map_or(LaneState::Empty, |_| LaneState::Open);
+                self.set_open(id, key, seq);
             }
-            LaneState::Blocked if has_jobs => {
-                let rank = self.rank(lane);
-                self.blocked.rerank(lane, key.group, key.class, rank);
-                self.update_class(key.class);
+            (LaneState::Blocked, Some(_)) => {
+                let rank = self.rank(id);
+                self.blocked.rerank(id, key.group, key.class, rank);
+                // A grant moved the tag of the queue, whatever became of the lane.
+                self.set_open(id, key, None);
             }
-            LaneState::Blocked => {
-                self.lanes.set_state(lane, LaneState::Empty);
-                self.blocked.remove(lane, key.group, key.class);
-                self.update_class(key.class);
+            (LaneState::Blocked, None) => {
+                lane.state = LaneState::Empty;
+                self.blocked.remove(id, key.group, key.class);
+                self.set_open(id, key, None);
             }
-            LaneState::Reserving(target) => self.unreserve(target),
+            (LaneState::Reserving(target), _) => self.unreserve(target),
         }
-        false
+        self.reconsider_flow(key.flow);
     }
 
     /// Keeps the order by age in step with a lane's head.
@@ -179,12 +147,12 @@ impl<P> Core<P> {
         if !self.has_aging() {
             return;
         }
-        let key = self.lanes.key(lane);
+        let Lane { key, jobs, .. } = &self.lanes[lane];
         let Some(aging) = &mut self.classes[key.class].aging else {
             return;
         };
         let usable = self.targets.group(key.group).usable_since;
-        let head = self.lanes.head(lane).map(|head| &self.jobs[head]);
+        let head = jobs.head.map(|head| &self.jobs[head]);
         let since = head.map(|head| (head.ready_since.unwrap_or(usable).max(usable), head.seq));
         aging.set_head(lane, since);
     }
@@ -192,7 +160,7 @@ impl<P> Core<P> {
     /// Ends a job that is not leased, and hands it back.
     pub(super) fn end_unleased(&mut self, now: Time, job: JobId) -> Job<P> {
         match self.jobs[job].state {
-            State::Waiting(_) => self.leave_lane(now, job, false),
+            State::Waiting(_) => self.leave_lane(now, job),
             State::Delayed { .. } => self.leave_delay(job),
             State::Arriving => {}
             State::Running(_) => unreachable!("a running job ends with its lease"),
@@ -218,20 +186,32 @@ impl<P> Core<P> {
     /// Drops a group that no job names and nobody registered.
     pub(super) fn drop_unused_group(&mut self, group: GroupId) {
         if self.targets.is_unused(group) {
-            self.close_group(group);
+            self.blocked.set_open(group, false);
             self.targets.remove_group(group);
         }
     }
 
-    /// Ends a job that can no longer be served.
-    pub(super) fn fail_unleased(&mut self, now: Time, job: JobId, reason: Unservable) {
+    /// Ends a job that is not leased, counts it and tells of it.
+    pub(super) fn end_with_event(
+        &mut self,
+        now: Time,
+        job: JobId,
+        count: impl FnOnce(&mut Ended) -> &mut u64,
+        event: impl FnOnce(Ticket, Job<P>) -> Event<P>,
+    ) {
         let ticket = self.jobs.ticket(job);
         let job = self.end_unleased(now, job);
-        self.classes[job.class].stats.ended.failed += 1;
-        self.events.push_back(Event::Failed {
+        *count(&mut self.classes[job.class].stats.ended) += 1;
+        self.events.push_back(event(ticket, job));
+    }
+
+    /// Ends a job that can no longer be served.
+    pub(super) fn fail_unleased(&mut self, now: Time, job: JobId, reason: Unservable) {
+        let failed = |ticket, job| Event::Failed {
             ticket,
             job,
             reason,
-        });
+        };
+        self.end_with_event(now, job, |ended| &mut ended.failed, failed);
     }
 }

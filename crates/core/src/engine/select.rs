@@ -6,11 +6,13 @@
 
 use super::Core;
 use crate::aging::Blocker;
+use crate::classes::ClassState;
 use crate::config::Policy;
 use crate::gate::Pass;
 use crate::id::{Class, LaneId, TargetId};
 use crate::job::Lease;
 use crate::jobs::State;
+use crate::lanes::Lane;
 use crate::time::Time;
 
 /// At most one grant in this many is an aged one.
@@ -50,7 +52,7 @@ impl<P> Core<P> {
             return None;
         }
         loop {
-            let class = self.classes.first()?;
+            let class = self.first_class()?;
             let Some(lane) = self.first_lane(now, class) else {
                 continue;
             };
@@ -63,7 +65,7 @@ impl<P> Core<P> {
                     };
                     return Some(self.select_aged(now).unwrap_or(selected));
                 }
-                Fit::FlowShut(until) => self.block_flow(self.lanes.key(lane).flow, until),
+                Fit::FlowShut(until) => self.block_flow(self.lanes[lane].key.flow, until),
                 Fit::TargetsShut => self.block_lane(lane),
                 Fit::Short(target, at) => self.reserve(target, lane, at),
                 // The bucket over everything is reserved for this job: all others draw on it too.
@@ -75,21 +77,30 @@ impl<P> Core<P> {
         }
     }
 
+    /// The class that the policy serves next, among those that may have a lane to serve.
+    fn first_class(&self) -> Option<Class> {
+        if self.blocked.is_empty() {
+            return self.classes.first(ClassState::oldest_ready);
+        }
+        self.classes.first(|class| {
+            let ready = class.oldest_ready();
+            let blocked = self.blocked.first(class.id).map(|(rank, _)| rank.tie);
+            ready.into_iter().chain(blocked).min()
+        })
+    }
+
     /// The lane that a class serves next. `None` if something was in the way and has been moved:
     /// the caller asks again.
     fn first_lane(&mut self, now: Time, class: Class) -> Option<LaneId> {
         let ready = self.classes[class].first_lane();
         let Some((stored, group)) = self.blocked.first(class) else {
-            if ready.is_none() {
-                self.update_class(class);
-            }
             return ready.map(|(_, lane)| lane);
         };
         if let Some((_, lane)) = ready.filter(|(rank, _)| *rank <= stored) {
             return Some(lane);
         }
         if !self.is_open(now, group) {
-            self.close_group(group);
+            self.blocked.set_open(group, false);
             return None;
         }
         // The stored rank may be outdated, but only too early: the lane moves back if it is.
@@ -97,7 +108,6 @@ impl<P> Core<P> {
         let rank = self.rank(lane);
         if rank > stored {
             self.blocked.rerank(lane, group, class, rank);
-            self.update_class(class);
         } else {
             self.unblock_lane(lane);
         }
@@ -106,8 +116,8 @@ impl<P> Core<P> {
 
     /// Whether a lane's head may go, and where.
     fn try_lane(&mut self, now: Time, lane: LaneId) -> Fit {
-        let key = self.lanes.key(lane);
-        let head = self.lanes.head(lane).expect("a lane in the order has jobs");
+        let Lane { key, jobs, .. } = &self.lanes[lane];
+        let head = jobs.head.expect("a lane in the order has jobs");
         let cost = self.jobs[head].cost;
         match self.flows[key.flow].gate.pass(now, cost) {
             Pass::Open => {}
@@ -144,7 +154,8 @@ impl<P> Core<P> {
         if best.is_none() {
             // Others of its targets may open by time alone, and sooner than there is enough in a
             // bucket.
-            self.watch(now, key.group);
+            let group = key.group;
+            self.watch(now, group);
         }
         match (best, short) {
             (Some((_, target)), _) => match self.gate.short_until(now, cost) {
@@ -159,10 +170,10 @@ impl<P> Core<P> {
     /// Whether one lane's head comes before another's in policy order.
     fn precedes(&self, one: LaneId, other: LaneId) -> bool {
         let order = |lane: LaneId| {
-            let (class, rank) = (self.lanes.key(lane).class, self.rank(lane));
+            let (class, rank) = (self.lanes[lane].key.class, self.rank(lane));
             match self.config.policy {
                 Policy::Fifo => (rank, rank),
-                _ => (self.classes.rank_of(class, rank.tie), rank),
+                _ => (self.classes.rank_of(&self.classes[class], rank.tie), rank),
             }
         };
         order(one) < order(other)
@@ -197,7 +208,7 @@ impl<P> Core<P> {
             if now.since(age.0) <= limit {
                 return None;
             }
-            let key = self.lanes.key(lane);
+            let key = self.lanes[lane].key;
             let blocker = match self.try_lane(now, lane) {
                 Fit::Go(target) => return Some((age, lane, target)),
                 Fit::AllShort(_) => return None,
@@ -220,30 +231,30 @@ impl<P> Core<P> {
     /// Leases the head of a lane.
     pub(super) fn grant(&mut self, now: Time, selected: Selected) -> Lease<P> {
         let Selected { lane, target, aged } = selected;
-        let key = self.lanes.key(lane);
-        let job = self.lanes.head(lane).expect("a selected lane has jobs");
-        let cost = self.jobs[job].cost;
+        let Lane { key, jobs, .. } = &self.lanes[lane];
+        let (key, job) = (*key, jobs.head.expect("a selected lane has jobs"));
         self.unreserve(target);
         self.reconsider_reservations(key.flow);
+        self.disarm_job(job);
+        let cost = self.jobs[job].cost;
         let probing = self.targets[target].grant(now, cost);
         self.gate.enter(now, cost);
         self.flows[key.flow].gate.enter(now, cost);
         self.classes.charge(key.class, key.queue, cost, !aged);
-        self.leave_lane(now, job, true);
+        self.take_from_lane(now, lane, job, true);
         self.running += 1;
         self.since_aged = if aged {
             0
         } else {
             (self.since_aged + 1).min(AGED_TURN)
         };
-        let ticket = self.jobs.ticket(job);
         let entry = &mut self.jobs[job];
         entry.state = State::Running(target);
         entry.attempts_used += 1;
         entry.probing = probing;
         let waited = now.since(entry.ready_since.unwrap_or(now));
         let lease = Lease {
-            ticket,
+            ticket: entry.ticket(job),
             target,
             class: key.class,
             flow: self.flows[key.flow].name(),

@@ -3,12 +3,24 @@
 use super::Core;
 use crate::config::OnSuspend;
 use crate::gate::Charge;
-use crate::id::{JobId, TargetId, Ticket};
+use crate::id::{Class, Cost, FlowId, JobId, TargetId, Ticket};
 use crate::job::{Fault, Lease, Outcome, Settled, Verdict};
 use crate::jobs::State;
 use crate::lanes::LaneState;
 use crate::stats::Ended;
 use crate::time::Time;
+
+/// A job whose lease is given back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leased {
+    job: JobId,
+    pub(super) target: TargetId,
+    class: Class,
+    flow: FlowId,
+    cost: Cost,
+    /// Its outcome decides about a target on probation.
+    pub(super) probing: bool,
+}
 
 impl<P> Core<P> {
     /// Gives a lease back: how the job went, and what that says about the target. A lease of a job
@@ -21,22 +33,20 @@ impl<P> Core<P> {
         verdict: Verdict,
     ) -> Settled<P> {
         let now = self.tick(now);
-        let Some(target) = self.running_on(lease.ticket) else {
+        let Some(leased) = self.leased(lease.ticket) else {
             return Settled::Stale(lease.payload);
         };
-        let job = lease.ticket.job;
         let charge = match outcome {
             Outcome::Done { cost: Some(cost) } => Charge::Actual(cost),
             // The target did nothing: all of the charge moves on with the job, or is returned.
             Outcome::Unused | Outcome::Elsewhere => Charge::Returned,
             _ => Charge::Kept,
         };
-        let flow = self.jobs[job].flow;
-        self.leave_gates(now, job, target, charge);
-        self.judge(now, job, target, verdict);
-        let settled = self.settle(now, job, target, outcome, lease.payload);
-        self.open_target(target);
-        self.open_flow(flow);
+        self.leave_gates(now, &leased, charge);
+        self.judge(now, &leased, verdict);
+        let settled = self.settle(now, &leased, outcome, lease.payload);
+        self.open_target(leased.target);
+        self.open_flow(leased.flow);
         settled
     }
 
@@ -44,42 +54,48 @@ impl<P> Core<P> {
     /// `false` if the job does not run.
     pub fn reclaim(&mut self, now: Time, ticket: Ticket, verdict: Verdict) -> bool {
         let now = self.tick(now);
-        let Some(target) = self.running_on(ticket) else {
+        let Some(leased) = self.leased(ticket) else {
             return false;
         };
-        let flow = self.jobs[ticket.job].flow;
-        self.leave_gates(now, ticket.job, target, Charge::Kept);
-        self.judge(now, ticket.job, target, verdict);
-        self.end_leased(ticket.job, |ended| &mut ended.failed);
-        self.open_target(target);
-        self.open_flow(flow);
+        self.leave_gates(now, &leased, Charge::Kept);
+        self.judge(now, &leased, verdict);
+        self.end_leased(leased.job, |ended| &mut ended.failed);
+        self.open_target(leased.target);
+        self.open_flow(leased.flow);
         true
     }
 
-    /// The target that a ticket's job runs on.
-    fn running_on(&self, ticket: Ticket) -> Option<TargetId> {
-        match self.jobs.get(ticket)?.state {
-            State::Running(target) => Some(target),
-            _ => None,
-        }
+    /// The running job of a ticket.
+    fn leased(&self, ticket: Ticket) -> Option<Leased> {
+        let entry = self.jobs.get(ticket)?;
+        let State::Running(target) = entry.state else {
+            return None;
+        };
+        Some(Leased {
+            job: ticket.job,
+            target,
+            class: entry.class,
+            flow: entry.flow,
+            cost: entry.cost,
+            probing: entry.probing,
+        })
     }
 
     /// Leaves the gates, and corrects what was charged.
-    fn leave_gates(&mut self, now: Time, job: JobId, target: TargetId, charge: Charge) {
-        let entry = &self.jobs[job];
-        let (cost, flow, class) = (entry.cost, entry.flow, entry.class);
+    fn leave_gates(&mut self, now: Time, leased: &Leased, charge: Charge) {
+        let Leased { class, cost, .. } = *leased;
+        let flow = &mut self.flows[leased.flow];
         self.running -= 1;
         self.gate.leave(now, cost, charge);
-        self.flows[flow].gate.leave(now, cost, charge);
-        self.targets[target].gate.leave(now, cost, charge);
+        flow.gate.leave(now, cost, charge);
+        self.targets[leased.target].gate.leave(now, cost, charge);
         let actual = match charge {
             Charge::Kept => Some(cost),
             Charge::Actual(actual) => Some(actual),
             Charge::Returned => None,
         };
-        let queue = self.flows[flow]
-            .queue(class)
-            .expect("a running job has a queue");
+        let queue = flow.queue(class).expect("a running job has a queue");
+        let blocked = flow.blocked;
         self.classes.settle(class, queue, cost, actual);
         if actual == Some(cost) {
             return;
@@ -88,31 +104,23 @@ impl<P> Core<P> {
         if actual.is_none_or(|actual| actual < cost) {
             for index in 0..self.classes[class].queue(queue).lanes().len() {
                 let lane = self.classes[class].queue(queue).lanes()[index];
-                if self.lanes.state(lane) == LaneState::Blocked {
-                    let (group, rank) = (self.lanes.key(lane).group, self.rank(lane));
+                if self.lanes[lane].state == LaneState::Blocked {
+                    let (group, rank) = (self.lanes[lane].key.group, self.rank(lane));
                     self.blocked.rerank(lane, group, class, rank);
                 }
             }
         }
-        let blocked = self.flows[flow].blocked;
         self.classes.requeue(class, queue, blocked);
-        self.update_class(class);
     }
 
-    fn settle(
-        &mut self,
-        now: Time,
-        job: JobId,
-        target: TargetId,
-        outcome: Outcome,
-        payload: P,
-    ) -> Settled<P> {
+    fn settle(&mut self, now: Time, leased: &Leased, outcome: Outcome, payload: P) -> Settled<P> {
+        let Leased { job, target, .. } = *leased;
+        if let Outcome::Done { .. } = outcome {
+            self.end_leased(job, |ended| &mut ended.done);
+            return Settled::Done(payload);
+        }
         let entry = &self.jobs[job];
         match outcome {
-            Outcome::Done { .. } => {
-                self.end_leased(job, |ended| &mut ended.done);
-                Settled::Done(payload)
-            }
             _ if entry.cancelled || outcome == Outcome::Unused => {
                 self.end_leased(job, |ended| &mut ended.cancelled);
                 Settled::Cancelled(payload)
@@ -128,7 +136,7 @@ impl<P> Core<P> {
             }
             Outcome::RetryAt { fault, at } => self.retry(job, fault, at, payload),
             Outcome::Elsewhere => self.elsewhere(now, job, target, payload),
-            Outcome::Unused => unreachable!("an unused job ended above"),
+            Outcome::Done { .. } | Outcome::Unused => unreachable!("the job ended above"),
         }
     }
 
@@ -188,7 +196,7 @@ impl<P> Core<P> {
         entry.attempts_used -= 1;
         entry.sent_elsewhere = true;
         entry.put_back(payload);
-        self.reenter_lane(now, job);
+        self.enter_lane(now, job);
         Settled::Elsewhere
     }
 

@@ -40,6 +40,7 @@ impl<P> Core<P> {
         self.now
     }
 
+    #[cold]
     fn fire(&mut self) {
         let now = self.now;
         let mut due = std::mem::take(&mut self.due);
@@ -76,10 +77,8 @@ impl<P> Core<P> {
     }
 
     fn expire(&mut self, now: Time, job: JobId) {
-        let ticket = self.jobs.ticket(job);
-        let job = self.end_unleased(now, job);
-        self.classes[job.class].stats.ended.expired += 1;
-        self.events.push_back(Event::Expired { ticket, job });
+        let expired = |ticket, job| Event::Expired { ticket, job };
+        self.end_with_event(now, job, |ended| &mut ended.expired, expired);
     }
 
     /// A delayed job's time has come: it joins its lane, or is postponed if there is no place or no
@@ -102,6 +101,7 @@ impl<P> Core<P> {
             return self.postpone(job, now + by, false);
         }
         self.leave_delay(job);
+        self.jobs.arrive_anew(job);
         self.enter_lane(now, job);
     }
 
@@ -120,16 +120,14 @@ impl<P> Core<P> {
         if key.is_none_or(|key| !self.delayed.has_key(key)) {
             return self.enter_delay(job, until, true);
         }
-        let ticket = self.jobs.ticket(job);
-        let job = self.end_unleased(self.now, job);
-        self.classes[job.class].stats.ended.merged += 1;
-        self.events.push_back(Event::Merged { ticket, job });
+        let merged = |ticket, job| Event::Merged { ticket, job };
+        self.end_with_event(self.now, job, |ended| &mut ended.merged, merged);
     }
 
     /// Counts a job that is in no lane as delayed. Its delay key is free.
     pub(super) fn enter_delay(&mut self, job: JobId, due: Time, suspended: bool) {
         let (key, flow) = (self.jobs[job].delay_key, self.jobs[job].flow);
-        self.delayed.insert(job, key);
+        self.delayed.insert(key);
         self.flows[flow].delayed += 1;
         self.set_due(job, due, suspended);
     }

@@ -1,6 +1,6 @@
 //! How long to wait before trying again.
 //!
-//! For whoever retries a far side: [`Backoff`] holds only its settings, so it can be copied and
+//! For callers that retry a target: [`Backoff`] holds only its settings, so it can be copied and
 //! shared freely. It draws no random numbers; the caller hands one in, which keeps a run
 //! repeatable.
 
@@ -31,7 +31,7 @@ use std::time::Duration;
 pub struct Backoff {
     /// The plain delay after the first failure. Default 500 ms.
     pub base: Duration,
-    /// What each further failure multiplies the delay by; 0 counts as 1. Default 2.
+    /// The factor by which each further failure multiplies the delay; 0 counts as 1. Default 2.
     pub factor: u32,
     /// No delay is longer than this. Default 60 s.
     pub max: Duration,

@@ -90,8 +90,8 @@ impl Blocked {
         group.by_class.get(class.index())?.first()
     }
 
-    /// Has a group take part, because one of its targets may have opened, or no longer, because every
-    /// target of it is shut.
+    /// Has a group take part, because one of its targets may have opened, or no longer, because
+    /// every target of it is shut.
     pub(crate) fn set_open(&mut self, group: GroupId, open: bool) {
         let Some(state) = self.groups.get_mut(group.index()) else {
             return;

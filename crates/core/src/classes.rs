@@ -1,9 +1,9 @@
 //! Classes, and the flow queues inside each: both are fair queues.
 //!
 //! A flow queue is (class, flow). It orders its open lanes by the age of their heads, and takes
-//! part in its class's fair queue with its own account. Classes are few: the engine ranks those that
-//! have a lane to serve when it selects, and no order of them is kept. Strict and fifo order are
-//! ranks of another kind.
+//! part in its class's fair queue with its own account. Classes are few: the engine ranks those
+//! that have a lane to serve when it selects, and no order of them is kept. Strict and fifo order
+//! are ranks of another kind.
 
 use crate::aging::Aging;
 use crate::config::{ClassConfig, Policy};
@@ -289,8 +289,8 @@ impl Classes {
         }
     }
 
-    /// Adds a lane to the open ones of its queue or moves it there, `seq` being its head's, or takes
-    /// it out. Puts the queue where it belongs.
+    /// Adds a lane to the open ones of its queue or moves it there, `seq` being its head's, or
+    /// takes it out. Puts the queue where it belongs.
     #[inline]
     pub(crate) fn set_open(
         &mut self,

@@ -1,4 +1,4 @@
-//! What a core is told about its classes, flows, targets and limits.
+//! Settings of a core: classes, flows, targets and limits.
 //!
 //! A configuration is plain values; [`Core::reconfigure`](crate::Core::reconfigure) takes a new one
 //! at any time. [`Config::check`] says what is wrong with it in words that name the setting.
@@ -40,7 +40,7 @@ pub struct Config {
     /// How many jobs that only one target can serve may wait for it; `None` for
     /// max(bound / 10, 2 × bound / targets), where a bound for each class counts for all of them.
     pub max_waiting: Option<usize>,
-    /// What becomes of the jobs that wait for a target when it is suspended.
+    /// The fate of jobs that wait for a target when it is suspended.
     pub on_suspend: OnSuspend,
     /// How long a job waits between its attempts.
     pub backoff: Backoff,
@@ -155,7 +155,7 @@ impl ClassConfig {
     }
 }
 
-/// What a gate lets through. What is `None` is not limited.
+/// The limits of a gate. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     /// Jobs running at once.
@@ -219,7 +219,7 @@ impl TargetConfig {
     }
 }
 
-/// What becomes of jobs when every target that could serve them is suspended.
+/// The fate of jobs when every target that could serve them is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnSuspend {
     /// They keep their places.
@@ -230,7 +230,7 @@ pub enum OnSuspend {
     End,
 }
 
-/// What is wrong with a configuration.
+/// A setting that cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -256,7 +256,7 @@ pub enum ConfigError {
     Displaces {
         /// The class.
         class: Class,
-        /// What it names.
+        /// The class, flow or target that the setting names.
         displaced: Class,
     },
     /// A concurrency of 0 would let nothing through, ever.

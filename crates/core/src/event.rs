@@ -1,4 +1,4 @@
-//! What happens to jobs and targets outside the caller's own calls.
+//! Events: changes of jobs and targets outside the caller's own calls.
 
 use crate::id::{Booking, TargetId, Ticket};
 use crate::job::Job;

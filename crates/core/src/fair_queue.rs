@@ -7,8 +7,8 @@
 //! clock is kept: debt survives idleness.
 //!
 //! The engine has two uses of it: classes among each other, and the flows inside each class. A
-//! [`VirtualClock`] ranks its members; each member's [`Account`] lies with the member, and the order
-//! of those that are ready with their owner.
+//! [`VirtualClock`] ranks its members; each member's [`Account`] lies with the member, and the
+//! order of those that are ready with their owner.
 //!
 //! Two things go beyond the paper. Costs are estimates, so that a tag is corrected when the actual
 //! cost is known ([`VirtualClock::correct`]). And the clock may have passed the place where a

@@ -133,7 +133,7 @@ impl Forecast {
         }
     }
 
-    /// Keeps at most so many bookings from now on.
+    /// Sets the number of bookings that are kept at most.
     pub fn set_most(&mut self, most: usize) {
         self.most = most;
     }
@@ -221,7 +221,7 @@ impl Forecast {
         count as f64 * (1.0 + self.turnout) / 2.0
     }
 
-    /// How much longer than its mean it may take until so many places are freed: at random times
+    /// The time beyond the mean until `missing` places are freed: at random times
     /// that is rarely more than twice the root of their number, at even ones nothing; and the mean
     /// is a guess, too.
     fn spare(&self, missing: f64, places: usize) -> Option<Duration> {
@@ -237,7 +237,7 @@ impl Forecast {
         let Some(interval) = self.drain.interval else {
             return UNKNOWN;
         };
-        // Everybody who comes for a promised place takes one: so many must still be freed.
+        // Every client that returns for a promised place takes one, so these must be freed first.
         let missing = (self.expected(self.live) + 1.0 - free as f64).max(0.0);
         let mean = Duration::try_from_secs_f64(missing * interval / 1e9).unwrap_or(LONGEST);
         let wait = mean.saturating_add(self.spare(missing, places).unwrap_or(LONGEST));

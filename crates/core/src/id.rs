@@ -28,7 +28,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Who the work is for: flows share fairly inside a class.
+/// The party that work is for: flows share fairly inside a class.
 ///
 /// The number is the application's: a tenant's index, a hash of a client address. Hash addresses
 /// and other hostile input with a [`KeySeed`].
@@ -41,7 +41,7 @@ impl fmt::Display for Flow {
     }
 }
 
-/// What a job draws on the far side: tokens, bytes, or 1.
+/// The load that a job puts on its target: tokens, bytes, or 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(pub u64);
 

@@ -15,11 +15,11 @@ use std::time::Duration;
 pub struct Job<P> {
     /// How urgent it is.
     pub class: Class,
-    /// Who it is for.
+    /// The flow that it is charged to.
     pub flow: Flow,
-    /// What it will draw on the far side, as far as one can tell beforehand.
+    /// The load that it is expected to put on its target.
     pub cost: Cost,
-    /// Who may serve it.
+    /// The targets that may serve it.
     pub targets: TargetSet,
     /// At most one live job may have this key; a second is refused.
     pub key: Option<Key>,
@@ -190,9 +190,9 @@ pub struct Lease<P> {
     pub target: TargetId,
     /// How urgent it was.
     pub class: Class,
-    /// Who it is for.
+    /// The flow that it is charged to.
     pub flow: Flow,
-    /// What was charged for it.
+    /// The cost that was charged.
     pub cost: Cost,
     /// Which attempt this is, counted from 1.
     pub attempt: u32,
@@ -210,7 +210,7 @@ pub struct Lease<P> {
 pub enum Outcome {
     /// Done. The actual cost, where it is known, corrects what was charged.
     Done {
-        /// What it drew in the end; `None` if as estimated.
+        /// The actual cost; `None` if as estimated.
         cost: Option<Cost>,
     },
     /// To be tried again after a pause.
@@ -242,7 +242,7 @@ impl Outcome {
     pub const DONE: Outcome = Outcome::Done { cost: None };
 }
 
-/// What kind of failure asks for another attempt.
+/// The kind of failure after which another attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// It may pass by itself.
@@ -251,7 +251,7 @@ pub enum Fault {
     Overload,
 }
 
-/// What the attempt tells of the target.
+/// The judgement of an attempt about its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// It works.
@@ -269,7 +269,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// What became of a finished lease.
+/// The fate of a job whose lease was finished.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Settled<P> {
     /// The job ended as done.
@@ -291,7 +291,7 @@ pub enum Settled<P> {
     Stale(P),
 }
 
-/// What became of a cancelled job.
+/// The fate of a cancelled job.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Cancelled<P> {
     /// It waited or was delayed, and is gone from the core.

@@ -1,6 +1,6 @@
 //! How full a queue is, held against named thresholds.
 //!
-//! Pure arithmetic without state: whoever owns the queue asks with its two numbers.
+//! Pure arithmetic without state: the owner of the queue calls it with its two numbers.
 
 /// Percentages of fill at which something is done about it.
 ///

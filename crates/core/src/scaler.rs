@@ -6,7 +6,7 @@
 use crate::{Thresholds, Time};
 use std::time::Duration;
 
-/// What a [`Scaler`] wants done now.
+/// A decision of the [`Scaler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Start one worker.
@@ -72,7 +72,8 @@ impl Scaler {
         self.down_below = self.up_from.saturating_sub(20).min(40);
     }
 
-    /// What to do now, at `fill` percent with `workers` workers of which `idle` have nothing to do.
+    /// Decides what to do now, at `fill` percent with `workers` workers of which `idle` have
+    /// nothing to do.
     ///
     /// The caller does it: an answer other than `Hold` counts as done. Time that goes back counts
     /// as the last `now`.

@@ -1,4 +1,4 @@
-//! What happened so far, in numbers. A driver copies them where they can be read without stopping
+//! Counters since the start. A driver copies them where they can be read without stopping
 //! anything.
 
 use crate::event::Reason;

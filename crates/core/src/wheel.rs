@@ -17,7 +17,7 @@ const SLOTS: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId(RawId);
 
-/// The wheel. What a timer means is the caller's `T`.
+/// The wheel. The meaning of a timer is the caller's `T`.
 ///
 /// ```
 /// # use headworks_core::{Time, Wheel};
@@ -43,7 +43,7 @@ pub struct Wheel<T> {
     len: usize,
     /// No timer is due before this.
     next: Time,
-    /// What is being moved down or fired.
+    /// Entries that are being moved down or fired.
     moving: Vec<Entry<T>>,
 }
 
@@ -282,8 +282,8 @@ mod tests {
                         let expected: Vec<usize> = model.keys().map(|(_, s)| *s).collect();
                         model = later;
                         let mut fired: Vec<usize> = due.iter().map(|(_, s)| *s).collect();
-                        // What was set in the past fires in the present tick: compare sets, then
-                        // the order of the rest.
+                        // A timer that was set in the past fires in the present tick: compare sets,
+                        // then the order of the rest.
                         prop_assert!(due.windows(2).all(|w| w[0].0 <= w[1].0 || tick(w[0].0) != tick(w[1].0)));
                         fired.sort_unstable();
                         let mut sorted = expected.clone();

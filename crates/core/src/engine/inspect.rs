@@ -1,4 +1,4 @@
-//! What a core looks like from outside.
+//! Snapshots of a core for people and metrics.
 
 use super::Core;
 use crate::classes::ClassState;
@@ -22,7 +22,7 @@ pub struct View {
     pub draining: bool,
     /// How many may wait in all.
     pub capacity: u64,
-    /// What is in the buckets over everything: requests, cost.
+    /// The levels of the buckets over everything: requests, cost.
     pub levels: (Option<f64>, Option<f64>),
     /// The classes, most urgent first.
     pub classes: Vec<ClassView>,
@@ -38,7 +38,7 @@ pub struct ClassView {
     pub weight: u32,
     /// Jobs waiting.
     pub waiting: u64,
-    /// What happened so far.
+    /// The counters since the start.
     pub stats: ClassStats,
 }
 
@@ -56,7 +56,7 @@ pub struct TargetView {
     pub faults: u32,
     /// Jobs it was given so far.
     pub granted: u64,
-    /// What is in its buckets: requests, cost.
+    /// The levels of its buckets: requests, cost.
     pub levels: (Option<f64>, Option<f64>),
 }
 
@@ -185,7 +185,7 @@ impl<P> Core<P> {
         }
     }
 
-    /// What happened in a class so far.
+    /// The counters of a class since the start.
     #[must_use]
     pub fn stats(&self, class: Class) -> Option<&ClassStats> {
         self.classes.get(class).map(|class| &class.stats)

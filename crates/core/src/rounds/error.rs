@@ -1,4 +1,4 @@
-//! What a driver can get wrong about rounds.
+//! Errors of a driver that misuses rounds.
 
 /// A call that does not fit the state of the rounds, or settings that could never work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,7 @@ pub struct LeaseId(pub(super) u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lease<N> {
-    /// What to settle it by.
+    /// The id to settle it with.
     pub id: LeaseId,
     /// The round it belongs to, which is its depth.
     pub round: u32,
@@ -46,7 +46,7 @@ impl<N> Discovered<N> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -59,7 +59,7 @@ impl<N> From<Vec<N>> for Discovered<N> {
     }
 }
 
-/// What became of a lease.
+/// The result of settling a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Settled {

@@ -1,9 +1,9 @@
 //! Breadth-first work in rounds, and the leave to go from one to the next.
 //!
-//! A round is all nodes of one depth. [`Rounds`] leases only nodes of the current round; whoever
-//! finishes one declares its children in the same call, and they are the next round. A round closes
+//! A round is all nodes of one depth. [`Rounds`] leases only nodes of the current round; the
+//! call that finishes one declares its children, and they are the next round. A round closes
 //! when as many nodes have ended as were declared, whether or not they were ever in memory at the
-//! same time. What it takes to go on is leave: a side that walks alone gives it to itself, two
+//! same time. To enter the next round takes leave: a side that walks alone gives it to itself, two
 //! coordinated sides get it from a [`Coordinator`](crate::Coordinator).
 //!
 //! `Rounds` owns the counts, the nodes in memory and the fence on leases. It does not store, list
@@ -168,7 +168,7 @@ impl<N: Clone> Rounds<N> {
     }
 
     /// Starts the first pass at round 0 with these nodes. With none it is complete at once:
-    /// that is how a driver says that there is nothing on this side.
+    /// that is how a driver declares an empty side.
     ///
     /// # Errors
     /// When it was seeded before.
@@ -180,8 +180,8 @@ impl<N: Clone> Rounds<N> {
     }
 
     /// Starts a pass at the shallowest depth where something is pending: after failures, after a
-    /// stop, or where an earlier process left off. What is pending deeper down is declared next,
-    /// with [`declare`](Self::declare). Leases of an earlier pass become stale.
+    /// stop, or where an earlier process left off. Nodes that are pending deeper down are declared
+    /// next, with [`declare`](Self::declare). Leases of an earlier pass become stale.
     ///
     /// # Errors
     /// When a pass is running or paused, or `depth` is absurd.
@@ -256,7 +256,7 @@ impl<N: Clone> Rounds<N> {
         }
     }
 
-    /// What the rounds are doing.
+    /// The state of the rounds.
     #[must_use]
     pub fn state(&self) -> State {
         self.state

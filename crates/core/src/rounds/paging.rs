@@ -91,7 +91,7 @@ impl<N: Clone> Rounds<N> {
     /// longer has them to give: excluded while they waited, for example. May close the round.
     ///
     /// # Errors
-    /// When no pass is running, the round has closed, or so many are not outside memory.
+    /// When no pass is running, the round has closed, or fewer nodes are outside memory.
     pub fn withdraw(&mut self, now: Time, round: u32, count: u64) -> Result<(), RoundsError> {
         self.see(now);
         self.check_open(round)?;

@@ -1,6 +1,6 @@
 //! Where a side stands, and the leave to go on.
 
-/// What the rounds are doing.
+/// The state of the rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// Not seeded yet. Never to be taken for complete.
@@ -24,7 +24,7 @@ pub struct Position {
     pub round: u32,
     /// Whether every node of it has ended.
     pub closed: bool,
-    /// What the side is doing.
+    /// The state of the side.
     pub state: State,
 }
 

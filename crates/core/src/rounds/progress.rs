@@ -1,4 +1,4 @@
-//! What can be told of one round, for pictures and forecasts.
+//! The numbers of one round, for progress displays and forecasts.
 
 use crate::Time;
 use std::time::Duration;

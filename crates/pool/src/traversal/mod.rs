@@ -1,9 +1,9 @@
 //! Two trees listed side by side, breadth-first, by workers of their own.
 //!
 //! A migration, a mirror or an audit lists two trees and compares them folder by folder.
-//! [`CoordinatedTraversal`] owns both round queues, their [`Coordinator`] and the workers; a program
-//! brings an [`Adapter`] per side, which lists one node. The leader has listed a folder before the
-//! follower comes to it, and is never so far ahead that what it found fills memory.
+//! [`CoordinatedTraversal`] owns both round queues, their [`Coordinator`] and the workers; a
+//! program brings an [`Adapter`] per side, which lists one node. The leader has listed a folder
+//! before the follower comes to it, and is never so far ahead that what it found fills memory.
 //!
 //! Nodes are kept in memory until their round. A program that must resume after a crash, or whose
 //! rounds do not fit, drives [`Rounds`](crate::Rounds) over a store of its own instead.

@@ -39,12 +39,10 @@ impl FlowState {
         self.name
     }
 
-    #[inline]
     pub(crate) fn weight(&self) -> u32 {
         self.holder.weight()
     }
 
-    #[inline]
     pub(crate) fn queue(&self, class: Class) -> Option<QueueId> {
         self.queues.get(class.index()).copied().flatten()
     }
@@ -85,7 +83,6 @@ impl Flows {
         }
     }
 
-    #[inline]
     pub(crate) fn find(&self, name: Flow) -> Option<FlowId> {
         self.by_name.get(&name).copied()
     }

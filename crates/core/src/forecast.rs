@@ -66,7 +66,6 @@ pub(crate) struct DrainRate {
 
 impl DrainRate {
     /// A job was granted; `still` jobs wait. A queue that is empty says nothing about its speed.
-    #[inline]
     pub(crate) fn grant(&mut self, now: Time, still: u64) {
         if let Some(before) = self.last {
             let took = now.as_nanos().saturating_sub(before.as_nanos()) as f64;
@@ -80,7 +79,6 @@ impl DrainRate {
     }
 
     /// Nothing waits any more: the time until the next grant is not an interval.
-    #[inline]
     pub(crate) fn emptied(&mut self) {
         self.last = None;
     }
@@ -139,13 +137,11 @@ impl Forecast {
     }
 
     /// A job was granted and freed its place; `still` says how many wait yet.
-    #[inline]
     pub fn freed(&mut self, now: Time, still: usize) {
         self.drain.grant(now, still as u64);
     }
 
     /// Nothing waits any more.
-    #[inline]
     pub fn emptied(&mut self) {
         self.drain.emptied();
     }
@@ -170,7 +166,6 @@ impl Forecast {
     }
 
     /// How many of `places` are to be kept now for those who are due, or nearly.
-    #[inline]
     pub fn kept(&mut self, now: Time, places: usize) -> usize {
         if self.bookings.is_empty() {
             return 0;

@@ -65,14 +65,12 @@ pub(crate) enum State {
 }
 
 impl<P> Entry<P> {
-    #[inline]
     pub(crate) fn ticket(&self, job: JobId) -> Ticket {
         let serial = self.serial;
         Ticket { job, serial }
     }
 
     /// The payload, which goes with the lease.
-    #[inline]
     pub(crate) fn take_payload(&mut self) -> P {
         self.payload
             .take()
@@ -110,7 +108,6 @@ impl<P> Jobs<P> {
         self.table[job].seq = self.serial;
     }
 
-    #[inline]
     pub(crate) fn insert(
         &mut self,
         job: Job<P>,
@@ -153,13 +150,11 @@ impl<P> Jobs<P> {
     }
 
     /// Forgets a job whose payload is with its lease: nothing of the entry is moved.
-    #[inline]
     pub(crate) fn forget(&mut self, id: JobId) {
         self.free_key(self.table[id].key, id);
         self.table.discard(id);
     }
 
-    #[inline]
     pub(crate) fn remove(&mut self, id: JobId) -> Entry<P> {
         let entry = self.table.remove(id);
         self.free_key(entry.key, id);
@@ -197,20 +192,17 @@ impl<P> Jobs<P> {
         }
     }
 
-    #[inline]
     pub(crate) fn find(&self, key: Key) -> Option<JobId> {
         let hash = self.hasher.hash_one(Some(key));
         let found = |id: &JobId| self.table[*id].key == Some(key);
         self.by_key.find(hash, found).copied()
     }
 
-    #[inline]
     pub(crate) fn ticket(&self, id: JobId) -> Ticket {
         self.table[id].ticket(id)
     }
 
     /// The job of a ticket, if it still lives.
-    #[inline]
     pub(crate) fn get(&self, ticket: Ticket) -> Option<&Entry<P>> {
         let entry = self.table.get(ticket.job);
         entry.filter(|entry| entry.serial == ticket.serial)

@@ -78,18 +78,15 @@ impl Waits {
     const BUCKETS: usize = 144;
 
     /// Counts one wait.
-    #[inline]
     pub fn record(&mut self, wait: Duration) {
         self.record_nanos(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    #[inline]
     pub(crate) fn record_nanos(&mut self, nanos: u64) {
         self.counts[Self::bucket(nanos)] += 1;
         self.sum += u128::from(nanos);
     }
 
-    #[inline]
     fn bucket(nanos: u64) -> usize {
         let micros = nanos / 1000 + 4;
         let log = micros.ilog2();

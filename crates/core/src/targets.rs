@@ -141,7 +141,6 @@ impl Target {
     }
 
     /// How busy it is for its weight: the least busy target of a group serves next.
-    #[inline]
     pub(crate) fn load(&self) -> (u64, u64) {
         let weight = u64::from(self.config.weight);
         let running = u64::from(self.gate.running());
@@ -149,7 +148,6 @@ impl Target {
     }
 
     /// Serves a job. Says whether the job probes it.
-    #[inline]
     pub(crate) fn grant(&mut self, now: Time, cost: Cost) -> bool {
         self.gate.enter(now, cost);
         self.granted += 1;
@@ -226,18 +224,15 @@ pub(crate) struct TargetGroup {
 }
 
 impl TargetGroup {
-    #[inline]
     pub(crate) fn targets(&self) -> &[TargetId] {
         &self.targets
     }
 
     /// Whether it goes when the last job that names it has ended.
-    #[inline]
     pub(crate) fn is_transient(&self) -> bool {
         !self.permanent
     }
 
-    #[inline]
     pub(crate) fn sole_target(&self) -> Option<TargetId> {
         match self.targets[..] {
             [target] => Some(target),
@@ -310,7 +305,6 @@ impl Targets {
     }
 
     /// The group of a set that a job names.
-    #[inline]
     pub(crate) fn group_of(&self, set: TargetSet) -> Option<GroupId> {
         match set.0 {
             SetRef::One(target) => self
@@ -321,7 +315,6 @@ impl Targets {
         }
     }
 
-    #[inline]
     pub(crate) fn group(&self, group: GroupId) -> &TargetGroup {
         &self.groups[group]
     }
@@ -390,19 +383,16 @@ impl Targets {
     }
 
     /// One more job may be served by a group.
-    #[inline]
     pub(crate) fn retain(&mut self, group: GroupId) {
         self.groups[group].jobs += 1;
     }
 
     /// One job less may be served by a group.
-    #[inline]
     pub(crate) fn release(&mut self, group: GroupId) {
         self.groups[group].jobs -= 1;
     }
 
     /// Whether nothing refers to a group. Then it has no lanes either.
-    #[inline]
     pub(crate) fn is_unused(&self, group: GroupId) -> bool {
         let group = &self.groups[group];
         group.jobs == 0 && !group.permanent

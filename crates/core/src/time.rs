@@ -54,7 +54,6 @@ impl Time {
     }
 }
 
-#[inline]
 fn nanos(duration: Duration) -> u64 {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
     seconds.saturating_add(u64::from(duration.subsec_nanos()))

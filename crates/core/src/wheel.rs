@@ -145,7 +145,6 @@ impl<T: Copy> Wheel<T> {
     /// A time before which no timer is due: the exact time of the next one, or an earlier one if
     /// timers were cancelled.
     #[must_use]
-    #[inline]
     pub fn next_at(&self) -> Option<Time> {
         (self.len > 0).then_some(self.next)
     }
@@ -213,7 +212,6 @@ impl<T: Copy> Wheel<T> {
         ((above << 8) | (slot % SLOTS) as u64) << shift
     }
 
-    #[inline]
     fn link(&mut self, entry: Entry<T>) {
         let tick = tick(entry.time).max(self.tick);
         let level = (63 - ((tick ^ self.tick) | 1).leading_zeros()) as usize / 8;
@@ -236,7 +234,6 @@ impl<T: Copy> Wheel<T> {
         self.slots[slot].least = Time::MAX;
     }
 
-    #[inline]
     fn release(&mut self, id: RawId) {
         self.free.push(id);
         self.len -= 1;

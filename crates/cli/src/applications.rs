@@ -102,7 +102,7 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
                 .collect(tracker.collector())
                 .token_to(move |token| {
                     if let Err(error) = tracker.show_clients_to(token) {
-                        tracing::warn!(%error, "nobody sees clients' addresses on /stats");
+                        tracing::warn!(%error, "client addresses are hidden on /stats");
                     }
                 })
         }),
@@ -113,7 +113,7 @@ fn start_migrate(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
     let config = reloader.current();
     let migrations = Migrations::start(&config.section::<MigrateConfig>(), shutdown);
     let places = match migrations.count() {
-        0 => "no jobs to watch (name them in `migrate.jobs`)".into(),
+        0 => "no jobs to watch (list them in `migrate.jobs`)".into(),
         1 => "watching 1 job".into(),
         count => format!("watching {count} jobs"),
     };

@@ -22,7 +22,7 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::new(error).context("stdout cannot be written"))
+            Err(anyhow::Error::new(error).context("cannot write to stdout"))
         }
         _ => Ok(()),
     }
@@ -64,7 +64,7 @@ pub(crate) fn wrong_configuration(problems: &Problems) -> Exit {
         note(&format!("and {more} more"));
     }
     note(&format!(
-        "{count} {things} in the configuration; `headworks config init` shows every key"
+        "{count} {things} in the configuration; `headworks config init` lists every key"
     ));
     Exit::Usage
 }

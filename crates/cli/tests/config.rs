@@ -216,7 +216,7 @@ fn values_that_cannot_work_are_refused_before_the_start() {
         ),
         (
             ["--outbound-ca-file", "empty.pem"],
-            ["outbound.ca_file", "there is none in it"],
+            ["outbound.ca_file", "the file has no certificates"],
         ),
         (
             ["--outbound-connect-timeout", "0s"],
@@ -245,7 +245,7 @@ fn a_variable_that_is_not_unicode_is_named() {
         assert_eq!(ended.code, Some(2), "{ended:?}");
         assert!(
             ended.stderr.contains(&format!(
-                "env {name}: the value is not Unicode text; set it again"
+                "env {name}: the value is not valid Unicode; set it again"
             )),
             "{ended:?}"
         );

@@ -302,7 +302,7 @@ fn the_page_and_top_show_what_runs() {
     }
     let wrong = folder.run(&["top", "--once", &format!("{}/?token=wrong", up.address)]);
     assert_eq!(wrong.code, Some(1));
-    assert!(wrong.stderr.contains("the token is wrong"), "{wrong}");
+    assert!(wrong.stderr.contains("invalid token"), "{wrong}");
     let unknown = folder.run(&["top", "--once", &up.address]);
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("no token is known"), "{unknown}");

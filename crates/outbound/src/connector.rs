@@ -88,7 +88,7 @@ impl Connector {
 }
 
 fn not_connected(time: Duration) -> BoxError {
-    format!("not connected within {time:?}").into()
+    format!("connect timeout after {time:?}").into()
 }
 
 /// Opens the transport to a host, directly or through a proxy; does not speak TLS with the host.
@@ -153,7 +153,7 @@ impl Route {
             other => {
                 let scheme = other.unwrap_or("none");
                 let text = format!(
-                    "cannot use a proxy of scheme `{scheme}`: use http, https, socks5 or socks5h"
+                    "unsupported proxy scheme `{scheme}`: use http, https, socks5 or socks5h"
                 );
                 Err(text.into())
             }

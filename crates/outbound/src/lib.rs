@@ -32,13 +32,13 @@ pub use roots::read as read_certificates;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Whether the environment names proxies: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    /// Use the proxies of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
     pub proxy_from_environment: bool,
-    /// A file with certificates in PEM that are trusted beside the system's.
+    /// A PEM file with CA certificates to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// How long connecting may take, with proxy and TLS. Default 10 s.
+    /// Connect timeout, including proxy and TLS. Default 10 s.
     pub connect_timeout: Duration,
-    /// How long an idle connection is kept for the next request. Default 90 s.
+    /// Idle timeout of pooled connections. Default 90 s.
     pub idle_timeout: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Default for Settings {
 #[non_exhaustive]
 pub enum Error {
     /// A file with certificates cannot be used.
-    #[error("cannot use `{}` as certificates in PEM: {cause}", path.display())]
+    #[error("cannot read PEM certificates from `{}`: {cause}", path.display())]
     Certificates {
         /// The file.
         path: PathBuf,

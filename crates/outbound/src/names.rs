@@ -19,7 +19,7 @@ const MOST: usize = 4096;
 /// A cache of host addresses. Clones share it.
 ///
 /// ```
-/// # use headworks_service::outbound::Names;
+/// # use headworks_outbound::Names;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let found = Names::default().look_up("127.0.0.1", 80).await.unwrap();
 /// assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);

@@ -15,7 +15,7 @@ static SYSTEM: LazyLock<RootCertStore> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
     for error in &system.errors {
-        tracing::warn!(%error, "some of the system's certificates cannot be read");
+        tracing::warn!(%error, "cannot read some system certificates");
     }
     roots.add_parsable_certificates(system.certs);
     roots
@@ -55,9 +55,7 @@ pub fn read(path: &Path) -> Result<RootCertStore, Error> {
     // A device without an end must not fill memory, and a pipe must not be waited for.
     let about = std::fs::metadata(path).map_err(|e| unusable(e.to_string()))?;
     if !about.is_file() || about.len() > MOST {
-        return Err(unusable(
-            "it is not a regular file of at most 16 MiB".to_owned(),
-        ));
+        return Err(unusable("not a regular file of at most 16 MiB".to_owned()));
     }
     let content = std::fs::read(path).map_err(|e| unusable(e.to_string()))?;
     for certificate in CertificateDer::pem_slice_iter(&content) {
@@ -67,7 +65,7 @@ pub fn read(path: &Path) -> Result<RootCertStore, Error> {
             .map_err(|e| unusable(e.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(unusable("there is none in it".to_owned()));
+        return Err(unusable("the file has no certificates".to_owned()));
     }
     Ok(roots)
 }

@@ -18,14 +18,14 @@ use crate::config::{Objection, shortened};
 use crate::error::Error;
 
 crate::section! {
-    /// What is logged, and how. Logs go to stderr.
+    /// Logging. Logs go to stderr.
     pub struct LogConfig = "log", check = check;
 
-    /// The least urgent level that is logged: error, warn, info, debug or trace. Parts of the
-    /// program may have their own: "info,headworks_service=debug".
+    /// The log level: error, warn, info, debug or trace. Targets may have their own:
+    /// "info,headworks_service=debug".
     level: String = "info".to_owned(), env(&["RUST_LOG"]);
-    /// How lines look: "auto" (for people, coloured on a terminal), "human" (the same, never
-    /// coloured) or "json" (one object a line, for machines).
+    /// The format: "auto" (human-readable, coloured on a terminal), "human" (without
+    /// colour) or "json" (one object per line).
     format: LogFormat = LogFormat::Auto, restart();
 }
 
@@ -69,13 +69,13 @@ fn misspelt(level: &str) -> Option<String> {
         return Some("it is empty".to_owned());
     }
     if !level.is_ascii() {
-        return Some("only ASCII can be in it".to_owned());
+        return Some("it must be ASCII".to_owned());
     }
     let mut words = level.split(',').map(str::trim);
     let word = words.find(|word| !word.is_empty() && !means_a_level(word))?;
     let word = shortened(word);
     Some(format!(
-        "`{word}` is not a level; the level of a part is written {word}=debug"
+        "`{word}` is not a level; to set the level of a target, write {word}=debug"
     ))
 }
 
@@ -231,11 +231,11 @@ mod tests {
         }
         assert!(
             told("loud")
-                .ends_with("`loud` is not a level; the level of a part is written loud=debug")
+                .contains("`loud` is not a level; to set the level of a target, write loud=debug")
         );
         assert!(told("info,dbug").contains("`dbug` is not a level"));
-        assert!(told("").ends_with("it is empty"));
-        assert!(told("info=\u{fffd}[").ends_with("only ASCII can be in it"));
+        assert!(told("").contains("it is empty"));
+        assert!(told("info=\u{fffd}[").contains("it must be ASCII"));
         assert!(!told("a=loud").is_empty());
         assert!(told(&"9".repeat(500)).len() < 300);
     }

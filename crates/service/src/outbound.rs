@@ -7,17 +7,17 @@ use crate::config::Objection;
 pub use headworks_outbound::{Names, Outbound, RequestBody, Settings, is_unknown};
 
 crate::section! {
-    /// How the program reaches others over HTTP.
+    /// Outbound HTTP connections.
     pub struct OutboundConfig = "outbound", check = check;
 
-    /// Whether the environment names proxies: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+    /// Use the proxies of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
     proxy_from_environment: bool = true, restart();
-    /// A file with certificates in PEM that are trusted beside the system's.
+    /// A PEM file with CA certificates to trust in addition to the system's.
     ca_file: Option<PathBuf> = None, example("\"/etc/ssl/private-ca.pem\""), restart();
-    /// How long connecting may take, with proxy and TLS.
+    /// Connect timeout, including proxy and TLS.
     #[serde(with = "crate::config::seconds")]
     connect_timeout: Duration = Duration::from_secs(10), restart();
-    /// How long an idle connection is kept for the next request.
+    /// Idle timeout of pooled connections.
     #[serde(with = "crate::config::seconds")]
     idle_timeout: Duration = Duration::from_secs(90), restart();
 }
@@ -25,7 +25,7 @@ crate::section! {
 fn check(config: &OutboundConfig) -> Vec<Objection> {
     let mut objections = Vec::new();
     if config.connect_timeout.is_zero() {
-        let text = "nothing connects in no time; write \"10s\", or leave it out";
+        let text = "must not be zero; write \"10s\", or leave it out";
         objections.push(Objection::new("connect_timeout", text));
     }
     let certificates = config.ca_file.as_deref();

@@ -10,8 +10,8 @@ crate::section! {
     /// The process itself.
     pub struct ProcessConfig = "process";
 
-    /// Whom to become when started as root, after every address is taken: `user` or `user:group`.
-    /// Files that are written or read again later (snapshots, lists) must be that user's.
+    /// The user to switch to when started as root, after binding: `user` or `user:group`.
+    /// Files that are accessed later (snapshots, lists) must be accessible to that user.
     user: Option<String> = None, example("\"headworks\""), restart();
 }
 
@@ -25,7 +25,7 @@ pub fn give_up(config: &ProcessConfig) -> Result<(), Error> {
         return Ok(());
     }
     let Some(user) = config.user.as_deref().filter(|user| !user.is_empty()) else {
-        tracing::warn!("running as root: name another user with `process.user`");
+        tracing::warn!("running as root: set `process.user` to drop privileges");
         return Ok(());
     };
     let refused = |cause: String| Error::Privileges {
@@ -34,7 +34,7 @@ pub fn give_up(config: &ProcessConfig) -> Result<(), Error> {
     };
     let someone = find(user).map_err(refused)?;
     someone.become_it().map_err(refused)?;
-    tracing::info!(user, "root's rights are given up");
+    tracing::info!(user, "root privileges dropped");
     Ok(())
 }
 
@@ -50,12 +50,12 @@ fn find(text: &str) -> Result<Someone, String> {
         None => (text, None),
     };
     let user = User::from_name(name).map_err(|error| error.to_string())?;
-    let user = user.ok_or_else(|| format!("there is no user `{name}`"))?;
+    let user = user.ok_or_else(|| format!("no such user `{name}`"))?;
     let group = match group {
         None => user.gid,
         Some(group) => {
             let found = Group::from_name(group).map_err(|error| error.to_string())?;
-            let found = found.ok_or_else(|| format!("there is no group `{group}`"))?;
+            let found = found.ok_or_else(|| format!("no such group `{group}`"))?;
             found.gid
         }
     };
@@ -77,7 +77,7 @@ impl Someone {
         steps.map_err(|error| error.to_string())?;
         // Verified: a process that can return to root has not dropped its privileges.
         if !self.user.is_root() && setuid(Uid::from_raw(0)).is_ok() {
-            return Err("root's rights came back".to_owned());
+            return Err("root privileges could be regained".to_owned());
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ mod tests {
         let mixed = find("nobody:root").unwrap();
         assert!(!mixed.user.is_root() && mixed.group.as_raw() == 0);
         let wrong = find("nobody-has-this-name").err().unwrap();
-        assert_eq!(wrong, "there is no user `nobody-has-this-name`");
+        assert_eq!(wrong, "no such user `nobody-has-this-name`");
         assert!(find("root:no-such-group").is_err());
     }
 }

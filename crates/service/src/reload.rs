@@ -201,7 +201,7 @@ fn report(outcome: &Result<Reloaded, Problems>) {
                 tracing::warn!("{warning}");
             }
             for key in &reloaded.needs_restart {
-                tracing::warn!(key, "changed, but only counts from the next start");
+                tracing::warn!(key, "key changed: takes effect after a restart");
             }
             tracing::info!(changed = ?reloaded.changed, "configuration reloaded");
         }
@@ -209,7 +209,7 @@ fn report(outcome: &Result<Reloaded, Problems>) {
             for problem in problems {
                 tracing::error!("{problem}");
             }
-            tracing::error!("configuration not reloaded: nothing was changed");
+            tracing::error!("configuration reload failed: nothing was changed");
         }
     }
 }

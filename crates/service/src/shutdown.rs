@@ -17,10 +17,10 @@ use tokio_util::task::TaskTracker;
 use crate::error::Error;
 
 crate::section! {
-    /// How the program ends.
+    /// Shutdown.
     pub struct ShutdownConfig = "shutdown";
 
-    /// How long running work may take to finish after SIGINT or SIGTERM. A second signal ends it
+    /// Grace period for running work after SIGINT or SIGTERM. A second signal ends the program
     /// at once.
     #[serde(with = "crate::config::seconds")]
     grace: Duration = Duration::from_secs(30);
@@ -120,7 +120,7 @@ impl Shutdown {
                 end = AssertUnwindSafe(task).catch_unwind() => match end {
                     Ok(output) => Some(output),
                     Err(_) => {
-                        tracing::error!(task = entry.name(), "the task panicked");
+                        tracing::error!(task = entry.name(), "task panicked");
                         None
                     }
                 },
@@ -148,7 +148,7 @@ impl Shutdown {
         let forced = self.forced.is_cancelled();
         self.forced.cancel();
         for name in &left {
-            tracing::warn!(task = name, "did not stop in time and was dropped");
+            tracing::warn!(task = name, "task dropped: did not stop in time");
         }
         Drained { left, forced }
     }
@@ -170,11 +170,14 @@ impl Shutdown {
                     _ = terminate.recv() => "SIGTERM",
                 };
                 if shutdown.is_requested() {
-                    tracing::warn!(signal = name, "second signal: ending at once");
+                    tracing::warn!(signal = name, "second signal: stopping immediately");
                     shutdown.force();
                     return;
                 }
-                tracing::info!(signal = name, "stopping; a second signal ends at once");
+                tracing::info!(
+                    signal = name,
+                    "shutting down; a second signal stops immediately"
+                );
                 shutdown.request();
             }
         });

@@ -96,7 +96,10 @@ fn only_health_answers_without_a_token() {
     for path in ["/metrics", "/admin/panels", "/extra", "/nowhere"] {
         let refused = curl(&[&admin.url(path)]);
         assert_eq!(refused.status, 401, "{path}");
-        assert_eq!(refused.json()["error"], "a token is needed");
+        assert_eq!(
+            refused.json()["error"],
+            "authentication required: a token is missing"
+        );
     }
     for path in ["/metrics", "/admin/panels", "/extra"] {
         assert_eq!(admin.get(path).status, 200, "{path}");
@@ -234,7 +237,7 @@ fn a_body_beyond_the_limit_is_refused() {
             &admin.url(path),
         ]);
         assert_eq!(refused.status, 413, "{path}");
-        assert_eq!(refused.json()["error"], "the body is longer than 256 KiB");
+        assert_eq!(refused.json()["error"], "the body exceeds 256 KiB");
     }
     std::fs::remove_file(&long).unwrap();
 }

@@ -24,7 +24,7 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 pub enum SimError {
     /// The file cannot be read.
-    #[error("{file}: cannot be read: {source}; check the path and its permissions")]
+    #[error("cannot read {file}: {source}; check the path and its permissions")]
     Read {
         /// The file, as it was named.
         file: String,
@@ -38,7 +38,7 @@ pub enum SimError {
         place: Place,
     },
     /// The scenario is neither a file nor shipped.
-    #[error("`{name}` is neither a file nor a scenario that is shipped; {way_out}")]
+    #[error("`{name}` is neither a file nor a shipped scenario; {way_out}")]
     NoSuchScenario {
         /// The requested name.
         name: String,
@@ -46,7 +46,7 @@ pub enum SimError {
         way_out: String,
     },
     /// The file is not TOML.
-    #[error("{place}: not TOML: {problem}; see https://toml.io for how it is written")]
+    #[error("{place}: invalid TOML: {problem}; see https://toml.io for the syntax")]
     Syntax {
         /// The place.
         place: Place,
@@ -75,7 +75,7 @@ pub enum SimError {
     },
     /// The trace has no requests.
     #[error(
-        "{file}: there is no request in it; write lines of arrival time, class, flow, cost, as in 0.25,3,tenant-1,800"
+        "{file}: no requests; write lines of arrival time, class, flow, cost, such as 0.25,3,tenant-1,800"
     )]
     EmptyTrace {
         /// The file, as it was named.
@@ -83,7 +83,7 @@ pub enum SimError {
     },
     /// The loads are too large to be simulated in the permitted steps.
     #[error(
-        "about {jobs:.1e} jobs would be handed in, most of them by the load `{most}`, and a run may take {allowed} steps; \
+        "about {jobs:.1e} jobs would be submitted, most of them by the load `{most}`, but a run is limited to {allowed} steps; \
          lower its rate, shorten `duration`, or allow more with `max_steps`"
     )]
     TooLarge {
@@ -96,7 +96,7 @@ pub enum SimError {
     },
     /// The run exceeded the permitted steps.
     #[error(
-        "stopped after {steps} steps, with {} simulated; give far sides a longer latency or clients a time to think, shorten \
+        "stopped after {steps} steps, with {} simulated; give targets a longer latency or clients a think time, shorten \
          `duration`, or allow more with `max_steps`",
         crate::report::seconds(simulated.as_secs_f64())
     )]
@@ -108,7 +108,7 @@ pub enum SimError {
     },
     /// The run would exceed the memory limit.
     #[error(
-        "stopped with {live} requests waiting, running or about to come back at once, and {} simulated; give far sides a shorter latency, \
+        "stopped with {live} requests waiting, running or about to return, and {} simulated; give targets a shorter latency, \
          clients fewer tries, or the loads a lower rate",
         crate::report::seconds(simulated.as_secs_f64())
     )]

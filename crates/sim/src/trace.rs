@@ -148,7 +148,7 @@ impl<'a> Trace<'a> {
                 && line.at < before.at
             {
                 let problem = format!(
-                    "{} is before the {} of the line above; sort the file by its first column",
+                    "{} is earlier than {} in the previous line; sort the file by its first column",
                     line.at.as_secs_f64(),
                     before.at.as_secs_f64()
                 );
@@ -233,7 +233,7 @@ impl<'a> Trace<'a> {
             let last = classes.len() - 1;
             self.wrong(
                 1,
-                format!("there is no class `{text}`; write 0 to {last}, or configure more classes"),
+                format!("unknown class `{text}`; write 0 to {last}, or configure more classes"),
             )
         })
     }
@@ -258,7 +258,7 @@ impl<'a> Trace<'a> {
             let shown = byte.escape_ascii();
             return Err(self.wrong(
                 2,
-                format!("has a control character in it ({shown}); leave it out"),
+                format!("contains a control character ({shown}); remove it"),
             ));
         }
         let number = self.flows.len() as u32;

@@ -20,7 +20,7 @@ fn loads_that_cannot_be_handed_in_are_refused_before_the_run() {
     );
     assert_eq!(
         fast,
-        "about 6.0e10 jobs would be handed in, most of them by the load `fast`, and a run may take 200000000 steps; \
+        "about 6.0e10 jobs would be submitted, most of them by the load `fast`, but a run is limited to 200000000 steps; \
          lower its rate, shorten `duration`, or allow more with `max_steps`"
     );
     let wide = told(
@@ -51,7 +51,7 @@ const BUSY: &str = "
 fn a_run_that_comes_to_no_end_is_stopped() {
     let told = told(BUSY);
     assert!(
-        told.starts_with("stopped after 50001 steps, with 1.2 ms simulated; give far sides"),
+        told.starts_with("stopped after 50001 steps, with 1.2 ms simulated; give targets"),
         "{told}"
     );
     assert!(told.contains("`max_steps`"), "{told}");

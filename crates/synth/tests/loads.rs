@@ -149,7 +149,7 @@ fn numbers_that_make_no_load_are_named() {
     let error = Arrivals::Poisson { rate: -1.0 }.check().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "rate is -1; it must be requests a second, above 0 and at most 1e9"
+        "rate is -1; it must be requests per second, above 0 and at most 1e9"
     );
     let error = Distribution::Uniform { low: 5, high: 2 }
         .check()

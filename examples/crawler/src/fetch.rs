@@ -66,7 +66,7 @@ pub async fn fetch(url: &Url) -> Result<Answer> {
     let mut answer = Vec::new();
     stream.take(LONGEST).read_to_end(&mut answer).await?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
-        let what = format!("{host} answered what is not HTTP");
+        let what = format!("the response of {host} is not HTTP");
         Error::new(ErrorKind::InvalidData, what)
     })
 }

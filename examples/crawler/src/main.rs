@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("given up: {url} ({why})");
     }
     println!(
-        "\nwhat the hosts saw; {} ms between two requests, {} at once were agreed\n",
+        "\nrequests as seen by the hosts (rules: {} ms between requests, {} concurrent)\n",
         rules.delay.as_millis(),
         rules.concurrent
     );

@@ -74,7 +74,7 @@ fn init(output: Option<&Path>) -> Result<Exit> {
     let file = std::fs::File::create_new(path);
     if matches!(&file, Err(cause) if cause.kind() == std::io::ErrorKind::AlreadyExists) {
         let text = format!(
-            "`{}` exists: remove it first, or name another",
+            "`{}` already exists: remove it, or choose another name",
             path.display()
         );
         return Err(UsageError(text).into());
@@ -90,17 +90,17 @@ fn init(output: Option<&Path>) -> Result<Exit> {
 
 fn check(file: Option<&Path>, common: &Common) -> Result<Exit> {
     if !common.set.is_empty() {
-        let words = "`--set` means nothing to `headworks config check`, which looks at the file alone: \
-                     leave it out, or see the whole with `headworks config show`";
+        let words = "`--set` has no effect on `headworks config check`, which reads only the file: \
+                     remove it, or use `headworks config show`";
         return Err(UsageError(words.into()).into());
     }
     if file.is_some() && common.config.is_some() {
-        let words = "two files to check: give one, as an argument or with `--config`";
+        let words = "two files given: name one, as an argument or with `--config`";
         return Err(UsageError(words.into()).into());
     }
     let sources = overrides::sources(common)?;
     let Some(file) = file.or(sources.path()) else {
-        let words = "there is no configuration file to check: name one, or write one with \
+        let words = "no configuration file found: name one, or write one with \
                      `headworks config init --output headworks.toml`";
         return Err(UsageError(words.into()).into());
     };

@@ -56,7 +56,7 @@ impl Greeting {
         eprintln!("admin: {base}");
         let page = match listening.generated_token() {
             Some(token) => {
-                eprintln!("token: {token} (made for this run; set `admin.token` to keep one)");
+                eprintln!("token: {token} (generated for this run; set `admin.token` to keep one)");
                 format!("{base}/?token={token}")
             }
             None => {

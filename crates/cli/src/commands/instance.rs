@@ -62,7 +62,7 @@ impl Instance {
 
     async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let asked = tokio::time::timeout(PATIENCE, self.ask(path)).await;
-        let asked = asked.with_context(|| format!("{} does not answer", self.base))?;
+        let asked = asked.with_context(|| format!("{} did not respond in time", self.base))?;
         Ok(serde_json::from_slice(&asked?)?)
     }
 
@@ -72,17 +72,17 @@ impl Instance {
             .body(Empty::new())?;
         let lost = || {
             format!(
-                "nothing answers at {}: is `headworks up` running?",
+                "cannot connect to {}: is `headworks up` running?",
                 self.base
             )
         };
         let answer = self.outbound.send(request).await.with_context(lost)?;
         let status = answer.status();
         if status == StatusCode::UNAUTHORIZED {
-            bail!("the token is wrong: take the address that `headworks up` printed last");
+            bail!("invalid token: use the address that `headworks up` printed last");
         }
         let body = Limited::new(answer.into_body(), MOST).collect().await;
-        let body = body.map_err(|cause| anyhow::anyhow!("the answer broke off: {cause}"))?;
+        let body = body.map_err(|cause| anyhow::anyhow!("the response was cut off: {cause}"))?;
         let body = body.to_bytes().to_vec();
         if !status.is_success() {
             let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -124,7 +124,7 @@ fn configured(
         .or(named.filter(|token| !token.is_empty()))
         .or(config.token.as_ref().map(|token| token.reveal().to_owned()));
     let Some(token) = token else {
-        let text = "no token is known: give the address that `headworks up` printed, or set $HEADWORKS_TOKEN or `admin.token`";
+        let text = "no token given: use the address that `headworks up` printed, or set $HEADWORKS_TOKEN or `admin.token`";
         return Err(UsageError(text.to_owned()).into());
     };
     Ok((

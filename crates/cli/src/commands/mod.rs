@@ -24,6 +24,6 @@ fn configures_nothing(common: &Common, command: &str) -> Result<(), UsageError> 
         _ => return Ok(()),
     };
     Err(UsageError(format!(
-        "`{given}` means nothing to `headworks {command}`, which reads no configuration: leave it out"
+        "`{given}` has no effect on `headworks {command}`, which reads no configuration: remove it"
     )))
 }

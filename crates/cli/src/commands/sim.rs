@@ -85,9 +85,9 @@ fn is_no_input(page: &Path, command: &SimCommand) -> Result<(), UsageError> {
     let is_input = |input: &Path| input.canonicalize().is_ok_and(|input| input == real);
     if !real.is_file() || inputs.into_iter().any(is_input) {
         let why = if real.is_file() {
-            "it is what is simulated"
+            "it is an input of the simulation"
         } else {
-            "it is no regular file"
+            "not a regular file"
         };
         let words = format!(
             "`{}` cannot be written: {why}; name another file with --html",

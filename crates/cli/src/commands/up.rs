@@ -19,8 +19,8 @@ use crate::overrides;
 /// Arguments of this command only. Every key of every section is also a flag.
 #[derive(Debug, Args)]
 pub(crate) struct UpCommand {
-    /// Ends if any application does not start. Without it, the others run, and the first lines say
-    /// what does not and why.
+    /// Fail if any application does not start. By default the others keep running, and the startup
+    /// message names the failure.
     #[arg(long)]
     strict: bool,
 }
@@ -104,7 +104,7 @@ fn follow_log_level(reloader: &Reloader, shutdown: &Shutdown, log: LogHandle) {
         while let Some(Ok(())) = stop.run_until_cancelled(configs.changed()).await {
             let config = configs.borrow_and_update().section::<LogConfig>();
             if let Err(error) = log.apply(&config) {
-                tracing::error!(%error, "the log level stays");
+                tracing::error!(%error, "log level not changed");
             }
         }
     });

@@ -66,7 +66,10 @@ enum Admission {
 
 fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
     let Some(credential) = Credential::of(request.headers(), request.uri()) else {
-        return Admission::Refused(unauthorized(request, "a token is needed"));
+        return Admission::Refused(unauthorized(
+            request,
+            "authentication required: a token is missing",
+        ));
     };
     // The limiter never rejects the right token, so its owner is not locked out by guesses from the
     // same address. See docs/adr/0003.
@@ -79,8 +82,8 @@ fn admit(shared: &Shared, client: IpAddr, request: &Request) -> Admission {
     };
     match (answer, credential) {
         (Answer::Wrong, _) => {
-            tracing::warn!(%client, path = request.uri().path(), "wrong admin token");
-            Admission::Refused(unauthorized(request, "the token is wrong"))
+            tracing::warn!(%client, path = request.uri().path(), "admin request rejected: invalid token");
+            Admission::Refused(unauthorized(request, "invalid token"))
         }
         (Answer::Wait(time), _) => Admission::Refused(too_many(time)),
         (Answer::Welcome, Credential::Address(_)) if request.method() == Method::GET => {
@@ -139,15 +142,16 @@ fn unauthorized(request: &Request, text: &str) -> Response {
 
 fn too_many(time: Duration) -> Response {
     let seconds = time.as_secs() + 1;
-    let text = format!("too many wrong tokens: wait {seconds} seconds");
+    let text = format!("too many invalid tokens: retry in {seconds} s");
     let problem = HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, text);
     ([(RETRY_AFTER, seconds.to_string())], problem).into_response()
 }
 
 fn unintended() -> Response {
-    let text = format!("a request by cookie that changes something needs the header `{INTENT}`");
+    let text =
+        format!("a state-changing request with a session cookie needs the header `{INTENT}`");
     let problem = HttpProblem::new(StatusCode::FORBIDDEN, text);
-    let way_out = format!("add `{INTENT}: 1`, or send the token as a bearer");
+    let way_out = format!("add `{INTENT}: 1`, or send the token in `Authorization: Bearer`");
     problem.or(way_out).into_response()
 }
 

@@ -10,17 +10,17 @@ crate::section! {
     /// The admin listener: health, metrics, panels, actions and reload.
     pub struct AdminConfig = "admin", check = check;
 
-    /// Where it listens. Beyond loopback only with a `token`. Port 0 takes any free port.
+    /// The listen address. Addresses other than loopback need a `token`. Port 0 picks a free port.
     listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)), restart();
-    /// The token that it asks for: "env:NAME", "file:PATH", or the token itself. Without one, a
-    /// token is made at every start and printed.
+    /// The token that clients must send: "env:NAME", "file:PATH", or the token itself. Without one,
+    /// a token is generated at every start and printed.
     #[serde(deserialize_with = "crate::config::given")]
     token: Option<Secret> = None, example("\"env:ADMIN_TOKEN\""), restart();
-    /// Proxies in front of it whose word about a client's address counts.
+    /// Proxies that are trusted to report the client's address.
     trusted_proxies: Vec<Network> = Vec::new(), example("[\"10.0.0.0/8\", \"192.0.2.1\"]"), restart();
     /// The one header that those proxies set: "x-forwarded-for", "x-real-ip" or "forwarded".
     client_header: ClientHeader = ClientHeader::XForwardedFor, restart();
-    /// How long a client may take to say what it wants, and how long a connection may be idle.
+    /// Timeout for the request header, and for idle connections.
     #[serde(with = "crate::config::seconds")]
     header_timeout: Duration = Duration::from_secs(10), restart();
 }
@@ -32,7 +32,7 @@ const SHORTEST_TOKEN: usize = 16;
 fn check(config: &AdminConfig) -> Vec<Objection> {
     let mut objections = Vec::new();
     if !config.listen.ip().to_canonical().is_loopback() && config.token.is_none() {
-        let text = "beyond loopback a token is needed: set `admin.token`, or listen on 127.0.0.1";
+        let text = "an address other than loopback needs a token: set `admin.token`, or listen on 127.0.0.1";
         objections.push(Objection::new("listen", text));
     }
     if config
@@ -41,12 +41,12 @@ fn check(config: &AdminConfig) -> Vec<Objection> {
         .is_some_and(|token| token.reveal().len() < SHORTEST_TOKEN)
     {
         let text = format!(
-            "too short: use at least {SHORTEST_TOKEN} characters, such as those of `openssl rand -hex 32`"
+            "too short: use at least {SHORTEST_TOKEN} characters, for example from `openssl rand -hex 32`"
         );
         objections.push(Objection::new("token", text));
     }
     if config.header_timeout.is_zero() {
-        let text = "nothing is said in no time; write \"10s\", or leave it out";
+        let text = "must not be zero; write \"10s\", or leave it out";
         objections.push(Objection::new("header_timeout", text));
     }
     objections

@@ -22,8 +22,8 @@ impl<S: Send + Sync> FromRequest<S> for Content {
             if rejection.status() != StatusCode::PAYLOAD_TOO_LARGE {
                 return HttpProblem::new(rejection.status(), rejection.body_text());
             }
-            let text = format!("the body is longer than {} KiB", MOST >> 10);
-            HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, text).or("send less")
+            let text = format!("the body exceeds {} KiB", MOST >> 10);
+            HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, text).or("send a smaller body")
         })
     }
 }
@@ -36,10 +36,7 @@ impl Content {
     /// Deserializes the body as JSON.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, HttpProblem> {
         serde_json::from_slice(&self.0).map_err(|cause| {
-            HttpProblem::new(
-                StatusCode::BAD_REQUEST,
-                format!("the body is not what is expected: {cause}"),
-            )
+            HttpProblem::new(StatusCode::BAD_REQUEST, format!("invalid body: {cause}"))
         })
     }
 }

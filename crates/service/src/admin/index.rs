@@ -15,11 +15,11 @@ use super::problem::HttpProblem;
 pub(super) async fn fallback(shared: Arc<Shared>, method: Method, uri: Uri) -> Response {
     let endpoints = shared.endpoints.iter();
     if uri.path() != "/" {
-        let text = format!("nothing is at `{}`", uri.path());
+        let text = format!("no such path: `{}`", uri.path());
         let all: Vec<_> = endpoints
             .map(|endpoint| format!("{} {}", endpoint.method, endpoint.path))
             .collect();
-        let way_out = format!("there are {}", all.join(", "));
+        let way_out = format!("known endpoints: {}", all.join(", "));
         return HttpProblem::new(StatusCode::NOT_FOUND, text)
             .or(way_out)
             .into_response();
@@ -35,7 +35,7 @@ pub(super) async fn fallback(shared: Arc<Shared>, method: Method, uri: Uri) -> R
 }
 
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> HttpProblem {
-    let text = format!("`{}` does not take {method}", uri.path());
+    let text = format!("`{}` does not support {method}", uri.path());
     HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, text)
-        .or("GET /admin/openapi.json tells what takes what")
+        .or("see GET /admin/openapi.json for the supported methods")
 }

@@ -9,21 +9,21 @@ use crate::metrics::{Collect, Exposition, Family};
 
 const REQUESTS: Family = Family::counter(
     "headworks_admin_requests_total",
-    "Requests to the admin listener, by class of the answer.",
+    "Requests to the admin listener, by status class.",
 );
 const REFUSED: Family = Family::counter(
     "headworks_admin_refused_total",
-    "Requests to the admin listener without the right token.",
+    "Requests to the admin listener that failed authentication.",
 );
 const RELOADS: Family = Family::counter(
     "headworks_admin_reloads_total",
-    "Reloads asked for through the admin listener, by outcome.",
+    "Reloads requested through the admin listener, by outcome.",
 );
 const STARTED: Family = Family::gauge(
     "headworks_start_time_seconds",
-    "When the program started, in seconds since 1970.",
+    "Start time of the process, as a Unix timestamp in seconds.",
 );
-const BUILD: Family = Family::gauge("headworks_build", "Always 1; the label tells the version.");
+const BUILD: Family = Family::gauge("headworks_build", "Always 1; the label has the version.");
 
 /// Counters of the admin listener.
 #[derive(Debug)]

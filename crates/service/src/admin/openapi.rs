@@ -10,7 +10,7 @@ use super::endpoint::{Endpoint, Gives};
 #[derive(JsonSchema)]
 #[expect(
     dead_code,
-    reason = "only its schema is used; the answer is written by HttpProblem"
+    reason = "only its schema is used; HttpProblem writes the response"
 )]
 struct Problem {
     /// The error.
@@ -37,7 +37,7 @@ pub(super) fn document(endpoints: &[Endpoint]) -> Value {
         "info": {
             "title": "Headworks admin API",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "What every application shows of itself, and what can be done to it.",
+            "description": "The state and the actions of every application.",
         },
         "security": [{ "bearer": [] }, { "session": [] }],
         "paths": paths,
@@ -46,7 +46,7 @@ pub(super) fn document(endpoints: &[Endpoint]) -> Value {
                 "bearer": { "type": "http", "scheme": "bearer" },
                 "session": {
                     "type": "apiKey", "in": "cookie", "name": crate::token::SESSION_COOKIE,
-                    "description": "what a browser gets for `/?token=TOKEN`; a request that changes something needs the header `x-headworks` too",
+                    "description": "set by `/?token=TOKEN`; a state-changing request also needs the header `x-headworks`",
                 },
             },
             "schemas": schemas.take_definitions(true),
@@ -64,7 +64,7 @@ fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
         "summary": endpoint.what,
         "responses": {
             "200": { "description": endpoint.what, "content": answer },
-            "default": { "description": "why not", "content": content("application/json", &problem) },
+            "default": { "description": "the error", "content": content("application/json", &problem) },
         },
     });
     let parameters = parameters(endpoint);

@@ -31,53 +31,56 @@ type Answer<T> = Result<Json<T>, HttpProblem>;
 fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
     vec![
         (
-            Endpoint::get("/metrics", "numbers for Prometheus").gives_text(metrics::CONTENT_TYPE),
+            Endpoint::get("/metrics", "metrics for Prometheus").gives_text(metrics::CONTENT_TYPE),
             get(scrape),
         ),
         (
-            Endpoint::get("/admin/openapi.json", "this API, for machines").gives::<Value>(),
+            Endpoint::get("/admin/openapi.json", "the OpenAPI document").gives::<Value>(),
             get(describe),
         ),
         (
-            Endpoint::get("/admin/panels", "what every application shows of itself")
-                .gives::<PanelList>(),
+            Endpoint::get("/admin/panels", "the panels of all applications").gives::<PanelList>(),
             get(panels),
         ),
         (
-            Endpoint::get("/admin/panels/{name}", "one application").gives::<Described>(),
+            Endpoint::get("/admin/panels/{name}", "the panel of one application")
+                .gives::<Described>(),
             get(panel),
         ),
         (
             Endpoint::get(
                 "/admin/panels/{name}/page/{widget}",
-                "more of a table or tree",
+                "more rows of a table or tree",
             )
-            .query("cursor", "`next` or `children` of the page before", true)
+            .query("cursor", "`next` or `children` of the previous page", true)
             .gives::<Page>(),
             get(page),
         ),
         (
             Endpoint::get(
                 "/admin/panels/{name}/explain/{subject}",
-                "why something is as it is",
+                "explains the state of a subject",
             )
             .gives::<Explanation>(),
             get(explain),
         ),
         (
-            Endpoint::post("/admin/panels/{name}/act/{action}", "does something")
+            Endpoint::post("/admin/panels/{name}/act/{action}", "performs an action")
                 .takes::<Args>()
                 .gives::<Done>(),
             post(act),
         ),
         (
-            Endpoint::post("/admin/panels/{name}/what-if", "what would change")
-                .takes::<Question>()
-                .gives::<WhatIf>(),
+            Endpoint::post(
+                "/admin/panels/{name}/what-if",
+                "predicts the effect of changed settings",
+            )
+            .takes::<Question>()
+            .gives::<WhatIf>(),
             post(what_if),
         ),
         (
-            Endpoint::post("/admin/reload", "reads the configuration again").gives::<Reloaded>(),
+            Endpoint::post("/admin/reload", "reloads the configuration").gives::<Reloaded>(),
             post(reload),
         ),
     ]
@@ -86,7 +89,8 @@ fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
 /// The built-in endpoints.
 pub(super) fn endpoints() -> impl Iterator<Item = Endpoint> {
     let open = [
-        Endpoint::get("/", "the console's page, or this list without one").gives_text("text/html"),
+        Endpoint::get("/", "the console, or this list if there is no console")
+            .gives_text("text/html"),
         Endpoint::get("/healthz", "`ok`, without a token").open(),
     ];
     let guarded = guarded().into_iter().map(|(endpoint, _)| endpoint);
@@ -132,7 +136,7 @@ async fn every_request(
     // lines.
     let hosts = request.headers().get_all(HOST).iter().count();
     let mut response = if request.version() == Version::HTTP_11 && hosts != 1 {
-        let text = format!("a request needs one `Host` header, this has {hosts}");
+        let text = format!("expected exactly one `Host` header, found {hosts}");
         HttpProblem::new(StatusCode::BAD_REQUEST, text).into_response()
     } else {
         next.run(request).await
@@ -180,7 +184,7 @@ async fn page(
 ) -> Answer<Page> {
     let Some(cursor) = from.cursor else {
         let problem = HttpProblem::new(StatusCode::BAD_REQUEST, "`cursor` is missing");
-        return Err(problem.or("take it from `next` or `children` of the page before"));
+        return Err(problem.or("use `next` or `children` of the previous page"));
     };
     Ok(Json(find(&shared, &name)?.page(&widget, &cursor).await?))
 }
@@ -240,7 +244,7 @@ async fn what_if(
 /// Reloads the configuration. The body is ignored, but its size is limited like any other.
 async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloaded> {
     let Some(reloader) = shared.reloader.clone() else {
-        let text = "this program does not reload";
+        let text = "reloading is not supported by this program";
         return Err(HttpProblem::new(StatusCode::NOT_IMPLEMENTED, text));
     };
     // Reloading reads files, which must not block a runtime thread.
@@ -248,7 +252,7 @@ async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloade
     let outcome = outcome.map_err(|cause| {
         HttpProblem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the reload broke: {cause}"),
+            format!("the reload failed: {cause}"),
         )
     })?;
     match outcome {
@@ -261,10 +265,10 @@ async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloade
                 .counters
                 .reloads_refused
                 .fetch_add(1, Ordering::Relaxed);
-            let text = "the configuration is wrong; nothing was changed";
+            let text = "invalid configuration; nothing was changed";
             let problem = HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, text);
             let each = problems.iter().map(ToString::to_string).collect();
-            Err(problem.or("mend the file and reload again").listing(each))
+            Err(problem.or("fix the file and reload again").listing(each))
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn serve(
                     connections.spawn(connection(server, stream, peer, router, stop));
                 }
                 Err(cause) => {
-                    tracing::warn!(%cause, "the admin listener cannot accept");
+                    tracing::warn!(%cause, "admin listener: accept failed");
                     tokio::time::sleep(RECOVERY).await;
                 }
             },

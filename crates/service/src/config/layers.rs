@@ -62,7 +62,7 @@ impl Layers {
             let what = if is_table {
                 "unknown section"
             } else {
-                "a key outside any section"
+                "key outside a section"
             };
             let way_out = if is_table {
                 suggest(&name, &names(sections))
@@ -96,14 +96,14 @@ impl Layers {
         if let Some((section, name)) = find_foreign(sections, &key) {
             let before = self.tree.get(section);
             if let Some(before) = before.and_then(|node| node.at(&[name.to_owned()])) {
-                let way_out = format!("it is ignored, what counts is at {}", key.node.origin);
-                let warning = Problem::new(before.origin.clone(), key.name, "written twice");
+                let way_out = format!("the value at {} is used", key.node.origin);
+                let warning = Problem::new(before.origin.clone(), key.name, "duplicate key");
                 self.warnings.push(warning.or(way_out));
             }
             put(&mut self.tree, &[section, name], key.node);
         } else {
             let warning = Problem::new(key.node.origin, key.name, "unknown key");
-            self.warnings.push(warning.or("it is ignored"));
+            self.warnings.push(warning.or("ignored"));
         }
     }
 
@@ -115,8 +115,8 @@ impl Layers {
         for name in &sources.unreadable_env {
             if path_of(name).is_some() || alias(name) {
                 let origin = Origin::Env(name.clone());
-                let problem = Problem::new(origin, "", "the value is not Unicode text");
-                self.errors.push(problem.or("set it again, in UTF-8"));
+                let problem = Problem::new(origin, "", "the value is not valid Unicode");
+                self.errors.push(problem.or("set it to UTF-8 text"));
             }
         }
         // Aliases first, so that `HEADWORKS_…` variables override them.
@@ -199,7 +199,7 @@ impl Layers {
                 put(&mut self.tree, &steps, node);
             }
             Some(section) => {
-                let problem = Problem::new(node.origin, path, "a section, but no key of it");
+                let problem = Problem::new(node.origin, path, "names a section without a key");
                 self.errors
                     .push(problem.or(suggest("", &key_names(section.keys))));
             }

@@ -149,11 +149,11 @@ pub(crate) fn suggest(wrong: &str, candidates: &[&str]) -> String {
         return format!("did you mean `{right}`?");
     }
     if candidates.is_empty() {
-        return "nothing is expected here: remove it".to_owned();
+        return "no keys are allowed here; remove it".to_owned();
     }
     let mut all: Vec<_> = candidates.iter().map(|c| format!("`{c}`")).collect();
     all.sort();
-    format!("known here: {}", all.join(", "))
+    format!("valid names: {}", all.join(", "))
 }
 
 #[cfg(test)]

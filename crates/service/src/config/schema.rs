@@ -54,7 +54,7 @@ impl Schema {
             .sections
             .iter()
             .any(|section| section.name == spec.name);
-        assert!(!taken, "the section [{}] is declared twice", spec.name);
+        assert!(!taken, "section [{}] is declared twice", spec.name);
         self.sections.push(spec);
         self
     }
@@ -139,7 +139,7 @@ fn explained(spec: &SectionSpec, finding: Finding) -> Problem {
             _ => None,
         };
         if let Some(key) = alias {
-            problem.way_out = Some(format!("here it is called `{}`", key.name));
+            problem.way_out = Some(format!("use its name here: `{}`", key.name));
         }
     } else if problem.way_out.is_none() {
         problem.way_out = way_out(spec, &path, example);

@@ -18,7 +18,7 @@ use std::path::Path;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-const EMPTY: &str = "the secret is empty; give one, or leave the key out";
+const EMPTY: &str = "the secret is empty; set one, or remove the key";
 
 /// Printed in place of a secret.
 pub(crate) const MASK: &str = "********";
@@ -38,7 +38,7 @@ impl Secret {
             std::env::var(name).map_err(|cause| match cause {
                 VarError::NotPresent => format!("the environment variable `{name}` is not set"),
                 VarError::NotUnicode(_) => {
-                    format!("the environment variable `{name}` is not Unicode text")
+                    format!("the environment variable `{name}` is not valid Unicode")
                 }
             })?
         } else if let Some(path) = written.strip_prefix(Secret::FILE) {

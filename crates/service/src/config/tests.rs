@@ -99,7 +99,7 @@ fn load(sources: &Sources) -> Config {
 fn problems(sources: &Sources) -> String {
     schema()
         .load(sources)
-        .expect_err("the configuration is wrong")
+        .expect_err("an invalid configuration")
         .to_string()
 }
 
@@ -207,7 +207,7 @@ fn syntax_errors_are_all_named_without_showing_the_line() {
 #[test]
 fn a_section_that_is_none_is_named() {
     let sources = toml("tracker = 5\n\n[gateway]\n");
-    insta::assert_snapshot!(problems(&sources), @"headworks.toml:1: `tracker`: expected a table, found a whole number; write it as a section: [tracker]");
+    insta::assert_snapshot!(problems(&sources), @"headworks.toml:1: `tracker`: expected a table, found an integer; write it as a section: [tracker]");
 }
 
 #[test]
@@ -232,12 +232,12 @@ fn a_predecessors_yaml_is_read_and_unknown_keys_are_warnings() {
         (500, Duration::from_secs(60))
     );
     assert_eq!(tracker.forwarders, ["udp://a", "udp://b"]);
-    insta::assert_snapshot!(config.warnings(), @"retracker.yaml:4: `listen_addr`: unknown key; it is ignored");
+    insta::assert_snapshot!(config.warnings(), @"retracker.yaml:4: `listen_addr`: unknown key; ignored");
     let wrong = Sources::new().text(
         "retracker.yaml",
         "retry_period: 60\nforwarder_queue_size: many\n",
     );
-    insta::assert_snapshot!(problems(&wrong), @"retracker.yaml:2: `tracker.queue_size`: expected a whole number, 0 or more, found other text; for example: queue_size = 10000");
+    insta::assert_snapshot!(problems(&wrong), @"retracker.yaml:2: `tracker.queue_size`: expected an integer, 0 or more, found other text; for example: queue_size = 10000");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_predecessors_ini_is_read_and_unknown_keys_are_warnings() {
     let gateway = config.section::<Gateway>();
     assert_eq!((gateway.max_concurrent, gateway.enabled), (7, false));
     assert_eq!(gateway.policy, Policy::Strict);
-    insta::assert_snapshot!(config.warnings(), @"gateway.ini:5: `scheduler_mood`: unknown key; it is ignored");
+    insta::assert_snapshot!(config.warnings(), @"gateway.ini:5: `scheduler_mood`: unknown key; ignored");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_predecessors_key_that_is_written_twice_is_a_warning() {
     let text = "[scheduler]\nscheduler_max_concurrent = 7\nscheduler_max_concurrent = 8\n";
     let config = load(&Sources::new().text("gateway.ini", text));
     assert_eq!(config.section::<Gateway>().max_concurrent, 8);
-    insta::assert_snapshot!(config.warnings(), @"gateway.ini:2: `scheduler_max_concurrent`: written twice; it is ignored, what counts is at gateway.ini:3");
+    insta::assert_snapshot!(config.warnings(), @"gateway.ini:2: `scheduler_max_concurrent`: duplicate key; the value at gateway.ini:3 is used");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn keys_and_sections_that_are_written_twice_are_named_with_both_places() {
     ] {
         let told = problems(&toml(text));
         let expected = format!(
-            "headworks.toml:{second}: `{key}`: written twice; the first is at headworks.toml:{first}: leave one of them out"
+            "headworks.toml:{second}: `{key}`: duplicate key; first defined at headworks.toml:{first}; remove one of them"
         );
         assert_eq!(told.lines().next(), Some(expected.as_str()), "{text}");
     }
@@ -364,7 +364,7 @@ fn what_is_not_text_is_named_with_its_line() {
     let told = problems(&Sources::new().file(&path));
     std::fs::remove_file(&path).unwrap();
     assert!(
-        told.ends_with(".toml:2: not UTF-8 text; save the file in UTF-8, without other characters"),
+        told.ends_with(".toml:2: not UTF-8 text; save the file as UTF-8"),
         "{told}"
     );
 }

@@ -9,7 +9,7 @@ use super::{
 /// Maximum rows in the table of targets: a snapshot is fetched once a second and must stay small.
 const TARGETS: usize = 200;
 /// The quantiles of the wait times that are shown.
-const QUANTILES: [(f64, &str); 4] = [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "most")];
+const QUANTILES: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (1.0, "max")];
 
 /// A panel over the [`View`] of a core.
 ///
@@ -78,15 +78,15 @@ impl Panel for EnginePanel {
 
 fn health(view: &View) -> Health {
     if view.draining {
-        return Health::Warning("drains: nothing new is admitted".into());
+        return Health::Warning("draining: new jobs are refused".into());
     }
     if view.paused {
-        return Health::Warning("paused: nothing is given out".into());
+        return Health::Warning("paused: no jobs are granted".into());
     }
     match (view.running, view.waiting) {
         (0, 0) => Health::Idle,
         (_, waiting) if view.capacity > 0 && waiting >= view.capacity => {
-            Health::Bad(format!("full: all {waiting} places are taken"))
+            Health::Bad(format!("queue full: {waiting} waiting"))
         }
         _ => Health::Good,
     }
@@ -225,7 +225,7 @@ fn targets(view: &View) -> Paged {
         "running",
         "waiting",
         "granted",
-        "faults in a row",
+        "consecutive faults",
         "requests left",
         "cost left",
     ];

@@ -26,7 +26,7 @@ impl Books {
             format!("job {} is a duplicate", job.payload)
         })?;
         self.require(job.expire_at.is_none_or(|at| at > self.now), || {
-            "admitted after its time".into()
+            "admitted after its expiry".into()
         })?;
         let full = self.held(job.class).count() >= self.config.bound.places();
         let delayed = self
@@ -79,7 +79,7 @@ impl Books {
         })?;
         if refused.reason == Reason::Full {
             self.require(refused.retry_after.is_some(), || {
-                "refused as full without saying when to come back".into()
+                "refused as full without a retry hint".into()
             })?;
         }
         let least = self.least_retry(job, refused.reason).min(LONGEST);
@@ -104,7 +104,7 @@ impl Books {
             format!("refused as {} without a time to wait", refused.reason)
         })?;
         self.require(sheds || refused.booking.is_none(), || {
-            "a place was booked for a caller who takes nobody's".into()
+            "a place was booked for a caller that must not shed".into()
         })?;
         if refused.booking.is_some() {
             self.booked += 1;

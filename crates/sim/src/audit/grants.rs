@@ -51,7 +51,7 @@ impl Books {
             && record.flow == lease.flow
             && record.cost == lease.cost;
         self.require(same, || {
-            format!("the lease of job {number} tells something else of it")
+            format!("the lease of job {number} does not match the job")
         })?;
         self.require(lease.attempt == record.used + 1, || {
             format!(
@@ -91,7 +91,9 @@ impl Books {
             format!("target {} is shut: {block:?}", target.index())
         })?;
         let block = self.gate.block(now, record.cost);
-        self.require(block.is_none(), || format!("everything is shut: {block:?}"))?;
+        self.require(block.is_none(), || {
+            format!("the global gate is shut: {block:?}")
+        })?;
         let block = self.flow_meter(record.flow).block(now, record.cost);
         self.require(block.is_none(), || format!("its flow is shut: {block:?}"))
     }
@@ -248,7 +250,7 @@ impl Books {
                 None => {
                     let reserved = self.is_reserved_from(*number, record);
                     self.require(reserved, || {
-                        format!("job {number} waits though nothing stops it or is reserved")
+                        format!("job {number} waits although nothing blocks it or is reserved")
                     })?;
                     notes.push("reserved".into());
                 }
@@ -260,7 +262,7 @@ impl Books {
             for (number, record) in later.waiting() {
                 let stuck = later.obstacle(record).is_some();
                 self.require(stuck, || {
-                    format!("job {number} could go later, but nobody will wake")
+                    format!("job {number} could go later, but no wake-up is set")
                 })?;
             }
         }

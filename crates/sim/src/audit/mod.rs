@@ -152,7 +152,7 @@ impl Audited {
         });
         let shed = self.collect(Some(&facts))?;
         self.books.require(sheds || shed.is_none(), || {
-            "a job was shed for a caller who takes nobody's place".into()
+            "a job was shed for a caller that must not shed".into()
         })?;
         match answer {
             Ok(ticket) => {
@@ -375,7 +375,7 @@ impl Audited {
             let later = self.core.wake_at().is_none_or(|wake| wake > now);
             self.books
                 .require(later || self.events.len() > events, || {
-                    format!("wants to be woken at {wake}, but nothing happens then")
+                    format!("wake-up set at {wake}, but nothing happens then")
                 })?;
         }
         self.books.nothing_overdue()?;

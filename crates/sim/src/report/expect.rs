@@ -37,7 +37,7 @@ fn check_one(expect: &Expect, report: &Report) -> Checked {
     let worst = measured
         .into_iter()
         .min_by(|a, b| margin(a.1).total_cmp(&margin(b.1)));
-    let (of, value) = worst.unwrap_or_else(|| ("nothing that ran".to_owned(), f64::NAN));
+    let (of, value) = worst.unwrap_or_else(|| ("no measurement".to_owned(), f64::NAN));
     Checked {
         expected: expect.to_string(),
         of,

@@ -29,10 +29,10 @@ pub(super) fn text(path: &Path) -> Result<String, SimError> {
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let about = std::fs::metadata(path)?;
     if !about.is_file() && !about.is_dir() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     if about.len() > LARGEST {
-        return Err(io::Error::other("it is larger than 16 MiB"));
+        return Err(io::Error::other("larger than 16 MiB"));
     }
     std::fs::read(path)
 }
@@ -105,13 +105,13 @@ const WORDS: [(&str, &str); 10] = [
     ("f64", "a number"),
     ("a boolean", "true or false"),
     ("a sequence", "a list, as in [[loads]]"),
-    ("a string", "words in quotes"),
+    ("a string", "a string in quotes"),
 ];
 
 fn plain(message: &str) -> String {
     let message = message.replace('\n', ", ");
     if message.contains("overflow") || message.contains("as i128") || message.contains("as u128") {
-        return "the number is too large; write a smaller one".to_owned();
+        return "number out of range; write a smaller one".to_owned();
     }
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
         return message;
@@ -144,7 +144,7 @@ pub(super) fn way_out(wrong: &str, right: &[&str]) -> String {
         .min();
     match near {
         Some((_, right)) => format!("did you mean `{right}`?"),
-        None if right.is_empty() => "nothing can be set here".to_owned(),
-        None => format!("there are `{}`", right.join("`, `")),
+        None if right.is_empty() => "no keys are allowed here".to_owned(),
+        None => format!("valid: `{}`", right.join("`, `")),
     }
 }

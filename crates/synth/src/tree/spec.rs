@@ -285,11 +285,11 @@ mod tests {
         );
         assert_eq!(
             error("seed=1&seed=2"),
-            "`seed` is given twice; leave one of them out"
+            "duplicate key `seed`; remove one of them"
         );
         assert_eq!(
             error("size=64k-1k"),
-            "`size=64k-1k` cannot be read; write a number (10), a range (1k-64k) or a range by doublings (1k~64k), the smaller first"
+            "invalid value `size=64k-1k`; expected a number (10), a range (1k-64k) or a range by doublings (1k~64k), the smaller first"
         );
         assert!(error("missing=101").contains("percent from 0 to 100"));
         assert!(error("names=odd").contains("plain, spaces, twins, bytes, long or all"));

@@ -187,7 +187,7 @@ fn client_error(error: &(dyn std::error::Error + 'static)) -> ClientError {
         }
         cause = error.source();
     }
-    match message.starts_with("not connected within") {
+    match message.starts_with("connect timeout after") {
         true => ClientError::Timeout,
         false => ClientError::Transient(message),
     }

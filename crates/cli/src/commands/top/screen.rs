@@ -23,7 +23,7 @@ struct Place {
 /// Draws until `q` is pressed; `look` polls for new data.
 pub(super) fn show(seen: &mut Seen, look: impl Fn(&mut Seen)) -> Result<()> {
     let mut terminal = ratatui::try_init()
-        .context("this is no terminal to draw on; `headworks top --once` prints text")?;
+        .context("not a terminal; use `headworks top --once` for text output")?;
     let outcome = follow(&mut terminal, seen, look);
     ratatui::restore();
     outcome
@@ -102,7 +102,7 @@ fn draw(frame: &mut Frame<'_>, seen: &Seen, place: &Place) {
 
     let keys = "q quit  ←/→ applications  ↑/↓ scroll";
     let words = match &seen.problem {
-        Some(problem) => format!("▲ lost: {problem}"),
+        Some(problem) => format!("▲ disconnected: {problem}"),
         None => keys.to_owned(),
     };
     frame.render_widget(Line::from(words), bottom);

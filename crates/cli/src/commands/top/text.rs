@@ -44,7 +44,7 @@ pub(super) fn overview(panels: &[Described], history: &History, time: f64) -> Ve
         lines.push(String::new());
     }
     if panels.is_empty() {
-        lines.push("no application has a panel".into());
+        lines.push("no panels".into());
     }
     lines
 }
@@ -79,7 +79,7 @@ fn series(
         let newest = values.last().copied().flatten();
         let value = match (line.kind, newest) {
             (LineKind::Total, Some(rate)) => format!("{}/s", number(rate, shown.unit)),
-            (LineKind::Total, None) => format!("{} in all", number(line.value, shown.unit)),
+            (LineKind::Total, None) => format!("{} total", number(line.value, shown.unit)),
             _ => number(line.value, shown.unit),
         };
         let limit = line

@@ -75,12 +75,12 @@ impl std::error::Error for Error {}
 fn kind(found: &Unexpected<'_>) -> &'static str {
     match found {
         Unexpected::Bool(_) => "true or false",
-        Unexpected::Unsigned(_) | Unexpected::Signed(_) => "another whole number",
+        Unexpected::Unsigned(_) | Unexpected::Signed(_) => "another integer",
         Unexpected::Float(_) => "a decimal number",
         Unexpected::Str(_) | Unexpected::Char(_) => "other text",
         Unexpected::Seq => "a list",
         Unexpected::Map => "a table",
-        _ => "something else",
+        _ => "another type",
     }
 }
 
@@ -98,6 +98,6 @@ impl serde::de::Error for Error {
     }
 
     fn missing_field(field: &'static str) -> Error {
-        Error::of(format!("the key `{field}` is missing here")).or("add it")
+        Error::of(format!("missing key `{field}`")).or("add it")
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn located<'t, T>(text: &'t str, origin: &Origin) -> Result<Cow<'t, s
     match folder.join(relative).to_str() {
         Some(path) => Ok(Cow::Owned(format!("{prefix}{path}"))),
         None => {
-            let error = Error::of("the folder of this file has a name that is not UTF-8");
+            let error = Error::of("the path of this file is not UTF-8");
             Err(error.or("write an absolute path"))
         }
     }

@@ -78,11 +78,11 @@ impl<'a> Reader<'a> {
 
     fn integer(&self, min: i128, max: i128) -> Result<i128, Error> {
         let what = if (min, max) == (i64::MIN.into(), i64::MAX.into()) {
-            "a whole number".to_owned()
+            "an integer".to_owned()
         } else if max > i64::MAX.into() {
-            format!("a whole number, {min} or more")
+            format!("an integer, {min} or more")
         } else {
-            format!("a whole number from {min} to {max}")
+            format!("an integer from {min} to {max}")
         };
         let number = match &self.node.value {
             Value::Int(number) => Some(*number),

@@ -53,8 +53,7 @@ fn not_text(path: &Path, error: &FromUtf8Error) -> Problem {
     let readable = &error.as_bytes()[..error.utf8_error().valid_up_to()];
     let line = 1 + readable.iter().filter(|byte| **byte == b'\n').count();
     let origin = Origin::line(&Arc::new(path.to_path_buf()), line);
-    Problem::new(origin, "", "not UTF-8 text")
-        .or("save the file in UTF-8, without other characters")
+    Problem::new(origin, "", "not UTF-8 text").or("save the file as UTF-8")
 }
 
 /// Parses `text` in the format that the extension of `path` selects.

@@ -35,7 +35,7 @@ pub fn is_shallow_yaml(text: &str) -> bool {
 
 pub(super) fn parse(path: &Arc<PathBuf>, text: &str) -> (Vec<ForeignKey>, Vec<Problem>) {
     if !is_shallow_yaml(text) {
-        let words = format!("it is nested more than {DEEPEST} levels deep");
+        let words = format!("nested more than {DEEPEST} levels deep");
         let problem = Problem::new(Origin::line(path, 1), "", words);
         return (Vec::new(), vec![problem]);
     }

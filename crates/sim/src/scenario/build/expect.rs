@@ -12,19 +12,19 @@ pub(super) fn expect_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Expec
     if file.at_least.is_none() && file.at_most.is_none() {
         return Err(Wrong::new(
             "metric",
-            "expects nothing; add at_least or at_most",
+            "has no limit; add at_least or at_most",
         ));
     }
     for (key, limit) in [("at_least", file.at_least), ("at_most", file.at_most)] {
         if let Some(limit) = limit.filter(|limit| !limit.is_finite()) {
-            let problem = format!("{limit} is no limit; write a number, or leave it out");
+            let problem = format!("invalid limit {limit}; write a number, or leave it out");
             return Err(Wrong::new(key, problem));
         }
     }
     let scope = scope_of(file, scenario)?;
     if !file.metric.applies(&scope) {
         let problem = format!(
-            "`{}` cannot be measured of {scope}; name a class, flow, load, target or side that it belongs to",
+            "`{}` does not apply to {scope}; name a class, flow, load, target or side",
             file.metric
         );
         return Err(Wrong::new("metric", problem));
@@ -48,7 +48,7 @@ fn scope_of(file: &ExpectFile, scenario: &Scenario) -> Checked<Scope> {
     if given.into_iter().filter(|given| *given).count() > 1 {
         return Err(Wrong::new(
             "metric",
-            "is of one thing; give only one of class, flow, load, target and side",
+            "applies to one item; give only one of class, flow, load, target and side",
         ));
     }
     let lookup = Lookup {

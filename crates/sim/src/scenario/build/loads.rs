@@ -57,7 +57,7 @@ pub(super) fn load_of(
             (Some(_), Some(_)) => {
                 return Err(Wrong::new(
                     "misjudged",
-                    "is given beside actual; leave one of them out",
+                    "is given beside actual; remove one of them",
                 ));
             }
             (Some(drawn), None) => Actual::Drawn(drawn.0.clone()),
@@ -94,7 +94,7 @@ pub(super) fn are_not_too_many(loads: &[Load]) -> Checked<()> {
         Pick::Any(targets) | Pick::One(targets) | Pick::Each(targets) => targets.len(),
     };
     let together = |key: &str, count: u64| {
-        let problem = format!("with the loads before it {count}; at most {TOGETHER} are possible");
+        let problem = format!("{count} together with the earlier loads; the maximum is {TOGETHER}");
         match count > TOGETHER {
             true => Err(Wrong::new(key, problem)),
             false => Ok(()),

@@ -20,11 +20,11 @@ pub(super) fn build(name: String, file: File) -> Checked<Scenario> {
     if file.duration.0.is_zero() {
         return Err(Wrong::new(
             "duration",
-            "nothing happens in no time; write \"60s\" or more",
+            "must not be zero; write \"60s\" or more",
         ));
     }
     if file.max_steps == Some(0) {
-        let problem = "a run that may do nothing tells nothing; write 1 or more, or leave it out";
+        let problem = "must be at least 1; write a larger number, or leave it out";
         return Err(Wrong::new("max_steps", problem));
     }
     let about = file.about.clone().unwrap_or_default();

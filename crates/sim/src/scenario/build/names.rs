@@ -72,7 +72,7 @@ pub(super) fn shown(key: &str, name: &str) -> Checked<()> {
 pub(super) fn plain(key: &str, words: &str) -> Checked<()> {
     if let Some(character) = words.chars().find(|character| character.is_control()) {
         let problem = format!(
-            "has a control character in it ({}); leave it out",
+            "contains a control character ({}); remove it",
             character.escape_default()
         );
         return Err(Wrong::new(key, problem));
@@ -84,7 +84,7 @@ pub(super) fn plain(key: &str, words: &str) -> Checked<()> {
 pub(super) fn some_time(key: &str, length: Option<Length>) -> Checked<Option<Duration>> {
     match length {
         Some(Length(length)) if length.is_zero() => {
-            let problem = "nothing is done in no time; write \"5s\", or leave it out";
+            let problem = "must not be zero; write \"5s\", or leave it out";
             Err(Wrong::new(key, problem))
         }
         length => Ok(length.map(|length| length.0)),
@@ -97,7 +97,7 @@ pub(super) fn most(key: &str, value: u64) -> Checked<u64> {
     }
     Err(Wrong::new(
         key,
-        format!("{value} is too many; at most {MOST} are possible"),
+        format!("{value} is too many; the maximum is {MOST}"),
     ))
 }
 
@@ -107,7 +107,7 @@ pub(super) fn positive(key: &str, value: f64) -> Checked<f64> {
     }
     Err(Wrong::new(
         key,
-        format!("{value} cannot work; write a number above 0, at most 1e12"),
+        format!("{value} is out of range; write a number above 0, at most 1e12"),
     ))
 }
 
@@ -117,7 +117,7 @@ pub(super) fn part(key: &str, value: Option<f64>) -> Checked<f64> {
         Some(value) if (0.0..=1.0).contains(&value) => Ok(value),
         Some(value) => Err(Wrong::new(
             key,
-            format!("{value} is not a part of the whole; write a number from 0 to 1, as in 0.02"),
+            format!("{value} is not a fraction; write a number from 0 to 1, such as 0.02"),
         )),
     }
 }
@@ -139,7 +139,7 @@ impl Lookup<'_> {
             Wrong::new(
                 key,
                 format!(
-                    "there is no class `{name}`; there are 0 to {}, named {}",
+                    "unknown class `{name}`; valid: 0 to {}, named {}",
                     count - 1,
                     self.classes.join(", ")
                 ),

@@ -126,7 +126,7 @@ pub(super) fn classes(file: &File, config: &mut Config) -> Checked<Vec<String>> 
         (Some(_), 1..) => {
             return Err(Wrong::new(
                 "scheduler.classes",
-                "is given beside [[classes]]; leave one of them out",
+                "is given beside [[classes]]; remove one of them",
             ));
         }
         (Some(count), 0) => {

@@ -19,10 +19,7 @@ pub(super) fn targets(files: &[TargetFile], config: &mut Config) -> Checked<Vec<
         let below = |wrong: Wrong| wrong.below(&format!("targets[{index}]"));
         let (settings, far) = target_of(file).map_err(below)?;
         if !taken.insert(file.name.clone()) {
-            let problem = format!(
-                "`{}` is the name of an earlier one; give each its own",
-                file.name
-            );
+            let problem = format!("duplicate name `{}`; give each target its own", file.name);
             return Err(below(Wrong::new("name", problem)));
         }
         let count = most("count", file.count.unwrap_or(1)).map_err(below)?;
@@ -135,7 +132,7 @@ fn errors(file: &ErrorsFile, far: &mut FarSide) -> Checked<()> {
     if far.fault + far.rejected + far.silent + far.gone > 1.0 {
         return Err(Wrong::new(
             "fault",
-            "all errors together are more than 1; make them smaller",
+            "the sum of all errors exceeds 1; make them smaller",
         ));
     }
     Ok(())

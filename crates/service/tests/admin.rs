@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
+use axum::body::Bytes;
+use axum::routing::{get, post};
 use headworks_service::Error;
 use headworks_service::admin::{Admin, AdminConfig};
 use headworks_service::config::{Schema, Sources};
@@ -48,7 +49,14 @@ impl Running {
                 let listening = Admin::new(&config)
                     .panel(Arc::new(Waterworks::default()))
                     .reloader(reloader)
-                    .routes(Router::new().route("/extra", get(|| async { "more" })))
+                    .routes(
+                        Router::new()
+                            .route("/extra", get(|| async { "more" }))
+                            .route(
+                                "/upload",
+                                post(|body: Bytes| async move { body.len().to_string() }),
+                            ),
+                    )
                     .bind()
                     .await
                     .unwrap();
@@ -239,7 +247,33 @@ fn a_body_beyond_the_limit_is_refused() {
         assert_eq!(refused.status, 413, "{path}");
         assert_eq!(refused.json()["error"], "the body exceeds 256 KiB");
     }
+    // Routes that the program adds have the same limit.
+    let refused = curl(&[
+        "--oauth2-bearer",
+        TOKEN,
+        "--header",
+        "Expect:",
+        "--data-binary",
+        &body,
+        &admin.url("/upload"),
+    ]);
+    assert_eq!(refused.status, 413);
+    assert_eq!(admin.post("/upload", "short").body, "5");
     std::fs::remove_file(&long).unwrap();
+}
+
+#[test]
+fn the_redirect_has_no_token_however_its_name_is_encoded() {
+    let admin = Running::start();
+    for query in [
+        format!("a=1&%74oken={TOKEN}&b=%20"),
+        format!("%74%6F%6b%65%6E={TOKEN}&a=1&token={TOKEN}&b=%20"),
+    ] {
+        let first = curl(&[&admin.url(&format!("/extra?{query}"))]);
+        assert_eq!(first.status, 303);
+        let location = "location: /extra?a=1&b=%20\r\n";
+        assert!(first.headers.contains(location), "{first:?}");
+    }
 }
 
 #[test]

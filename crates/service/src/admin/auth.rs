@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::Shared;
 use super::problem::HttpProblem;
-use crate::token::{Answer, Credential, SESSION_COOKIE};
+use crate::token::{Answer, Credential, SESSION_COOKIE, is_token_parameter};
 
 /// Header required of every state-changing request that is authenticated by cookie.
 const INTENT: HeaderName = HeaderName::from_static("x-headworks");
@@ -113,7 +113,7 @@ fn changes(request: &Request) -> bool {
 fn welcome(session: &str, uri: &Uri) -> Response {
     let rest = uri.query().unwrap_or("").split('&');
     let rest: Vec<_> = rest
-        .filter(|pair| !pair.is_empty() && !pair.starts_with("token="))
+        .filter(|pair| !pair.is_empty() && !is_token_parameter(pair))
         .collect();
     let mark = if rest.is_empty() { "" } else { "?" };
     // Exactly one leading slash: `//host` would redirect to another host.

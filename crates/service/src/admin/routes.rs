@@ -107,9 +107,10 @@ pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
     }
     let known = Arc::clone(shared);
     let guarded = routes
-        .layer(DefaultBodyLimit::max(content::MOST))
         .with_state(Arc::clone(shared))
         .merge(extra)
+        // A layer applies to the routes added before it, so it comes after those of `extra`.
+        .layer(DefaultBodyLimit::max(content::MOST))
         .fallback(move |method, uri| index::fallback(Arc::clone(&known), method, uri))
         .method_not_allowed_fallback(index::wrong_method)
         .layer(middleware::from_fn_with_state(

@@ -9,6 +9,9 @@ use http::{HeaderMap, Uri};
 /// Name of the session cookie.
 pub const SESSION_COOKIE: &str = "headworks_session";
 
+/// Query parameter that holds the token when a browser opens the printed address.
+const TOKEN_PARAMETER: &str = "token";
+
 /// The credential that a request presents.
 ///
 /// ```
@@ -38,7 +41,7 @@ impl Credential {
             return Some(Credential::Bearer(token.to_owned()));
         }
         let asked = Query::<HashMap<String, String>>::try_from_uri(uri).ok();
-        if let Some(token) = asked.and_then(|Query(mut pairs)| pairs.remove("token")) {
+        if let Some(token) = asked.and_then(|Query(mut pairs)| pairs.remove(TOKEN_PARAMETER)) {
             return Some(Credential::Address(token));
         }
         let cookies = headers
@@ -51,6 +54,16 @@ impl Credential {
         let session = pairs.find(|(name, _)| name.trim() == SESSION_COOKIE)?.1;
         Some(Credential::Cookie(session.trim().to_owned()))
     }
+}
+
+/// Whether `pair` of a query string is the token. The name is decoded as in
+/// [`Credential::of`], which also accepts `%74oken=…`.
+pub(crate) fn is_token_parameter(pair: &str) -> bool {
+    let Ok(uri) = format!("/?{pair}").parse() else {
+        return false;
+    };
+    Query::<HashMap<String, String>>::try_from_uri(&uri)
+        .is_ok_and(|Query(pairs)| pairs.contains_key(TOKEN_PARAMETER))
 }
 
 fn bearer(value: &str) -> Option<&str> {

@@ -20,6 +20,7 @@ use subtle::ConstantTimeEq;
 use crate::config::Secret;
 use crate::error::Error;
 
+pub(crate) use credential::is_token_parameter;
 pub use credential::{Credential, SESSION_COOKIE};
 
 /// Burst of wrong guesses per address.

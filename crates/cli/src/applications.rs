@@ -100,7 +100,7 @@ fn start_tracker(reloader: &Reloader, shutdown: &Shutdown) -> anyhow::Result<Sta
                 .panel(tracker.panel())
                 .panel(tracker.engine())
                 .collect(tracker.collector())
-                .token_to(move |token| {
+                .on_token(move |token| {
                     if let Err(error) = tracker.show_clients_to(token) {
                         tracing::warn!(%error, "client addresses are hidden on /stats");
                     }

@@ -18,7 +18,7 @@ pub(crate) fn sources(common: &Common) -> Result<Sources> {
     // A file that was named must exist; the default locations need not.
     let sources = match asked {
         Some(path) => sources.file(path),
-        None => sources.look_for(usual_places()),
+        None => sources.search(usual_places()),
     };
     let sources = flags(sources, common)?;
     Ok(with_keys_defaults(sources))
@@ -27,7 +27,7 @@ pub(crate) fn sources(common: &Common) -> Result<Sources> {
 /// Adds defaults of the gateway: its key file next to the configuration file, and open access if
 /// there is no configuration file and it listens on loopback only.
 pub(crate) fn with_keys_defaults(sources: Sources) -> Sources {
-    let sources = sources.beside("gateway.keys_file", GatewayConfig::KEYS_FILE);
+    let sources = sources.sibling_file("gateway.keys_file", GatewayConfig::KEYS_FILE);
     let config = schema().load(&sources);
     let listen = config.map(|config| config.section::<GatewayConfig>().listen);
     match listen {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use headworks_service::config::{Problems, shortened};
+use headworks_service::config::{Problems, truncate_numbers};
 use headworks_service::exit::Exit;
 
 /// An error of the user's request, as opposed to a failure while carrying it out.
@@ -38,9 +38,9 @@ pub(crate) fn failure(error: &anyhow::Error) -> Exit {
     if let Some(problems) = error.downcast_ref::<Problems>() {
         return wrong_configuration(problems);
     }
-    note(&shortened(&format!("error: {error}")));
+    note(&truncate_numbers(&format!("error: {error}")));
     for cause in error.chain().skip(1) {
-        note(&shortened(&format!("  because: {cause}")));
+        note(&truncate_numbers(&format!("  because: {cause}")));
     }
     if error.is::<UsageError>() {
         Exit::Usage

@@ -304,7 +304,7 @@ fn flags_that_would_be_ignored_are_refused() {
 }
 
 #[test]
-fn numbers_that_nobody_reads_are_cut_short() {
+fn long_numbers_are_truncated() {
     let folder = Folder::new();
     let digits = "9".repeat(300);
     folder.write("long.toml", &format!("duration = \"{digits}s\"\n"));

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::response::Sse;
 use axum::response::sse::Event;
 use futures_util::{Stream, StreamExt, stream};
-use headworks_service::panel::{Described, PanelList, Panels};
+use headworks_service::panel::{PanelDescription, PanelList, Panels};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -39,7 +39,7 @@ pub(crate) struct Feed {
 struct Picture<'a> {
     /// Unix time in seconds.
     time: f64,
-    panels: &'a [Described],
+    panels: &'a [PanelDescription],
     points: &'a AllPoints,
 }
 
@@ -69,7 +69,8 @@ impl Feed {
         let list = PanelList::of(&self.panels);
         let points = {
             let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut record = |panel: &Described| (panel.name.clone(), history.record(time, panel));
+            let mut record =
+                |panel: &PanelDescription| (panel.name.clone(), history.record(time, panel));
             list.panels.iter().map(&mut record).collect()
         };
         // Serializing is skipped while no page is open.
@@ -91,7 +92,7 @@ fn now() -> f64 {
     since.unwrap_or_default().as_secs_f64()
 }
 
-fn picture(time: f64, panels: &[Described], points: &AllPoints) -> Arc<str> {
+fn picture(time: f64, panels: &[PanelDescription], points: &AllPoints) -> Arc<str> {
     let picture = Picture {
         time,
         panels,

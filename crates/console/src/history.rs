@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headworks_service::panel::{Body, Described, Line, LineKind};
+use headworks_service::panel::{Body, Line, LineKind, PanelDescription};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ pub struct PastLine {
 impl History {
     /// Records the state of `panel` at `now`, a Unix time in seconds, and returns the newest point
     /// of each of its series.
-    pub fn record(&mut self, now: f64, panel: &Described) -> Points {
+    pub fn record(&mut self, now: f64, panel: &PanelDescription) -> Points {
         let mut points = Points::new();
         for widget in &panel.snapshot.widgets {
             let Body::Series(series) = &widget.body else {
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use headworks_service::panel::{Series, Snapshot, Widget};
 
-    fn panel(kind: LineKind, value: f64) -> Described {
+    fn panel(kind: LineKind, value: f64) -> PanelDescription {
         let line = Line {
             name: "water".into(),
             kind,
@@ -208,13 +208,13 @@ mod tests {
             ..Series::default()
         };
         let widgets = vec![Widget::new("flow", "Flow", Body::Series(series))];
-        Described {
+        PanelDescription {
             name: "works".into(),
             snapshot: Snapshot {
                 widgets,
                 ..Snapshot::default()
             },
-            ..Described::default()
+            ..PanelDescription::default()
         }
     }
 

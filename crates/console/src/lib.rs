@@ -62,13 +62,13 @@ fn endpoints() -> [Endpoint; 2] {
             "/admin/feed",
             "a snapshot of all panels per second, as server-sent events",
         )
-        .gives_text("text/event-stream"),
+        .returns_text("text/event-stream"),
         Endpoint::get(
             "/admin/panels/{name}/history/{widget}",
             "the history of a series",
         )
         .query("span", "`10m` (default), `2h` or `24h`", false)
-        .gives::<Past>(),
+        .returns::<Past>(),
     ]
 }
 
@@ -86,11 +86,11 @@ async fn past(
     let Some(span) = SPANS.iter().position(|span| span.name == name) else {
         let names = SPANS.map(|span| span.name).join(", ");
         let problem = HttpProblem::new(StatusCode::BAD_REQUEST, format!("unknown span `{name}`"));
-        return Err(problem.or(format!("expected one of {names}")));
+        return Err(problem.remedy(format!("expected one of {names}")));
     };
     let past = feed.past(&panel, &widget, span);
     past.map(Json).ok_or_else(|| {
         let text = format!("no history for `{widget}` of `{panel}`");
-        HttpProblem::new(StatusCode::NOT_FOUND, text).or("GET /admin/panels lists the series")
+        HttpProblem::new(StatusCode::NOT_FOUND, text).remedy("GET /admin/panels lists the series")
     })
 }

@@ -40,7 +40,7 @@ pub(crate) fn client_config(ca_file: Option<&Path>) -> Result<ClientConfig, Erro
 }
 
 /// No list of certificates is larger.
-const MOST: u64 = 16 << 20;
+const MAX_SIZE: u64 = 16 << 20;
 
 /// Reads the certificates in the file at `path`: at least one, all of them usable.
 ///
@@ -54,7 +54,7 @@ pub fn read(path: &Path) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     // A device without an end must not fill memory, and a pipe must not be waited for.
     let about = std::fs::metadata(path).map_err(|e| unusable(e.to_string()))?;
-    if !about.is_file() || about.len() > MOST {
+    if !about.is_file() || about.len() > MAX_SIZE {
         return Err(unusable("not a regular file of at most 16 MiB".to_owned()));
     }
     let content = std::fs::read(path).map_err(|e| unusable(e.to_string()))?;

@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// The admin listener would be reachable from the network without a token.
     #[error("refusing to listen on {0} without a token: set `admin.token`, or listen on 127.0.0.1")]
-    Exposed(SocketAddr),
+    TokenRequired(SocketAddr),
     /// A log subscriber is installed already.
     #[error("a log subscriber is already installed")]
     LogsInstalled,

@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
-use crate::config::{Objection, shortened};
+use crate::config::{ValidationError, truncate_numbers};
 use crate::error::Error;
 
 crate::section! {
@@ -43,19 +43,19 @@ pub enum LogFormat {
     Json,
 }
 
-fn check(config: &LogConfig) -> Vec<Objection> {
+fn check(config: &LogConfig) -> Vec<ValidationError> {
     match filter(&config.level) {
         Ok(_) => Vec::new(),
-        Err(error) => vec![Objection::new("level", error.to_string())],
+        Err(error) => vec![ValidationError::new("level", error.to_string())],
     }
 }
 
 fn filter(level: &str) -> Result<EnvFilter, Error> {
     let wrong = |cause: String| Error::LogFilter {
-        filter: shortened(level),
+        filter: truncate_numbers(level),
         cause,
     };
-    misspelt(level).map_or(Ok(()), |cause| Err(wrong(cause)))?;
+    check_filter(level).map_or(Ok(()), |cause| Err(wrong(cause)))?;
     EnvFilter::builder()
         .parse(level)
         .map_err(|cause| wrong(cause.to_string()))
@@ -64,7 +64,7 @@ fn filter(level: &str) -> Result<EnvFilter, Error> {
 /// Detects filters that the parser accepts but nobody means. It takes a word that is not a level
 /// for the name of a target, which silences everything else, and it mishandles text that is not
 /// ASCII.
-fn misspelt(level: &str) -> Option<String> {
+fn check_filter(level: &str) -> Option<String> {
     if level.trim().is_empty() {
         return Some("it is empty".to_owned());
     }
@@ -72,14 +72,14 @@ fn misspelt(level: &str) -> Option<String> {
         return Some("it must be ASCII".to_owned());
     }
     let mut words = level.split(',').map(str::trim);
-    let word = words.find(|word| !word.is_empty() && !means_a_level(word))?;
-    let word = shortened(word);
+    let word = words.find(|word| !word.is_empty() && !is_directive(word))?;
+    let word = truncate_numbers(word);
     Some(format!(
         "`{word}` is not a level; to set the level of a target, write {word}=debug"
     ))
 }
 
-fn means_a_level(word: &str) -> bool {
+fn is_directive(word: &str) -> bool {
     word.contains(['=', '[']) || word.parse::<LevelFilter>().is_ok()
 }
 

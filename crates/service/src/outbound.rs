@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::Objection;
-pub use headworks_outbound::{Names, Outbound, RequestBody, Settings, is_unknown};
+use crate::config::ValidationError;
+pub use headworks_outbound::{DnsCache, Outbound, RequestBody, Settings, is_host_not_found};
 
 crate::section! {
     /// Outbound HTTP connections.
@@ -22,17 +22,17 @@ crate::section! {
     idle_timeout: Duration = Duration::from_secs(90), restart();
 }
 
-fn check(config: &OutboundConfig) -> Vec<Objection> {
-    let mut objections = Vec::new();
+fn check(config: &OutboundConfig) -> Vec<ValidationError> {
+    let mut errors = Vec::new();
     if config.connect_timeout.is_zero() {
         let text = "must not be zero; write \"10s\", or leave it out";
-        objections.push(Objection::new("connect_timeout", text));
+        errors.push(ValidationError::new("connect_timeout", text));
     }
     let certificates = config.ca_file.as_deref();
     if let Some(Err(error)) = certificates.map(headworks_outbound::read_certificates) {
-        objections.push(Objection::new("ca_file", error.to_string()));
+        errors.push(ValidationError::new("ca_file", error.to_string()));
     }
-    objections
+    errors
 }
 
 impl From<&OutboundConfig> for Settings {

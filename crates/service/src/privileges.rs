@@ -20,7 +20,7 @@ crate::section! {
 ///
 /// # Errors
 /// When the user or group does not exist, or the system refuses.
-pub fn give_up(config: &ProcessConfig) -> Result<(), Error> {
+pub fn drop_privileges(config: &ProcessConfig) -> Result<(), Error> {
     if !geteuid().is_root() {
         return Ok(());
     }
@@ -32,19 +32,19 @@ pub fn give_up(config: &ProcessConfig) -> Result<(), Error> {
         user: user.to_owned(),
         cause,
     };
-    let someone = find(user).map_err(refused)?;
-    someone.become_it().map_err(refused)?;
+    let someone = look_up_identity(user).map_err(refused)?;
+    someone.assume().map_err(refused)?;
     tracing::info!(user, "root privileges dropped");
     Ok(())
 }
 
-struct Someone {
+struct Identity {
     name: CString,
     user: Uid,
     group: Gid,
 }
 
-fn find(text: &str) -> Result<Someone, String> {
+fn look_up_identity(text: &str) -> Result<Identity, String> {
     let (name, group) = match text.split_once(':') {
         Some((name, group)) => (name, Some(group)),
         None => (text, None),
@@ -60,17 +60,17 @@ fn find(text: &str) -> Result<Someone, String> {
         }
     };
     let name = CString::new(name).map_err(|error| error.to_string())?;
-    Ok(Someone {
+    Ok(Identity {
         name,
         user: user.uid,
         group,
     })
 }
 
-impl Someone {
+impl Identity {
     /// Sets the groups first, because only root may change them. The C library applies each call to
     /// all threads.
-    fn become_it(&self) -> Result<(), String> {
+    fn assume(&self) -> Result<(), String> {
         let steps = initgroups(&self.name, self.group)
             .and_then(|()| setgid(self.group))
             .and_then(|()| setuid(self.user));
@@ -89,12 +89,12 @@ mod tests {
 
     #[test]
     fn users_and_groups_are_found_by_name() {
-        let root = find("root").unwrap();
+        let root = look_up_identity("root").unwrap();
         assert!(root.user.is_root() && root.group.as_raw() == 0);
-        let mixed = find("nobody:root").unwrap();
+        let mixed = look_up_identity("nobody:root").unwrap();
         assert!(!mixed.user.is_root() && mixed.group.as_raw() == 0);
-        let wrong = find("nobody-has-this-name").err().unwrap();
+        let wrong = look_up_identity("nobody-has-this-name").err().unwrap();
         assert_eq!(wrong, "no such user `nobody-has-this-name`");
-        assert!(find("root:no-such-group").is_err());
+        assert!(look_up_identity("root:no-such-group").is_err());
     }
 }

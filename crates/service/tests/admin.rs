@@ -18,7 +18,7 @@ use headworks_service::panel::{Panel, Snapshot};
 use headworks_service::reload::Reloader;
 use headworks_service::shutdown::Shutdown;
 use serde_json::json;
-use support::curl::{Answer, curl};
+use support::curl::{Response, curl};
 use support::waterworks::Waterworks;
 
 const TOKEN: &str = "a-token-for-tests";
@@ -65,7 +65,12 @@ impl Running {
                     .unwrap();
                 listening.serve(&stop);
                 stop.requested().await;
-                assert!(stop.drain(Duration::from_secs(10)).await.left.is_empty());
+                assert!(
+                    stop.drain(Duration::from_secs(10))
+                        .await
+                        .unfinished
+                        .is_empty()
+                );
             });
         });
         let base = receive.recv().unwrap();
@@ -80,11 +85,11 @@ impl Running {
         format!("{}{path}", self.base)
     }
 
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> Response {
         curl(&["--oauth2-bearer", TOKEN, &self.url(path)])
     }
 
-    fn post(&self, path: &str, body: &str) -> Answer {
+    fn post(&self, path: &str, body: &str) -> Response {
         curl(&["--oauth2-bearer", TOKEN, "--data", body, &self.url(path)])
     }
 }
@@ -138,7 +143,7 @@ fn wrong_tokens_are_slowed_down() {
 }
 
 /// Sends `said` on a new connection and returns everything received until it is closed.
-fn talk(admin: &Running, said: &str) -> String {
+fn exchange(admin: &Running, said: &str) -> String {
     let mut stream = TcpStream::connect(admin.base.trim_start_matches("http://")).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -152,17 +157,17 @@ fn talk(admin: &Running, said: &str) -> String {
 }
 
 #[test]
-fn a_client_that_never_says_what_it_wants_is_cut_off() {
+fn a_client_that_sends_no_request_is_disconnected() {
     let admin = Running::start();
     for said in ["", "GET /healthz HTTP/1.1\r\nHost: a\r\nX-Slow: "] {
-        let heard = talk(&admin, said);
+        let heard = exchange(&admin, said);
         assert!(
             heard.is_empty() || heard.starts_with("HTTP/1.1 408"),
             "{heard}"
         );
     }
     // An idle connection is closed as well, after its response.
-    let heard = talk(&admin, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    let heard = exchange(&admin, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
         heard.starts_with("HTTP/1.1 200") && heard.ends_with("ok\n"),
         "{heard}"
@@ -170,9 +175,9 @@ fn a_client_that_never_says_what_it_wants_is_cut_off() {
 }
 
 #[test]
-fn http_1_1_asks_for_one_host() {
+fn http_1_1_requires_exactly_one_host() {
     let admin = Running::start();
-    let status = |said: &str| talk(&admin, said).split(' ').nth(1).map(str::to_owned);
+    let status = |said: &str| exchange(&admin, said).split(' ').nth(1).map(str::to_owned);
     assert_eq!(
         status("GET /healthz HTTP/1.1\r\n\r\n").as_deref(),
         Some("400")
@@ -186,7 +191,7 @@ fn http_1_1_asks_for_one_host() {
 }
 
 #[test]
-fn what_is_there_is_told() {
+fn the_index_lists_every_endpoint() {
     let admin = Running::start();
     assert_eq!(curl(&[&admin.url("/")]).status, 401);
     let index = admin.get("/");
@@ -446,11 +451,11 @@ async fn control_is_not_handed_to_the_network_without_a_token() {
     let mut config = AdminConfig::default();
     config.listen = "0.0.0.0:0".parse().unwrap();
     let refused = Admin::new(&config).bind().await;
-    assert!(matches!(refused.err(), Some(Error::Exposed(_))));
+    assert!(matches!(refused.err(), Some(Error::TokenRequired(_))));
 }
 
 #[test]
-fn the_api_tells_of_itself() {
+fn the_openapi_document_describes_every_endpoint() {
     let admin = Running::start();
     let document = admin.get("/admin/openapi.json").json();
     assert_eq!(document["openapi"], "3.1.0");

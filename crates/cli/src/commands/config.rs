@@ -120,11 +120,11 @@ fn show(common: &Common, json: bool) -> Result<Exit> {
     let config = schema().load(&overrides::sources(common)?)?;
     warn(&config);
     if json {
-        let text = serde_json::to_string_pretty(config.shown())?;
+        let text = serde_json::to_string_pretty(config.values())?;
         return print(&format!("{text}\n"));
     }
     let rows: Vec<_> = config
-        .shown()
+        .values()
         .iter()
         .map(|s| (s.to_string(), s.origin.to_string()))
         .collect();

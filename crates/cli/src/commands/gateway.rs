@@ -78,7 +78,7 @@ pub(crate) fn run(command: &GatewayCommand, common: &Common) -> Result<Exit> {
     let config = schema().load(&sources)?.section::<GatewayConfig>();
     match command {
         GatewayCommand::Key(command) => {
-            let default = || sources.folder().join(GatewayConfig::KEYS_FILE);
+            let default = || sources.directory().join(GatewayConfig::KEYS_FILE);
             let path = config.keys_file.clone().unwrap_or_else(default);
             keys(command, &path, config.scheduler_priority_levels)
         }

@@ -1,7 +1,7 @@
 //! The startup message: addresses, failures and commands to try. It goes to stderr, because it is
 //! not data.
 
-use headworks_service::admin::Listening;
+use headworks_service::admin::AdminListener;
 
 use crate::applications::Started;
 
@@ -45,7 +45,7 @@ impl Greeting {
         self.running == 0
     }
 
-    pub(super) fn tell(&self, listening: &Listening) {
+    pub(super) fn tell(&self, listening: &AdminListener) {
         let base = format!("http://{}", listening.address());
         eprintln!("headworks {} is up", crate::version());
         for line in &self.lines {

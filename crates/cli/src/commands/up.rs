@@ -57,7 +57,7 @@ async fn serve(
 ) -> Result<Exit> {
     let shutdown = Shutdown::new();
     shutdown.on_signals()?;
-    reloader.on_hangup(&shutdown)?;
+    reloader.reload_on_sighup(&shutdown)?;
     follow_log_level(reloader, &shutdown, log);
 
     let config = reloader.current().section::<AdminConfig>();
@@ -83,14 +83,14 @@ async fn serve(
     }
     let listening = Console::mount(admin, &shutdown).bind().await?;
     // After every bind: ports below 1024 need root.
-    privileges::give_up(&reloader.current().section::<ProcessConfig>())?;
+    privileges::drop_privileges(&reloader.current().section::<ProcessConfig>())?;
     greeting.tell(&listening);
     listening.serve(&shutdown);
 
     shutdown.requested().await;
     let grace = reloader.current().section::<ShutdownConfig>().grace;
     let end = shutdown.drain(grace).await;
-    if end.left.is_empty() && !end.forced {
+    if end.unfinished.is_empty() && !end.forced {
         tracing::info!("stopped");
         return Ok(Exit::Done);
     }

@@ -15,36 +15,37 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::auth::Client;
-use super::content::Content;
+use super::body::LimitedBody;
 use super::endpoint::Endpoint;
 use super::problem::HttpProblem;
-use super::{Shared, auth, content, index, openapi};
+use super::{Shared, auth, body, index, openapi};
 use crate::metrics;
 use crate::panel::{
-    Args, Change, Cursor, Described, Done, Explanation, Page, Panel, PanelList, WhatIf,
+    ActionResult, Args, Change, Cursor, Explanation, Page, Panel, PanelDescription, PanelList,
+    Prediction,
 };
 use crate::reload::Reloaded;
 
-type Answer<T> = Result<Json<T>, HttpProblem>;
+type JsonResult<T> = Result<Json<T>, HttpProblem>;
 
 /// The endpoints behind the token, with their handlers.
-fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
+fn authenticated_routes() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
     vec![
         (
-            Endpoint::get("/metrics", "metrics for Prometheus").gives_text(metrics::CONTENT_TYPE),
+            Endpoint::get("/metrics", "metrics for Prometheus").returns_text(metrics::CONTENT_TYPE),
             get(scrape),
         ),
         (
-            Endpoint::get("/admin/openapi.json", "the OpenAPI document").gives::<Value>(),
+            Endpoint::get("/admin/openapi.json", "the OpenAPI document").returns::<Value>(),
             get(describe),
         ),
         (
-            Endpoint::get("/admin/panels", "the panels of all applications").gives::<PanelList>(),
+            Endpoint::get("/admin/panels", "the panels of all applications").returns::<PanelList>(),
             get(panels),
         ),
         (
             Endpoint::get("/admin/panels/{name}", "the panel of one application")
-                .gives::<Described>(),
+                .returns::<PanelDescription>(),
             get(panel),
         ),
         (
@@ -53,7 +54,7 @@ fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
                 "more rows of a table or tree",
             )
             .query("cursor", "`next` or `children` of the previous page", true)
-            .gives::<Page>(),
+            .returns::<Page>(),
             get(page),
         ),
         (
@@ -61,13 +62,13 @@ fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
                 "/admin/panels/{name}/explain/{subject}",
                 "explains the state of a subject",
             )
-            .gives::<Explanation>(),
+            .returns::<Explanation>(),
             get(explain),
         ),
         (
             Endpoint::post("/admin/panels/{name}/act/{action}", "performs an action")
-                .takes::<Args>()
-                .gives::<Done>(),
+                .accepts::<Args>()
+                .returns::<ActionResult>(),
             post(act),
         ),
         (
@@ -75,12 +76,12 @@ fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
                 "/admin/panels/{name}/what-if",
                 "predicts the effect of changed settings",
             )
-            .takes::<Question>()
-            .gives::<WhatIf>(),
+            .accepts::<WhatIfRequest>()
+            .returns::<Prediction>(),
             post(what_if),
         ),
         (
-            Endpoint::post("/admin/reload", "reloads the configuration").gives::<Reloaded>(),
+            Endpoint::post("/admin/reload", "reloads the configuration").returns::<Reloaded>(),
             post(reload),
         ),
     ]
@@ -90,45 +91,47 @@ fn guarded() -> Vec<(Endpoint, MethodRouter<Arc<Shared>>)> {
 pub(super) fn endpoints() -> impl Iterator<Item = Endpoint> {
     let open = [
         Endpoint::get("/", "the console, or this list if there is no console")
-            .gives_text("text/html"),
+            .returns_text("text/html"),
         Endpoint::get("/healthz", "`ok`, without a token").open(),
     ];
-    let guarded = guarded().into_iter().map(|(endpoint, _)| endpoint);
-    open.into_iter().chain(guarded)
+    let authenticated_routes = authenticated_routes()
+        .into_iter()
+        .map(|(endpoint, _)| endpoint);
+    open.into_iter().chain(authenticated_routes)
 }
 
 /// Builds the router. The routes of `extra` are behind the same token.
 pub(super) fn router(shared: &Arc<Shared>, extra: Router) -> Router {
     let mut routes = Router::new();
-    for (endpoint, answer) in guarded() {
+    for (endpoint, answer) in authenticated_routes() {
         // A subject may contain slashes.
         let path = endpoint.path().replace("{subject}", "{*subject}");
         routes = routes.route(&path, answer);
     }
     let known = Arc::clone(shared);
-    let guarded = routes
+    let authenticated_routes = routes
         .with_state(Arc::clone(shared))
         .merge(extra)
         // A layer applies to the routes added before it, so it comes after those of `extra`.
-        .layer(DefaultBodyLimit::max(content::MOST))
+        .layer(DefaultBodyLimit::max(body::MAX_BODY))
         .fallback(move |method, uri| index::fallback(Arc::clone(&known), method, uri))
         .method_not_allowed_fallback(index::wrong_method)
         .layer(middleware::from_fn_with_state(
             Arc::clone(shared),
-            auth::guard,
+            auth::authenticate,
         ));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .merge(guarded)
+        .merge(authenticated_routes)
         .layer(middleware::from_fn_with_state(
             Arc::clone(shared),
-            every_request,
+            track_request,
         ))
 }
 
 /// Counts every response and adds the security headers, also for `/healthz`; rejects HTTP/1.1
 /// requests without exactly one `Host`.
-async fn every_request(
+async fn track_request(
     State(shared): State<Arc<Shared>>,
     request: Request,
     next: Next,
@@ -142,8 +145,8 @@ async fn every_request(
     } else {
         next.run(request).await
     };
-    shared.counters.answered(response.status());
-    auth::dress(response.headers_mut());
+    shared.counters.count_response(response.status());
+    auth::add_security_headers(response.headers_mut());
     response
 }
 
@@ -162,30 +165,33 @@ async fn panels(State(shared): State<Arc<Shared>>) -> Json<PanelList> {
     Json(PanelList::of(&shared.panels))
 }
 
-async fn panel(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Answer<Described> {
-    Ok(Json(Described::of(find(&shared, &name)?.as_ref())))
+async fn panel(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+) -> JsonResult<PanelDescription> {
+    Ok(Json(PanelDescription::of(find(&shared, &name)?.as_ref())))
 }
 
 fn find<'a>(shared: &'a Shared, name: &str) -> Result<&'a Arc<dyn Panel>, HttpProblem> {
     shared.panels.get(name).ok_or_else(|| {
         HttpProblem::new(StatusCode::NOT_FOUND, format!("unknown panel `{name}`"))
-            .or("GET /admin/panels lists them")
+            .remedy("GET /admin/panels lists them")
     })
 }
 
 #[derive(Deserialize)]
-struct From {
+struct PageQuery {
     cursor: Option<Cursor>,
 }
 
 async fn page(
     State(shared): State<Arc<Shared>>,
     Path((name, widget)): Path<(String, String)>,
-    Query(from): Query<From>,
-) -> Answer<Page> {
+    Query(from): Query<PageQuery>,
+) -> JsonResult<Page> {
     let Some(cursor) = from.cursor else {
         let problem = HttpProblem::new(StatusCode::BAD_REQUEST, "`cursor` is missing");
-        return Err(problem.or("use `next` or `children` of the previous page"));
+        return Err(problem.remedy("use `next` or `children` of the previous page"));
     };
     Ok(Json(find(&shared, &name)?.page(&widget, &cursor).await?))
 }
@@ -194,13 +200,13 @@ async fn act(
     State(shared): State<Arc<Shared>>,
     Extension(Client(client)): Extension<Client>,
     Path((name, action)): Path<(String, String)>,
-    body: Content,
-) -> Answer<Done> {
+    body: LimitedBody,
+) -> JsonResult<ActionResult> {
     let panel = find(&shared, &name)?;
     let args: Args = if body.is_empty() {
         Args::new()
     } else {
-        body.read()?
+        body.json()?
     };
     let actions = panel.actions();
     let known = actions.iter().find(|known| known.name == action);
@@ -221,12 +227,12 @@ async fn act(
 async fn explain(
     State(shared): State<Arc<Shared>>,
     Path((name, subject)): Path<(String, String)>,
-) -> Answer<Explanation> {
+) -> JsonResult<Explanation> {
     Ok(Json(find(&shared, &name)?.explain(&subject).await?))
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Question {
+struct WhatIfRequest {
     /// The settings to change.
     changes: Vec<Change>,
 }
@@ -234,16 +240,16 @@ struct Question {
 async fn what_if(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
-    body: Content,
-) -> Answer<WhatIf> {
-    let question: Question = body.read()?;
+    body: LimitedBody,
+) -> JsonResult<Prediction> {
+    let question: WhatIfRequest = body.json()?;
     Ok(Json(
         find(&shared, &name)?.what_if(&question.changes).await?,
     ))
 }
 
 /// Reloads the configuration. The body is ignored, but its size is limited like any other.
-async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloaded> {
+async fn reload(State(shared): State<Arc<Shared>>, _: LimitedBody) -> JsonResult<Reloaded> {
     let Some(reloader) = shared.reloader.clone() else {
         let text = "reloading is not supported by this program";
         return Err(HttpProblem::new(StatusCode::NOT_IMPLEMENTED, text));
@@ -269,7 +275,9 @@ async fn reload(State(shared): State<Arc<Shared>>, _: Content) -> Answer<Reloade
             let text = "invalid configuration; nothing was changed";
             let problem = HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, text);
             let each = problems.iter().map(ToString::to_string).collect();
-            Err(problem.or("fix the file and reload again").listing(each))
+            Err(problem
+                .remedy("fix the file and reload again")
+                .with_problems(each))
         }
     }
 }

@@ -42,7 +42,7 @@ impl Secret {
                 }
             })?
         } else if let Some(path) = written.strip_prefix(Secret::FILE) {
-            let text = crate::bounded::read(Path::new(path))
+            let text = crate::bounded_file::read(Path::new(path))
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".to_owned()))
                 .map_err(|cause| format!("cannot read the file `{path}`: {cause}"))?;
             // Editors and `echo` end a file with a newline that is not part of the secret.
@@ -108,7 +108,9 @@ impl serde::de::Visitor<'_> for SecretVisitor {
 ///
 /// # Errors
 /// When the value is not a valid secret.
-pub fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
+pub fn non_empty_secret<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Secret>, D::Error> {
     serde::Deserialize::deserialize(from).map(Some)
 }
 

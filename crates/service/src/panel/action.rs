@@ -72,7 +72,7 @@ pub struct Choice {
 
 /// The result of an action.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Done {
+pub struct ActionResult {
     /// A sentence that says what was done.
     pub message: String,
     /// Details for programs.
@@ -80,12 +80,12 @@ pub struct Done {
     pub details: Value,
 }
 
-impl Done {
+impl ActionResult {
     /// A result with `message` and no details.
     #[must_use]
-    pub fn new(message: impl Into<String>) -> Done {
+    pub fn new(message: impl Into<String>) -> ActionResult {
         let message = message.into();
-        Done {
+        ActionResult {
             message,
             details: Value::Null,
         }

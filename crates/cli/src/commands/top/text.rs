@@ -2,7 +2,7 @@
 
 use headworks_console::History;
 use headworks_service::panel::{
-    Body, Described, HeatMap, LineKind, Paged, Rounds, Series, Side, Unit, Widget,
+    Body, HeatMap, LineKind, Paged, PanelDescription, Rounds, Series, Side, Unit, Widget,
 };
 
 use super::format::{cell, health, number, spark};
@@ -14,7 +14,7 @@ const WIDEST: usize = 40;
 const SPARK: usize = 60;
 
 /// All widgets of `panel`.
-pub(super) fn panel(panel: &Described, history: &History, time: f64) -> Vec<String> {
+pub(super) fn panel(panel: &PanelDescription, history: &History, time: f64) -> Vec<String> {
     let mut lines = vec![title(panel), String::new()];
     for widget in &panel.snapshot.widgets {
         let body = widget_lines(panel, widget, history, time);
@@ -28,7 +28,7 @@ pub(super) fn panel(panel: &Described, history: &History, time: f64) -> Vec<Stri
 }
 
 /// The health and first series of every panel.
-pub(super) fn overview(panels: &[Described], history: &History, time: f64) -> Vec<String> {
+pub(super) fn overview(panels: &[PanelDescription], history: &History, time: f64) -> Vec<String> {
     let mut lines = Vec::new();
     for panel in panels {
         lines.push(title(panel));
@@ -49,12 +49,17 @@ pub(super) fn overview(panels: &[Described], history: &History, time: f64) -> Ve
     lines
 }
 
-fn title(panel: &Described) -> String {
+fn title(panel: &PanelDescription) -> String {
     let snapshot = &panel.snapshot;
     format!("{}  {}", snapshot.title, health(&snapshot.health))
 }
 
-fn widget_lines(panel: &Described, widget: &Widget, history: &History, time: f64) -> Vec<String> {
+fn widget_lines(
+    panel: &PanelDescription,
+    widget: &Widget,
+    history: &History,
+    time: f64,
+) -> Vec<String> {
     match &widget.body {
         Body::Series(shown) => series(panel, widget, shown, history, time),
         Body::Table(table) | Body::Tree(table) => paged(table),
@@ -65,7 +70,7 @@ fn widget_lines(panel: &Described, widget: &Widget, history: &History, time: f64
 }
 
 fn series(
-    panel: &Described,
+    panel: &PanelDescription,
     widget: &Widget,
     shown: &Series,
     history: &History,

@@ -72,7 +72,7 @@ impl<'a> Lines<'a> {
 
     fn out_of_range(&mut self, origin: &Origin) -> Value {
         let problem = Problem::new(origin.clone(), "", "number out of range");
-        self.problems.push(problem.or("write a smaller one"));
+        self.problems.push(problem.remedy("write a smaller one"));
         Value::Int(0)
     }
 
@@ -98,8 +98,8 @@ impl Lines<'_> {
         let problem = Problem::new(self.at(at), key, "duplicate key");
         let first = first_of(key, at, text, table).map(|first| self.at(first));
         self.problems.push(match first {
-            Some(first) => problem.or(format!("first defined at {first}; remove one of them")),
-            None => problem.or("remove one of them"),
+            Some(first) => problem.remedy(format!("first defined at {first}; remove one of them")),
+            None => problem.remedy("remove one of them"),
         });
     }
 }

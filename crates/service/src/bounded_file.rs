@@ -8,14 +8,14 @@ use std::io::Read;
 use std::path::Path;
 
 /// Size limit of configuration files, certificate files and secrets.
-const MOST: u64 = 16 << 20;
+const MAX_SIZE: u64 = 16 << 20;
 
 /// Reads the file at `path`.
 ///
 /// # Errors
 /// When the file is not a regular file, is too large or cannot be read; the text says what to do.
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
-    read_up_to(path, MOST)
+    read_up_to(path, MAX_SIZE)
 }
 
 /// Reads the file at `path`, with a size limit of `most` bytes.
@@ -62,7 +62,7 @@ mod tests {
     fn a_file_that_is_too_large_is_not_read_whole() {
         let path = std::env::temp_dir().join(format!("headworks-large-{}", std::process::id()));
         let file = File::create(&path).unwrap();
-        file.set_len(MOST + 1).unwrap();
+        file.set_len(MAX_SIZE + 1).unwrap();
         let told = read(&path).unwrap_err();
         std::fs::remove_file(&path).unwrap();
         assert!(told.contains("larger than 16 MiB"), "{told}");

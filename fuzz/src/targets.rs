@@ -65,7 +65,7 @@ pub fn scenario(data: &[u8]) {
     };
     match Scenario::from_text("fuzz.toml", text) {
         Ok(scenario) => {
-            let scenario = scenario.at_most(STEPS);
+            let scenario = scenario.with_max_steps(STEPS);
             if let Ok(report) = Trial::new(&scenario, 1).run() {
                 assert!(!report.to_text().is_empty());
                 assert!(report.to_html().ends_with("</html>\n"));
@@ -78,8 +78,8 @@ pub fn scenario(data: &[u8]) {
 
 /// A recorded load, replayed under the default rules.
 pub fn trace(data: &[u8]) {
-    let scenario = Scenario::for_replay().at_most(STEPS);
-    let trial = Trial::new(&scenario, 1).replaying("fuzz.csv", data);
+    let scenario = Scenario::for_replay().with_max_steps(STEPS);
+    let trial = Trial::new(&scenario, 1).with_trace("fuzz.csv", data);
     if let Err(error) = trial.run() {
         assert!(!error.to_string().is_empty());
     }
@@ -202,7 +202,7 @@ fn number(text: &str) -> f64 {
 
 /// The core under arbitrary calls, checked by the auditor.
 pub fn core(data: &[u8]) {
-    if let Err(violation) = chaos::walk_by(data) {
+    if let Err(violation) = chaos::walk_from_bytes(data) {
         panic!("{violation}");
     }
 }

@@ -41,17 +41,17 @@ pub(crate) struct Arguments {
 }
 
 /// Display order of the global flags: after the flags of the command.
-const LAST: usize = 900;
+const GLOBAL_FLAG_ORDER: usize = 900;
 
 /// Flags of every command.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
     /// The configuration file. Default: $HEADWORKS_CONFIG, ./headworks.toml,
     /// $XDG_CONFIG_HOME/headworks/headworks.toml, or none.
-    #[arg(long, global = true, display_order = LAST, value_name = "FILE")]
+    #[arg(long, global = true, display_order = GLOBAL_FLAG_ORDER, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Set one key, such as `--set log.level=debug`. Overrides environment and file.
-    #[arg(long, global = true, display_order = LAST, value_name = "SECTION.KEY=VALUE")]
+    #[arg(long, global = true, display_order = GLOBAL_FLAG_ORDER, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Values of the flags that are generated from the sections' keys.
     #[arg(skip)]
@@ -63,7 +63,7 @@ impl Arguments {
     pub(crate) fn read() -> Arguments {
         let matches = Arguments::with_flags().get_matches();
         let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
-        arguments.common.settings = flags::given(&matches, &schema());
+        arguments.common.settings = flags::collect_settings(&matches, &schema());
         arguments
     }
 
@@ -74,7 +74,7 @@ impl Arguments {
             .version(crate::version())
             .mut_subcommand("up", |up| flags::add(up, &schema))
             .mut_subcommand("gateway", |gateway| {
-                flags::add_own(gateway, &schema, "gateway")
+                flags::add_with_short_names(gateway, &schema, "gateway")
             })
             .mut_subcommand("tracker", |tracker| flags::add(tracker, &schema))
             .mut_subcommand("config", |config| {

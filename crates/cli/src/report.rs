@@ -34,9 +34,9 @@ pub(crate) fn note(line: &str) {
 }
 
 /// Prints the error with its causes to stderr.
-pub(crate) fn failure(error: &anyhow::Error) -> Exit {
+pub(crate) fn print_error(error: &anyhow::Error) -> Exit {
     if let Some(problems) = error.downcast_ref::<Problems>() {
-        return wrong_configuration(problems);
+        return print_problems(problems);
     }
     note(&truncate_numbers(&format!("error: {error}")));
     for cause in error.chain().skip(1) {
@@ -50,16 +50,16 @@ pub(crate) fn failure(error: &anyhow::Error) -> Exit {
 }
 
 /// Maximum number of problems printed; the others are only counted.
-const TOLD: usize = 100;
+const MAX_PRINTED: usize = 100;
 
 /// Prints the problems of a configuration to stderr.
-pub(crate) fn wrong_configuration(problems: &Problems) -> Exit {
-    for problem in problems.into_iter().take(TOLD) {
+pub(crate) fn print_problems(problems: &Problems) -> Exit {
+    for problem in problems.into_iter().take(MAX_PRINTED) {
         note(&format!("error: {problem}"));
     }
     let count = problems.len();
     let things = if count == 1 { "problem" } else { "problems" };
-    let more = count.saturating_sub(TOLD);
+    let more = count.saturating_sub(MAX_PRINTED);
     if more > 0 {
         note(&format!("and {more} more"));
     }

@@ -69,7 +69,7 @@ fn a_trace_is_replayed_under_the_default_or_a_scenario() {
 }
 
 #[test]
-fn wrong_lines_are_told_with_line_and_field() {
+fn invalid_lines_name_line_and_field() {
     let told = |text: &[u8]| {
         let trace = Recording::new("wrong", text);
         let told = replay(&trace.0, &Scenario::for_replay(), 1)

@@ -58,12 +58,12 @@ fn a_run_that_comes_to_no_end_is_stopped() {
 }
 
 #[test]
-fn whoever_watches_is_told_how_far_it_is() {
+fn progress_is_reported() {
     let scenario = Scenario::from_text("busy.toml", BUSY).unwrap_or_else(|error| panic!("{error}"));
-    let scenario = scenario.at_most(300_000);
+    let scenario = scenario.with_max_steps(300_000);
     let mut told = Vec::new();
     let mut watch = |progress: headworks_sim::Progress| told.push(progress.steps);
-    let ended = Trial::new(&scenario, 1).watched(&mut watch).run();
+    let ended = Trial::new(&scenario, 1).on_progress(&mut watch).run();
     assert!(ended.is_err());
     assert!(told.len() >= 4 && told.is_sorted(), "{told:?}");
 }

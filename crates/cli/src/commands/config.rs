@@ -10,9 +10,9 @@ use headworks_service::exit::Exit;
 
 use crate::applications::schema;
 use crate::arguments::Common;
-use crate::commands::configures_nothing;
+use crate::commands::reject_config_flags;
 use crate::overrides;
-use crate::report::{UsageError, wrong_configuration};
+use crate::report::{UsageError, print_problems};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -57,7 +57,7 @@ Examples:
 pub(crate) fn run(command: &ConfigCommand, common: &Common) -> Result<Exit> {
     match command {
         ConfigCommand::Init { output } => {
-            configures_nothing(common, "config init")?;
+            reject_config_flags(common, "config init")?;
             init(output.as_deref())
         }
         ConfigCommand::Check { file } => check(file.as_deref(), common),
@@ -105,13 +105,13 @@ fn check(file: Option<&Path>, common: &Common) -> Result<Exit> {
         return Err(UsageError(words.into()).into());
     };
     Ok(
-        match schema().load(&overrides::with_keys_defaults(Sources::new().file(file))) {
+        match schema().load(&overrides::with_gateway_defaults(Sources::new().file(file))) {
             Ok(config) => {
                 warn(&config);
                 eprintln!("{}: no problems", file.display());
                 Exit::Done
             }
-            Err(problems) => wrong_configuration(&problems),
+            Err(problems) => print_problems(&problems),
         },
     )
 }

@@ -1,7 +1,7 @@
 //! Parses a scenario file, with errors that name the place and a remedy.
 
 use super::file::File;
-use super::place::{key_at, place, table_over};
+use super::location::{key_at, place, table_over};
 use crate::error::SimError;
 use std::io;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: 
         return SimError::UnknownKey {
             place,
             key: inside(key.as_deref(), wrong),
-            way_out: way_out(wrong, right),
+            remedy: remedy(wrong, right),
         };
     }
     if let (true, [missing]) = (message.starts_with("missing field"), quoted.as_slice()) {
@@ -77,7 +77,7 @@ fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: 
     }
     let problem = match (message.starts_with("unknown variant"), quoted.as_slice()) {
         (true, [wrong, right @ ..]) => {
-            format!("unknown value `{wrong}`; {}", way_out(wrong, right))
+            format!("unknown value `{wrong}`; {}", remedy(wrong, right))
         }
         _ => plain(message),
     };
@@ -89,7 +89,7 @@ fn explain(file: &str, text: &str, offset: usize, key: Option<String>, message: 
 }
 
 /// Type names of the parser and their descriptions for users.
-const WORDS: [(&str, &str); 10] = [
+const TYPE_NAMES: [(&str, &str); 10] = [
     (
         "internally tagged enum Arrivals",
         "a table as in { kind = \"poisson\", rate = 1.0 }",
@@ -117,7 +117,7 @@ fn plain(message: &str) -> String {
         return message;
     };
     let found = found.replace("floating point", "number");
-    let known = WORDS.iter().find(|(word, _)| *word == expected);
+    let known = TYPE_NAMES.iter().find(|(word, _)| *word == expected);
     let expected = match known {
         Some((_, words)) => words,
         None if expected.starts_with("struct ") => "a table",
@@ -136,7 +136,7 @@ fn inside(outer: Option<&str>, key: &str) -> String {
 }
 
 /// Suggests the closest valid word, or lists all of them.
-pub(super) fn way_out(wrong: &str, right: &[&str]) -> String {
+pub(super) fn remedy(wrong: &str, right: &[&str]) -> String {
     let near = right
         .iter()
         .map(|right| (strsim::damerau_levenshtein(wrong, right), right))

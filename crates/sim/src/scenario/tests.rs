@@ -22,7 +22,7 @@ fn shipped_scenarios_and_the_default_are_right() {
 }
 
 #[test]
-fn what_is_not_toml_is_told_with_its_place() {
+fn syntax_errors_name_their_place() {
     let told = error("duration = \"1s\"\n[scheduler\npolicy = 1");
     assert!(told.starts_with("x.toml:2:11: invalid TOML: "), "{told}");
 }
@@ -100,10 +100,10 @@ fn impossible_values_name_line_key_and_way_out() {
     );
     assert_eq!(
         told,
-        "x.toml:4:1: `loads[0].targets`: there is no target `b`; name one of [[targets]]"
+        "x.toml:4:1: `loads[0].targets`: unknown target `b`; name one of [[targets]]"
     );
     let told = with(
-        "[rounds]\ntree = \"depth=2\"\nlag = 3\nmax_lead = 2\nleader = \"far side\"\nfollower = \"far side\"",
+        "[rounds]\ntree = \"depth=2\"\nlag = 3\nmax_lead = 2\nleader = \"target\"\nfollower = \"target\"",
     );
     assert!(
         told.starts_with("x.toml:5:1: `rounds.max_lead`: max_lead 2 is less than lag 3"),
@@ -124,7 +124,36 @@ fn impossible_values_name_line_key_and_way_out() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn the_former_name_of_the_default_target_is_an_alias() {
+    let expect = |name: &str, targets: &str| {
+        let text = format!(
+            "duration = \"1s\"
+            {targets}
+            [[loads]]
+            name = \"a\"
+            targets = \"{name}\"
+            arrivals = {{ kind = \"constant\", rate = 10.0 }}
+            [[expect]]
+            metric = \"granted\"
+            target = \"{name}\"
+            at_least = 1"
+        );
+        let scenario = Scenario::from_text("x.toml", &text).unwrap();
+        crate::Trial::new(&scenario, 1)
+            .run()
+            .unwrap()
+            .is_as_expected()
+    };
+    assert!(expect("target", ""));
+    assert!(expect("far side", ""));
+    assert!(expect("far side", "[[targets]]\nname = \"far side\""));
+    let other = "duration = \"1s\"\n[[targets]]\nname = \"a\"\n[[expect]]\nmetric = \"granted\"\n\
+                 target = \"far side\"\nat_least = 1";
+    assert!(error(other).contains("unknown target `far side`"));
+}
+
+#[test]
+fn missing_scenarios_are_named() {
     let told = Scenario::open("no-such").unwrap_err().to_string();
     assert!(told.starts_with(
         "`no-such` is neither a file nor a shipped scenario; valid: `ten-classes-fifo`,"
@@ -158,7 +187,7 @@ fn mangled() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn times_of_nothing_and_limits_that_are_none_are_refused() {
+fn zero_durations_and_invalid_limits_are_rejected() {
     let with = |rest: &str| error(&format!("duration = \"1s\"\n{rest}"));
     let load = "arrivals = { kind = \"poisson\", rate = 1.0 }";
     let no_time = "must not be zero; write \"5s\", or leave it out";
@@ -194,7 +223,7 @@ fn times_of_nothing_and_limits_that_are_none_are_refused() {
 }
 
 #[test]
-fn names_that_a_terminal_would_obey_are_refused() {
+fn control_characters_in_names_are_rejected() {
     let with = |rest: &str| error(&format!("duration = \"1s\"\n{rest}"));
     let control = "contains a control character (\\u{1b}); remove it";
     let load = "arrivals = { kind = \"poisson\", rate = 1.0 }";
@@ -230,7 +259,7 @@ fn names_that_a_terminal_would_obey_are_refused() {
 }
 
 #[test]
-fn types_are_told_in_words() {
+fn type_errors_use_plain_words() {
     for (line, words) in [
         ("seed = -1", "a whole number, 0 or more"),
         ("scheduler = 3", "a table"),

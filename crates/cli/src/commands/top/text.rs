@@ -63,7 +63,7 @@ fn widget_lines(
     match &widget.body {
         Body::Series(shown) => series(panel, widget, shown, history, time),
         Body::Table(table) | Body::Tree(table) => paged(table),
-        Body::Rounds(rounds) => both(rounds),
+        Body::Rounds(rounds) => rounds_lines(rounds),
         Body::HeatMap(heat) => heat_map(heat),
         _ => Vec::new(),
     }
@@ -76,7 +76,7 @@ fn series(
     history: &History,
     time: f64,
 ) -> Vec<String> {
-    let past = history.past(time, &panel.name, &widget.id, 0);
+    let past = history.series(time, &panel.name, &widget.id, 0);
     let line = |line: &headworks_service::panel::Line| {
         let lines = past.iter().flat_map(|past| &past.lines);
         let values = lines.clone().find(|known| known.name == line.name);
@@ -144,7 +144,7 @@ fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(row).collect()
 }
 
-fn both(rounds: &Rounds) -> Vec<String> {
+fn rounds_lines(rounds: &Rounds) -> Vec<String> {
     [&rounds.leader, &rounds.follower].map(side).to_vec()
 }
 
